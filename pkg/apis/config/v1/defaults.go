@@ -1,0 +1,29 @@
+package v1
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// SetDefaults_PoolPriorityArgs fills in what the user left out.
+func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,stylecheck // the name that defaulters have
+	if args.Order == "" {
+		args.Order = OrderStrict
+	}
+	c := &args.Capacity
+	if c.ClusterAutoscalerStatus == "" {
+		c.ClusterAutoscalerStatus = metav1.NamespaceSystem + "/cluster-autoscaler-status"
+	}
+	setDuration(&c.StaleAfter, 3*time.Minute)
+	setDuration(&c.UnknownGrace, 15*time.Minute)
+	setDuration(&c.ProvisionGrace, 15*time.Minute)
+	setDuration(&c.BackoffGrace, 2*time.Minute)
+	setDuration(&c.DeclineGrace, 5*time.Minute)
+}
+
+func setDuration(field **metav1.Duration, value time.Duration) {
+	if *field == nil {
+		*field = &metav1.Duration{Duration: value}
+	}
+}

@@ -1,0 +1,121 @@
+package v1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Order says how the pools' ranks decide where a pod goes.
+type Order string
+
+const (
+	// OrderStrict never places a pod in a pool while a feasible node exists in a better-ranked one.
+	OrderStrict Order = "Strict"
+	// OrderPreferred makes the rank a score from 0 to 100 that is weighed against the other score plugins.
+	OrderPreferred Order = "Preferred"
+)
+
+// PoolPriorityArgs holds the arguments of the PoolPriority plugin.
+//
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+type PoolPriorityArgs struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Order is Strict (default) or Preferred.
+	Order Order `json:"order,omitempty"`
+
+	// Pools is the ordered list, most preferred first. Burst pools come last. A node belongs to the first pool whose
+	// selector matches it; a node in no pool ranks after the regular pools and before the burst pools.
+	Pools []Pool `json:"pools"`
+
+	// Capacity says how regular pools are judged. It matters only where a burst pool is in the list.
+	Capacity Capacity `json:"capacity,omitempty"`
+}
+
+// Pool is one entry of the ordered list: a regular pool, or a burst pool if Burst is set.
+type Pool struct {
+	// Name identifies the pool in logs, metrics and messages. A DNS label (at most 63 characters), unique in the list.
+	Name string `json:"name"`
+
+	// NodeSelector selects the pool's nodes by label. It must not be empty.
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
+
+	// ClusterAutoscaler names the cluster autoscaler's status as the source of the pool's maximum.
+	// A regular pool before a burst pool has exactly one source: ClusterAutoscaler, Static or Fixed.
+	ClusterAutoscaler *ClusterAutoscalerSource `json:"clusterAutoscaler,omitempty"`
+
+	// Static names a number of nodes as the pool's maximum.
+	Static *StaticSource `json:"static,omitempty"`
+
+	// Fixed says that the pool never grows: it is Full as it stands.
+	Fixed *FixedSource `json:"fixed,omitempty"`
+
+	// NodeTemplate describes a node of this pool for the time while the pool has none. Without it, an empty pool may
+	// hold any pod that its NodeSelector does not rule out.
+	NodeTemplate *NodeTemplate `json:"nodeTemplate,omitempty"`
+
+	// Burst makes this a burst pool: gated, and opened only when the regular pools can grow no more.
+	Burst *Burst `json:"burst,omitempty"`
+}
+
+// ClusterAutoscalerSource reads a pool's maximum from the cluster autoscaler's status ConfigMap.
+type ClusterAutoscalerSource struct {
+	// NodeGroups are patterns for the names of the pool's node groups, as path.Match reads them: each must match a
+	// whole name ("aks-userpool-*-vmss"). Default: AKS's names for the pool's agentpool label, taken from NodeSelector
+	// and from the pool's nodes: aks-<agentpool>-<digits>-vmss and <agentpool>/<sku>.
+	NodeGroups []string `json:"nodeGroups,omitempty"`
+}
+
+// StaticSource states a pool's maximum.
+type StaticSource struct {
+	// MaxNodes is the number of nodes at which the pool is Full, at least 1.
+	MaxNodes int32 `json:"maxNodes"`
+}
+
+// FixedSource is the source of a pool that never grows.
+type FixedSource struct{}
+
+// NodeTemplate describes a node that a pool would get if it grew.
+type NodeTemplate struct {
+	// Labels are all labels of the node that pods may ask for; those of the pool's NodeSelector.matchLabels and
+	// kubernetes.io/os=linux, kubernetes.io/arch=amd64 are added where absent.
+	Labels map[string]string `json:"labels,omitempty"`
+
+	// Taints are the node's lasting taints.
+	Taints []corev1.Taint `json:"taints,omitempty"`
+
+	// Allocatable is what the node offers to pods; resources that are not listed are not judged.
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+}
+
+// Burst makes a pool a burst pool.
+type Burst struct {
+	// Tolerations are given to pods for this pool's nodes: taints that they match are looked past for pods that the
+	// gate lets in. None may match NoExecute: the kubelet and the taint manager would not look past it.
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// Capacity says how regular pools are judged.
+type Capacity struct {
+	// ClusterAutoscalerStatus is the namespace/name of the ConfigMap that the cluster autoscaler writes.
+	// Default: kube-system/cluster-autoscaler-status.
+	ClusterAutoscalerStatus string `json:"clusterAutoscalerStatus,omitempty"`
+
+	// StaleAfter is how long the status may go unchanged before the autoscaler counts as silent and the pool as
+	// Unknown. The autoscaler writes every 10 s or so. At least 30 s; default 3m.
+	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
+
+	// UnknownGrace is how long an Unknown pool keeps the gate closed before it counts as Full. Default 15m.
+	UnknownGrace *metav1.Duration `json:"unknownGrace,omitempty"`
+
+	// ProvisionGrace is how long nodes that were ordered and are missing count as on their way, measured from the
+	// last order or arrival. Default 15m, the autoscaler's own --max-node-provision-time.
+	ProvisionGrace *metav1.Duration `json:"provisionGrace,omitempty"`
+
+	// BackoffGrace is how long a node group must have been in back-off to count as Full. Default 2m.
+	BackoffGrace *metav1.Duration `json:"backoffGrace,omitempty"`
+
+	// DeclineGrace is how long a pod must have been unschedulable, with a fresh status and no node group of the pool
+	// growing, for the autoscaler to count as declining the pool for this pod. At least 1 s; default 5m.
+	DeclineGrace *metav1.Duration `json:"declineGrace,omitempty"`
+}

@@ -1,0 +1,101 @@
+// Package capacity says of each regular pool whether it can still grow. It holds the four states, the reasons they are
+// given with, and the immutable view that the scheduling cycle reads.
+package capacity
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// State is what a source says of a regular pool.
+type State string
+
+const (
+	// CanGrow means that the autoscaler may add nodes to the pool.
+	CanGrow State = "CanGrow"
+	// Growing means that nodes of the pool are on their way.
+	Growing State = "Growing"
+	// Full means that the pool has all the nodes it can get.
+	Full State = "Full"
+	// Unknown means that the source does not say.
+	Unknown State = "Unknown"
+)
+
+// Reason explains a state or a decision.
+type Reason struct {
+	// Code is an upper-camel-case word of a bounded set, fit for a metric label.
+	Code string
+	// Sentence is static text, fit for events and statuses.
+	Sentence string
+	// Detail adds what differs from case to case: error codes, names, numbers. It is for logs and tools only.
+	Detail string
+}
+
+// Verdict is a state with its reason and its times.
+type Verdict struct {
+	State  State
+	Reason Reason
+	// Since is when the pool came into this state.
+	Since time.Time
+	// Until is when the state changes by itself; zero if only an event can change it.
+	Until time.Time
+}
+
+// Pool is what is known of one pool.
+type Pool struct {
+	Verdict
+	// FreshSince is since when the source has been readable without a break; zero while it is not.
+	FreshSince time.Time
+	// LastRise is when a node group of the pool was last seen to grow; zero if never.
+	LastRise time.Time
+	// Shapes are the kinds of nodes that the pool has; empty while it has none.
+	Shapes []Shape
+}
+
+// Shape is a kind of node: what the nodes of a pool that look alike to a pod's constraints have in common.
+type Shape struct {
+	// Labels are the labels without those that only one node has or that depend on where a node was put.
+	Labels map[string]string
+	// Taints are the lasting taints that keep pods out.
+	Taints []corev1.Taint
+	// Allocatable is, resource by resource, the most that one node of this kind offers.
+	Allocatable corev1.ResourceList
+}
+
+// View is what is known of all pools at one moment, by the pools' index in the list. It is replaced as a whole and must
+// not be changed.
+type View struct {
+	Pools []Pool
+}
+
+// Until is the earliest time at which a state in the view changes by itself; zero if none does.
+func (v *View) Until() time.Time {
+	var until time.Time
+	for i := range v.Pools {
+		until = Earliest(until, v.Pools[i].Until)
+	}
+	return until
+}
+
+// Earliest returns the earlier of two times of which a zero one means never.
+func Earliest(a, b time.Time) time.Time {
+	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
+		return b
+	}
+	return a
+}
+
+// Source judges one pool by one outside fact.
+type Source interface {
+	// Judge returns the pool's state at the time now. nodes are the pool's nodes that exist.
+	Judge(nodes []*corev1.Node, now time.Time) Judgement
+}
+
+// Judgement is what a source says of a pool.
+type Judgement struct {
+	State  State
+	Reason Reason
+	// Until, FreshSince and LastRise mean what they mean in Verdict and Pool.
+	Until, FreshSince, LastRise time.Time
+}

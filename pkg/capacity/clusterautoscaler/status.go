@@ -1,0 +1,126 @@
+// Package clusterautoscaler judges pools by the status ConfigMap that the cluster autoscaler writes.
+package clusterautoscaler
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// StatusKey is the ConfigMap's key that holds the status.
+const StatusKey = "status"
+
+// LastUpdatedAnnotation is the ConfigMap's annotation that changes with every write.
+const LastUpdatedAnnotation = "cluster-autoscaler.kubernetes.io/last-updated"
+
+// The values of status fields that are looked at. Source: cluster-autoscaler/clusterstate/api/types.go.
+const (
+	autoscalerRunning      = "Running"
+	autoscalerInitializing = "Initializing"
+	healthUnhealthy        = "Unhealthy"
+	scaleUpBackoff         = "Backoff"
+)
+
+// Status is the part of the cluster autoscaler's status that is read here. Times are left out: a group without nodes
+// has none, and age is judged by our own clock. The format is that of cluster-autoscaler 1.30 and later.
+type Status struct {
+	AutoscalerStatus string      `json:"autoscalerStatus"`
+	NodeGroups       []NodeGroup `json:"nodeGroups"`
+}
+
+// NodeGroup is the status of one node group.
+type NodeGroup struct {
+	Name    string  `json:"name"`
+	Health  Health  `json:"health"`
+	ScaleUp ScaleUp `json:"scaleUp"`
+}
+
+// Health counts the nodes of a group.
+type Health struct {
+	Status              string     `json:"status"`
+	NodeCounts          NodeCounts `json:"nodeCounts"`
+	CloudProviderTarget int        `json:"cloudProviderTarget"`
+	MinSize             int        `json:"minSize"`
+	MaxSize             int        `json:"maxSize"`
+}
+
+// NodeCounts are the nodes of a group by what became of them.
+type NodeCounts struct {
+	Registered struct {
+		Ready   int `json:"ready"`
+		Unready struct {
+			Total int `json:"total"`
+		} `json:"unready"`
+	} `json:"registered"`
+	LongUnregistered int `json:"longUnregistered"`
+}
+
+// ScaleUp is what the autoscaler is doing to grow a group.
+type ScaleUp struct {
+	Status      string      `json:"status"`
+	BackoffInfo BackoffInfo `json:"backoffInfo"`
+}
+
+// BackoffInfo says why a group is in back-off.
+type BackoffInfo struct {
+	ErrorCode    string `json:"errorCode"`
+	ErrorMessage string `json:"errorMessage"`
+}
+
+// ErrFreeText is returned for the free-text status of cluster-autoscaler before 1.30.
+var ErrFreeText = errors.New("it is the free text of a cluster-autoscaler before 1.30, which is not supported; upgrade the autoscaler")
+
+// Parse reads the value of StatusKey. The status that it returns is Running with well-formed groups, or Initializing.
+func Parse(data string) (*Status, error) {
+	if strings.HasPrefix(strings.TrimSpace(data), "Cluster-autoscaler status at") {
+		return nil, ErrFreeText
+	}
+	var status Status
+	if err := yaml.Unmarshal([]byte(data), &status); err != nil {
+		return nil, fmt.Errorf("parsing it as YAML: %w", err)
+	}
+	switch status.AutoscalerStatus {
+	case autoscalerRunning, autoscalerInitializing:
+	case "":
+		return nil, errors.New("it has no autoscalerStatus")
+	default:
+		return nil, fmt.Errorf("its autoscalerStatus is %q, not %s or %s", status.AutoscalerStatus, autoscalerRunning, autoscalerInitializing)
+	}
+	seen := map[string]bool{}
+	for i, group := range status.NodeGroups {
+		if group.Name == "" {
+			return nil, fmt.Errorf("nodeGroups[%d] has no name", i)
+		}
+		if seen[group.Name] {
+			return nil, fmt.Errorf("node group %q is in it twice", group.Name)
+		}
+		seen[group.Name] = true
+		if err := group.Health.check(); err != nil {
+			return nil, fmt.Errorf("node group %q: %w", group.Name, err)
+		}
+	}
+	return &status, nil
+}
+
+// check refuses counts that no autoscaler writes: read as they stand, they could make a pool Full that is not.
+func (h *Health) check() error {
+	c := h.NodeCounts
+	for _, n := range []int{h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered} {
+		if n < 0 {
+			return fmt.Errorf("negative count %d", n)
+		}
+	}
+	if h.MaxSize == 0 {
+		return errors.New("it has no maxSize")
+	}
+	return nil
+}
+
+// upcoming is the number of nodes that were ordered and have not come, by the autoscaler's own formula
+// (ClusterStateRegistry.GetUpcomingNodes).
+func (h *Health) upcoming() int {
+	c := h.NodeCounts
+	return h.CloudProviderTarget - (c.Registered.Ready + c.Registered.Unready.Total + c.LongUnregistered)
+}

@@ -1,0 +1,133 @@
+// Package pool is the ordered list of node pools: which pool a node belongs to and how the pools rank.
+package pool
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+const (
+	// VirtualKubeletLabel and VirtualKubeletType mark the nodes of a virtual kubelet, AKS's virtual node among them.
+	VirtualKubeletLabel = "type"
+	VirtualKubeletType  = "virtual-kubelet"
+
+	// None is the index of a node that is in no pool.
+	None = -1
+)
+
+// Rank is a place in the order: 0 is the most preferred.
+type Rank int
+
+// Excluded is the rank of nodes that are never used: those of a virtual kubelet that are in no burst pool.
+const Excluded Rank = -1
+
+// Pool is an entry of the list. It must not be changed.
+type Pool struct {
+	configv1.Pool
+	selector labels.Selector
+}
+
+// IsBurst reports whether the pool is gated.
+func (p *Pool) IsBurst() bool { return p.Burst != nil }
+
+// List is the ordered list of pools, most preferred first, burst pools last. It must not be changed.
+type List struct {
+	pools   []Pool
+	regular int
+}
+
+// NewList returns the list that the (validated) configuration states. A selector that does not parse is an error.
+func NewList(pools []configv1.Pool) (List, error) {
+	l := List{pools: make([]Pool, len(pools))}
+	for i := range pools {
+		selector, err := metav1.LabelSelectorAsSelector(pools[i].NodeSelector)
+		if err != nil {
+			return List{}, fmt.Errorf("parsing the node selector of pool %q: %w", pools[i].Name, err)
+		}
+		l.pools[i] = Pool{Pool: pools[i], selector: selector}
+		if !l.pools[i].IsBurst() {
+			l.regular++
+		}
+	}
+	return l, nil
+}
+
+// Len is the number of pools.
+func (l List) Len() int { return len(l.pools) }
+
+// Regular is the number of regular pools: they have the indices below it, burst pools those from it on.
+func (l List) Regular() int { return l.regular }
+
+// HasBurst reports whether there is a burst pool.
+func (l List) HasBurst() bool { return l.regular < len(l.pools) }
+
+// At returns the pool with index i, from 0 to Len()-1.
+func (l List) At(i int) *Pool { return &l.pools[i] }
+
+// Of returns the index of the pool that a node with these labels belongs to, the first whose selector matches, or None.
+func (l List) Of(nodeLabels map[string]string) int {
+	set := labels.Set(nodeLabels)
+	for i := range l.pools {
+		if l.pools[i].selector.Matches(set) {
+			return i
+		}
+	}
+	return None
+}
+
+// Ranks is the number of ranks: one for each pool and one for the nodes in no pool.
+func (l List) Ranks() int { return len(l.pools) + 1 }
+
+// RankOf returns the rank of a node with these labels and the index of its pool (None if it is in no pool). Regular
+// pools come first, then nodes in no pool, then burst pools.
+func (l List) RankOf(nodeLabels map[string]string) (Rank, int) {
+	i := l.Of(nodeLabels)
+	isBurst := i != None && l.pools[i].IsBurst()
+	switch {
+	case nodeLabels[VirtualKubeletLabel] == VirtualKubeletType && !isBurst:
+		return Excluded, i
+	case i == None:
+		return Rank(l.regular), None
+	case isBurst:
+		return Rank(i + 1), i
+	default:
+		return Rank(i), i
+	}
+}
+
+// PoolAt returns the index of the pool that has the rank, or None for the rank of nodes in no pool.
+func (l List) PoolAt(r Rank) int {
+	switch {
+	case int(r) < l.regular:
+		return int(r)
+	case int(r) == l.regular:
+		return None
+	default:
+		return int(r) - 1
+	}
+}
+
+// Template returns the labels, taints and allocatable resources that a new node of the pool would have, or nil where
+// the configuration does not say.
+func (p *Pool) Template() *corev1.Node {
+	if p.NodeTemplate == nil {
+		return nil
+	}
+	nodeLabels := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
+	for k, v := range p.NodeSelector.MatchLabels {
+		nodeLabels[k] = v
+	}
+	for k, v := range p.NodeTemplate.Labels {
+		nodeLabels[k] = v
+	}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Labels: nodeLabels},
+		Spec:       corev1.NodeSpec{Taints: p.NodeTemplate.Taints},
+		Status:     corev1.NodeStatus{Allocatable: p.NodeTemplate.Allocatable},
+	}
+}
