@@ -70,6 +70,9 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	}
 	stamp := cm.Annotations[LastUpdatedAnnotation] + cm.Data[StatusKey]
 	if stamp != t.stamp {
+		if t.stale(now) {
+			t.freshSince = time.Time{}
+		}
 		t.stamp, t.changed = stamp, now
 	}
 	status, err := Parse(cm.Data[StatusKey])
@@ -83,7 +86,7 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 		t.lose(reasonInitializing)
 		return nil
 	}
-	if t.freshSince.IsZero() || t.problem.Code != "" {
+	if t.freshSince.IsZero() {
 		t.freshSince = now
 	}
 	t.problem = capacity.Reason{}
@@ -122,7 +125,7 @@ func (t *Tracker) remember(g *NodeGroup, now time.Time) {
 	}
 }
 
-// Stale reports whether the status has not changed for so long, at the time now, that the autoscaler counts as silent.
+// stale reports whether the status has not changed for so long, at the time now, that the autoscaler counts as silent.
 func (t *Tracker) stale(now time.Time) bool {
 	return now.Sub(t.changed) >= t.graces.StaleAfter
 }

@@ -1,0 +1,160 @@
+package gate
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// nodeNameField is the only field that a node selector term can match.
+const nodeNameField = "metadata.name"
+
+// notApplicable returns why no node that the pool has or could get would run the pod, or "" if one might. A pool with
+// neither nodes nor a template is judged by its selector alone.
+func notApplicable(pod *corev1.Pod, p *pool.Pool, shapes []capacity.Shape) string {
+	if len(shapes) == 0 {
+		if template := p.Template(); template != nil {
+			shapes = []capacity.Shape{capacity.ShapeOf(template)}
+		} else {
+			return newNode{labels: knownLabels(p), open: true}.refuses(pod)
+		}
+	}
+	var first string
+	for i := range shapes {
+		s := &shapes[i]
+		detail := newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable}.refuses(pod)
+		if detail == "" {
+			return ""
+		}
+		if first == "" {
+			first = detail
+		}
+	}
+	return first
+}
+
+// knownLabels are the labels that every node of the pool has because its selector asks for them.
+func knownLabels(p *pool.Pool) map[string]string {
+	known := map[string]string{}
+	for key, value := range p.NodeSelector.MatchLabels {
+		known[key] = value
+	}
+	for _, req := range p.NodeSelector.MatchExpressions {
+		if req.Operator == "In" && len(req.Values) == 1 {
+			known[req.Key] = req.Values[0]
+		}
+	}
+	return known
+}
+
+// newNode is a node that a pool could get.
+type newNode struct {
+	labels      map[string]string
+	taints      []corev1.Taint
+	allocatable corev1.ResourceList // empty: not known
+	open        bool                // labels that are not listed are not known
+}
+
+// refuses returns why the node would not run the pod, or "" if it might.
+func (n newNode) refuses(pod *corev1.Pod) string {
+	for key, value := range pod.Spec.NodeSelector {
+		if !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
+			return fmt.Sprintf("node selector %s=%s", key, value)
+		}
+	}
+	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil &&
+			!slices.ContainsFunc(required.NodeSelectorTerms, n.matchesTerm) {
+			return "required node affinity"
+		}
+	}
+	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
+		return fmt.Sprintf("taint %s", taint.ToString())
+	}
+	return n.tooSmall(pod)
+}
+
+func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
+	if len(term.MatchExpressions)+len(term.MatchFields) == 0 {
+		return false // as everywhere in Kubernetes, an empty term matches nothing
+	}
+	for _, req := range term.MatchFields {
+		// A new node has a name of its own.
+		if req.Key != nodeNameField || req.Operator != corev1.NodeSelectorOpNotIn {
+			return false
+		}
+	}
+	for _, req := range term.MatchExpressions {
+		if !n.matches(req) {
+			return false
+		}
+	}
+	return true
+}
+
+// matches reports whether the node might satisfy the requirement: where its label is not known, it might.
+func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
+	value, has := n.labels[req.Key]
+	if !has {
+		if req.Key == corev1.LabelHostname {
+			// Every node has this label, and a new one has a value that nobody can ask for yet.
+			return req.Operator == corev1.NodeSelectorOpExists || req.Operator == corev1.NodeSelectorOpNotIn
+		}
+		if n.open || capacity.IsPlaceLabel(req.Key) {
+			return true
+		}
+	}
+	switch req.Operator {
+	case corev1.NodeSelectorOpIn:
+		return has && slices.Contains(req.Values, value)
+	case corev1.NodeSelectorOpNotIn:
+		return !has || !slices.Contains(req.Values, value)
+	case corev1.NodeSelectorOpExists:
+		return has
+	case corev1.NodeSelectorOpDoesNotExist:
+		return !has
+	case corev1.NodeSelectorOpGt, corev1.NodeSelectorOpLt:
+		if !has || len(req.Values) != 1 {
+			return false
+		}
+		have, err1 := strconv.ParseInt(value, 10, 64)
+		want, err2 := strconv.ParseInt(req.Values[0], 10, 64)
+		if err1 != nil || err2 != nil {
+			return false
+		}
+		return (req.Operator == corev1.NodeSelectorOpGt) == (have > want) && have != want
+	default:
+		return false
+	}
+}
+
+// tooSmall compares the pod's requests with what a whole node offers.
+func (n newNode) tooSmall(pod *corev1.Pod) string {
+	if len(n.allocatable) == 0 {
+		return ""
+	}
+	for name, request := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+		have, listed := n.allocatable[name]
+		if request.IsZero() || (!listed && !isExtended(name)) {
+			continue
+		}
+		if request.Cmp(have) > 0 {
+			return fmt.Sprintf("requests %s %s of at most %s", request.String(), name, have.String())
+		}
+	}
+	return ""
+}
+
+// isExtended reports whether a node that does not list the resource has none of it. A node that has not reported yet
+// may list none of the others.
+func isExtended(name corev1.ResourceName) bool {
+	return name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage
+}

@@ -1,0 +1,175 @@
+// Package gate holds the rule that opens a burst pool for a pod. It is pure: everything it looks at is handed to it, the
+// clock included. The plugin, the controller and the tools all ask it and say its sentences.
+package gate
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const (
+	// BurstAnnotation is the pod annotation by which a workload opts out of burst pools.
+	BurstAnnotation = "poolpriority.dev/burst"
+	// BurstNever is the value of BurstAnnotation that opts out.
+	BurstNever = "Never"
+)
+
+// Reasons for which the gate is closed. The sentences read on in "0/5 nodes are available: 1 …".
+var (
+	ReasonCanGrow = capacity.Reason{Code: "PoolCanGrow", Sentence: "node(s) in a burst pool, which opens when no earlier pool can grow"}
+	ReasonGrowing = capacity.Reason{Code: "PoolGrowing", Sentence: "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way"}
+	ReasonUnknown = capacity.Reason{Code: "PoolUnknown", Sentence: "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow"}
+	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
+)
+
+// Reasons for which the gate is open, and for which a regular pool does not hold it.
+var (
+	ReasonOpen          = capacity.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
+	ReasonNotApplicable = capacity.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
+	ReasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
+	ReasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
+)
+
+// Rule is what the gate goes by. It must not be changed.
+type Rule struct {
+	Pools pool.List
+	// UnknownGrace is how long an Unknown pool keeps the gate closed; DeclineGrace is how long a pool that can grow may
+	// leave a pod unschedulable.
+	UnknownGrace, DeclineGrace time.Duration
+}
+
+// Request is the pod that asks.
+type Request struct {
+	Pod *corev1.Pod
+	// UnschedulableSince is since when the pod has been known to be unschedulable; zero if it is not known to be.
+	UnschedulableSince time.Time
+}
+
+// Decision is the gate's answer for one pod.
+type Decision struct {
+	// Regular has a verdict for each regular pool, by its index in the list.
+	Regular []PoolVerdict
+	// Burst has a verdict for each burst pool, by its index in the list less the number of regular pools.
+	Burst []Verdict
+}
+
+// PoolVerdict says whether a regular pool holds the gate for the pod.
+type PoolVerdict struct {
+	Holds  bool
+	Reason capacity.Reason
+}
+
+// Verdict says whether the gate of a burst pool is open for the pod.
+type Verdict struct {
+	Open   bool
+	Reason capacity.Reason
+	// Until is when a closed gate may open without any event; zero if it does not.
+	Until time.Time
+}
+
+// AnyOpen reports whether a burst pool is open to the pod.
+func (d *Decision) AnyOpen() bool {
+	for i := range d.Burst {
+		if d.Burst[i].Open {
+			return true
+		}
+	}
+	return false
+}
+
+// Until is the earliest time at which a closed gate may open without any event; zero if none does.
+func (d *Decision) Until() time.Time {
+	var until time.Time
+	for i := range d.Burst {
+		until = capacity.Earliest(until, d.Burst[i].Until)
+	}
+	return until
+}
+
+// Decide answers for the request at the time now, by the view of the pools' capacity.
+func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision {
+	d := Decision{
+		Regular: make([]PoolVerdict, r.Pools.Regular()),
+		Burst:   make([]Verdict, r.Pools.Len()-r.Pools.Regular()),
+	}
+	if len(d.Burst) == 0 {
+		return d
+	}
+	earlier := Verdict{Open: true, Reason: ReasonOpen}
+	for i := range d.Regular {
+		verdict, closed, until := r.judge(req, i, &view.Pools[i], now)
+		d.Regular[i] = verdict
+		if !verdict.Holds {
+			continue
+		}
+		if earlier.Open {
+			earlier = Verdict{Reason: closed}
+			earlier.Reason.Detail = "pool " + r.Pools.At(i).Name + ": " + verdict.Reason.Sentence
+			if verdict.Reason.Detail != "" {
+				earlier.Reason.Detail += " (" + verdict.Reason.Detail + ")"
+			}
+		}
+		earlier.Until = capacity.Earliest(earlier.Until, until)
+	}
+	for i := range d.Burst {
+		d.Burst[i] = earlier
+		if req.Pod.Annotations[BurstAnnotation] == BurstNever {
+			d.Burst[i] = Verdict{Reason: ReasonOptOut}
+		}
+	}
+	return d
+}
+
+// judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
+// gives, and when that may change without any event.
+func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
+	if detail := notApplicable(req.Pod, r.Pools.At(i), p.Shapes); detail != "" {
+		reason := ReasonNotApplicable
+		reason.Detail = detail
+		return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
+	}
+	holds := PoolVerdict{Holds: true, Reason: p.Reason}
+	switch p.State {
+	case capacity.Full:
+		// A pool that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
+		return PoolVerdict{Reason: p.Reason}, capacity.Reason{}, time.Time{}
+	case capacity.Growing:
+		return holds, ReasonGrowing, p.Until
+	case capacity.CanGrow:
+		until := p.Until
+		if declined := r.declinedAt(req, p); !declined.IsZero() {
+			if !now.Before(declined) {
+				return PoolVerdict{Reason: ReasonDeclined}, capacity.Reason{}, time.Time{}
+			}
+			until = capacity.Earliest(until, declined)
+		}
+		return holds, ReasonCanGrow, until
+	default:
+		counts := p.Since.Add(r.UnknownGrace)
+		if !now.Before(counts) {
+			reason := ReasonUnknownLong
+			reason.Detail = p.Reason.Sentence
+			return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
+		}
+		return holds, ReasonUnknown, capacity.Earliest(p.Until, counts)
+	}
+}
+
+// declinedAt is when the autoscaler counts as declining the pool for the pod if nothing happens until then: the pod has
+// been unschedulable, the status fresh and the pool's targets have not risen for DeclineGrace. Zero means never.
+func (r *Rule) declinedAt(req Request, p *capacity.Pool) time.Time {
+	if req.UnschedulableSince.IsZero() || p.FreshSince.IsZero() {
+		return time.Time{}
+	}
+	since := req.UnschedulableSince
+	for _, t := range []time.Time{p.FreshSince, p.LastRise} {
+		if t.After(since) {
+			since = t
+		}
+	}
+	return since.Add(r.DeclineGrace)
+}

@@ -1,0 +1,78 @@
+package poolpriority
+
+import (
+	"context"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// Filter rejects nodes ranked below the pool that has room, nodes of burst pools whose gate is closed for the pod, and
+// nodes whose taints neither the pod nor its burst pool tolerates. The first is needed although PreFilter narrows the
+// cycle: nominated nodes and batch hints are tried without regard to that.
+func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeInfo fwk.NodeInfo) *fwk.Status {
+	c, err := readCycle(state)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	rank, i := pl.index.rankOf(nodeInfo.Node())
+	switch {
+	case rank == pool.Excluded:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonExcluded)
+	case c.worst == noRank:
+		c.flags.unproven.Store(true)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonBetterPool)
+	case rank > c.worst:
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonBetterPool)
+	case i == pool.None || !pl.pools.At(i).IsBurst():
+		return pl.taints.Filter(ctx, state, pod, nodeInfo)
+	}
+	b := i - pl.pools.Regular()
+	if status := pl.taints.Filter(ctx, state, c.burst[b], nodeInfo); !status.IsSuccess() {
+		return status
+	}
+	if verdict := &c.decision.Burst[b]; !verdict.Open {
+		c.flags.gated.Store(true)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, verdict.Reason.Sentence)
+	}
+	return nil
+}
+
+// asOnBurstNodes returns, for each burst pool, the pod with the tolerations that the pool gives to pods.
+func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
+	pods := make([]*v1.Pod, pl.pools.Len()-pl.pools.Regular())
+	for b := range pods {
+		pods[b] = pod
+		if given := pl.pools.At(pl.pools.Regular() + b).Burst.Tolerations; len(given) > 0 {
+			shallow := *pod
+			shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, given)
+			pods[b] = &shallow
+		}
+	}
+	return pods
+}
+
+// PostFilter runs before preemption. A cycle that was narrowed to nodes with a feasible one among them and failed all
+// the same lost a race with nominated pods: it is tried again, and nobody is preempted inside the narrow set. A pod that
+// the gate held is remembered, to be woken when that changes.
+func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	c, err := readCycle(state)
+	if err != nil {
+		// A PreFilter plugin before ours stopped the cycle.
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	logger := klog.FromContext(ctx)
+	if c.narrowed || c.flags.unproven.Load() {
+		logger.V(2).Info("The cluster changed while the pod was being scheduled, trying again", "pod", klog.KObj(pod))
+		pl.handle.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+	}
+	if c.flags.gated.Load() {
+		pl.gate.hold(logger, pod, &c.decision)
+	}
+	return nil, fwk.NewStatus(fwk.Unschedulable)
+}

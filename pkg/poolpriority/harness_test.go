@@ -1,0 +1,171 @@
+package poolpriority
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"k8s.io/kubernetes/pkg/scheduler"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/clock"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+const (
+	ourProfile    = "pool-priority-scheduler"
+	oracleProfile = "oracle" // the in-tree plugins alone, in the same scheduler: same snapshot, same nominated pods
+)
+
+func TestMain(m *testing.M) {
+	if err := configv1.Register(); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// loadConfig reads a configuration as the scheduler does.
+func loadConfig(t testing.TB, file string) *schedconfig.KubeSchedulerConfiguration {
+	t.Helper()
+	cfg, err := options.LoadConfigFromFile(klog.Background(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cfg
+}
+
+// withArgs is a profile like those that ship, with other arguments.
+func withArgs(t testing.TB, args string) *schedconfig.KubeSchedulerConfiguration {
+	t.Helper()
+	data, err := os.ReadFile("../../manifests/overlays/aks/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(data), "    args:\n")
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	indented := "      " + strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      ")
+	if err := os.WriteFile(file, []byte(head+"    args:\n"+indented+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return loadConfig(t, file)
+}
+
+// harness is a scheduler without an API server: the real framework, cache and queue, fed by hand.
+type harness struct {
+	*testing.T
+	ctx    context.Context
+	sched  *scheduler.Scheduler
+	plugin *PoolPriority
+	logger klog.Logger
+	bound  map[string]*v1.Pod
+}
+
+func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
+	t.Helper()
+	h, err := tryHarness(t, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) (*harness, error) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0)))
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.LoggerWithName(klog.Background(), t.Name())))
+	t.Cleanup(cancel)
+	h := &harness{T: t, ctx: ctx, logger: logger, bound: map[string]*v1.Pod{}}
+	registry := frameworkruntime.Registry{Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		plugin, err := newPlugin(ctx, args, handle, clock.RealClock{})
+		h.plugin = plugin
+		return plugin, err
+	}}
+	client := fake.NewClientset()
+	oracle := *cfg.Profiles[0].DeepCopy()
+	oracle.SchedulerName = oracleProfile
+	defaults, err := latest.Default()
+	if err != nil {
+		return nil, err
+	}
+	oracle.Plugins, oracle.PluginConfig = defaults.Profiles[0].Plugins, defaults.Profiles[0].PluginConfig
+	h.sched, err = scheduler.New(ctx, client, informers.NewSharedInformerFactory(client, 0), nil,
+		func(string) events.EventRecorder { return &events.FakeRecorder{} },
+		scheduler.WithProfiles(cfg.Profiles[0], oracle),
+		scheduler.WithFrameworkOutOfTreeRegistry(registry),
+	)
+	return h, err
+}
+
+// setCapacity replaces what the gate goes by: a state for each regular pool.
+func (h *harness) setCapacity(states ...capacity.State) {
+	view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len())}
+	for i, state := range states {
+		view.Pools[i].State = state
+	}
+	h.plugin.gate.view.Store(view)
+}
+
+// schedule runs one scheduling cycle for the pod and returns the node; the pod is on it from then on.
+func (h *harness) schedule(pod *v1.Pod) (string, error) {
+	h.sched.SchedulingQueue.Add(h.logger, pod)
+	info, err := h.sched.NextPod(h.logger)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer h.sched.SchedulingQueue.Done(pod.UID)
+	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], framework.NewCycleState(), info.Pod)
+	if err != nil {
+		return "", err
+	}
+	h.place(pod, result.SuggestedHost)
+	return result.SuggestedHost, nil
+}
+
+func (h *harness) place(pod *v1.Pod, node string) {
+	placed := pod.DeepCopy()
+	placed.Spec.NodeName = node
+	if err := h.sched.Cache.AddPod(h.logger, placed); err != nil {
+		h.Fatal(err)
+	}
+	h.sched.SchedulingQueue.DeleteNominatedPodIfExists(placed)
+	h.bound[pod.Name] = placed
+}
+
+func (h *harness) remove(name string) {
+	if err := h.sched.Cache.RemovePod(h.logger, h.bound[name]); err != nil {
+		h.Fatal(err)
+	}
+	delete(h.bound, name)
+}
+
+// userNode, systemNode and virtualNode are nodes as AKS has them.
+func userNode(name string) *st.NodeWrapper {
+	return st.MakeNode().Name(name).Label("kubernetes.azure.com/mode", "user").Label("agentpool", "userpool").
+		Label(v1.LabelHostname, name).Capacity(map[v1.ResourceName]string{"cpu": "4", "memory": "16Gi", "pods": "30"})
+}
+
+func systemNode(name string) *st.NodeWrapper {
+	return st.MakeNode().Name(name).Label("kubernetes.azure.com/mode", "system").Label("agentpool", "systempool").
+		Label(v1.LabelHostname, name).Capacity(map[v1.ResourceName]string{"cpu": "4", "memory": "16Gi", "pods": "30"})
+}
+
+func virtualNode(name string) *st.NodeWrapper {
+	return st.MakeNode().Name(name).Label("type", "virtual-kubelet").Label(v1.LabelHostname, name).
+		Taints([]v1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: v1.TaintEffectNoSchedule}}).
+		Capacity(map[v1.ResourceName]string{"cpu": "10000", "memory": "4Ti", "pods": "5000"})
+}

@@ -1,0 +1,103 @@
+package poolpriority
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// index is what the search for a feasible node needs of the snapshot. It is refreshed at the start of a scheduling
+// cycle, and cycles are serial; within a cycle it is only read, by many goroutines.
+type index struct {
+	pools   pool.List
+	entries []entry        // by position in the snapshot
+	byName  map[string]int // name -> position
+	tiers   [][]int        // rank -> positions
+	next    []int          // rank -> where in the tier the next search starts
+}
+
+type entry struct {
+	generation int64
+	node       *v1.Node
+	rank       pool.Rank
+	pool       int
+	free       requests
+}
+
+// requests are the resources that the index compares: those that NodeResourcesFit never ignores.
+type requests struct {
+	MilliCPU, Memory, Pods int64
+}
+
+func podRequests(pod *v1.Pod) requests {
+	list := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	return requests{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: 1}
+}
+
+// fit reports whether NodeResourcesFit might let the requests pass. Like it, a request of zero always fits.
+func (r requests) fit(free requests) bool {
+	return (r.MilliCPU == 0 || r.MilliCPU <= free.MilliCPU) && (r.Memory == 0 || r.Memory <= free.Memory) && r.Pods <= free.Pods
+}
+
+func newIndex(pools pool.List) *index {
+	return &index{pools: pools, next: make([]int, pools.Ranks())}
+}
+
+// refresh brings the index up to date with the snapshot. A NodeInfo's generation is from a counter that all share, so
+// an equal one means the same node in the same state.
+func (x *index) refresh(nodes []fwk.NodeInfo) {
+	rebuild := len(nodes) != len(x.entries)
+	if rebuild {
+		x.entries = make([]entry, len(nodes))
+	}
+	for i, info := range nodes {
+		e := &x.entries[i]
+		if e.generation == info.GetGeneration() && e.node == info.Node() {
+			continue
+		}
+		old := *e
+		e.fill(info)
+		if old.node == e.node {
+			continue
+		}
+		e.rank, e.pool = x.pools.RankOf(e.node.Labels)
+		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank {
+			rebuild = true
+		}
+	}
+	if rebuild {
+		x.rebuild()
+	}
+}
+
+func (e *entry) fill(info fwk.NodeInfo) {
+	e.generation, e.node = info.GetGeneration(), info.Node()
+	allocatable, requested := info.GetAllocatable(), info.GetRequested()
+	e.free = requests{
+		MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),
+		Memory:   allocatable.GetMemory() - requested.GetMemory(),
+		Pods:     int64(allocatable.GetAllowedPodNumber() - len(info.GetPods())),
+	}
+}
+
+func (x *index) rebuild() {
+	x.byName = make(map[string]int, len(x.entries))
+	x.tiers = make([][]int, x.pools.Ranks())
+	for i := range x.entries {
+		e := &x.entries[i]
+		x.byName[e.node.Name] = i
+		if e.rank != pool.Excluded {
+			x.tiers[e.rank] = append(x.tiers[e.rank], i)
+		}
+	}
+}
+
+// rankOf returns the rank and the pool of a node, which need not be in the snapshot.
+func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
+	if i, ok := x.byName[node.Name]; ok && x.entries[i].node == node {
+		return x.entries[i].rank, x.entries[i].pool
+	}
+	return x.pools.RankOf(node.Labels)
+}

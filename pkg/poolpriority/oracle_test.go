@@ -1,0 +1,316 @@
+package poolpriority
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+var (
+	placements = flag.Int("placements", 10000, "scheduling attempts of TestStrictOrder, for each cluster size")
+	seed       = flag.Uint64("seed", 0, "seed of TestStrictOrder; 0 takes a random one")
+)
+
+// TestStrictOrder compares every placement with brute force: each node of the snapshot through each in-tree filter.
+func TestStrictOrder(t *testing.T) {
+	for _, nodes := range []int{150, 600} {
+		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+			s := *seed
+			if s == 0 {
+				s = rand.Uint64()
+			}
+			t.Logf("seed %d", s)
+			w := newWorld(t, rand.New(rand.NewPCG(s, uint64(nodes))), nodes)
+			for range *placements {
+				w.step()
+			}
+			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable, of %d with nominated pods about", *placements, w.placed, w.byRank, w.unschedulable, w.nominated)
+			if w.wrong > 0 || w.wronglyUnschedulable > 0 || w.wronglyPlaced > 0 {
+				t.Errorf("%d pods in the wrong pool, %d wrongly unschedulable, %d on nodes that were not feasible", w.wrong, w.wronglyUnschedulable, w.wronglyPlaced)
+			}
+			for rank, n := range w.byRank {
+				if n == 0 {
+					t.Errorf("no pod was ever placed at rank %d: the test does not cover it", rank)
+				}
+			}
+			if w.unschedulable == 0 {
+				t.Error("no pod was ever unschedulable: the test does not cover it")
+			}
+		})
+	}
+}
+
+// world is a random cluster of user, system, unlisted and virtual nodes.
+type world struct {
+	*harness
+	r        *rand.Rand
+	nodes    []*v1.Node
+	size     int
+	serial   int
+	names    []string // of bound pods
+	nominees []*v1.Pod
+	full     bool // the gate is open
+
+	placed, unschedulable, nominated           int
+	wrong, wronglyUnschedulable, wronglyPlaced int
+	byRank                                     [4]int
+}
+
+func newWorld(t *testing.T, r *rand.Rand, size int) *world {
+	w := &world{harness: newHarness(t, loadConfig(t, "../../manifests/overlays/aks/config.yaml")), r: r, size: size}
+	for range size {
+		w.addNode()
+	}
+	w.setGate(false)
+	return w
+}
+
+func (w *world) setGate(open bool) {
+	w.full = open
+	states := []capacity.State{capacity.Full, capacity.Full}
+	if !open {
+		// A pool that a pod cannot use does not hold the gate for it: both must hold it here.
+		states = []capacity.State{capacity.CanGrow, capacity.Growing}
+	}
+	w.setCapacity(states...)
+}
+
+func (w *world) addNode() {
+	w.serial++
+	name := fmt.Sprintf("node-%d", w.serial)
+	var b *st.NodeWrapper
+	switch n := w.r.IntN(20); {
+	case n < 9:
+		b = userNode(name)
+	case n < 16:
+		b = systemNode(name)
+	case n < 18:
+		b = st.MakeNode().Name(name).Label(v1.LabelHostname, name).Capacity(map[v1.ResourceName]string{"cpu": "4", "memory": "16Gi", "pods": "30"})
+	case n < 19:
+		b = virtualNode(name).Capacity(map[v1.ResourceName]string{"cpu": "8", "memory": "64Gi", "pods": "20"})
+	default: // a virtual kubelet that matches a regular pool's selector must never be used
+		b = userNode(name).Label("type", "virtual-kubelet")
+	}
+	b = b.Label(v1.LabelTopologyZone, fmt.Sprintf("zone-%d", w.r.IntN(3))).Label("disk", []string{"ssd", "hdd"}[w.r.IntN(2)])
+	node := b.Obj()
+	w.randomTaints(node)
+	w.nodes = append(w.nodes, node)
+	w.sched.Cache.AddNode(w.logger, node)
+}
+
+func (w *world) randomTaints(node *v1.Node) {
+	node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key != "virtual-kubelet.io/provider" })
+	node.Spec.Unschedulable = w.r.IntN(15) == 0
+	if w.r.IntN(8) == 0 {
+		node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: "dedicated", Value: "special", Effect: v1.TaintEffectNoSchedule})
+	}
+}
+
+func (w *world) randomPod() *v1.Pod {
+	w.serial++
+	p := st.MakePod().Name(fmt.Sprintf("pod-%d", w.serial)).UID(fmt.Sprintf("pod-%d", w.serial)).Namespace("default").SchedulerName(ourProfile).
+		Label("app", fmt.Sprintf("app-%d", w.r.IntN(4))).Priority(int32(w.r.IntN(3))).
+		Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 100+w.r.IntN(3500)), "memory": fmt.Sprintf("%dMi", 64+w.r.IntN(4000))})
+	switch w.r.IntN(12) {
+	case 0:
+		p = p.NodeSelector(map[string]string{"disk": "ssd"})
+	case 1:
+		p = p.NodeSelector(map[string]string{"agentpool": "systempool"})
+	case 2:
+		p = p.NodeSelector(map[string]string{"disk": "none"})
+	case 3:
+		p = p.NodeAffinityIn("agentpool", []string{"userpool"}, st.NodeSelectorTypeMatchExpressions)
+	case 4:
+		p = p.PodAntiAffinityExists("app", v1.LabelHostname, st.PodAntiAffinityWithRequiredReq)
+	case 5:
+		p = p.SpreadConstraint(2, v1.LabelTopologyZone, v1.DoNotSchedule, st.MakeLabelSelector().Exists("app").Obj(), nil, nil, nil, nil)
+	case 6:
+		p = p.HostPort(int32(8000 + w.r.IntN(3)))
+	case 7:
+		p = p.PodAffinityExists("app", v1.LabelTopologyZone, st.PodAffinityWithRequiredReq)
+	}
+	if w.r.IntN(4) == 0 {
+		p = p.Toleration("dedicated")
+	}
+	return p.Obj()
+}
+
+// step changes the cluster a little and schedules a pod.
+func (w *world) step() {
+	switch n := w.r.IntN(40); {
+	case n == 0 && len(w.nodes) > w.size/2:
+		i := w.r.IntN(len(w.nodes))
+		if err := w.sched.Cache.RemoveNode(w.logger, w.nodes[i]); err != nil {
+			w.Fatal(err)
+		}
+		w.nodes = slices.Delete(w.nodes, i, i+1)
+	case n == 1 && len(w.nodes) < w.size*3/2:
+		w.addNode()
+	case n < 4:
+		w.changeNode()
+	case n == 4:
+		w.setGate(!w.full)
+	case n == 5:
+		w.nominate()
+	}
+	// The cluster fills, is full for a while, and empties again.
+	wave := w.size * 4
+	remove := 0
+	if w.serial%(2*wave) > wave {
+		remove = w.r.IntN(4)
+	} else if w.r.IntN(20) == 0 {
+		remove = 1
+	}
+	for ; remove > 0 && len(w.names) > 0; remove-- {
+		i := w.r.IntN(len(w.names))
+		w.remove(w.names[i])
+		w.names = slices.Delete(w.names, i, i+1)
+	}
+	pod := w.randomPod()
+	if w.r.IntN(30) == 0 && len(w.nodes) > 0 {
+		// Nominated in an earlier cycle, perhaps to a node of a worse pool than has room now.
+		pod.Status.NominatedNodeName = w.nodes[w.r.IntN(len(w.nodes))].Name
+	}
+	want := w.feasible(pod)
+	node, err := w.schedule(pod)
+	w.check(pod, want, node, err)
+}
+
+func (w *world) changeNode() {
+	i := w.r.IntN(len(w.nodes))
+	old := w.nodes[i]
+	node := old.DeepCopy()
+	if w.r.IntN(3) == 0 && node.Labels["type"] == "" {
+		mode := []string{"user", "system", ""}[w.r.IntN(3)]
+		if delete(node.Labels, "kubernetes.azure.com/mode"); mode != "" {
+			node.Labels["kubernetes.azure.com/mode"] = mode
+		}
+	} else {
+		w.randomTaints(node)
+	}
+	w.nodes[i] = node
+	w.sched.Cache.UpdateNode(w.logger, old, node)
+}
+
+// nominate puts a pod of high priority, or takes one away, for which a node keeps room.
+func (w *world) nominate() {
+	if len(w.nominees) > 3 {
+		w.sched.SchedulingQueue.DeleteNominatedPodIfExists(w.nominees[0])
+		w.nominees = w.nominees[1:]
+		return
+	}
+	w.serial++
+	name := fmt.Sprintf("nominee-%d", w.serial)
+	node := w.nodes[w.r.IntN(len(w.nodes))].Name
+	pod := st.MakePod().Name(name).UID(name).Namespace("default").Priority(10).NominatedNodeName(node).
+		Req(map[v1.ResourceName]string{"cpu": "3", "memory": "1Gi"}).Obj()
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.sched.SchedulingQueue.AddNominatedPod(w.logger, info, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: node})
+	w.nominees = append(w.nominees, pod)
+}
+
+// feasible returns the ranks of the nodes that are feasible for the pod, by name. It is brute force, and knows nothing
+// of how the plugin searches.
+func (w *world) feasible(pod *v1.Pod) map[string]int {
+	oracle := w.sched.Profiles[oracleProfile]
+	// SchedulePod of a pod that nothing fits takes the snapshot without placing anything.
+	none := st.MakePod().Name("none").UID("none").Namespace("default").SchedulerName(oracleProfile).NodeSelector(map[string]string{"no": "node"}).Obj()
+	if _, err := w.sched.SchedulePod(w.ctx, oracle, framework.NewCycleState(), none); err == nil {
+		w.Fatal("a pod that fits nowhere was placed")
+	}
+	lenient := pod.DeepCopy()
+	lenient.Spec.Tolerations = append(lenient.Spec.Tolerations, v1.Toleration{Key: "virtual-kubelet.io/provider", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule})
+
+	infos, err := oracle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		w.Fatal(err)
+	}
+	result := map[string]int{}
+	for _, asPod := range []*v1.Pod{pod, lenient} {
+		state := framework.NewCycleState()
+		pre, status, _ := oracle.RunPreFilterPlugins(w.ctx, state, asPod)
+		if !status.IsSuccess() {
+			continue
+		}
+		for _, info := range infos {
+			node := info.Node()
+			if !pre.AllNodes() && !pre.NodeNames.Has(node.Name) {
+				continue
+			}
+			rank := naiveRank(node)
+			if rank < 0 || (rank == 3 && !w.full) || (rank == 3) != (asPod == lenient) {
+				continue
+			}
+			if oracle.RunFilterPluginsWithNominatedPods(w.ctx, state, asPod, info).IsSuccess() {
+				result[node.Name] = rank
+			}
+		}
+	}
+	return result
+}
+
+// naiveRank states the order of the AKS configuration in its own words.
+func naiveRank(node *v1.Node) int {
+	mode, virtual := node.Labels["kubernetes.azure.com/mode"], node.Labels["type"] == "virtual-kubelet"
+	switch {
+	case virtual && mode == "":
+		return 3
+	case virtual:
+		return -1
+	case mode == "user":
+		return 0
+	case mode == "system":
+		return 1
+	default:
+		return 2
+	}
+}
+
+func (w *world) check(pod *v1.Pod, want map[string]int, node string, err error) {
+	best := -1
+	for _, rank := range want {
+		if best < 0 || rank < best {
+			best = rank
+		}
+	}
+	if len(w.nominees) > 0 {
+		w.nominated++
+	}
+	if err != nil {
+		w.unschedulable++
+		var fit *framework.FitError
+		if !errors.As(err, &fit) {
+			w.Fatalf("%s: %v", pod.Name, err)
+		}
+		if best >= 0 {
+			w.wronglyUnschedulable++
+			w.Logf("%s: %v, although a node of rank %d is feasible", pod.Name, err, best)
+		}
+		return
+	}
+	w.placed++
+	w.names = append(w.names, pod.Name)
+	switch rank, ok := want[node]; {
+	case !ok:
+		w.wronglyPlaced++
+		w.Logf("%s is on %s, which is not feasible", pod.Name, node)
+	case rank != best:
+		w.wrong++
+		w.Logf("%s is on %s of rank %d, although a node of rank %d is feasible", pod.Name, node, rank, best)
+	default:
+		w.byRank[rank]++
+	}
+}

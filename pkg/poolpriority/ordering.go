@@ -1,0 +1,238 @@
+package poolpriority
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const (
+	// maxNodes is how many nodes a narrowed cycle looks at and scores, as many as the scheduler does at the least.
+	maxNodes = 100
+
+	// anyRank lets nodes of all ranks pass.
+	anyRank pool.Rank = math.MaxInt
+	// noRank lets no node pass.
+	noRank pool.Rank = -1
+)
+
+// cycle is what PreFilter decided for a pod. Filter only reads it, apart from the flags.
+type cycle struct {
+	worst    pool.Rank // nodes ranked below it are rejected
+	narrowed bool      // worst is the rank that has room
+	decision gate.Decision
+	burst    []*v1.Pod // the pod as it is for the nodes of each burst pool
+
+	flags *flags
+}
+
+// flags are what Filter found, shared by the copies of a cycle.
+type flags struct {
+	// gated is set when a closed gate was all that this plugin had against a node.
+	gated atomic.Bool
+	// unproven is set when a node was rejected because the search for the best rank failed.
+	unproven atomic.Bool
+}
+
+// Clone implements the mandatory Clone interface. We don't really copy the data: it is not changed after PreFilter, and
+// what Filter finds in a copy counts for the cycle.
+func (c *cycle) Clone() fwk.StateData { return c }
+
+func readCycle(state fwk.CycleState) (*cycle, error) {
+	data, err := state.Read(stateKey)
+	if err != nil {
+		return nil, fmt.Errorf("reading %q from cycleState: %w", stateKey, err)
+	}
+	c, ok := data.(*cycle)
+	if !ok {
+		return nil, fmt.Errorf("%q in cycleState is a %T", stateKey, data)
+	}
+	return c, nil
+}
+
+// PreFilter asks the gate and, for the strict order, proves which rank is the best that has a feasible node. It returns
+// some nodes of that rank, or all nodes if none is feasible: statuses and preemption are then as without the plugin.
+func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if _, err := state.Read(stateKey); err == nil {
+		// This is the run inside prove. Skip would switch off our Filter there.
+		return nil, nil
+	}
+	pl.index.refresh(nodes)
+	c := &cycle{worst: anyRank, flags: &flags{}}
+	if pl.gate != nil {
+		c.decision = pl.gate.decide(pod)
+		c.burst = pl.asOnBurstNodes(pod)
+	}
+	if !pl.strict {
+		state.Write(stateKey, c)
+		return nil, nil
+	}
+	proving := *c
+	proving.flags = &flags{}
+	rank, found, err := pl.prove(ctx, &proving, pod, nodes)
+	switch {
+	case errors.Is(err, errRejected):
+		// Either the pod was rejected in the outer run too, and Filter will not be called, or something changed
+		// between the runs. Without a proof no node may be taken; PostFilter has the pod tried again.
+		c.worst = noRank
+	case err != nil:
+		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
+	case found != nil:
+		c.worst, c.narrowed = rank, true
+		state.Write(stateKey, c)
+		klog.FromContext(ctx).V(5).Info("Found room", "pod", klog.KObj(pod), "rank", rank, "nodes", len(found))
+		return &fwk.PreFilterResult{NodeNames: found}, nil
+	}
+	state.Write(stateKey, c)
+	return nil, nil
+}
+
+// PreFilterExtensions returns prefilter extensions, pod add and remove.
+func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+
+var errRejected = errors.New("rejected by a PreFilter plugin")
+
+// prove returns the best rank that has a feasible node, with the names of some nodes of that rank that may be feasible,
+// one of which is. It returns no names if no node is feasible.
+func (pl *PoolPriority) prove(ctx context.Context, proving *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (pool.Rank, sets.Set[string], error) {
+	// The other PreFilters run once more, on a state of their own: only a whole run tells which Filters are skipped,
+	// and a Filter whose PreFilter said Skip must not be called.
+	state := framework.NewCycleState()
+	state.Write(stateKey, proving)
+	result, status, _ := pl.handle.RunPreFilterPlugins(ctx, state, pod)
+	if status.IsRejected() {
+		return 0, nil, errRejected
+	} else if !status.IsSuccess() {
+		return 0, nil, status.AsError()
+	}
+	search := search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
+	if !result.AllNodes() {
+		search.only = result.NodeNames
+	}
+	search.byResources = pl.fitFilters() && !state.GetSkipFilterPlugins().Has(names.NodeResourcesFit)
+	for rank := range pl.index.tiers {
+		if i := pl.pools.PoolAt(pool.Rank(rank)); i != pool.None && pl.pools.At(i).IsBurst() && !proving.decision.Burst[i-pl.pools.Regular()].Open {
+			continue
+		}
+		found, err := search.tier(ctx, rank)
+		if err != nil || found != nil {
+			return pool.Rank(rank), found, err
+		}
+	}
+	return 0, nil, nil
+}
+
+// search looks for feasible nodes for one pod.
+type search struct {
+	pl          *PoolPriority
+	state       fwk.CycleState
+	pod         *v1.Pod
+	nodes       []fwk.NodeInfo
+	only        sets.Set[string] // the nodes that other PreFilters allow; nil allows all
+	request     requests
+	byResources bool // whether NodeResourcesFit would reject what does not fit
+}
+
+// mayPass reports whether nothing that the index knows rules the node out.
+func (s *search) mayPass(position int) bool {
+	e := &s.pl.index.entries[position]
+	if s.byResources && !s.request.fit(e.free) {
+		return false
+	}
+	return s.only == nil || s.only.Has(e.node.Name)
+}
+
+// tier returns the names of nodes of the rank, at least one of which is feasible, or nil if none is.
+func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
+	positions := s.pl.index.tiers[rank]
+	start := s.pl.index.next[rank]
+	if start >= len(positions) {
+		start = 0
+	}
+	var candidates []int
+	i := 0
+	for ; i < len(positions) && len(candidates) < maxNodes; i++ {
+		if p := positions[(start+i)%len(positions)]; s.mayPass(p) {
+			candidates = append(candidates, p)
+		}
+	}
+	for n, p := range candidates {
+		feasible, err := s.feasible(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if feasible {
+			s.pl.index.next[rank] = (start + i) % len(positions)
+			return s.names(candidates[n:]), nil
+		}
+	}
+	var rest []int
+	for ; i < len(positions); i++ {
+		if p := positions[(start+i)%len(positions)]; s.mayPass(p) {
+			rest = append(rest, p)
+		}
+	}
+	return s.rest(ctx, rest)
+}
+
+// rest checks many nodes in parallel and returns the names of feasible ones, or nil if there are none.
+func (s *search) rest(ctx context.Context, positions []int) (sets.Set[string], error) {
+	if len(positions) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	var found []int
+	var firstErr error
+	s.pl.handle.Parallelizer().Until(ctx, len(positions), func(i int) {
+		feasible, err := s.feasible(ctx, positions[i])
+		if !feasible && err == nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && firstErr == nil {
+			firstErr = err
+		}
+		if feasible {
+			found = append(found, positions[i])
+		}
+		if firstErr != nil || len(found) >= maxNodes {
+			cancel()
+		}
+	}, Name)
+	if firstErr != nil || len(found) == 0 {
+		return nil, firstErr
+	}
+	return s.names(found), nil
+}
+
+func (s *search) feasible(ctx context.Context, position int) (bool, error) {
+	status := s.pl.handle.RunFilterPluginsWithNominatedPods(ctx, s.state, s.pod, s.nodes[position])
+	if !status.IsSuccess() && !status.IsRejected() {
+		return false, status.AsError()
+	}
+	return status.IsSuccess(), nil
+}
+
+func (s *search) names(positions []int) sets.Set[string] {
+	found := make(sets.Set[string], len(positions))
+	for _, p := range positions {
+		found.Insert(s.pl.index.entries[p].node.Name)
+	}
+	return found
+}

@@ -1,0 +1,88 @@
+package poolpriority
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// EventsToRegister returns the possible events that may make a Pod failed by this plugin schedulable. The scheduler
+// calls it once, when all plugins of the profile are there: a profile in which the plugin cannot do its work stops the
+// start-up here.
+func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+	if err := pl.checkProfile(); err != nil {
+		return nil, err
+	}
+	return []fwk.ClusterEventWithHint{
+		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in. Capacity and
+		// conditions are other plugins' business (a condition that keeps pods out is a taint).
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
+		// The pod's own tolerations, labels and annotations. Annotations have no action type of their own: a change of
+		// the opt-out annotation comes as the general Update, which has to be registered as a whole. Updates of
+		// other pods change nothing here, and neither do deletions: they do not open the gate.
+		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}, QueueingHintFn: pl.isSchedulableAfterPodChange},
+	}, nil
+}
+
+// isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It queues the pod if the node
+// might be one that it can use and was not before.
+func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	oldNode, newNode, err := util.As[*v1.Node](oldObj, newObj)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	if !pl.letsIn(logger, pod, newNode) {
+		return fwk.QueueSkip, nil
+	}
+	if oldNode != nil && pl.letsIn(logger, pod, oldNode) && pl.pools.Of(oldNode.Labels) == pl.pools.Of(newNode.Labels) {
+		return fwk.QueueSkip, nil
+	}
+	logger.V(5).Info("A node was created or updated that may let the pod in", "pod", klog.KObj(pod), "node", klog.KObj(newNode))
+	return fwk.Queue, nil
+}
+
+// letsIn reports whether rank, gate and taints of the node would let the pod pass now.
+func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) bool {
+	rank, i := pl.pools.RankOf(node.Labels)
+	if rank == pool.Excluded {
+		return false
+	}
+	tolerations := pod.Spec.Tolerations
+	if i != pool.None && pl.pools.At(i).IsBurst() {
+		b := i - pl.pools.Regular()
+		if decision := pl.gate.decide(pod); !decision.Burst[b].Open {
+			return false
+		}
+		tolerations = pl.asOnBurstNodes(pod)[b].Spec.Tolerations
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logger, node.Spec.Taints, tolerations,
+		helper.DoNotScheduleTaintsFilterFunc(), pl.features.EnableTaintTolerationComparisonOperators)
+	return !untolerated
+}
+
+// isSchedulableAfterPodChange is invoked for updates of all pods. It queues the pod if it changed itself in what this
+// plugin looks at.
+func (pl *PoolPriority) isSchedulableAfterPodChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	oldPod, newPod, err := util.As[*v1.Pod](oldObj, newObj)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	if oldPod == nil || newPod == nil || newPod.UID != pod.UID {
+		return fwk.QueueSkip, nil
+	}
+	if len(oldPod.Spec.Tolerations) != len(newPod.Spec.Tolerations) || // they can only be added to
+		!labels.Equals(oldPod.Spec.NodeSelector, newPod.Spec.NodeSelector) ||
+		oldPod.Annotations[gate.BurstAnnotation] != newPod.Annotations[gate.BurstAnnotation] {
+		return fwk.Queue, nil
+	}
+	return fwk.QueueSkip, nil
+}

@@ -1,0 +1,38 @@
+package poolpriority
+
+import (
+	"context"
+	"errors"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// errChanged is returned when nodes became feasible after PreFilter had found that none was: which of them ranks best
+// is not known, and the pod is tried again after its back-off.
+var errChanged = errors.New("nodes became feasible while the pod was being scheduled, trying again")
+
+// PreScore leaves scoring to the others in the strict order: all nodes that are left are of one pool.
+func (pl *PoolPriority) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	if !pl.strict {
+		return nil
+	}
+	c, err := readCycle(state)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	if !c.narrowed && len(nodes) > 1 {
+		return fwk.AsStatus(errChanged)
+	}
+	return fwk.NewStatus(fwk.Skip)
+}
+
+// Score returns 100 for nodes of the first rank and 0 for those of the last, evenly spread between them.
+func (pl *PoolPriority) Score(_ context.Context, _ fwk.CycleState, _ *v1.Pod, nodeInfo fwk.NodeInfo) (int64, *fwk.Status) {
+	rank, _ := pl.index.rankOf(nodeInfo.Node())
+	last := int64(pl.pools.Ranks() - 1)
+	return fwk.MaxNodeScore * (last - int64(rank)) / last, nil
+}
+
+// ScoreExtensions of the Score plugin.
+func (pl *PoolPriority) ScoreExtensions() fwk.ScoreExtensions { return nil }
