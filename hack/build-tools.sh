@@ -3,8 +3,8 @@
 # kube-controller-manager, kubectl and kwok. A stamp holds the modules' checksums: an unchanged directory is left alone.
 # Usage: build-tools.sh DIR
 set -euo pipefail
+out=$(realpath -m "$1")
 cd "$(dirname "$0")/tools"
-out=$1
 stamp=$(cat */go.mod */go.sum "../$(basename "$0")" <(go version) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out"
@@ -22,4 +22,13 @@ echo "  Kubernetes and etcd: $((SECONDS - start)) s" >&2
 start=$SECONDS
 (cd kwok && go build -ldflags "-s -w" -o "$out/" tool)
 echo "  KWOK: $((SECONDS - start)) s" >&2
+# kwok has no stages built in: its module has those that make nodes and pods ready at once.
+stages=$(cd kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
+{
+  printf 'apiVersion: config.kwok.x-k8s.io/v1alpha1\nkind: KwokConfiguration\noptions: {podPlayStageParallelism: 16, nodePlayStageParallelism: 4, nodeLeaseParallelism: 4}\n'
+  for f in node/fast/node-initialize node/heartbeat-with-lease/node-heartbeat-with-lease pod/fast/pod-ready pod/fast/pod-complete pod/fast/pod-delete; do
+    echo ---
+    cat "$stages/$f.yaml"
+  done
+} > "$out/kwok-stages.yaml"
 echo "$stamp" > "$out/.stamp"

@@ -1,0 +1,17 @@
+// Command devcluster is a control plane on this machine to try pool-priority-scheduler on: etcd, kube-apiserver,
+// kube-controller-manager, KWOK nodes, a virtual-kubelet node and a simulated cluster autoscaler.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"poolpriority.dev/scheduler/pkg/devcluster/command"
+)
+
+func main() {
+	if err := command.New().Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "devcluster:", err)
+		os.Exit(1)
+	}
+}

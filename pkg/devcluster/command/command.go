@@ -1,0 +1,296 @@
+// Package command holds the commands of devcluster.
+package command
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+// stateFile says, in a cluster's directory, what runs it.
+const stateFile = "devcluster.json"
+
+// state is the content of stateFile.
+type state struct {
+	PID      int   `json:"pid"`
+	Children []int `json:"children"`
+}
+
+type flags struct {
+	dir, bin string
+}
+
+// New returns the command devcluster.
+func New() *cobra.Command {
+	// Libraries that the cluster runs in this process log to klog, which would go to the terminal.
+	klog.SetLogger(logr.Discard())
+	f := &flags{}
+	root := &cobra.Command{
+		Use:           "devcluster",
+		Short:         "A Kubernetes control plane on this machine, with node pools, a virtual node and a cluster autoscaler",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.PersistentFlags().StringVar(&f.dir, "dir", ".devcluster", "directory of the cluster's files")
+	root.PersistentFlags().StringVar(&f.bin, "bin", "bin", "directory with tools/ and pool-priority-scheduler")
+	root.AddCommand(newUp(f), newDown(f), newKubeConfig(f), newPools(f), newDemo(f))
+	return root
+}
+
+// defaultPools are those of an AKS cluster with one user and one system pool.
+func defaultPools() []devcluster.Pool {
+	cpu, memory, boot := resource.MustParse("1900m"), resource.MustParse("6Gi"), metav1.Duration{Duration: 2 * time.Second}
+	return []devcluster.Pool{
+		{Name: "userpool", Mode: "user", Nodes: 1, Min: 1, Max: 3, CPU: cpu, Memory: memory, Priority: 20, BootDelay: boot},
+		{Name: "systempool", Mode: "system", Nodes: 1, Min: 1, Max: 2, CPU: cpu, Memory: memory, Priority: 10, BootDelay: boot},
+	}
+}
+
+func newUp(f *flags) *cobra.Command {
+	var poolsFile string
+	var interval, unneeded time.Duration
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Start a cluster and keep it running until Ctrl-C or devcluster down",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pools := defaultPools()
+			if poolsFile != "" {
+				var err error
+				if pools, err = devcluster.LoadPools(poolsFile); err != nil {
+					return err
+				}
+			}
+			return up(cmd.Context(), cmd.OutOrStdout(), f, devcluster.Options{
+				Pools: pools, VirtualNode: true,
+				Autoscaler: &devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded},
+			})
+		},
+	}
+	command.Flags().StringVar(&poolsFile, "pools", "", "YAML file with a list of pools ({name, mode, nodes, min, max, cpu, memory, labels, taints, priority, bootDelay})")
+	command.Flags().DurationVar(&interval, "autoscaler-interval", time.Second, "time between two loops of the simulated cluster autoscaler")
+	command.Flags().DurationVar(&unneeded, "unneeded-time", 30*time.Second, "how long a VM is unneeded before it is removed; 0 keeps all")
+	return command
+}
+
+func up(ctx context.Context, out io.Writer, f *flags, options devcluster.Options) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	dir, err := filepath.Abs(f.dir)
+	if err != nil {
+		return err
+	}
+	if running, err := readState(dir); err == nil && alive(running.PID) {
+		return fmt.Errorf("a cluster runs in %s already (process %d); stop it with devcluster down", f.dir, running.PID)
+	}
+	options.Dir, options.BinDir = dir, filepath.Join(f.bin, "tools")
+	fmt.Fprintln(out, "Starting etcd, kube-apiserver, kube-controller-manager and KWOK …")
+	start := time.Now()
+	// The cluster outlives the signal: it is stopped in order.
+	cluster, err := devcluster.Start(context.WithoutCancel(ctx), options)
+	if err != nil {
+		return err
+	}
+	defer cluster.Stop()
+	if err := writeState(dir, state{PID: os.Getpid(), Children: cluster.PIDs()}); err != nil {
+		return err
+	}
+	defer os.Remove(filepath.Join(dir, stateFile))
+	fmt.Fprintf(out, "Ready after %.1f s. In another terminal:\n  export KUBECONFIG=%s\n  %s get nodes\nCtrl-C stops it.\n",
+		time.Since(start).Seconds(), cluster.KubeConfig(), filepath.Join(f.bin, "tools", "kubectl"))
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			fmt.Fprintln(out, "Stopping …")
+			return nil
+		case <-ticker.C:
+			if err := cluster.Failed(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func newDown(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "Stop the cluster that devcluster up started",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := readState(f.dir)
+			if errors.Is(err, fs.ErrNotExist) {
+				fmt.Fprintf(cmd.OutOrStdout(), "No cluster runs in %s.\n", f.dir)
+				return nil
+			} else if err != nil {
+				return err
+			}
+			return down(cmd.OutOrStdout(), f.dir, s)
+		},
+	}
+}
+
+// down stops the process that runs the cluster, and what a crash of it may have left.
+func down(out io.Writer, dir string, s state) error {
+	for _, pid := range append([]int{s.PID}, s.Children...) {
+		if !alive(pid) {
+			continue
+		}
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+		for deadline := time.Now().Add(30 * time.Second); alive(pid); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+			}
+		}
+	}
+	if err := os.Remove(filepath.Join(dir, stateFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("removing the cluster's state: %w", err)
+	}
+	fmt.Fprintln(out, "Stopped.")
+	return nil
+}
+
+// alive reports whether the process exists and is one that devcluster starts: ids are used again.
+func alive(pid int) bool {
+	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	if err != nil {
+		return false
+	}
+	name := strings.TrimSpace(string(comm))
+	for _, ours := range []string{"devcluster", "etcd", "kube-apiserver", "kube-controller", "kwok"} {
+		if name == ours {
+			return true
+		}
+	}
+	return false
+}
+
+func newKubeConfig(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "kubeconfig",
+		Short: "Print the path of the cluster's kubeconfig",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := kubeConfig(f)
+			if err == nil {
+				fmt.Fprintln(cmd.OutOrStdout(), path)
+			}
+			return err
+		},
+	}
+}
+
+func kubeConfig(f *flags) (string, error) {
+	path, err := filepath.Abs(filepath.Join(f.dir, "kubeconfig"))
+	if err != nil {
+		return "", err
+	}
+	if s, err := readState(f.dir); err != nil || !alive(s.PID) {
+		return "", fmt.Errorf("no cluster runs in %s; start one with devcluster up", f.dir)
+	}
+	return path, nil
+}
+
+func newPools(f *flags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pools",
+		Short: "Print the cluster's pools: nodes and pods",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			path, err := kubeConfig(f)
+			if err != nil {
+				return err
+			}
+			config, err := clientcmd.BuildConfigFromFlags("", path)
+			if err != nil {
+				return fmt.Errorf("reading the kubeconfig: %w", err)
+			}
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				return fmt.Errorf("making a client: %w", err)
+			}
+			return printPools(cmd.Context(), cmd.OutOrStdout(), client)
+		},
+	}
+}
+
+func printPools(ctx context.Context, out io.Writer, client kubernetes.Interface) error {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing the nodes: %w", err)
+	}
+	pods, err := client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing the pods: %w", err)
+	}
+	podsOn := map[string]int{}
+	for i := range pods.Items {
+		podsOn[pods.Items[i].Spec.NodeName]++
+	}
+	var order []string
+	nodeCount, podCount := map[string]int{}, map[string]int{}
+	for i := range nodes.Items {
+		name := poolName(&nodes.Items[i])
+		if nodeCount[name] == 0 {
+			order = append(order, name)
+		}
+		nodeCount[name]++
+		podCount[name] += podsOn[nodes.Items[i].Name]
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "POOL\tNODES\tPODS")
+	for _, name := range order {
+		fmt.Fprintf(w, "%s\t%d\t%d\n", name, nodeCount[name], podCount[name])
+	}
+	fmt.Fprintf(w, "(pending)\t\t%d\n", podsOn[""])
+	return w.Flush()
+}
+
+func poolName(node *corev1.Node) string {
+	if name, ok := node.Labels[devcluster.AgentPoolLabel]; ok {
+		return name
+	}
+	return node.Name
+}
+
+func readState(dir string) (state, error) {
+	var s state
+	data, err := os.ReadFile(filepath.Join(dir, stateFile))
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(data, &s); err != nil {
+		return s, fmt.Errorf("reading %s: %w", filepath.Join(dir, stateFile), err)
+	}
+	return s, nil
+}
+
+func writeState(dir string, s state) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, stateFile), data, 0o600)
+}

@@ -1,0 +1,109 @@
+package devcluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is how long a process may take to stop politely. An API server whose etcd is gone takes minutes.
+const stopTimeout = 5 * time.Second
+
+// Process is a child process. It dies with this one, however this one ends.
+type Process struct {
+	name string
+	cmd  *exec.Cmd
+	log  string
+	done chan struct{}
+	err  error // valid once done is closed
+}
+
+// launcher starts children from one thread that never ends: the kernel's parent-death signal goes by the thread that
+// started the child, not by the process.
+var launcher = sync.OnceValue(func() chan<- func() {
+	starts := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for start := range starts {
+			start()
+		}
+	}()
+	return starts
+})
+
+// StartProcess runs the binary with its output in logDir/name.log.
+func StartProcess(name, binary, logDir string, env []string, args ...string) (*Process, error) {
+	path := filepath.Join(logDir, name+".log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the log of %s: %w", name, err)
+	}
+	defer log.Close()
+	cmd := exec.Command(binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), env...)
+	// A group of its own keeps a Ctrl-C in the terminal from reaching it before it is its turn.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	started := make(chan error)
+	launcher() <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	p := &Process{name: name, cmd: cmd, log: path, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// PID is the process's id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Log is the file that has the process's output.
+func (p *Process) Log() string { return p.log }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Stop asks the process to stop and waits; a process that takes more than 5 s is killed.
+func (p *Process) Stop() {
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+	case <-time.After(stopTimeout):
+		p.Kill()
+	}
+}
+
+// Kill kills the process and waits for its end.
+func (p *Process) Kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.done
+}
+
+// ended returns an error that shows the end of the log if the process has ended.
+func (p *Process) ended() error {
+	select {
+	case <-p.done:
+		return fmt.Errorf("%s ended (%v); the end of %s:\n%s", p.name, p.err, p.log, tail(p.log, 2000))
+	default:
+		return nil
+	}
+}
+
+func tail(path string, n int) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	if len(data) > n {
+		data = data[len(data)-n:]
+	}
+	return string(data)
+}
