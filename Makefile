@@ -1,0 +1,65 @@
+# Everything that is built here is built with the same flags, so that the Go build cache serves all of it.
+export GOFLAGS = -trimpath -buildvcs=false
+export CGO_ENABLED = 0
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null)
+V := k8s.io/component-base/version
+LDFLAGS = -s -w -X $(V).gitVersion=$(KUBERNETES) -X $(V).gitCommit=$(VERSION) -X $(V).gitTreeState=clean
+
+# Sizes of the randomized tests; CI's are the defaults.
+PLACEMENTS ?= 10000
+PODS ?= 1000
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Show this help
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build the scheduler and the embedded cluster's command into bin/
+	@hack/step.sh "build" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-scheduler ./cmd/scheduler
+	@hack/step.sh "build devcluster" go build -ldflags "-s -w" -o bin/devcluster ./cmd/devcluster
+
+.PHONY: tools
+tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go modules
+	@hack/build-tools.sh bin/tools
+
+.PHONY: demo
+demo: tools build ## Play the experiments on an embedded cluster and judge the order
+	@bin/devcluster demo
+
+.PHONY: test
+test: test-unit test-integration ## Run all tests
+
+.PHONY: test-unit
+test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
+	@hack/step.sh "unit tests" go test -timeout 20m ./cmd/... ./pkg/... ./test/imports -placements $(PLACEMENTS)
+	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" go test -race -short -timeout 20m ./pkg/poolpriority ./pkg/gate ./pkg/capacity/...
+
+.PHONY: test-integration
+test-integration: tools build ## Run the tests on the embedded cluster
+	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -bin $(CURDIR)/bin -pods $(PODS)
+
+.PHONY: fuzz
+fuzz: ## Fuzz each outside format for a minute
+	go test ./pkg/capacity/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m
+
+.PHONY: verify
+verify: ## Check format, vet, lint, modules, generated and copied files
+	@hack/step.sh "gofmt" hack/verify-gofmt.sh
+	@hack/step.sh "go mod tidy" hack/verify-modules.sh
+	@hack/step.sh "go vet" go vet ./...
+	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
+	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
+	@hack/step.sh "generated and copied files" hack/verify-generated.sh
+
+.PHONY: generate
+generate: ## Write the generated and copied files anew
+	@go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
+	@hack/update-generated.sh
+
+.PHONY: clean
+clean: ## Remove what was built and the clusters' files
+	rm -rf bin .devcluster

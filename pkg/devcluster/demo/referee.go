@@ -1,0 +1,196 @@
+package demo
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+const (
+	// bindingLag is how long bindings of one moment may take to appear: they are written in parallel.
+	bindingLag = time.Second
+	// readyLag is how long a scheduler may take to see that a node is ready.
+	readyLag = 2 * time.Second
+)
+
+// tier is a node pool in the order that the referee expects.
+type tier struct {
+	name string
+	max  int // VMs; 0 for the virtual node
+	owns func(*corev1.Node) bool
+}
+
+// Referee watches nodes and pods and says when the order of the pools was wrong. It knows nothing of the scheduler: it
+// compares each placement with the room that the nodes of better tiers had.
+type Referee struct {
+	tiers []tier
+
+	mu         sync.Mutex
+	nodes      map[string]*seenNode
+	bindings   []binding
+	bound      map[types.UID]int // index in bindings
+	violations []string
+	judged     int
+	byTier     []int
+}
+
+type seenNode struct {
+	node  *corev1.Node
+	since time.Time // ready and usable since then
+	gone  time.Time
+}
+
+type binding struct {
+	pod  *corev1.Pod
+	node string
+	at   time.Time
+	gone time.Time
+}
+
+func newReferee(tiers []tier) *Referee {
+	return &Referee{tiers: tiers, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers))}
+}
+
+func (r *Referee) sawNode(node *corev1.Node, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen, ok := r.nodes[node.Name]
+	if !ok {
+		seen = &seenNode{}
+		r.nodes[node.Name] = seen
+	}
+	usable := !node.Spec.Unschedulable && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}) && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+	if !usable {
+		seen.since = time.Time{}
+	} else if seen.since.IsZero() {
+		seen.since = now
+	}
+	seen.node = node
+}
+
+func (r *Referee) lostNode(name string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if seen, ok := r.nodes[name]; ok {
+		seen.gone = now
+	}
+}
+
+func (r *Referee) sawPod(pod *corev1.Pod, now time.Time) {
+	if pod.Spec.NodeName == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.bound[pod.UID]; !ok {
+		r.bound[pod.UID] = len(r.bindings)
+		r.bindings = append(r.bindings, binding{pod: pod, node: pod.Spec.NodeName, at: now})
+	}
+}
+
+func (r *Referee) lostPod(uid types.UID, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := r.bound[uid]; ok && r.bindings[i].gone.IsZero() {
+		r.bindings[i].gone = now
+	}
+}
+
+// judge judges the bindings that are old enough for what happened around them to be known.
+func (r *Referee) judge(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].at) > bindingLag; r.judged++ {
+		b := &r.bindings[r.judged]
+		if b.pod.Spec.SchedulerName != devcluster.SchedulerName {
+			continue
+		}
+		placed := r.tierOf(b.node)
+		if placed < 0 {
+			r.violations = append(r.violations, fmt.Sprintf("pod %s is on node %s, which is in no pool", b.pod.Name, b.node))
+			continue
+		}
+		r.byTier[placed]++
+		for better := range placed {
+			if complaint := r.room(b, better, placed == len(r.tiers)-1); complaint != "" {
+				r.violations = append(r.violations, fmt.Sprintf("pod %s went to pool %s while %s", b.pod.Name, r.tiers[placed].name, complaint))
+			}
+		}
+	}
+}
+
+func (r *Referee) tierOf(node string) int {
+	seen, ok := r.nodes[node]
+	if !ok {
+		return -1
+	}
+	return slices.IndexFunc(r.tiers, func(t tier) bool { return t.owns(seen.node) })
+}
+
+// room returns what speaks against having passed over the tier: a node with room or, for a burst, VMs to come.
+func (r *Referee) room(b *binding, better int, burst bool) string {
+	vms, applicable := 0, false
+	for name, seen := range r.nodes {
+		if !r.tiers[better].owns(seen.node) || (!seen.gone.IsZero() && seen.gone.Before(b.at)) {
+			continue
+		}
+		vms++
+		if !allowed(b.pod, seen.node) {
+			continue
+		}
+		applicable = true
+		if !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag && r.fits(b, name, seen.node) {
+			return fmt.Sprintf("node %s of pool %s had room", name, r.tiers[better].name)
+		}
+	}
+	if burst && applicable && vms < r.tiers[better].max {
+		return fmt.Sprintf("pool %s had %d of %d VMs", r.tiers[better].name, vms, r.tiers[better].max)
+	}
+	return ""
+}
+
+func allowed(pod *corev1.Pod, node *corev1.Node) bool {
+	match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	if err != nil || !match {
+		return false
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }, true)
+	return !untolerated
+}
+
+func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
+	cpu, memory, pods := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), node.Status.Allocatable.Pods().Value()
+	for i := range r.bindings {
+		other := &r.bindings[i]
+		left := !other.gone.IsZero() && other.gone.Add(readyLag).Before(b.at)
+		if other.node != name || left || other.at.After(b.at.Add(bindingLag)) {
+			continue
+		}
+		requests := resource.PodRequests(other.pod, resource.PodResourcesOptions{})
+		cpu.Sub(*requests.Cpu())
+		memory.Sub(*requests.Memory())
+		pods--
+	}
+	requests := resource.PodRequests(b.pod, resource.PodResourcesOptions{})
+	return requests.Cpu().Cmp(cpu) <= 0 && requests.Memory().Cmp(memory) <= 0 && pods > 0
+}
+
+// verdict returns how many placements were judged, by tier, and what was wrong.
+func (r *Referee) verdict() ([]int, []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.byTier), slices.Clone(r.violations)
+}

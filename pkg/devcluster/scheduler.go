@@ -1,0 +1,96 @@
+package devcluster
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// SchedulerName is what pods opt in with, and the name of the scheduler's ServiceAccount.
+	SchedulerName = "pool-priority-scheduler"
+	// SchedulerNamespace is where the manifests install the scheduler.
+	SchedulerNamespace = "pool-priority-system"
+)
+
+// Scheduler is a pool-priority-scheduler that runs as a process beside the cluster, with the rights of its
+// ServiceAccount and no other.
+type Scheduler struct {
+	*Process
+	binary string
+	args   []string
+	dir    string
+}
+
+// Apply applies a kustomization.
+func (c *Cluster) Apply(ctx context.Context, dir string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.options.BinDir, "kubectl"), "--kubeconfig="+c.KubeConfig(), "apply", "-k", dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("applying %s: %w: %s", dir, err, out)
+	}
+	return nil
+}
+
+// StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests would:
+// rbac is the kustomization with its ServiceAccount and rights.
+func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string) (*Scheduler, error) {
+	if err := c.Apply(ctx, rbac); err != nil {
+		return nil, err
+	}
+	token, err := c.ServiceAccountToken(ctx, SchedulerNamespace, SchedulerName)
+	if err != nil {
+		return nil, err
+	}
+	kubeConfig := filepath.Join(c.options.Dir, "scheduler.kubeconfig")
+	if err := c.WriteKubeConfig(kubeConfig, token); err != nil {
+		return nil, err
+	}
+	config := filepath.Join(c.options.Dir, "scheduler-config.yaml")
+	if err := withKubeConfig(configFile, config, kubeConfig); err != nil {
+		return nil, err
+	}
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	s := &Scheduler{binary: binary, dir: c.options.Dir, args: []string{"--config=" + config, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3"}}
+	return s, s.Restart()
+}
+
+// Restart starts the process anew after it has ended.
+func (s *Scheduler) Restart() error {
+	p, err := StartProcess(SchedulerName, s.binary, s.dir, nil, s.args...)
+	if err != nil {
+		return fmt.Errorf("%w (make build builds it)", err)
+	}
+	s.Process = p
+	return nil
+}
+
+// Failed returns an error if the process has ended.
+func (s *Scheduler) Failed() error { return s.ended() }
+
+// withKubeConfig copies a scheduler configuration and adds the kubeconfig: in a pod, the scheduler finds its credentials
+// by itself.
+func withKubeConfig(from, to, kubeConfig string) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("reading the scheduler's configuration: %w", err)
+	}
+	var config map[string]any
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return fmt.Errorf("reading the scheduler's configuration %s: %w", from, err)
+	}
+	config["clientConnection"] = map[string]any{"kubeconfig": kubeConfig, "qps": 500, "burst": 1000}
+	if data, err = yaml.Marshal(config); err != nil {
+		return fmt.Errorf("writing the scheduler's configuration: %w", err)
+	}
+	if err := os.WriteFile(to, data, 0o600); err != nil {
+		return fmt.Errorf("writing the scheduler's configuration: %w", err)
+	}
+	return nil
+}
