@@ -7,9 +7,6 @@ KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null
 V := k8s.io/component-base/version
 LDFLAGS = -s -w -X $(V).gitVersion=$(KUBERNETES) -X $(V).gitCommit=$(VERSION) -X $(V).gitTreeState=clean
 
-# Sizes of the randomized tests; CI's are the defaults.
-PLACEMENTS ?= 10000
-PODS ?= 1000
 
 .DEFAULT_GOAL := help
 
@@ -35,12 +32,12 @@ test: test-unit test-integration ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
-	@hack/step.sh "unit tests" go test -timeout 20m ./cmd/... ./pkg/... ./test/imports -placements $(PLACEMENTS)
+	@hack/step.sh "unit tests" go test -timeout 20m ./cmd/... ./pkg/... ./test/imports
 	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" go test -race -short -timeout 20m ./pkg/poolpriority ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-integration
 test-integration: tools build ## Run the tests on the embedded cluster
-	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -bin $(CURDIR)/bin -pods $(PODS)
+	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -bin $(CURDIR)/bin
 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format for a minute

@@ -1,0 +1,316 @@
+package clusterautoscaler
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+var graces = Graces{StaleAfter: 3 * time.Minute, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
+
+var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// sample is a ConfigMap that a real cluster autoscaler wrote, or its status alone.
+func sample(t testing.TB, name string) *corev1.ConfigMap {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := &corev1.ConfigMap{}
+	if err := yaml.Unmarshal(data, cm); err != nil {
+		t.Fatal(err)
+	}
+	if cm.Kind == "" {
+		cm.Data = map[string]string{StatusKey: string(data)}
+	}
+	return cm
+}
+
+func agentPool(name string) Groups {
+	return GroupsOf(&configv1.Pool{
+		NodeSelector:      &metav1.LabelSelector{MatchLabels: map[string]string{"agentpool": name}},
+		ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
+	})
+}
+
+func TestSamples(t *testing.T) {
+	for _, tc := range []struct {
+		file, pool string
+		want       capacity.State
+		code       string
+	}{
+		{"01-baseline-below-max.yaml", "userpool", capacity.CanGrow, "BelowMaxSize"},
+		{"01-baseline-below-max.yaml", "systempool", capacity.CanGrow, "BelowMaxSize"},
+		{"02-scaleup-triggered.yaml", "userpool", capacity.CanGrow, "BelowMaxSize"},
+		{"04-both-pools-at-max.yaml", "userpool", capacity.Full, "AtMaxSize"},
+		{"04-both-pools-at-max.yaml", "systempool", capacity.Full, "AtMaxSize"},
+		{"05-initializing.yaml", "userpool", capacity.Unknown, "StatusInitializing"},
+		{"06-below-max_at-max_backoff.yaml", "userpool", capacity.CanGrow, "BackingOff"},
+		{"06-below-max_at-max_backoff.yaml", "systempool", capacity.Full, "AtMaxSize"},
+		{"06-below-max_at-max_backoff.yaml", "spotpool", capacity.CanGrow, "BelowMaxSize"},
+		{"08-encoder-1.30-1.34.yaml", "userpool", capacity.CanGrow, "BackingOff"},
+		{"08-encoder-1.30-1.34.yaml", "systempool", capacity.Full, "AtMaxSize"},
+		{"04-both-pools-at-max.yaml", "user", capacity.Unknown, "NoNodeGroup"},
+	} {
+		t.Run(tc.file+" "+tc.pool, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			if err := tracker.Observe(sample(t, tc.file), epoch); err != nil {
+				t.Fatal(err)
+			}
+			got := Source{tracker, agentPool(tc.pool)}.Judge(nil, epoch)
+			if got.State != tc.want || got.Reason.Code != tc.code {
+				t.Errorf("Judge() = %s %s (%s), want %s %s", got.State, got.Reason.Code, got.Reason.Detail, tc.want, tc.code)
+			}
+		})
+	}
+}
+
+// group is the status of one node group; the missing counts are zero.
+func group(name string, target, ready, maxSize int, more ...string) string {
+	return fmt.Sprintf("- name: %s\n  health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}\n%s", name, target, maxSize, ready, strings.Join(more, ""))
+}
+
+const inBackoff = "  scaleUp: {status: Backoff, backoffInfo: {errorCode: cloudProviderError, errorMessage: quota}}\n"
+
+func running(groups ...string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nnodeGroups:\n" + strings.Join(groups, "")}}
+}
+
+// TestHistories follows pools through a series of statuses, one at each point in time.
+func TestHistories(t *testing.T) {
+	const user, other = "aks-userpool-123-vmss", "aks-userpool-456-vmss"
+	type moment struct {
+		at    time.Duration
+		cm    *corev1.ConfigMap // nil: missing
+		want  capacity.State
+		code  string
+		until time.Duration // 0: not checked
+	}
+	for _, tc := range []struct {
+		name    string
+		moments []moment
+	}{
+		{"nodes on their way, and they come", []moment{
+			{0, running(group(user, 1, 1, 3)), capacity.CanGrow, "BelowMaxSize", 0},
+			{10 * time.Second, running(group(user, 3, 1, 3)), capacity.Growing, "Provisioning", 0},
+			{20 * time.Second, running(group(user, 3, 2, 3)), capacity.Growing, "Provisioning", 0},
+			{30 * time.Second, running(group(user, 3, 3, 3)), capacity.Full, "AtMaxSize", 0},
+		}},
+		{"a stockout: target at the maximum, nodes missing", []moment{
+			{0, running(group(user, 3, 1, 3)), capacity.Growing, "Provisioning", 0},
+			{14 * time.Minute, running(group(user, 3, 1, 3)), capacity.Growing, "Provisioning", 15 * time.Minute},
+			{15 * time.Minute, running(group(user, 3, 1, 3)), capacity.Full, "NodesMissing", 0},
+		}},
+		{"a node that comes starts the provision grace anew", []moment{
+			{0, running(group(user, 3, 1, 3)), capacity.Growing, "Provisioning", 0},
+			{14 * time.Minute, running(group(user, 3, 2, 3)), capacity.Growing, "Provisioning", 0},
+			{16 * time.Minute, running(group(user, 3, 2, 3)), capacity.Growing, "Provisioning", 0},
+			{29 * time.Minute, running(group(user, 3, 2, 3)), capacity.Full, "NodesMissing", 0},
+		}},
+		{"a group that was full for long is given its full grace when it grows", []moment{
+			{0, running(group(user, 1, 1, 3)), capacity.CanGrow, "BelowMaxSize", 0},
+			{time.Hour, running(group(user, 2, 1, 3)), capacity.Growing, "Provisioning", 0},
+			{time.Hour + 14*time.Minute, running(group(user, 2, 1, 3)), capacity.Growing, "Provisioning", time.Hour + 15*time.Minute},
+			{time.Hour + 15*time.Minute, running(group(user, 2, 1, 3)), capacity.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"back-off counts once it has lasted", []moment{
+			{0, running(group(user, 1, 1, 3, inBackoff)), capacity.CanGrow, "BackingOff", 2 * time.Minute},
+			{119 * time.Second, running(group(user, 1, 1, 3, inBackoff)), capacity.CanGrow, "BackingOff", 2 * time.Minute},
+			{2 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), capacity.Full, "Backoff", 0},
+		}},
+		{"back-off that lapses because nothing is pending is remembered, for a time", []moment{
+			{0, running(group(user, 1, 1, 3, inBackoff)), capacity.CanGrow, "BackingOff", 0},
+			{2 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), capacity.Full, "Backoff", 0},
+			{4 * time.Minute, running(group(user, 1, 1, 3)), capacity.Full, "Backoff", 7 * time.Minute},
+			{7 * time.Minute, running(group(user, 1, 1, 3)), capacity.CanGrow, "BelowMaxSize", 0},
+			{20 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), capacity.CanGrow, "BackingOff", 22 * time.Minute},
+		}},
+		{"growth ends the memory of a back-off", []moment{
+			{0, running(group(user, 1, 1, 3, inBackoff)), capacity.CanGrow, "BackingOff", 0},
+			{3 * time.Minute, running(group(user, 2, 1, 3)), capacity.Growing, "Provisioning", 0},
+			{4 * time.Minute, running(group(user, 2, 2, 3)), capacity.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"back-off at the maximum size is full at once", []moment{
+			{0, running(group(user, 3, 3, 3, inBackoff)), capacity.Full, "AtMaxSize", 0},
+		}},
+		{"of several groups one that can grow is enough", []moment{
+			{0, running(group(user, 3, 3, 3), group(other, 0, 0, 1)), capacity.CanGrow, "BelowMaxSize", 0},
+			{time.Minute, running(group(user, 3, 3, 3), group(other, 1, 0, 1)), capacity.Growing, "Provisioning", 0},
+			{2 * time.Minute, running(group(user, 3, 3, 3), group(other, 1, 1, 1)), capacity.Full, "AtMaxSize", 0},
+		}},
+		{"an unhealthy group makes the pool unknown unless another can grow", []moment{
+			{0, running(strings.Replace(group(user, 1, 1, 3), "Healthy", "Unhealthy", 1), group(other, 1, 1, 1)), capacity.Unknown, "Unhealthy", 0},
+			{time.Minute, running(strings.Replace(group(user, 1, 1, 3), "Healthy", "Unhealthy", 1), group(other, 1, 1, 2)), capacity.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"the status goes stale and comes back", []moment{
+			{0, running(group(user, 3, 3, 3)), capacity.Full, "AtMaxSize", 3 * time.Minute},
+			{179 * time.Second, running(group(user, 3, 3, 3)), capacity.Full, "AtMaxSize", 3 * time.Minute},
+			{180 * time.Second, running(group(user, 3, 3, 3)), capacity.Unknown, "StatusStale", 0},
+			{200 * time.Second, running(group(user, 3, 3, 3), "#\n"), capacity.Full, "AtMaxSize", 0},
+		}},
+		{"the autoscaler is stopped politely and restarted", []moment{
+			{0, running(group(user, 3, 3, 3)), capacity.Full, "AtMaxSize", 0},
+			{time.Minute, nil, capacity.Unknown, "StatusMissing", 0},
+			{2 * time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Initializing"}}, capacity.Unknown, "StatusInitializing", 0},
+			{3 * time.Minute, running(group(user, 3, 3, 3), "#\n"), capacity.Full, "AtMaxSize", 0},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			source := Source{tracker, agentPool("userpool")}
+			for i, m := range tc.moments {
+				now := epoch.Add(m.at)
+				// The annotation does not change in the stale case: the status itself tells writes apart.
+				if m.cm != nil && !strings.Contains(tc.name, "stale") {
+					m.cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
+				}
+				if err := tracker.Observe(m.cm, now); err != nil {
+					t.Fatal(err)
+				}
+				got := source.Judge(nil, now)
+				if got.State != m.want || got.Reason.Code != m.code {
+					t.Errorf("after %v: %s %s (%s), want %s %s", m.at, got.State, got.Reason.Code, got.Reason.Detail, m.want, m.code)
+				}
+				if m.until != 0 && !got.Until.Equal(epoch.Add(m.until)) && !(got.Until.Equal(tracker.changed.Add(graces.StaleAfter)) && got.Until.Before(epoch.Add(m.until))) {
+					t.Errorf("after %v: Until = %v, want %v", m.at, got.Until.Sub(epoch), m.until)
+				}
+			}
+		})
+	}
+}
+
+func TestFreshSinceAndLastRise(t *testing.T) {
+	tracker := NewTracker(graces)
+	source := Source{tracker, agentPool("userpool")}
+	observe := func(at time.Duration, cm *corev1.ConfigMap) capacity.Judgement {
+		cm.Annotations = map[string]string{LastUpdatedAnnotation: at.String()}
+		if err := tracker.Observe(cm, epoch.Add(at)); err != nil {
+			t.Fatal(err)
+		}
+		return source.Judge(nil, epoch.Add(at))
+	}
+	got := observe(0, running(group("aks-userpool-1-vmss", 1, 1, 3)))
+	if !got.FreshSince.Equal(epoch) || !got.LastRise.IsZero() {
+		t.Errorf("at first: FreshSince %v, LastRise %v", got.FreshSince, got.LastRise)
+	}
+	got = observe(time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
+	if !got.FreshSince.Equal(epoch) || !got.LastRise.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("after growth: FreshSince %v, LastRise %v", got.FreshSince, got.LastRise)
+	}
+	got = observe(10*time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
+	if !got.FreshSince.Equal(epoch.Add(10 * time.Minute)) {
+		t.Errorf("after 9 minutes of silence: FreshSince %v", got.FreshSince)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	named := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{NodeGroups: []string{"aks-user*-vmss", "mypool/*"}}})
+	byNodes := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}}).
+		With([]*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.azure.com/agentpool": "systempool"}}}})
+	for _, tc := range []struct {
+		groups Groups
+		name   string
+		want   bool
+	}{
+		{agentPool("pool1"), "aks-pool1-12345678-vmss", true},
+		{agentPool("pool1"), "aks-pool10-12345678-vmss", false},
+		{agentPool("pool1"), "aks-apool1-12345678-vmss", false},
+		{agentPool("pool1"), "aks-pool1-12345678-vmss-x", false},
+		{agentPool("pool1"), "pool1/Standard_D2s_v5", true},
+		{agentPool("pool1"), "pool1/", false},
+		{agentPool("pool1"), "pool10/Standard_D2s_v5", false},
+		{agentPool("pool1"), "pool1", false},
+		{named, "aks-userpool-1-vmss", true},
+		{named, "xaks-userpool-1-vmss", false},
+		{named, "aks-userpool-1-vmss2", false},
+		{named, "mypool/Standard_D2s_v5", true},
+		{byNodes, "aks-systempool-1-vmss", true},
+		{byNodes, "aks-userpool-1-vmss", false},
+	} {
+		if got := tc.groups.Claim(tc.name); got != tc.want {
+			t.Errorf("%+v.Claim(%q) = %v, want %v", tc.groups, tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	for _, tc := range []struct{ name, status, want string }{
+		{"nothing", "", "it has no autoscalerStatus"},
+		{"not YAML", "\t{", "parsing it as YAML"},
+		{"a list", "- a", "parsing it as YAML"},
+		{"free text", "Cluster-autoscaler status at 2023-05-02 07:49:51 +0000 UTC:\nCluster-wide:\n", "before 1.30"},
+		{"an unknown state", "autoscalerStatus: Dreaming", `"Dreaming"`},
+		{"a group without a name", "autoscalerStatus: Running\nnodeGroups: [{health: {maxSize: 1}}]", "nodeGroups[0] has no name"},
+		{"a group without a maximum", "autoscalerStatus: Running\nnodeGroups: [{name: a}]", `node group "a": it has no maxSize`},
+		{"a negative count", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, cloudProviderTarget: -1}}]", "negative count -1"},
+		{"a group twice", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1}}, {name: a, health: {maxSize: 1}}]", `"a" is in it twice`},
+		{"a word for a number", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: many}}]", "parsing it as YAML"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: tc.status}}, epoch)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Observe() = %v, want an error with %q", err, tc.want)
+			}
+			if got := (Source{tracker, agentPool("a")}).Judge(nil, epoch); got.State != capacity.Unknown || got.Reason.Code != "StatusUnreadable" {
+				t.Errorf("Judge() = %s %s, want Unknown", got.State, got.Reason.Code)
+			}
+		})
+	}
+	if _, err := Parse("Cluster-autoscaler status at 2023"); !errors.Is(err, ErrFreeText) {
+		t.Errorf("Parse(free text) = %v, want ErrFreeText", err)
+	}
+}
+
+// FuzzParse looks for panics, and for input that makes a pool Full although its groups are not at their maximum.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no samples", err)
+	}
+	for _, file := range files {
+		f.Add(sample(f, filepath.Base(file)).Data[StatusKey])
+	}
+	f.Add("Cluster-autoscaler status at 2023")
+	f.Add("autoscalerStatus: Running\nnodeGroups: [{name: aks-userpool-1-vmss, health: {maxSize: 1, cloudProviderTarget: 1}}]")
+	f.Fuzz(func(t *testing.T, data string) {
+		tracker := NewTracker(graces)
+		err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: data}}, epoch)
+		got := Source{tracker, agentPool("userpool")}.Judge(nil, epoch)
+		if got.State != capacity.Full {
+			return
+		}
+		if err != nil {
+			t.Fatalf("Full by an unreadable status: %v", err)
+		}
+		status, err := Parse(data)
+		if err != nil || status.AutoscalerStatus != "Running" {
+			t.Fatalf("Full by a status that is not running: %v", err)
+		}
+		claimed := false
+		for _, g := range status.NodeGroups {
+			if !agentPool("userpool").Claim(g.Name) {
+				continue
+			}
+			claimed = true
+			if g.Health.CloudProviderTarget < g.Health.MaxSize {
+				t.Fatalf("Full, and group %s is at %d of %d", g.Name, g.Health.CloudProviderTarget, g.Health.MaxSize)
+			}
+		}
+		if !claimed {
+			t.Fatal("Full by a status without the pool's groups")
+		}
+	})
+}

@@ -1,0 +1,55 @@
+package capacity
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestLastingTaints(t *testing.T) {
+	lasting := []corev1.Taint{
+		{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "dedicated", Effect: corev1.TaintEffectNoExecute},
+		{Key: "node.kubernetes.io.example/x", Effect: corev1.TaintEffectNoSchedule}, // looks like a condition, is not one
+	}
+	passing := []corev1.Taint{
+		{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
+		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "startup-taint.cluster-autoscaler.kubernetes.io/cni", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
+	}
+	if diff := cmp.Diff(lasting, LastingTaints(append(passing, lasting...))); diff != "" {
+		t.Errorf("LastingTaints() (-want,+got):\n%s", diff)
+	}
+}
+
+func TestShapes(t *testing.T) {
+	node := func(name, zone, disk, cpu string, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, "disk": disk}},
+			Spec:       corev1.NodeSpec{Taints: taints},
+			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+		}
+	}
+	shapes := Shapes([]*corev1.Node{
+		node("a", "1", "ssd", "2"),
+		node("b", "2", "ssd", "4"),
+		node("c", "1", "ssd", "2", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}),
+		node("d", "1", "hdd", "8"),
+	})
+	if len(shapes) != 2 {
+		t.Fatalf("%d shapes, want 2: names, zones, cordons and sizes do not make a kind of node: %+v", len(shapes), shapes)
+	}
+	if got := shapes[0]; got.Labels["disk"] != "hdd" || len(got.Labels) != 1 {
+		t.Errorf("labels of the first shape = %v", got.Labels)
+	}
+	if got := shapes[1].Allocatable.Cpu().String(); got != "4" {
+		t.Errorf("most CPU of the ssd nodes = %s, want 4", got)
+	}
+}
