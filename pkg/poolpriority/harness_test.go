@@ -3,8 +3,6 @@ package poolpriority
 import (
 	"context"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
@@ -50,20 +48,13 @@ func loadConfig(t testing.TB, file string) *schedconfig.KubeSchedulerConfigurati
 	return cfg
 }
 
-// withArgs is a profile like those that ship, with other arguments.
-func withArgs(t testing.TB, args string) *schedconfig.KubeSchedulerConfiguration {
-	t.Helper()
-	data, err := os.ReadFile("../../manifests/overlays/aks/config.yaml")
-	if err != nil {
-		t.Fatal(err)
+// setOrder changes the order in the plugin's arguments.
+func setOrder(cfg *schedconfig.KubeSchedulerConfiguration, order configv1.Order) {
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			args.Order = order
+		}
 	}
-	head, _, _ := strings.Cut(string(data), "    args:\n")
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	indented := "      " + strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      ")
-	if err := os.WriteFile(file, []byte(head+"    args:\n"+indented+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return loadConfig(t, file)
 }
 
 // harness is a scheduler without an API server: the real framework, cache and queue, fed by hand.
@@ -106,6 +97,7 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) (*har
 	h.sched, err = scheduler.New(ctx, client, informers.NewSharedInformerFactory(client, 0), nil,
 		func(string) events.EventRecorder { return &events.FakeRecorder{} },
 		scheduler.WithProfiles(cfg.Profiles[0], oracle),
+		scheduler.WithExtenders(cfg.Extenders...),
 		scheduler.WithFrameworkOutOfTreeRegistry(registry),
 	)
 	return h, err

@@ -84,7 +84,8 @@ type NodeTemplate struct {
 	// Taints are the node's lasting taints.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 
-	// Allocatable is what the node offers to pods; resources that are not listed are not judged.
+	// Allocatable is what the node offers to pods. Of cpu, memory and ephemeral-storage, what is not listed is not
+	// judged; of anything else, what is not listed is not there. If it is empty, size is not judged at all.
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 

@@ -1,0 +1,237 @@
+package gate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+func ago(d time.Duration) time.Time { return now.Add(-d) }
+
+func matching(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+// rule is user, then system, then aci, with a grace of 15 minutes for Unknown and of 5 minutes for Declined.
+func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
+	t.Helper()
+	pools, err := pool.NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: matching("mode", "user"), NodeTemplate: template},
+		{Name: "system", NodeSelector: matching("mode", "system")},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, DeclineGrace: 5 * time.Minute}
+}
+
+func in(state capacity.State, since time.Duration) capacity.Pool {
+	return capacity.Pool{Verdict: capacity.Verdict{State: state, Since: ago(since), Reason: capacity.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}}}
+}
+
+// fresh is a pool that can grow, by a status that has been fresh for the duration, with the last growth longer ago.
+func fresh(p capacity.Pool, freshFor, lastRise time.Duration) capacity.Pool {
+	p.FreshSince = ago(freshFor)
+	if lastRise > 0 {
+		p.LastRise = ago(lastRise)
+	}
+	return p
+}
+
+func TestDecide(t *testing.T) {
+	const minute = time.Minute
+	full, canGrow, growing, unknown := in(capacity.Full, 0), in(capacity.CanGrow, 0), in(capacity.Growing, 0), in(capacity.Unknown, minute)
+	growingUntil := growing
+	growingUntil.Until = now.Add(minute)
+	for _, tc := range []struct {
+		name         string
+		user, system capacity.Pool
+		unschedFor   time.Duration
+		annotations  map[string]string
+		wantOpen     bool
+		wantCode     string
+		wantUntil    time.Duration // from now; 0: never
+	}{
+		{name: "all full", user: full, system: full, wantOpen: true, wantCode: "Open"},
+		{name: "the first can grow", user: canGrow, system: full, wantCode: "PoolCanGrow"},
+		{name: "the second can grow", user: full, system: canGrow, wantCode: "PoolCanGrow"},
+		{name: "one is growing", user: growing, system: full, wantCode: "PoolGrowing"},
+		{name: "one is growing, and will be late at some time", user: growingUntil, system: full, wantCode: "PoolGrowing", wantUntil: minute},
+		{name: "the first pool that holds gives the reason", user: growing, system: canGrow, wantCode: "PoolGrowing"},
+		{name: "unknown within its grace", user: unknown, system: full, wantCode: "PoolUnknown", wantUntil: 14 * minute},
+		{name: "unknown for its grace counts as full", user: in(capacity.Unknown, 15*minute), system: full, wantOpen: true, wantCode: "Open"},
+		{name: "unknown does not hide one that can grow", user: in(capacity.Unknown, time.Hour), system: canGrow, wantCode: "PoolCanGrow"},
+		{name: "not declined yet", user: fresh(canGrow, time.Hour, 0), system: full, unschedFor: 4 * minute, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "declined", user: fresh(canGrow, time.Hour, 0), system: full, unschedFor: 5 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: the pod was tried only just now", user: fresh(canGrow, time.Hour, 0), system: full, wantCode: "PoolCanGrow"},
+		{name: "not declined: the status came back only now", user: fresh(canGrow, minute, 0), system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "not declined: the pool grew lately", user: fresh(canGrow, time.Hour, minute), system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "not declined: the source has no status to be fresh", user: canGrow, system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow"},
+		{name: "declined by one pool is not declined by the other", user: fresh(canGrow, time.Hour, 0), system: fresh(canGrow, time.Hour, minute), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "the earliest change counts", user: fresh(canGrow, time.Hour, 0), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
+		{name: "opted out", user: full, system: full, annotations: map[string]string{BurstAnnotation: BurstNever}, wantCode: "OptedOut"},
+		{name: "another value does not opt out", user: full, system: full, annotations: map[string]string{BurstAnnotation: "never"}, wantOpen: true, wantCode: "Open"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}}
+			if tc.unschedFor > 0 {
+				request.UnschedulableSince = ago(tc.unschedFor)
+			}
+			view := &capacity.View{Pools: []capacity.Pool{tc.user, tc.system, {}}}
+			r := rule(t, nil)
+			decision := r.Decide(request, view, now)
+			got := decision.Burst[0]
+			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode || decision.AnyOpen() != tc.wantOpen {
+				t.Errorf("Decide() = %+v, want open %v by %s", got, tc.wantOpen, tc.wantCode)
+			}
+			if got.Reason.Sentence == "" || strings.Contains(got.Reason.Sentence, "some numbers") {
+				t.Errorf("the sentence must be there and static: %q", got.Reason.Sentence)
+			}
+			var wantUntil time.Time
+			if tc.wantUntil > 0 {
+				wantUntil = now.Add(tc.wantUntil)
+			}
+			if !got.Until.Equal(wantUntil) {
+				t.Errorf("Until = %v, want %v", got.Until, wantUntil)
+			}
+			if tc.wantUntil > 0 && !tc.wantOpen && len(tc.annotations) == 0 {
+				// A moment before Until nothing has changed: no wake-up is due too late.
+				if before := r.Decide(request, view, wantUntil.Add(-time.Millisecond)); before.Burst[0].Open {
+					t.Error("the gate opened before Until")
+				}
+			}
+			for i, v := range decision.Regular {
+				if v.Reason.Code == "" {
+					t.Errorf("no reason for pool %d", i)
+				}
+			}
+		})
+	}
+}
+
+func TestApplicable(t *testing.T) {
+	shape := func(labels map[string]string, taints ...corev1.Taint) capacity.Shape {
+		return capacity.Shape{Labels: labels, Taints: taints, Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi")}}
+	}
+	ssd := shape(map[string]string{"mode": "user", "disk": "ssd", "generation": "5"})
+	hdd := shape(map[string]string{"mode": "user", "disk": "hdd"})
+	dedicated := shape(map[string]string{"mode": "user"}, corev1.Taint{Key: "dedicated", Value: "special", Effect: corev1.TaintEffectNoSchedule})
+	booting := capacity.Shape{Labels: map[string]string{"mode": "user"}}
+	selector := func(kv map[string]string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.NodeSelector = kv }
+	}
+	affinity := func(terms ...corev1.NodeSelectorTerm) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms}}}
+		}
+	}
+	term := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}
+	}
+	field := func(op corev1.NodeSelectorOperator, name string) corev1.NodeSelectorTerm {
+		return corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: op, Values: []string{name}}}}
+	}
+	requests := func(name corev1.ResourceName, quantity string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Containers = []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{name: resource.MustParse(quantity)}}}}
+		}
+	}
+	tolerates := func(p *corev1.Pod) {
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	}
+	template := &configv1.NodeTemplate{
+		Labels:      map[string]string{"disk": "nvme"},
+		Taints:      []corev1.Taint{{Key: "dedicated", Value: "special", Effect: corev1.TaintEffectNoSchedule}},
+		Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")},
+	}
+	for _, tc := range []struct {
+		name     string
+		shapes   []capacity.Shape
+		template *configv1.NodeTemplate
+		pod      func(*corev1.Pod)
+		want     bool
+	}{
+		{"no constraints", []capacity.Shape{ssd}, nil, nil, true},
+		{"selector matches", []capacity.Shape{ssd}, nil, selector(map[string]string{"disk": "ssd"}), true},
+		{"selector contradicts", []capacity.Shape{ssd}, nil, selector(map[string]string{"disk": "hdd"}), false},
+		{"one kind of node is enough", []capacity.Shape{ssd, hdd}, nil, selector(map[string]string{"disk": "hdd"}), true},
+		{"selector asks for a label that the nodes lack", []capacity.Shape{ssd}, nil, selector(map[string]string{"gpu": "yes"}), false},
+		{"a zone: new nodes may be elsewhere", []capacity.Shape{ssd}, nil, selector(map[string]string{corev1.LabelTopologyZone: "3"}), true},
+		{"a host name: no new node has it", []capacity.Shape{ssd}, nil, selector(map[string]string{corev1.LabelHostname: "node-1"}), false},
+		{"any host name but one", []capacity.Shape{ssd}, nil, affinity(term(corev1.LabelHostname, corev1.NodeSelectorOpNotIn, "node-1")), true},
+		{"affinity: one of two terms", []capacity.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpIn, "hdd"), term("disk", corev1.NodeSelectorOpIn, "ssd")), true},
+		{"affinity: not in", []capacity.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpNotIn, "ssd")), false},
+		{"affinity: not in, label absent", []capacity.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpNotIn, "yes")), true},
+		{"affinity: exists", []capacity.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpExists)), false},
+		{"affinity: does not exist", []capacity.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpDoesNotExist)), true},
+		{"affinity: greater than", []capacity.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "4")), true},
+		{"affinity: greater than the same", []capacity.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "5")), false},
+		{"affinity: less than", []capacity.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
+		{"affinity: less than nothing", []capacity.Shape{hdd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
+		{"affinity: an empty term matches nothing", []capacity.Shape{ssd}, nil, affinity(corev1.NodeSelectorTerm{}), false},
+		{"affinity: the virtual node only", []capacity.Shape{ssd}, nil, affinity(term("type", corev1.NodeSelectorOpIn, "virtual-kubelet")), false},
+		{"a node by its name", []capacity.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpIn, "node-1")), false},
+		{"not a node by its name", []capacity.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpNotIn, "node-1")), true},
+		{"taint untolerated", []capacity.Shape{dedicated}, nil, nil, false},
+		{"taint tolerated", []capacity.Shape{dedicated}, nil, tolerates, true},
+		{"too large for any node", []capacity.Shape{ssd}, nil, requests(corev1.ResourceCPU, "3"), false},
+		{"as large as a node", []capacity.Shape{ssd}, nil, requests(corev1.ResourceCPU, "2"), true},
+		{"a device that the nodes lack", []capacity.Shape{ssd}, nil, requests("nvidia.com/gpu", "1"), false},
+		{"storage that the nodes do not report", []capacity.Shape{ssd}, nil, requests(corev1.ResourceEphemeralStorage, "1Gi"), true},
+		{"a node that has not reported its size", []capacity.Shape{booting}, nil, requests(corev1.ResourceCPU, "64"), true},
+		{"empty pool: anything may fit", nil, nil, selector(map[string]string{"disk": "ssd"}), true},
+		{"empty pool: its own selector is known", nil, nil, selector(map[string]string{"mode": "system"}), false},
+		{"empty pool with a template: label", nil, template, func(p *corev1.Pod) { tolerates(p); selector(map[string]string{"disk": "nvme", "mode": "user"})(p) }, true},
+		{"empty pool with a template: another label", nil, template, func(p *corev1.Pod) { tolerates(p); selector(map[string]string{"disk": "ssd"})(p) }, false},
+		{"empty pool with a template: linux is understood", nil, template, func(p *corev1.Pod) { tolerates(p); selector(map[string]string{corev1.LabelOSStable: "linux"})(p) }, true},
+		{"empty pool with a template: taint", nil, template, nil, false},
+		{"empty pool with a template: size", nil, template, func(p *corev1.Pod) { tolerates(p); requests(corev1.ResourceCPU, "9")(p) }, false},
+		{"a pool with nodes is not judged by its template", []capacity.Shape{ssd}, template, nil, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{}
+			if tc.pod != nil {
+				tc.pod(pod)
+			}
+			r := rule(t, tc.template)
+			user := in(capacity.CanGrow, 0)
+			user.Shapes = tc.shapes
+			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			got := decision.Regular[0]
+			if got.Holds != tc.want {
+				t.Errorf("the pool holds the gate: %v (%+v), want %v", got.Holds, got.Reason, tc.want)
+			}
+			if !got.Holds && (got.Reason.Code != "NotApplicable" || got.Reason.Detail == "") {
+				t.Errorf("reason = %+v, want NotApplicable with a detail", got.Reason)
+			}
+			if decision.Burst[0].Open == tc.want {
+				t.Errorf("gate open: %v", decision.Burst[0].Open)
+			}
+		})
+	}
+}
+
+func TestDecideWithoutBurstPool(t *testing.T) {
+	pools, err := pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := Rule{Pools: pools}
+	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &capacity.View{Pools: make([]capacity.Pool, 1)}, now)
+	if len(decision.Burst) != 0 || decision.AnyOpen() {
+		t.Errorf("Decide() = %+v", decision)
+	}
+}

@@ -1,0 +1,338 @@
+package poolpriority
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+func pod(name string) *st.PodWrapper {
+	return st.MakePod().Name(name).UID(name).Namespace("default").SchedulerName(ourProfile).
+		Req(map[v1.ResourceName]string{"cpu": "1", "memory": "1Gi"})
+}
+
+func (h *harness) addNodes(nodes ...*st.NodeWrapper) {
+	for _, n := range nodes {
+		h.sched.Cache.AddNode(h.logger, n.Obj())
+	}
+}
+
+func aks(t testing.TB) *schedconfig.KubeSchedulerConfiguration {
+	return loadConfig(t, "../../manifests/overlays/aks/config.yaml")
+}
+
+// TestProfile starts schedulers whose profile puts the plugin where it cannot do its work.
+func TestProfile(t *testing.T) {
+	ours := schedconfig.Plugin{Name: Name}
+	for _, tc := range []struct {
+		name   string
+		change func(*schedconfig.KubeSchedulerConfiguration, *schedconfig.Plugins)
+		want   string // "" starts
+	}{
+		{"as shipped", func(*schedconfig.KubeSchedulerConfiguration, *schedconfig.Plugins) {}, ""},
+		{"not last among the PreFilters", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
+			p.PreFilter.Enabled = []schedconfig.Plugin{ours}
+		}, "must come after all: put it last under multiPoint"},
+		{"not first among the Filters", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
+			p.Filter.Enabled = nil
+		}, "must be first among the filter plugins: add filter: {enabled: [{name: PoolPriority}]}"},
+		{"TaintToleration filters too", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
+			p.Filter.Disabled = nil
+		}, "TaintToleration is among the filter plugins, and PoolPriority asks it itself"},
+		{"after preemption", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
+			p.PostFilter.Enabled = nil
+		}, "must be first among the postFilter plugins"},
+		{"preferred without its score", func(c *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
+			p.Score.Disabled = append(p.Score.Disabled, ours)
+			setOrder(c, "Preferred")
+		}, "is not among the score plugins"},
+		{"an extender that filters", func(c *schedconfig.KubeSchedulerConfiguration, _ *schedconfig.Plugins) {
+			c.Extenders = []schedconfig.Extender{{URLPrefix: "http://127.0.0.1:1", FilterVerb: "filter"}}
+		}, "filters nodes after the order was decided"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := aks(t)
+			tc.change(cfg, cfg.Profiles[0].Plugins)
+			_, err := tryHarness(t, cfg)
+			switch {
+			case tc.want == "" && err != nil:
+				t.Errorf("did not start: %v", err)
+			case tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)):
+				t.Errorf("started with %v, want an error with %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestNoArguments(t *testing.T) {
+	cfg := aks(t)
+	cfg.Profiles[0].PluginConfig = slices.DeleteFunc(cfg.Profiles[0].PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == Name })
+	if _, err := tryHarness(t, cfg); err == nil || !strings.Contains(err.Error(), "no arguments of kind PoolPriorityArgs") {
+		t.Errorf("started with %v", err)
+	}
+}
+
+// TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out of.
+func TestGateInTheCycle(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
+	h.setCapacity(capacity.CanGrow, capacity.Full)
+	if node, err := h.schedule(pod("first").Obj()); node != "user-1" {
+		t.Fatalf("the first pod is on %q (%v), want the user node", node, err)
+	}
+	_, err := h.schedule(pod("held").Obj())
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonCanGrow.Sentence) {
+		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonCanGrow.Sentence)
+	}
+	h.setCapacity(capacity.Full, capacity.Growing)
+	if _, err = h.schedule(pod("held-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonGrowing.Sentence) {
+		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonGrowing.Sentence)
+	}
+	h.setCapacity(capacity.Full, capacity.Full)
+	if node, err := h.schedule(pod("burst").Obj()); node != "virtual" {
+		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
+	}
+	_, err = h.schedule(pod("opted-out").Annotation(gate.BurstAnnotation, gate.BurstNever).Obj())
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonOptOut.Sentence) {
+		t.Errorf("the pod that opted out was told %v, want %q", err, gate.ReasonOptOut.Sentence)
+	}
+}
+
+// TestTaintsOfBurstNodes looks past those taints that the pool's tolerations match, and no others.
+func TestTaintsOfBurstNodes(t *testing.T) {
+	h := newHarness(t, aks(t))
+	extra := virtualNode("virtual").Obj()
+	extra.Spec.Taints = append(extra.Spec.Taints, v1.Taint{Key: "maintenance", Effect: v1.TaintEffectNoSchedule})
+	h.sched.Cache.AddNode(h.logger, extra)
+	h.setCapacity(capacity.Full, capacity.Full)
+	if _, err := h.schedule(pod("a").Obj()); err == nil || !strings.Contains(err.Error(), "untolerated taint") {
+		t.Errorf("the pod was told %v, want an untolerated taint", err)
+	}
+	if node, err := h.schedule(pod("b").Toleration("maintenance").Obj()); node != "virtual" {
+		t.Errorf("the pod that tolerates the other taint is on %q (%v)", node, err)
+	}
+}
+
+func TestNominatedNodeOfAWorsePool(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(userNode("user-1"), systemNode("system-1"), virtualNode("virtual"))
+	h.setCapacity(capacity.Full, capacity.Full)
+	for _, nominated := range []string{"system-1", "virtual"} {
+		p := pod("nominated-to-" + nominated).Obj()
+		p.Status.NominatedNodeName = nominated
+		if node, err := h.schedule(p); node != "user-1" {
+			t.Errorf("the pod is on %q (%v), want the user node", node, err)
+		}
+	}
+}
+
+func TestPreferred(t *testing.T) {
+	cfg := aks(t)
+	setOrder(cfg, "Preferred")
+	h := newHarness(t, cfg)
+	h.addNodes(systemNode("system-1"), userNode("user-1"), st.MakeNode().Name("unlisted"), virtualNode("virtual"))
+	h.setCapacity(capacity.CanGrow, capacity.Full)
+	h.plugin.index.refresh(nil)
+	for _, tc := range []struct {
+		node *v1.Node
+		want int64
+	}{{userNode("u").Obj(), 100}, {systemNode("s").Obj(), 66}, {st.MakeNode().Name("x").Obj(), 33}, {virtualNode("v").Obj(), 0}} {
+		info := framework.NewNodeInfo()
+		info.SetNode(tc.node)
+		if got, _ := h.plugin.Score(h.ctx, nil, nil, info); got != tc.want {
+			t.Errorf("score of %s = %d, want %d", tc.node.Name, got, tc.want)
+		}
+	}
+	// The gate holds in this mode too: an anti-affinity that only the virtual node satisfies does not open it.
+	only := pod("only-virtual").NodeSelector(map[string]string{"type": "virtual-kubelet"}).Obj()
+	only.Spec.NodeSelector = nil
+	only.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *userNode("u").Obj().Status.Allocatable.Cpu()
+	for range 2 {
+		p := only.DeepCopy()
+		p.Name += "x"
+		p.UID += "x"
+		only = p
+		if node, err := h.schedule(p); node == "virtual" {
+			t.Errorf("the pod is on the virtual node (%v) while the user pool can grow", err)
+		}
+	}
+}
+
+// TestHeldPodsAreWoken follows held pods through changes of the view and of time.
+func TestHeldPodsAreWoken(t *testing.T) {
+	h := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
+	a, b := pod("a").Obj(), pod("b").Annotation("open", "yes").Obj()
+	h.add(a, &closed, now)
+	h.add(b, &closed, now)
+	decide := func(r gate.Request) gate.Decision {
+		d := gate.Decision{Burst: []gate.Verdict{{Open: r.Pod.Annotations["open"] == "yes", Until: r.UnschedulableSince.Add(time.Minute)}}}
+		return d
+	}
+	opened, next := h.reconsider(decide)
+	if len(opened) != 1 || opened["default/b"] == nil {
+		t.Errorf("opened for %v, want only b", opened)
+	}
+	if !next.Equal(now.Add(time.Minute)) {
+		t.Errorf("next look at %v, want %v", next, now.Add(time.Minute))
+	}
+	if opened, _ = h.reconsider(decide); len(opened) != 0 {
+		t.Errorf("woken again without a change: %v", opened)
+	}
+	// Held once more, by a decision that was closed: woken once more.
+	h.add(b, &closed, now.Add(time.Hour))
+	if opened, _ = h.reconsider(decide); len(opened) != 1 {
+		t.Errorf("opened for %v, want b", opened)
+	}
+	if got := h.since(b); !got.Equal(now) {
+		t.Errorf("unschedulable since %v, want since the first time: %v", got, now)
+	}
+	bound := b.DeepCopy()
+	bound.Spec.NodeName = "node"
+	h.update(bound)
+	h.remove(a.UID)
+	if len(h.pods) != 0 {
+		t.Errorf("%d pods are still held", len(h.pods))
+	}
+}
+
+func TestUnschedulableSince(t *testing.T) {
+	at := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
+	for _, tc := range []struct {
+		name   string
+		reason string
+		status v1.ConditionStatus
+		want   bool
+	}{
+		{"unschedulable", v1.PodReasonUnschedulable, v1.ConditionFalse, true},
+		{"waits for scheduling gates", v1.PodReasonSchedulingGated, v1.ConditionFalse, false},
+		{"scheduler error", v1.PodReasonSchedulerError, v1.ConditionFalse, false},
+		{"scheduled", "", v1.ConditionTrue, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := pod("p").Obj()
+			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: tc.status, Reason: tc.reason, LastTransitionTime: at}}
+			if got := !unschedulableSince(p).IsZero(); got != tc.want {
+				t.Errorf("known to be unschedulable: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestIsSchedulableAfterNodeChange(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.setCapacity(capacity.CanGrow, capacity.Full)
+	tainted := func(n *v1.Node) *v1.Node {
+		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "x", Effect: v1.TaintEffectNoSchedule})
+		return n
+	}
+	ofVirtualKubelet := userNode("n").Label("type", "virtual-kubelet").Obj()
+	for _, tc := range []struct {
+		name             string
+		oldNode, newNode any
+		open             bool
+		want             fwk.QueueingHint
+		wantErr          bool
+	}{
+		{name: "not a node", newNode: "x", want: fwk.Queue, wantErr: true},
+		{name: "new node with a taint", newNode: tainted(userNode("n").Obj()), want: fwk.QueueSkip},
+		{name: "new node of a virtual kubelet in no burst pool", newNode: ofVirtualKubelet, want: fwk.QueueSkip},
+		{name: "new virtual node while the gate is closed", newNode: virtualNode("n").Obj(), want: fwk.QueueSkip},
+		{name: "a taint came", oldNode: userNode("n").Obj(), newNode: tainted(userNode("n").Obj()), want: fwk.QueueSkip},
+		{name: "nothing that matters changed", oldNode: userNode("n").Obj(), newNode: userNode("n").Label("a", "b").Obj(), want: fwk.QueueSkip},
+		{name: "new node", newNode: userNode("n").Obj(), want: fwk.Queue},
+		{name: "a taint went", oldNode: tainted(userNode("n").Obj()), newNode: userNode("n").Obj(), want: fwk.Queue},
+		{name: "a node came into another pool", oldNode: st.MakeNode().Name("n").Obj(), newNode: userNode("n").Obj(), want: fwk.Queue},
+		{name: "new virtual node while the gate is open", newNode: virtualNode("n").Obj(), open: true, want: fwk.Queue},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h.setCapacity(capacity.CanGrow, capacity.Full)
+			if tc.open {
+				h.setCapacity(capacity.Full, capacity.Full)
+			}
+			got, err := h.plugin.isSchedulableAfterNodeChange(h.logger, pod("p").Obj(), tc.oldNode, tc.newNode)
+			if got != tc.want || (err != nil) != tc.wantErr {
+				t.Errorf("hint = %v, %v, want %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestIsSchedulableAfterPodChange(t *testing.T) {
+	h := newHarness(t, aks(t))
+	for _, tc := range []struct {
+		name           string
+		oldPod, newPod any
+		want           fwk.QueueingHint
+		wantErr        bool
+	}{
+		{name: "not a pod", oldPod: "x", newPod: "y", want: fwk.Queue, wantErr: true},
+		{name: "another pod", oldPod: pod("q").Obj(), newPod: pod("q").Toleration("x").Obj(), want: fwk.QueueSkip},
+		{name: "a label", oldPod: pod("p").Obj(), newPod: pod("p").Label("a", "b").Obj(), want: fwk.QueueSkip},
+		{name: "a toleration", oldPod: pod("p").Obj(), newPod: pod("p").Toleration("x").Obj(), want: fwk.Queue},
+		{name: "no longer opted out", oldPod: pod("p").Annotation(gate.BurstAnnotation, gate.BurstNever).Obj(), newPod: pod("p").Obj(), want: fwk.Queue},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := h.plugin.isSchedulableAfterPodChange(h.logger, pod("p").Obj(), tc.oldPod, tc.newPod)
+			if got != tc.want || (err != nil) != tc.wantErr {
+				t.Errorf("hint = %v, %v, want %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+func TestRequestsFit(t *testing.T) {
+	free := requests{MilliCPU: 500, Memory: 100, Pods: 1}
+	for _, tc := range []struct {
+		name string
+		pod  requests
+		free requests
+		want bool
+	}{
+		{"fits exactly", requests{500, 100, 1}, free, true},
+		{"too much CPU", requests{501, 100, 1}, free, false},
+		{"too much memory", requests{500, 101, 1}, free, false},
+		{"no pod more", requests{0, 0, 1}, requests{500, 100, 0}, false},
+		{"nothing asked of an overcommitted node", requests{0, 0, 1}, requests{-5, -5, 1}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if got := tc.pod.fit(tc.free); got != tc.want {
+				t.Errorf("fit() = %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestConfigurationsThatShip starts the in-process scheduler with each of them that needs no API server.
+func TestConfigurationsThatShip(t *testing.T) {
+	files, err := filepath.Glob("../../manifests/examples/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if strings.Contains(string(data), "name: Coscheduling") || strings.Contains(string(data), "name: NodeResourcesAllocatable") {
+				return // started by the binary, in the integration tests: this harness has only our plugin
+			}
+			newHarness(t, loadConfig(t, file))
+		})
+	}
+}
