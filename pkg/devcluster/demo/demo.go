@@ -18,13 +18,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
-	corelisters "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/devcluster/referee"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
@@ -49,7 +47,7 @@ type Options struct {
 type experiment struct {
 	title, manifest string
 	pools           []devcluster.Pool
-	tiers           []tier
+	tiers           []referee.Tier
 	replicas        []int32
 	want            []int // pods by tier in the end
 	timeout         time.Duration
@@ -78,7 +76,7 @@ func experiments() []experiment {
 	mode := func(want string) func(*corev1.Node) bool {
 		return func(n *corev1.Node) bool { return n.Labels[devcluster.ModeLabel] == want }
 	}
-	virtual := tier{name: "aci", owns: func(n *corev1.Node) bool { return n.Name == devcluster.VirtualNodeName }}
+	virtual := referee.Tier{Name: "aci", Owns: func(n *corev1.Node) bool { return n.Name == devcluster.VirtualNodeName }}
 	return []experiment{{
 		title:    "Ordered pools: 1 → 20 replicas over the user pool, the system pool and the virtual node",
 		manifest: "ordered.yaml",
@@ -86,7 +84,7 @@ func experiments() []experiment {
 			{Name: "userpool", Mode: "user", Nodes: 1, Min: 1, Max: 3, CPU: cpu, Memory: memory, Priority: 20, BootDelay: boot},
 			{Name: "systempool", Mode: "system", Nodes: 1, Min: 1, Max: 2, CPU: cpu, Memory: memory, Priority: 10, BootDelay: boot},
 		},
-		tiers:    []tier{{"user", 3, mode("user")}, {"system", 2, mode("system")}, virtual},
+		tiers:    []referee.Tier{{Name: "user", Max: 3, Owns: mode("user")}, {Name: "system", Max: 2, Owns: mode("system")}, virtual},
 		replicas: []int32{1, 6, 20},
 		want:     []int{9, 6, 5},
 		timeout:  time.Minute,
@@ -97,7 +95,7 @@ func experiments() []experiment {
 			{Name: "agentpool", Mode: "user", Nodes: 1, Min: 1, Max: 2, CPU: small, Memory: memory, Priority: 20, BootDelay: boot},
 			{Name: "systempool", Mode: "system", Nodes: 1, Min: 1, Max: 2, CPU: cpu, Memory: memory, Priority: 10, BootDelay: boot},
 		},
-		tiers:    []tier{{"user", 2, mode("user")}, {"system", 2, mode("system")}, virtual},
+		tiers:    []referee.Tier{{Name: "user", Max: 2, Owns: mode("user")}, {Name: "system", Max: 2, Owns: mode("system")}, virtual},
 		replicas: []int32{1, 17},
 		want:     []int{16, 0, 1},
 		timeout:  time.Minute,
@@ -167,11 +165,11 @@ func loadDeployment(name string) (*appsv1.Deployment, error) {
 }
 
 func (e *experiment) verdict(s *show, out io.Writer) error {
-	got, violations := s.referee.verdict()
+	got, violations := s.referee.Judge()
 	parts := make([]string, len(e.tiers))
 	same := true
 	for i, t := range e.tiers {
-		parts[i] = fmt.Sprintf("%s %d", t.name, got[i])
+		parts[i] = fmt.Sprintf("%s %d", t.Name, got[i])
 		same = same && got[i] == e.want[i]
 	}
 	for _, v := range violations {
@@ -190,53 +188,29 @@ func (e *experiment) verdict(s *show, out io.Writer) error {
 // show prints a line whenever something changes.
 type show struct {
 	out      io.Writer
-	tiers    []tier
-	referee  *Referee
-	nodes    corelisters.NodeLister
-	pods     corelisters.PodLister
+	tiers    []referee.Tier
+	referee  *referee.Referee
 	start    time.Time
 	replicas int32
 	last     string
 }
 
-func newShow(ctx context.Context, cluster *devcluster.Cluster, tiers []tier, out io.Writer) (*show, error) {
-	factory := informers.NewSharedInformerFactory(cluster.Client, 0)
-	s := &show{out: out, tiers: tiers, referee: newReferee(tiers), start: time.Now(),
-		nodes: factory.Core().V1().Nodes().Lister(), pods: factory.Core().V1().Pods().Lister()}
-	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.referee.sawNode(obj.(*corev1.Node), time.Now()) },
-		UpdateFunc: func(_, obj any) { s.referee.sawNode(obj.(*corev1.Node), time.Now()) },
-		DeleteFunc: func(obj any) {
-			if node, ok := obj.(*corev1.Node); ok {
-				s.referee.lostNode(node.Name, time.Now())
-			}
-		},
-	}); err != nil {
-		return nil, fmt.Errorf("watching nodes: %w", err)
+func newShow(ctx context.Context, cluster *devcluster.Cluster, tiers []referee.Tier, out io.Writer) (*show, error) {
+	r, err := referee.Watch(ctx, cluster.Client, tiers)
+	if err != nil {
+		return nil, err
 	}
-	if _, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { s.referee.sawPod(obj.(*corev1.Pod), time.Now()) },
-		UpdateFunc: func(_, obj any) { s.referee.sawPod(obj.(*corev1.Pod), time.Now()) },
-		DeleteFunc: func(obj any) {
-			if pod, ok := obj.(*corev1.Pod); ok {
-				s.referee.lostPod(pod.UID, time.Now())
-			}
-		},
-	}); err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
-	}
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
+	s := &show{out: out, tiers: tiers, referee: r, start: time.Now()}
 	header := fmt.Sprintf("%6s  %8s", "time", "replicas")
 	for _, t := range tiers {
-		header += fmt.Sprintf("  %-*s", columnWidth, t.name+" "+bounds(t))
+		header += fmt.Sprintf("  %-*s", columnWidth, t.Name+" "+bounds(t))
 	}
 	fmt.Fprintf(out, "%s  %7s  %s\n", header, "pending", "gate")
 	return s, nil
 }
 
-func bounds(t tier) string {
-	if t.max == 0 {
+func bounds(t referee.Tier) string {
+	if t.Max == 0 {
 		return "(pods)"
 	}
 	return "(pods, VMs)"
@@ -257,8 +231,7 @@ func (s *show) until(ctx context.Context, timeout time.Duration, replicas int, f
 			return err
 		}
 		running := s.line()
-		s.referee.judge(time.Now())
-		judged, _ := s.referee.verdict()
+		judged, _ := s.referee.Judge()
 		total := 0
 		for _, n := range judged {
 			total += n
@@ -274,11 +247,11 @@ func (s *show) until(ctx context.Context, timeout time.Duration, replicas int, f
 
 // line prints the state of the cluster if it is not as it was, and returns the number of running pods.
 func (s *show) line() int {
-	nodes, err := s.nodes.List(labels.Everything())
+	nodes, err := s.referee.Nodes.List(labels.Everything())
 	if err != nil {
 		return 0
 	}
-	pods, err := s.pods.List(labels.Everything())
+	pods, err := s.referee.Pods.List(labels.Everything())
 	if err != nil {
 		return 0
 	}
@@ -286,7 +259,7 @@ func (s *show) line() int {
 	vms := make([]int, len(s.tiers))
 	for _, node := range nodes {
 		for i, t := range s.tiers {
-			if t.owns(node) {
+			if t.Owns(node) {
 				tierOf[node.Name] = i
 				vms[i]++
 				break
@@ -318,8 +291,8 @@ func (s *show) line() int {
 	text := fmt.Sprintf("%8d", s.replicas)
 	for i, t := range s.tiers {
 		cell := fmt.Sprint(bound[i])
-		if t.max > 0 {
-			cell += fmt.Sprintf(", %d of %d", vms[i], t.max)
+		if t.Max > 0 {
+			cell += fmt.Sprintf(", %d of %d", vms[i], t.Max)
 		}
 		text += fmt.Sprintf("  %-*s", columnWidth, cell)
 	}

@@ -1,13 +1,21 @@
-package demo
+// Package referee watches a cluster and says when pods went to the wrong pool. It knows nothing of the scheduler: it
+// compares each placement with the room that the nodes of better pools had at that moment.
+package referee
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -23,17 +31,20 @@ const (
 	readyLag = 2 * time.Second
 )
 
-// tier is a node pool in the order that the referee expects.
-type tier struct {
-	name string
-	max  int // VMs; 0 for the virtual node
-	owns func(*corev1.Node) bool
+// Tier is a node pool in the order that the referee expects.
+type Tier struct {
+	Name string
+	// Max is the number of VMs at which the pool can grow no more; 0 for the virtual node, which comes last.
+	Max  int
+	Owns func(*corev1.Node) bool
 }
 
-// Referee watches nodes and pods and says when the order of the pools was wrong. It knows nothing of the scheduler: it
-// compares each placement with the room that the nodes of better tiers had.
+// Referee judges the placements of pods of one scheduler.
 type Referee struct {
-	tiers []tier
+	tiers []Tier
+	// Nodes and Pods are what the referee has seen.
+	Nodes corelisters.NodeLister
+	Pods  corelisters.PodLister
 
 	mu         sync.Mutex
 	nodes      map[string]*seenNode
@@ -57,8 +68,38 @@ type binding struct {
 	gone time.Time
 }
 
-func newReferee(tiers []tier) *Referee {
-	return &Referee{tiers: tiers, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers))}
+// Watch starts a referee that watches the cluster until the context ends.
+func Watch(ctx context.Context, client kubernetes.Interface, tiers []Tier) (*Referee, error) {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	r := &Referee{
+		tiers: tiers, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers)),
+		Nodes: factory.Core().V1().Nodes().Lister(), Pods: factory.Core().V1().Pods().Lister(),
+	}
+	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { r.sawNode(obj.(*corev1.Node), time.Now()) },
+		UpdateFunc: func(_, obj any) { r.sawNode(obj.(*corev1.Node), time.Now()) },
+		DeleteFunc: func(obj any) {
+			if node, ok := obj.(*corev1.Node); ok {
+				r.lostNode(node.Name, time.Now())
+			}
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("watching nodes: %w", err)
+	}
+	if _, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { r.sawPod(obj.(*corev1.Pod), time.Now()) },
+		UpdateFunc: func(_, obj any) { r.sawPod(obj.(*corev1.Pod), time.Now()) },
+		DeleteFunc: func(obj any) {
+			if pod, ok := obj.(*corev1.Pod); ok {
+				r.lostPod(pod.UID, time.Now())
+			}
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	return r, nil
 }
 
 func (r *Referee) sawNode(node *corev1.Node, now time.Time) {
@@ -108,8 +149,10 @@ func (r *Referee) lostPod(uid types.UID, now time.Time) {
 	}
 }
 
-// judge judges the bindings that are old enough for what happened around them to be known.
-func (r *Referee) judge(now time.Time) {
+// Judge judges the bindings that are old enough for what happened around them to be known, and returns how many pods
+// were placed in each tier so far and what was wrong.
+func (r *Referee) Judge() ([]int, []string) {
+	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].at) > bindingLag; r.judged++ {
@@ -125,10 +168,11 @@ func (r *Referee) judge(now time.Time) {
 		r.byTier[placed]++
 		for better := range placed {
 			if complaint := r.room(b, better, placed == len(r.tiers)-1); complaint != "" {
-				r.violations = append(r.violations, fmt.Sprintf("pod %s went to pool %s while %s", b.pod.Name, r.tiers[placed].name, complaint))
+				r.violations = append(r.violations, fmt.Sprintf("pod %s went to pool %s while %s", b.pod.Name, r.tiers[placed].Name, complaint))
 			}
 		}
 	}
+	return slices.Clone(r.byTier), slices.Clone(r.violations)
 }
 
 func (r *Referee) tierOf(node string) int {
@@ -136,27 +180,28 @@ func (r *Referee) tierOf(node string) int {
 	if !ok {
 		return -1
 	}
-	return slices.IndexFunc(r.tiers, func(t tier) bool { return t.owns(seen.node) })
+	return slices.IndexFunc(r.tiers, func(t Tier) bool { return t.Owns(seen.node) })
 }
 
 // room returns what speaks against having passed over the tier: a node with room or, for a burst, VMs to come.
 func (r *Referee) room(b *binding, better int, burst bool) string {
 	vms, applicable := 0, false
 	for name, seen := range r.nodes {
-		if !r.tiers[better].owns(seen.node) || (!seen.gone.IsZero() && seen.gone.Before(b.at)) {
+		// A scheduler may learn a little late that a VM is gone.
+		if !r.tiers[better].Owns(seen.node) || (!seen.gone.IsZero() && seen.gone.Add(readyLag).Before(b.at)) {
 			continue
 		}
 		vms++
-		if !allowed(b.pod, seen.node) {
+		if !seen.gone.IsZero() || !allowed(b.pod, seen.node) {
 			continue
 		}
 		applicable = true
 		if !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag && r.fits(b, name, seen.node) {
-			return fmt.Sprintf("node %s of pool %s had room", name, r.tiers[better].name)
+			return fmt.Sprintf("node %s of pool %s had room", name, r.tiers[better].Name)
 		}
 	}
-	if burst && applicable && vms < r.tiers[better].max {
-		return fmt.Sprintf("pool %s had %d of %d VMs", r.tiers[better].name, vms, r.tiers[better].max)
+	if burst && applicable && vms < r.tiers[better].Max {
+		return fmt.Sprintf("pool %s had %d of %d VMs", r.tiers[better].Name, vms, r.tiers[better].Max)
 	}
 	return ""
 }
@@ -171,6 +216,7 @@ func allowed(pod *corev1.Pod, node *corev1.Node) bool {
 	return !untolerated
 }
 
+// fits reports whether the pod would have fit on the node when it was bound, beside all that were bound there about then.
 func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	cpu, memory, pods := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), node.Status.Allocatable.Pods().Value()
 	for i := range r.bindings {
@@ -188,9 +234,31 @@ func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	return requests.Cpu().Cmp(cpu) <= 0 && requests.Memory().Cmp(memory) <= 0 && pods > 0
 }
 
-// verdict returns how many placements were judged, by tier, and what was wrong.
-func (r *Referee) verdict() ([]int, []string) {
+// Stuck returns the pending pods that a node of a regular tier has had room for, for a while: they should run.
+func (r *Referee) Stuck() []string {
+	now := time.Now()
+	pods, err := r.Pods.List(labels.Everything())
+	if err != nil {
+		return []string{err.Error()}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.Clone(r.byTier), slices.Clone(r.violations)
+	var stuck []string
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" || pod.Spec.SchedulerName != devcluster.SchedulerName || pod.DeletionTimestamp != nil {
+			continue
+		}
+		b := &binding{pod: pod, at: now}
+		for name, seen := range r.nodes {
+			tier := r.tierOf(name)
+			if tier < 0 || r.tiers[tier].Max == 0 || !seen.gone.IsZero() || seen.since.IsZero() || now.Sub(seen.since) < 10*readyLag {
+				continue
+			}
+			if allowed(pod, seen.node) && r.fits(b, name, seen.node) {
+				stuck = append(stuck, fmt.Sprintf("pod %s is pending while node %s has room", pod.Name, name))
+				break
+			}
+		}
+	}
+	return stuck
 }
