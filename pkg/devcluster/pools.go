@@ -231,7 +231,7 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 		}
 		ready := 0
 		for i := range nodes.Items {
-			if nodeIsReady(&nodes.Items[i]) && !hasTaint(&nodes.Items[i], corev1.TaintNodeNotReady) {
+			if nodeIsReady(&nodes.Items[i]) {
 				ready++
 			}
 		}
@@ -247,7 +247,14 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 	return nil
 }
 
+// nodeIsReady reports whether the node is ready and the taints that say otherwise are gone. Source: the cluster
+// autoscaler's utils/kubernetes/ready.go, which looks at both.
 func nodeIsReady(node *corev1.Node) bool {
+	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeDiskPressure, corev1.TaintNodeNetworkUnavailable} {
+		if hasTaint(node, taint) {
+			return false
+		}
+	}
 	for _, c := range node.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			return c.Status == corev1.ConditionTrue

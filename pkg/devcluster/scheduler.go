@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 )
@@ -21,6 +22,7 @@ const (
 // ServiceAccount and no other.
 type Scheduler struct {
 	*Process
+	name   string // of its files
 	binary string
 	args   []string
 	dir    string
@@ -45,11 +47,12 @@ func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac s
 	if err != nil {
 		return nil, err
 	}
-	kubeConfig := filepath.Join(c.options.Dir, "scheduler.kubeconfig")
+	name := SchedulerName + "-" + strings.TrimSuffix(filepath.Base(configFile), ".yaml")
+	kubeConfig := filepath.Join(c.options.Dir, name+".kubeconfig")
 	if err := c.WriteKubeConfig(kubeConfig, token); err != nil {
 		return nil, err
 	}
-	config := filepath.Join(c.options.Dir, "scheduler-config.yaml")
+	config := filepath.Join(c.options.Dir, name+".yaml")
 	if err := withKubeConfig(configFile, config, kubeConfig); err != nil {
 		return nil, err
 	}
@@ -57,13 +60,13 @@ func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac s
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{binary: binary, dir: c.options.Dir, args: []string{"--config=" + config, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3"}}
+	s := &Scheduler{name: name, binary: binary, dir: c.options.Dir, args: []string{"--config=" + config, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3"}}
 	return s, s.Restart()
 }
 
 // Restart starts the process anew after it has ended.
 func (s *Scheduler) Restart() error {
-	p, err := StartProcess(SchedulerName, s.binary, s.dir, nil, s.args...)
+	p, err := StartProcess(s.name, s.binary, s.dir, nil, s.args...)
 	if err != nil {
 		return fmt.Errorf("%w (make build builds it)", err)
 	}

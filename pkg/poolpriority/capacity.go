@@ -39,35 +39,37 @@ var reasonStarting = capacity.Reason{Code: "Starting", Sentence: "the scheduler 
 // gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Scheduling
 // cycles read the view without a lock.
 type gatekeeper struct {
-	rule     gate.Rule
-	handle   fwk.Handle
-	clock    clock.WithTicker
-	view     atomic.Pointer[capacity.View]
-	held     *held
-	nodes    corelisters.NodeLister
-	pods     corelisters.PodLister
-	tracker  *clusterautoscaler.Tracker
-	sources  []capacity.Source // by the regular pool's index
-	status   func() *v1.ConfigMap
-	changed  chan struct{} // a node or the status changed
-	earlier  chan struct{} // a pod was held that must be looked at before the timer is due
-	warned   map[string]bool
-	problem  string // the last error in the status
-	statusID string // namespace/name of the status ConfigMap
+	rule           gate.Rule
+	provisionGrace time.Duration
+	handle         fwk.Handle
+	clock          clock.WithTicker
+	view           atomic.Pointer[capacity.View]
+	held           *held
+	nodes          corelisters.NodeLister
+	pods           corelisters.PodLister
+	tracker        *clusterautoscaler.Tracker
+	sources        []capacity.Source // by the regular pool's index
+	status         func() *v1.ConfigMap
+	changed        chan struct{} // a node or the status changed
+	earlier        chan struct{} // a pod was held that must be looked at before the timer is due
+	warned         map[string]bool
+	problem        string // the last error in the status
+	statusID       string // namespace/name of the status ConfigMap
 }
 
 func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle fwk.Handle, clock clock.WithTicker) (*gatekeeper, error) {
 	c := &args.Capacity
 	g := &gatekeeper{
-		rule:     gate.Rule{Pools: pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration},
-		handle:   handle,
-		clock:    clock,
-		held:     newHeld(),
-		changed:  make(chan struct{}, 1),
-		earlier:  make(chan struct{}, 1),
-		warned:   map[string]bool{},
-		statusID: c.ClusterAutoscalerStatus,
-		status:   func() *v1.ConfigMap { return nil },
+		rule:           gate.Rule{Pools: pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration},
+		provisionGrace: c.ProvisionGrace.Duration,
+		handle:         handle,
+		clock:          clock,
+		held:           newHeld(),
+		changed:        make(chan struct{}, 1),
+		earlier:        make(chan struct{}, 1),
+		warned:         map[string]bool{},
+		statusID:       c.ClusterAutoscalerStatus,
+		status:         func() *v1.ConfigMap { return nil },
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
 			StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}),
 	}
@@ -136,7 +138,7 @@ func (g *gatekeeper) watchNodesAndPods() ([]cache.InformerSynced, error) {
 
 // nodeKindChanged reports whether the node changed in what capacity is judged by: heartbeats are not.
 func nodeKindChanged(oldNode, newNode *v1.Node) bool {
-	return !maps.Equal(oldNode.Labels, newNode.Labels) ||
+	return capacity.IsStarting(oldNode) != capacity.IsStarting(newNode) || !maps.Equal(oldNode.Labels, newNode.Labels) ||
 		!slices.EqualFunc(oldNode.Spec.Taints, newNode.Spec.Taints, func(a, b v1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }) ||
 		!reflect.DeepEqual(oldNode.Status.Allocatable, newNode.Status.Allocatable)
 }
@@ -174,8 +176,13 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return
 	}
+	g.rebuild(ctx)
+	// Pods that were tried before that were told that the scheduler is starting.
+	if early := g.held.all(); len(early) > 0 {
+		g.handle.Activate(klog.FromContext(ctx), early)
+	}
 	timer := g.clock.NewTimer(0)
-	defer timer.Stop()
+	defer func() { timer.Stop() }()
 	for {
 		select {
 		case <-ctx.Done():
@@ -208,7 +215,7 @@ func (g *gatekeeper) rebuild(ctx context.Context) {
 	old := g.view.Load()
 	view := &capacity.View{Pools: make([]capacity.Pool, len(old.Pools))}
 	for i, source := range g.sources {
-		j := source.Judge(byPool[i], now)
+		j := source.Judge(byPool[i], now).WithStarting(byPool[i], g.provisionGrace, now)
 		p := &view.Pools[i]
 		*p = capacity.Pool{
 			Verdict:    capacity.Verdict{State: j.State, Reason: j.Reason, Since: now, Until: j.Until},

@@ -69,6 +69,17 @@ func (h *held) since(pod *v1.Pod) time.Time {
 	return unschedulableSince(pod)
 }
 
+// all returns all held pods, by namespace/name.
+func (h *held) all() map[string]*v1.Pod {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pods := make(map[string]*v1.Pod, len(h.pods))
+	for _, entry := range h.pods {
+		pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+	}
+	return pods
+}
+
 // reconsider decides anew for every held pod. It returns the pods for which a burst pool has opened since it was last
 // looked at, by namespace/name, and the earliest time at which a decision changes by itself.
 func (h *held) reconsider(decide func(gate.Request) gate.Decision) (map[string]*v1.Pod, time.Time) {

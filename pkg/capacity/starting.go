@@ -1,0 +1,49 @@
+package capacity
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+var reasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
+
+// WithStarting returns the judgement, corrected for nodes that have just come: a pool that is Full with nodes that are
+// not ready yet is Growing, for at most the grace after each came. A node that was ready and is no longer does not count:
+// by then its grace is over.
+func (j Judgement) WithStarting(nodes []*corev1.Node, grace time.Duration, now time.Time) Judgement {
+	if j.State != Full {
+		return j
+	}
+	starting := 0
+	var until time.Time
+	for _, node := range nodes {
+		if late := node.CreationTimestamp.Add(grace); IsStarting(node) && now.Before(late) {
+			starting++
+			until = Earliest(until, late)
+		}
+	}
+	if starting == 0 {
+		return j
+	}
+	j.State, j.Reason = Growing, reasonStarting
+	j.Reason.Detail = fmt.Sprintf("%d of %d nodes", starting, len(nodes))
+	j.Until = Earliest(j.Until, until)
+	return j
+}
+
+// IsStarting reports whether pods are kept out of the node because it is not ready.
+func IsStarting(node *corev1.Node) bool {
+	ready := false
+	for _, c := range node.Status.Conditions {
+		ready = ready || (c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue)
+	}
+	for _, taint := range node.Spec.Taints {
+		switch taint.Key {
+		case corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable, "node.cloudprovider.kubernetes.io/uninitialized":
+			return true
+		}
+	}
+	return !ready
+}

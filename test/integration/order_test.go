@@ -1,0 +1,278 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// TestPoolsFillInOrder is the story: existing nodes in order, then growth, then the virtual node, and all without the
+// order ever being wrong, with the scheduler killed in the middle of it.
+func TestPoolsFillInOrder(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		kill bool
+	}{{"undisturbed", false}, {"with the scheduler killed again and again", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
+			e.schedule(aksConfig, userTier(3), systemTier(2), virtualTier())
+			e.create(deployment("web", 1, "500m"))
+			e.lands(20*time.Second, "web", map[string]int{"userpool": 1})
+			e.scale("web", 25)
+			if tc.kill {
+				for range 3 {
+					time.Sleep(700 * time.Millisecond)
+					e.scheduler.Kill()
+					if err := e.scheduler.Restart(); err != nil {
+						e.Fatal(err)
+					}
+				}
+			}
+			// A killed leader's lease runs out before the next one takes over.
+			e.lands(90*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 5})
+			e.rightOrder(25)
+		})
+	}
+}
+
+// TestStaticAndFixedPools opens the gate by sources that are no autoscaler.
+func TestStaticAndFixedPools(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 2, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
+	e.schedule(root+"/manifests/examples/static.yaml", userTier(3), systemTier(1), virtualTier())
+	e.create(deployment("web", 14, "500m"))
+	// Two of three user nodes: the gate stays closed, for as long as it takes.
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "": 2})
+	e.stays(3*time.Second, func() string {
+		if got := e.placed("web"); got["aci"] > 0 {
+			return fmt.Sprintf("burst below the maximum: %v", got)
+		}
+		return ""
+	})
+	if said := e.said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) || !strings.Contains(said, "Unschedulable") {
+		t.Errorf("a held pod was told %q", said)
+	}
+	if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 10, "systempool": 4})
+	e.scale("web", 20)
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 12, "systempool": 4, "aci": 4})
+	e.rightOrder(20)
+}
+
+// TestPinnedPods: 100 pods of one agent pool stay in it, although others have room and the gate opens for others.
+func TestPinnedPods(t *testing.T) {
+	apps := vms("appsnodepool", "user", 1, 1, 2, 20)
+	system := vms("systempool", "system", 1, 1, 1, 10)
+	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	e := start(t, fast(), apps, system)
+	e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
+	pinned := load(t, "testdata/pinned-pool.yaml")
+	e.create(pinned)
+	e.lands(60*time.Second, "pinned-pool", map[string]int{"appsnodepool": 100})
+
+	// The rest of the pods of both nodes, by count: 220 in all. The virtual node takes what is over, since the system
+	// pool, where it may not go, does not hold the gate: it is below its maximum of nodes for nobody here.
+	e.create(deployment("ordinary", 130, "1m"))
+	e.lands(90*time.Second, "ordinary", map[string]int{"appsnodepool": 120, "aci": 10})
+	for _, n := range e.nodesOf("systempool") {
+		for _, p := range append(e.pods("pinned-pool"), e.pods("ordinary")...) {
+			if p.Spec.NodeName == n.Name {
+				t.Errorf("pod %s is on the system node, whose taint it does not tolerate", p.Name)
+			}
+		}
+	}
+	e.scale("pinned-pool", 101)
+	e.stays(3*time.Second, func() string {
+		if got := e.placed("pinned-pool"); got["appsnodepool"] != 100 || got["aci"] > 0 {
+			return fmt.Sprintf("pinned pods by pool: %v", got)
+		}
+		return ""
+	})
+	e.rightOrder(230)
+}
+
+// TestTaintedSystemPoolDoesNotHoldTheGate: it could grow, for others.
+func TestTaintedSystemPoolDoesNotHoldTheGate(t *testing.T) {
+	system := vms("systempool", "system", 1, 1, 5, 10)
+	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
+	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), system)
+	e.schedule(aksConfig, userTier(1), systemTier(5), virtualTier())
+	e.create(deployment("web", 5, "500m"))
+	e.lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
+	// One that may use the system pool is not let through: it waits for the pool to grow.
+	critical := deployment("critical", 10, "500m", func(t *corev1.PodTemplateSpec) {
+		t.Spec.Tolerations = []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}
+	})
+	e.create(critical)
+	e.lands(60*time.Second, "critical", map[string]int{"systempool": 10})
+	e.rightOrder(15)
+}
+
+// TestCordonedAndNotReadyPools are not mistaken for pools that the pod cannot use: both could grow.
+func TestCordonedAndNotReadyPools(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Node)
+	}{
+		{"cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true }},
+		{"not ready", func(n *corev1.Node) {
+			for i := range n.Status.Conditions {
+				if n.Status.Conditions[i].Type == corev1.NodeReady {
+					n.Status.Conditions[i].Status = corev1.ConditionFalse
+				}
+			}
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			// No autoscaler decides here: what counts is that the gate stays closed while its status says the pool can grow.
+			e := start(t, nil, vms("userpool", "user", 1, 1, 2, 20))
+			e.schedule("testdata/one-pool.yaml", userTier(2), virtualTier())
+			for _, n := range e.nodesOf("userpool") {
+				e.updateNode(n.Name, tc.change)
+			}
+			e.eventually(20*time.Second, func() string {
+				for _, n := range e.nodesOf("userpool") {
+					if len(n.Spec.Taints) == 0 {
+						return "node " + n.Name + " has no taint"
+					}
+				}
+				return ""
+			})
+			e.create(deployment("web", 2, "500m"))
+			e.eventually(10*time.Second, func() string {
+				if said := e.said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) {
+					return fmt.Sprintf("the pod was told %q", said)
+				}
+				return ""
+			})
+			e.stays(2*time.Second, func() string {
+				if got := e.placed("web"); got["aci"] > 0 {
+					return fmt.Sprintf("burst while the pool could grow: %v", got)
+				}
+				return ""
+			})
+			// Full, it opens the gate, cordoned or not.
+			if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
+				t.Fatal(err)
+			}
+			e.eventually(10*time.Second, func() string {
+				if n := len(e.nodesOf("userpool")); n != 2 {
+					return fmt.Sprintf("%d nodes", n)
+				}
+				return ""
+			})
+			e.lands(20*time.Second, "web", map[string]int{"userpool": 2})
+		})
+	}
+}
+
+// TestDrainedPool drains and deletes a pool's nodes: its pods move on in order.
+func TestDrainedPool(t *testing.T) {
+	e := start(t, fast(), vms("userpool", "user", 1, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.schedule(aksConfig, userTier(1), systemTier(1), virtualTier())
+	e.stock()
+	e.create(deployment("web", 6, "490m"))
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 2})
+	if _, err := e.Client.AppsV1().DaemonSets(namespace).Create(e.ctx, daemonSet("agent"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	agents := func() map[string]int {
+		counts := e.placed("agent")
+		delete(counts, "")
+		return counts
+	}
+	e.eventually(20*time.Second, func() string {
+		if got := agents(); !equal(got, map[string]int{"userpool": 1, "systempool": 1}) {
+			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
+		}
+		return ""
+	})
+
+	// kubectl drain, then the pool is deleted: cordon, evict, delete. The pods fill the system pool; then no pool has
+	// room, and none that the pods can use can grow while the autoscaler is told that the pool is gone.
+	node := e.nodesOf("userpool")[0].Name
+	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	for _, p := range e.pods("web") {
+		if p.Spec.NodeName == node {
+			if err := e.Client.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e.lands(30*time.Second, "web", map[string]int{"systempool": 4, "aci": 2})
+	if err := e.pool("userpool").Delete(e.ctx, node); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually(20*time.Second, func() string {
+		if got := agents(); !equal(got, map[string]int{"systempool": 1}) {
+			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
+		}
+		return ""
+	})
+}
+
+// daemonSet is one of another scheduler's, which ignores taints as agents do.
+func daemonSet(name string) *appsv1.DaemonSet {
+	d := deployment(name, 0, "1m", func(t *corev1.PodTemplateSpec) {
+		t.Spec.SchedulerName = "stock"
+		t.Spec.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} // not the virtual node, which has no such label
+	})
+	return &appsv1.DaemonSet{ObjectMeta: d.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template}}
+}
+
+// TestGarbageInTheStatus: the scheduler keeps running, the pools are Unknown, and one log line says why.
+func TestGarbageInTheStatus(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}, Data: map[string]string{"status": "\t{ garbage"}}
+	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.schedule(aksConfig, userTier(1), systemTier(1), virtualTier())
+	e.create(deployment("web", 9, "500m"))
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
+	e.eventually(10*time.Second, func() string {
+		if said := e.said("web"); !strings.Contains(said, gate.ReasonUnknown.Sentence) {
+			return fmt.Sprintf("the pod was told %q", said)
+		}
+		return ""
+	})
+	// Written again and again, it is still one line.
+	for i := range 3 {
+		status.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": fmt.Sprint(i)}
+		if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(300 * time.Millisecond)
+	}
+	log, err := os.ReadFile(e.scheduler.Log())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(log), "The cluster autoscaler's status cannot be read"); n != 1 {
+		t.Errorf("%d log lines about the status, want 1", n)
+	}
+	// Repaired, it opens the gate.
+	status.Data["status"] = fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n",
+		e.pool("userpool").Group(), e.pool("systempool").Group())
+	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	repaired := time.Now()
+	e.lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
+	if took := time.Since(repaired); took > 3*time.Second {
+		t.Errorf("the held pod was woken after %v", took)
+	} else {
+		t.Logf("the held pod was on the virtual node %v after the status was repaired", took.Round(time.Millisecond))
+	}
+	e.rightOrder(9)
+}
