@@ -37,7 +37,7 @@ test-unit: ## Run the tests beside the code, those of concurrent packages with t
 
 .PHONY: test-integration
 test-integration: tools build ## Run the tests on the embedded cluster
-	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -bin $(CURDIR)/bin
+	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format for a minute

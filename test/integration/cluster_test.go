@@ -32,7 +32,10 @@ const (
 	namespace = metav1.NamespaceDefault
 )
 
-var bin = flag.String("bin", root+"/bin", "directory with tools/ and pool-priority-scheduler")
+var (
+	bin  = flag.String("bin", root+"/bin", "directory with tools/ and pool-priority-scheduler")
+	logs = flag.String("logs", "", "directory that the logs of failed tests are copied to")
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()
@@ -82,6 +85,7 @@ func start(t *testing.T, autoscaler *devcluster.AutoscalerOptions, pools ...devc
 		}
 		cluster.Stop()
 		cancel()
+		e.keepLogs()
 	})
 	return e
 }
@@ -128,6 +132,30 @@ func (e *env) checkLog() {
 	if e.Failed() {
 		e.Logf("the end of the scheduler's log:\n%s", tail(log, 4000))
 	}
+}
+
+// keepLogs copies the logs of a failed test, if the flag asks for it.
+func (e *env) keepLogs() {
+	files, err := filepath.Glob(filepath.Join(e.Dir(), "*.log"))
+	if err != nil || !e.Failed() || *logs == "" {
+		return
+	}
+	dir := filepath.Join(*logs, strings.Map(func(r rune) rune {
+		if strings.ContainsRune(" /:,'", r) {
+			return '-'
+		}
+		return r
+	}, e.Name()))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		e.Log(err)
+		return
+	}
+	for _, file := range files {
+		if err := os.Rename(file, filepath.Join(dir, filepath.Base(file))); err != nil {
+			e.Log(err)
+		}
+	}
+	e.Logf("the logs are in %s", dir)
 }
 
 func tail(data []byte, n int) string {

@@ -126,6 +126,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 	}{
 		{"cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true }},
 		{"not ready", func(n *corev1.Node) {
+			delete(n.Annotations, "kwok.x-k8s.io/node") // nobody heals it
 			for i := range n.Status.Conditions {
 				if n.Status.Conditions[i].Type == corev1.NodeReady {
 					n.Status.Conditions[i].Status = corev1.ConditionFalse

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
@@ -29,6 +30,8 @@ const (
 	bindingLag = time.Second
 	// readyLag is how long a scheduler may take to see that a node is ready.
 	readyLag = 2 * time.Second
+	// stuckAfter is how long a pod may be pending while a node has room: longer than a scheduler's back-off grows in tests.
+	stuckAfter = 12 * time.Second
 )
 
 // Tier is a node pool in the order that the referee expects.
@@ -52,12 +55,13 @@ type Referee struct {
 	bound      map[types.UID]int // index in bindings
 	violations []string
 	judged     int
+	waiting    map[types.UID]time.Time // pending pods that a node has room for, since when
 	byTier     []int
 }
 
 type seenNode struct {
 	node  *corev1.Node
-	since time.Time // ready and usable since then
+	since time.Time // ready, not cordoned and with these taints since then
 	gone  time.Time
 }
 
@@ -113,9 +117,10 @@ func (r *Referee) sawNode(node *corev1.Node, now time.Time) {
 	usable := !node.Spec.Unschedulable && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	}) && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
-	if !usable {
+	switch {
+	case !usable:
 		seen.since = time.Time{}
-	} else if seen.since.IsZero() {
+	case seen.since.IsZero() || !equality.Semantic.DeepEqual(seen.node.Spec.Taints, node.Spec.Taints):
 		seen.since = now
 	}
 	seen.node = node
@@ -234,7 +239,7 @@ func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	return requests.Cpu().Cmp(cpu) <= 0 && requests.Memory().Cmp(memory) <= 0 && pods > 0
 }
 
-// Stuck returns the pending pods that a node of a regular tier has had room for, for a while: they should run.
+// Stuck returns the pending pods that a node of a regular tier has had room for at each call for 12 s: they should run.
 func (r *Referee) Stuck() []string {
 	now := time.Now()
 	pods, err := r.Pods.List(labels.Everything())
@@ -244,6 +249,8 @@ func (r *Referee) Stuck() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var stuck []string
+	waiting := map[types.UID]time.Time{}
+	defer func() { r.waiting = waiting }()
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" || pod.Spec.SchedulerName != devcluster.SchedulerName || pod.DeletionTimestamp != nil {
 			continue
@@ -251,13 +258,20 @@ func (r *Referee) Stuck() []string {
 		b := &binding{pod: pod, at: now}
 		for name, seen := range r.nodes {
 			tier := r.tierOf(name)
-			if tier < 0 || r.tiers[tier].Max == 0 || !seen.gone.IsZero() || seen.since.IsZero() || now.Sub(seen.since) < 10*readyLag {
+			if tier < 0 || r.tiers[tier].Max == 0 || !seen.gone.IsZero() || seen.since.IsZero() || now.Sub(seen.since) < readyLag {
 				continue
 			}
-			if allowed(pod, seen.node) && r.fits(b, name, seen.node) {
-				stuck = append(stuck, fmt.Sprintf("pod %s is pending while node %s has room", pod.Name, name))
-				break
+			if !allowed(pod, seen.node) || !r.fits(b, name, seen.node) {
+				continue
 			}
+			waiting[pod.UID] = now
+			if since, ok := r.waiting[pod.UID]; ok {
+				waiting[pod.UID] = since
+			}
+			if now.Sub(waiting[pod.UID]) > stuckAfter {
+				stuck = append(stuck, fmt.Sprintf("pod %s is pending while node %s has room", pod.Name, name))
+			}
+			break
 		}
 	}
 	return stuck

@@ -1,0 +1,191 @@
+package integration
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+var (
+	podCount = flag.Int("pods", 1000, "pods that TestRandomCluster has placed before it ends")
+	seed     = flag.Uint64("seed", 0, "seed of TestRandomCluster; 0 takes a random one")
+)
+
+// TestRandomCluster lets workloads of many kinds come, grow, shrink and go, cordons, drains and taints nodes and lets the
+// autoscaler grow and shrink the pools. The referee judges each placement. In the end nothing is stuck.
+func TestRandomCluster(t *testing.T) {
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("seed %d", s)
+	r := rand.New(rand.NewPCG(s, 1))
+	user, system := vms("userpool", "user", 2, 2, 8, 20), vms("systempool", "system", 1, 1, 4, 10)
+	user.CPU, system.CPU = resource.MustParse("4"), resource.MustParse("4")
+	e := start(t, &devcluster.AutoscalerOptions{Interval: 500 * time.Millisecond, UnneededTime: 3 * time.Second}, user, system)
+	e.schedule(aksConfig, userTier(8), systemTier(4), virtualTier())
+
+	const workloads = 14
+	changed := map[string]bool{} // nodes that were cordoned or tainted
+	for i := range workloads {
+		e.create(randomWorkload(r, i))
+	}
+	total := func() int {
+		byTier, _ := e.referee.Judge()
+		n := 0
+		for _, placed := range byTier {
+			n += placed
+		}
+		return n
+	}
+	begin := time.Now()
+	for total() < *podCount && time.Since(begin) < 8*time.Minute {
+		switch n := r.IntN(20); {
+		case n < 12:
+			e.scale(fmt.Sprintf("w%d", r.IntN(workloads)), int32(r.IntN(16)))
+		case n < 14: // a wave of quiet, in which the pools shrink
+			for i := range workloads {
+				if r.IntN(3) > 0 {
+					e.scale(fmt.Sprintf("w%d", i), 0)
+				}
+			}
+		default:
+			e.changeRandomNode(r, changed)
+		}
+		time.Sleep(time.Duration(100+r.IntN(600)) * time.Millisecond)
+		if stuck := e.referee.Stuck(); len(stuck) > 0 {
+			t.Fatal(stuck)
+		}
+	}
+	for name := range changed {
+		e.heal(name)
+	}
+	// Whatever is pending now either has no room anywhere, or is stuck.
+	e.eventually(60*time.Second, func() string {
+		pending := 0
+		for _, p := range e.pods("") {
+			if p.Spec.NodeName == "" {
+				pending++
+			}
+		}
+		if pending > 0 {
+			return fmt.Sprintf("%d pods are pending; %s", pending, e.said(""))
+		}
+		return ""
+	})
+	byTier := e.rightOrder(*podCount)
+	t.Logf("%d pods placed in %v, by tier %v", total(), time.Since(begin).Round(time.Second), byTier)
+	for tier, n := range byTier {
+		if n == 0 {
+			t.Errorf("no pod was ever placed in tier %d: the test does not cover it", tier)
+		}
+	}
+}
+
+// randomWorkload is a Deployment whose pods can run somewhere in the end: the virtual node takes what may go there, and
+// those that may not are small and few.
+func randomWorkload(r *rand.Rand, i int) *appsv1.Deployment {
+	changes := []func(*corev1.PodTemplateSpec){}
+	cpu := 100 + r.IntN(1900)
+	switch i % 7 {
+	case 1: // either of two pools
+		changes = append(changes, func(t *corev1.PodTemplateSpec) {
+			t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+				NodeSelectorTerms: []corev1.NodeSelectorTerm{
+					{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: devcluster.ModeLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{"system"}}}},
+					{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "type", Operator: corev1.NodeSelectorOpIn, Values: []string{"virtual-kubelet"}}}},
+				}}}}
+		})
+	case 2: // one pool and no other
+		cpu = 20
+		changes = append(changes, selects(devcluster.ModeLabel, "user"))
+	case 3:
+		cpu = 20
+		changes = append(changes, func(t *corev1.PodTemplateSpec) {
+			t.Annotations = map[string]string{"poolpriority.dev/burst": "Never"}
+		})
+	case 4: // spread as well as can be
+		changes = append(changes, func(t *corev1.PodTemplateSpec) {
+			t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname,
+				WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: t.Labels}}}
+		})
+	case 5:
+		changes = append(changes, func(t *corev1.PodTemplateSpec) {
+			t.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+		})
+	}
+	return deployment(fmt.Sprintf("w%d", i), int32(r.IntN(6)), fmt.Sprintf("%dm", cpu), changes...)
+}
+
+// changeRandomNode cordons, drains or taints a VM, or heals one.
+func (e *env) changeRandomNode(r *rand.Rand, changed map[string]bool) {
+	e.Helper()
+	nodes := append(e.nodesOf("userpool"), e.nodesOf("systempool")...)
+	name := nodes[r.IntN(len(nodes))].Name
+	if changed[name] {
+		e.heal(name)
+		delete(changed, name)
+		return
+	}
+	if len(changed) > 2 {
+		return
+	}
+	changed[name] = true
+	kind := r.IntN(3)
+	e.tryUpdate(name, func(n *corev1.Node) {
+		if kind == 2 {
+			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "dedicated", Value: "special", Effect: corev1.TaintEffectNoSchedule})
+		} else {
+			n.Spec.Unschedulable = true
+		}
+	})
+	if kind == 1 {
+		for _, p := range e.pods("") {
+			if p.Spec.NodeName != name {
+				continue
+			}
+			err := e.Client.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}})
+			if err != nil && !apierrors.IsNotFound(err) {
+				e.Fatal(err)
+			}
+		}
+	}
+}
+
+func (e *env) heal(name string) {
+	e.tryUpdate(name, func(n *corev1.Node) {
+		n.Spec.Unschedulable = false
+		n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == "dedicated" })
+	})
+}
+
+// tryUpdate changes a node that the autoscaler may be taking away.
+func (e *env) tryUpdate(name string, change func(*corev1.Node)) {
+	for range 20 {
+		node, err := e.Client.CoreV1().Nodes().Get(e.ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return
+		} else if err != nil {
+			e.Fatal(err)
+		}
+		change(node)
+		if _, err = e.Client.CoreV1().Nodes().Update(e.ctx, node, metav1.UpdateOptions{}); err == nil || apierrors.IsNotFound(err) {
+			return
+		} else if !apierrors.IsConflict(err) {
+			e.Fatal(err)
+		}
+	}
+	e.Fatalf("node %s changes too often", name)
+}

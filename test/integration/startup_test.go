@@ -1,0 +1,163 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+// run runs the scheduler's binary with the configuration against the cluster until it prints the text or ends, and
+// returns what it printed and its exit code (-1 if it was still running).
+func (e *env) run(config, until string, args ...string) (string, int) {
+	e.Helper()
+	data, err := os.ReadFile(config)
+	if err != nil {
+		e.Fatal(err)
+	}
+	file := filepath.Join(e.TempDir(), "config.yaml")
+	text := string(data)
+	if !strings.Contains(text, "clientConnection") {
+		text += "\nclientConnection: {kubeconfig: " + e.KubeConfig() + "}\n"
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		e.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
+	defer cancel()
+	out := &lockedBuffer{}
+	cmd := exec.CommandContext(ctx, filepath.Join(*bin, devcluster.SchedulerName),
+		append([]string{"--config=" + file, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false"}, args...)...)
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		e.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for {
+		select {
+		case err := <-ended:
+			var exit *exec.ExitError
+			if errors.As(err, &exit) {
+				return out.String(), exit.ExitCode()
+			}
+			return out.String(), 0
+		case <-time.After(50 * time.Millisecond):
+		}
+		if until != "" && strings.Contains(out.String(), until) {
+			_ = cmd.Process.Kill()
+			<-ended
+			return out.String(), -1
+		}
+	}
+}
+
+// lockedBuffer is a buffer that a process writes while the test reads it.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// TestConfigurationsThatShip boots every configuration that ships.
+func TestConfigurationsThatShip(t *testing.T) {
+	e := start(t, nil)
+	if err := e.Apply(e.ctx, "testdata/coscheduling"); err != nil {
+		t.Fatal(err)
+	}
+	var files []string
+	for _, pattern := range []string{"manifests/overlays/*/config.yaml", "manifests/examples/*.yaml"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			sub := *e
+			sub.T = t
+			out, code := sub.run(file, "Handlers synced", "--v=3")
+			if code != -1 {
+				t.Errorf("exit code %d:\n%s", code, out)
+			}
+		})
+	}
+}
+
+// TestWriteConfigTo: the defaulted arguments are written out, and what is written starts again.
+func TestWriteConfigTo(t *testing.T) {
+	e := start(t, nil)
+	written := filepath.Join(t.TempDir(), "written.yaml")
+	if out, code := e.run(aksConfig, "", "--write-config-to="+written); code != 0 {
+		t.Fatalf("exit code %d:\n%s", code, out)
+	}
+	data, err := os.ReadFile(written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "declineGrace: 5m0s", "clusterAutoscalerStatus: kube-system/cluster-autoscaler-status"} {
+		if !strings.Contains(string(data), want) {
+			t.Errorf("%q is not in what was written:\n%s", want, data)
+		}
+	}
+	if out, code := e.run(written, "Handlers synced", "--v=3"); code != -1 {
+		t.Errorf("what was written does not start: exit code %d:\n%s", code, out)
+	}
+}
+
+// TestBadConfigurations starts the scheduler with each file in testdata/bad-config. Its name says what is wrong with it,
+// and its comments name the messages that must come before the scheduler ends.
+func TestBadConfigurations(t *testing.T) {
+	e := start(t, nil)
+	files, err := filepath.Glob("testdata/bad-config/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			sub := *e
+			sub.T = t
+			out, code := sub.run(file, "Starting Kubernetes Scheduler")
+			out = strings.ReplaceAll(out, `\"`, `"`) // the log quotes an error of one line
+			if code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wanted := 0
+			for _, line := range strings.Split(string(data), "\n") {
+				if want, ok := strings.CutPrefix(line, "# want: "); ok {
+					wanted++
+					if !strings.Contains(out, want) {
+						t.Errorf("no %q in:\n%s", want, tail([]byte(out), 2000))
+					}
+				}
+			}
+			if wanted == 0 {
+				t.Error("the file names no message")
+			}
+		})
+	}
+}
