@@ -197,11 +197,13 @@ func (r *Referee) room(b *binding, better int, burst bool) string {
 			continue
 		}
 		vms++
-		if !seen.gone.IsZero() || !allowed(b.pod, seen.node) {
+		// Of nodes that changed lately it is not known what the scheduler saw.
+		stable := !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag
+		if !seen.gone.IsZero() || !stable || !allowed(b.pod, seen.node) {
 			continue
 		}
 		applicable = true
-		if !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag && r.fits(b, name, seen.node) {
+		if r.fits(b, name, seen.node) {
 			return fmt.Sprintf("node %s of pool %s had room", name, r.tiers[better].Name)
 		}
 	}
