@@ -44,6 +44,27 @@ func TestPoolsFillInOrder(t *testing.T) {
 	}
 }
 
+// TestRefereeSeesWrongOrder runs the in-tree scheduler under our name: the referee of all these tests must complain.
+func TestRefereeSeesWrongOrder(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 2, 2, 4, 20), vms("systempool", "system", 2, 2, 2, 10))
+	e.schedule("testdata/no-order.yaml", userTier(4), systemTier(2), virtualTier())
+	e.create(deployment("web", 8, "500m"))
+	e.create(deployment("burst", 40, "500m", toleratesVirtualNode))
+	var violations []string
+	e.eventually(30*time.Second, func() string {
+		var byTier []int
+		if byTier, violations = e.referee.Judge(); byTier[0]+byTier[1]+byTier[2] < 48 {
+			return fmt.Sprintf("placements judged: %v", byTier)
+		}
+		return ""
+	})
+	for _, want := range []string{"went to pool system while node", "went to pool aci while pool user had 2 of 4 VMs"} {
+		if !strings.Contains(strings.Join(violations, "\n"), want) {
+			t.Errorf("the referee did not say %q: %q", want, violations)
+		}
+	}
+}
+
 // TestStaticAndFixedPools opens the gate by sources that are no autoscaler.
 func TestStaticAndFixedPools(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 2, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))

@@ -79,8 +79,14 @@ func Watch(ctx context.Context, client kubernetes.Interface, tiers []Tier) (*Ref
 		tiers: tiers, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers)),
 		Nodes: factory.Core().V1().Nodes().Lister(), Pods: factory.Core().V1().Pods().Lister(),
 	}
-	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { r.sawNode(obj.(*corev1.Node), time.Now()) },
+	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			now := time.Now()
+			if initial { // it was there before, and the scheduler knows it
+				now = now.Add(-2 * readyLag)
+			}
+			r.sawNode(obj.(*corev1.Node), now)
+		},
 		UpdateFunc: func(_, obj any) { r.sawNode(obj.(*corev1.Node), time.Now()) },
 		DeleteFunc: func(obj any) {
 			if node, ok := obj.(*corev1.Node); ok {
