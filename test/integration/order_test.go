@@ -48,7 +48,13 @@ func TestPoolsFillInOrder(t *testing.T) {
 func TestRefereeSeesWrongOrder(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 2, 2, 4, 20), vms("systempool", "system", 2, 2, 2, 10))
 	e.schedule("testdata/no-order.yaml", userTier(4), systemTier(2), virtualTier())
-	e.create(deployment("web", 8, "500m"))
+	e.create(deployment("web", 8, "500m")) // spread over all four VMs
+	e.eventually(20*time.Second, func() string {
+		if byTier, _ := e.referee.Judge(); byTier[0]+byTier[1] < 8 {
+			return fmt.Sprintf("placements judged: %v", byTier)
+		}
+		return ""
+	})
 	e.create(deployment("burst", 40, "500m", toleratesVirtualNode))
 	var violations []string
 	e.eventually(30*time.Second, func() string {
