@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// BurstAnnotation is the pod annotation by which a workload opts out of burst pools.
+	// BurstAnnotation is the pod annotation by which a workload says whether it may burst.
 	BurstAnnotation = "poolpriority.dev/burst"
 	// BurstNever is the value of BurstAnnotation that opts out.
 	BurstNever = "Never"
+	// BurstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
+	BurstAlways = "Always"
 )
 
 // Reasons for which the gate is closed. The sentences read on in "0/5 nodes are available: 1 …".
@@ -115,13 +117,24 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 		}
 		earlier.Until = capacity.Earliest(earlier.Until, until)
 	}
-	for i := range d.Burst {
-		d.Burst[i] = earlier
-		if req.Pod.Annotations[BurstAnnotation] == BurstNever {
-			d.Burst[i] = Verdict{Reason: ReasonOptOut}
-		}
+	for b := range d.Burst {
+		d.Burst[b] = r.burst(req, r.Pools.Regular()+b, earlier, view)
 	}
 	return d
+}
+
+// burst answers for the burst pool with index i. earlier is what the earlier pools say.
+func (r *Rule) burst(req Request, i int, earlier Verdict, view *capacity.View) Verdict {
+	switch req.Pod.Annotations[BurstAnnotation] {
+	case BurstNever:
+		return Verdict{Reason: ReasonOptOut}
+	case BurstAlways:
+	default:
+		if reason := ineligible(req.Pod, r.Pools.At(i), view.Pools[i].Shapes); reason.Code != "" {
+			return Verdict{Reason: reason}
+		}
+	}
+	return earlier
 }
 
 // judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it

@@ -202,7 +202,7 @@ func TestApplicable(t *testing.T) {
 		{"a pool with nodes is not judged by its template", []capacity.Shape{ssd}, template, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pod := &corev1.Pod{}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: BurstAlways}}}
 			if tc.pod != nil {
 				tc.pod(pod)
 			}

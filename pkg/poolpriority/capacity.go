@@ -214,6 +214,9 @@ func (g *gatekeeper) rebuild(ctx context.Context) {
 	byPool := g.nodesByPool()
 	old := g.view.Load()
 	view := &capacity.View{Pools: make([]capacity.Pool, len(old.Pools))}
+	for i := range view.Pools {
+		view.Pools[i].Shapes = capacity.Shapes(byPool[i])
+	}
 	for i, source := range g.sources {
 		j := source.Judge(byPool[i], now).WithStarting(byPool[i], g.provisionGrace, now)
 		p := &view.Pools[i]
@@ -221,7 +224,7 @@ func (g *gatekeeper) rebuild(ctx context.Context) {
 			Verdict:    capacity.Verdict{State: j.State, Reason: j.Reason, Since: now, Until: j.Until},
 			FreshSince: j.FreshSince,
 			LastRise:   j.LastRise,
-			Shapes:     capacity.Shapes(byPool[i]),
+			Shapes:     p.Shapes,
 		}
 		before := &old.Pools[i]
 		if before.State == p.State {
@@ -317,9 +320,4 @@ func poke(c chan<- struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
-}
-
-// burstSignature is what of the pod the gate reads beyond the fields that have signatures of their own.
-func burstSignature(pod *v1.Pod) any {
-	return []any{pod.Annotations[gate.BurstAnnotation], fwk.HostPortsSigner(pod)}
 }

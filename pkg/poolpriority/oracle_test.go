@@ -255,7 +255,7 @@ func (w *world) feasible(pod *v1.Pod) map[string]int {
 				continue
 			}
 			rank := naiveRank(node)
-			if rank < 0 || (rank == 3 && !w.full) || (rank == 3) != (asPod == lenient) {
+			if rank < 0 || (rank == 3 && (!w.full || hasHostPort(pod))) || (rank == 3) != (asPod == lenient) {
 				continue
 			}
 			if oracle.RunFilterPluginsWithNominatedPods(w.ctx, state, asPod, info).IsSuccess() {
@@ -264,6 +264,13 @@ func (w *world) feasible(pod *v1.Pod) map[string]int {
 		}
 	}
 	return result
+}
+
+// hasHostPort reports whether the pod uses the one thing of those random pods that a virtual kubelet cannot run.
+func hasHostPort(pod *v1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 })
+	})
 }
 
 // naiveRank states the order of the AKS configuration in its own words.

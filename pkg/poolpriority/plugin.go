@@ -22,6 +22,7 @@ import (
 	"k8s.io/utils/clock"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -171,7 +172,7 @@ func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragm
 		{Key: "poolpriority.requests()", Value: podRequests(pod)},
 	}
 	if pl.gate != nil {
-		fragments = append(fragments, fwk.SignFragment{Key: "poolpriority.burst()", Value: burstSignature(pod)})
+		fragments = append(fragments, fwk.SignFragment{Key: "poolpriority.burst()", Value: gate.Signature(pod)})
 	}
 	return fragments, nil
 }

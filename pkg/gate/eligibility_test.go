@@ -1,0 +1,111 @@
+package gate
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+func TestEligible(t *testing.T) {
+	yes := true
+	volume := func(source corev1.VolumeSource) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: source}} }
+	}
+	container := func(change func(*corev1.Container)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) { change(&p.Spec.Containers[0]) }
+	}
+	asks := func(name corev1.ResourceName, quantity string) func(*corev1.Pod) {
+		return container(func(c *corev1.Container) {
+			c.Resources.Requests = corev1.ResourceList{name: resource.MustParse(quantity)}
+		})
+	}
+	for _, tc := range []struct {
+		name string
+		pod  func(*corev1.Pod)
+		v1   string // code of the reason; "" is eligible
+		v2   string
+	}{
+		{"plain", func(*corev1.Pod) {}, "", ""},
+		{"of a Deployment", func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Controller: &yes}}
+		}, "", ""},
+		{"of a DaemonSet", func(p *corev1.Pod) {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "DaemonSet", Controller: &yes}}
+		}, "DaemonSetPod", "DaemonSetPod"},
+		{"a mirror pod", func(p *corev1.Pod) { p.Annotations = map[string]string{corev1.MirrorPodAnnotationKey: "x"} }, "MirrorPod", "MirrorPod"},
+		{"Windows by its OS", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Windows} }, "Windows", "Windows"},
+		{"Windows by its selector", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "windows"} }, "Windows", "Windows"},
+		{"Linux by its OS", func(p *corev1.Pod) { p.Spec.OS = &corev1.PodOS{Name: corev1.Linux} }, "", ""},
+		{"host network", func(p *corev1.Pod) { p.Spec.HostNetwork = true }, "HostNamespace", "HostNamespace"},
+		{"host PID", func(p *corev1.Pod) { p.Spec.HostPID = true }, "HostNamespace", "HostNamespace"},
+		{"host IPC", func(p *corev1.Pod) { p.Spec.HostIPC = true }, "HostNamespace", "HostNamespace"},
+		{"host port", container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} }), "HostPort", "HostPort"},
+		{"container port", container(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 80}} }), "", ""},
+		{"privileged", container(func(c *corev1.Container) { c.SecurityContext = &corev1.SecurityContext{Privileged: &yes} }), "Privileged", "Privileged"},
+		{"a privileged init container", func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{SecurityContext: &corev1.SecurityContext{Privileged: &yes}}}
+		}, "Privileged", "Privileged"},
+		{"host aliases", func(p *corev1.Pod) { p.Spec.HostAliases = []corev1.HostAlias{{IP: "10.0.0.1"}} }, "HostAliases", "HostAliases"},
+		{"hostPath", volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), "HostPath", "HostPath"},
+		{"a claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), "PersistentVolume", "PersistentVolume"},
+		{"a generic ephemeral volume", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), "PersistentVolume", "PersistentVolume"},
+		{"NFS", volume(corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{}}), "VolumeType", "VolumeType"},
+		{"emptyDir", volume(corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}), "", ""},
+		{"secret", volume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}}), "", ""},
+		{"configMap", volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), "", ""},
+		{"projected", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}), "", ""},
+		{"azureFile", volume(corev1.VolumeSource{AzureFile: &corev1.AzureFileVolumeSource{}}), "", ""},
+		{"an init container", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{}} }, "InitContainer", ""},
+		{"a lifecycle hook", container(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} }), "LifecycleHook", ""},
+		{"a resource claim", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }, "ResourceClaim", "ResourceClaim"},
+		{"a GPU", asks("nvidia.com/gpu", "1"), "ExtendedResource", "ExtendedResource"},
+		{"no GPU", asks("nvidia.com/gpu", "0"), "", ""},
+		{"ephemeral storage", asks(corev1.ResourceEphemeralStorage, "1Gi"), "EphemeralStorage", "EphemeralStorage"},
+		{"CPU", asks(corev1.ResourceCPU, "1"), "", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
+			tc.pod(pod)
+			pools, err := pool.NewList([]configv1.Pool{
+				{Name: "user", NodeSelector: matching("mode", "user")},
+				{Name: "v2", NodeSelector: matching("virtualization", "virtualnode2"), Burst: &configv1.Burst{}},
+				{Name: "v2-by-its-nodes", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+				{Name: "v1", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := &Rule{Pools: pools}
+			view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {},
+				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},
+				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}}}
+			check := func(want ...string) {
+				t.Helper()
+				decision := r.Decide(Request{Pod: pod}, view, now)
+				for b, code := range want {
+					got := decision.Burst[b]
+					if code == "" && !got.Open || code != "" && (got.Open || got.Reason.Code != code || !strings.HasPrefix(got.Reason.Sentence, "node(s) in a burst pool that cannot run ")) {
+						t.Errorf("%s: %+v, want %q", pools.At(1+b).Name, got, code)
+					}
+				}
+			}
+			check(tc.v2, tc.v2, tc.v1)
+			if pod.Annotations == nil {
+				pod.Annotations = map[string]string{}
+			}
+			pod.Annotations[BurstAnnotation] = BurstAlways
+			check("", "", "")
+			pod.Annotations[BurstAnnotation] = BurstNever
+			if decision := r.Decide(Request{Pod: pod}, view, now); decision.AnyOpen() {
+				t.Error("the gate is open for a pod that opted out")
+			}
+		})
+	}
+}
