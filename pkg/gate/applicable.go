@@ -55,16 +55,54 @@ func knownLabels(p *pool.Pool) map[string]string {
 	return known
 }
 
+// asksForBurst reports whether the pod's node selector or required affinity can be satisfied by nodes of burst pools only.
+// Outside of them no node of a virtual kubelet is used, and any other node lacks one of the labels that the pool's
+// selector asks for.
+func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
+	if refusedWithout(pod, pool.VirtualKubeletLabel, pool.VirtualKubeletType) {
+		return true
+	}
+	for i := r.Pools.Regular(); i < r.Pools.Len(); i++ {
+		known := knownLabels(r.Pools.At(i))
+		asks := len(known) > 0
+		for key, value := range known {
+			asks = asks && refusedWithout(pod, key, value)
+		}
+		if asks {
+			return true
+		}
+	}
+	return false
+}
+
+// refusedWithout reports whether the pod's constraints rule out every node that does not have the label with the value.
+func refusedWithout(pod *corev1.Pod, key, value string) bool {
+	return newNode{open: true, notKey: key, notValue: value}.notSelected(pod) != ""
+}
+
 // newNode is a node that a pool could get.
 type newNode struct {
 	labels      map[string]string
 	taints      []corev1.Taint
 	allocatable corev1.ResourceList // empty: not known
 	open        bool                // labels that are not listed are not known
+	// notKey, if not empty, is the key of a label that is not known but for one value that it does not have.
+	notKey, notValue string
 }
 
 // refuses returns why the node would not run the pod, or "" if it might.
 func (n newNode) refuses(pod *corev1.Pod) string {
+	if detail := n.notSelected(pod); detail != "" {
+		return detail
+	}
+	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
+		return fmt.Sprintf("taint %s", taint.ToString())
+	}
+	return n.tooSmall(pod)
+}
+
+// notSelected returns what of the pod's node selector and required affinity rules the node out, or "" if nothing does.
+func (n newNode) notSelected(pod *corev1.Pod) string {
 	for key, value := range pod.Spec.NodeSelector {
 		if !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
 			return fmt.Sprintf("node selector %s=%s", key, value)
@@ -76,10 +114,7 @@ func (n newNode) refuses(pod *corev1.Pod) string {
 			return "required node affinity"
 		}
 	}
-	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
-		return fmt.Sprintf("taint %s", taint.ToString())
-	}
-	return n.tooSmall(pod)
+	return ""
 }
 
 func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
@@ -107,6 +142,9 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 		if req.Key == corev1.LabelHostname {
 			// Every node has this label, and a new one has a value that nobody can ask for yet.
 			return req.Operator == corev1.NodeSelectorOpExists || req.Operator == corev1.NodeSelectorOpNotIn
+		}
+		if req.Key == n.notKey && req.Operator == corev1.NodeSelectorOpIn {
+			return slices.ContainsFunc(req.Values, func(v string) bool { return v != n.notValue })
 		}
 		if n.open || capacity.IsPlaceLabel(req.Key) {
 			return true

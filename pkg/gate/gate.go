@@ -3,6 +3,7 @@
 package gate
 
 import (
+	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,11 +27,14 @@ var (
 	ReasonGrowing = capacity.Reason{Code: "PoolGrowing", Sentence: "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way"}
 	ReasonUnknown = capacity.Reason{Code: "PoolUnknown", Sentence: "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow"}
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
+	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
 
 // Reasons for which the gate is open, and for which a regular pool does not hold it.
 var (
 	ReasonOpen          = capacity.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
+	ReasonAsked         = capacity.Reason{Code: "Asked", Sentence: "the pod asks for the burst pool itself"}
+	ReasonWaited        = capacity.Reason{Code: "WaitLimit", Sentence: "the pod has waited for as long as waitLimit"}
 	ReasonNotApplicable = capacity.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
 	ReasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
 	ReasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
@@ -49,6 +53,9 @@ type Request struct {
 	Pod *corev1.Pod
 	// UnschedulableSince is since when the pod has been known to be unschedulable; zero if it is not known to be.
 	UnschedulableSince time.Time
+	// BurstPods is the number of pods on the nodes of each burst pool, by its index in the list less the number of
+	// regular pools. Without it, budgets are not looked at.
+	BurstPods []int
 }
 
 // Decision is the gate's answer for one pod.
@@ -118,23 +125,40 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 		earlier.Until = capacity.Earliest(earlier.Until, until)
 	}
 	for b := range d.Burst {
-		d.Burst[b] = r.burst(req, r.Pools.Regular()+b, earlier, view)
+		d.Burst[b] = r.burst(req, b, earlier, view, now)
 	}
 	return d
 }
 
-// burst answers for the burst pool with index i. earlier is what the earlier pools say.
-func (r *Rule) burst(req Request, i int, earlier Verdict, view *capacity.View) Verdict {
+// burst answers for the burst pool with index b among the burst pools. earlier is what the earlier pools say.
+func (r *Rule) burst(req Request, b int, earlier Verdict, view *capacity.View, now time.Time) Verdict {
+	i := r.Pools.Regular() + b
+	p := r.Pools.At(i)
 	switch req.Pod.Annotations[BurstAnnotation] {
 	case BurstNever:
 		return Verdict{Reason: ReasonOptOut}
 	case BurstAlways:
 	default:
-		if reason := ineligible(req.Pod, r.Pools.At(i), view.Pools[i].Shapes); reason.Code != "" {
+		if reason := ineligible(req.Pod, p, view.Pools[i].Shapes); reason.Code != "" {
 			return Verdict{Reason: reason}
 		}
 	}
-	return earlier
+	v := earlier
+	if !v.Open && r.asksForBurst(req.Pod) {
+		v = Verdict{Open: true, Reason: ReasonAsked}
+	}
+	if limit := p.Burst.WaitLimit.Duration; !v.Open && limit > 0 && !req.UnschedulableSince.IsZero() {
+		if due := req.UnschedulableSince.Add(limit); now.Before(due) {
+			v.Until = capacity.Earliest(v.Until, due)
+		} else {
+			v = Verdict{Open: true, Reason: ReasonWaited}
+		}
+	}
+	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.BurstPods != nil && req.BurstPods[b] >= limit {
+		v = Verdict{Reason: ReasonBudget}
+		v.Reason.Detail = fmt.Sprintf("%d of %d pods", req.BurstPods[b], limit)
+	}
+	return v
 }
 
 // judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it

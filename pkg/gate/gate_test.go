@@ -235,3 +235,107 @@ func TestDecideWithoutBurstPool(t *testing.T) {
 		t.Errorf("Decide() = %+v", decision)
 	}
 }
+
+func TestAsksForBurst(t *testing.T) {
+	in := func(key string, values ...string) corev1.NodeSelectorRequirement {
+		return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
+	}
+	selector := func(kv ...string) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.NodeSelector = map[string]string{}
+			for i := 0; i < len(kv); i += 2 {
+				p.Spec.NodeSelector[kv[i]] = kv[i+1]
+			}
+		}
+	}
+	affinity := func(terms ...[]corev1.NodeSelectorRequirement) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			required := &corev1.NodeSelector{}
+			for _, term := range terms {
+				required.NodeSelectorTerms = append(required.NodeSelectorTerms, corev1.NodeSelectorTerm{MatchExpressions: term})
+			}
+			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
+		}
+	}
+	pools, err := pool.NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: matching("mode", "user")},
+		{Name: "v2", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"os": "linux", "virtualization": "virtualnode2"}}, Burst: &configv1.Burst{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name string
+		pod  func(*corev1.Pod)
+		want bool
+	}{
+		{"nothing", func(*corev1.Pod) {}, false},
+		{"the virtual node by its type", selector("type", "virtual-kubelet"), true},
+		{"the virtual node by its type, and more", selector("type", "virtual-kubelet", "kubernetes.io/role", "agent"), true},
+		{"another type", selector("type", "metal"), false},
+		{"one of the labels of the pool's selector", selector("os", "linux"), false},
+		{"the other one: a node that is not linux would do too, for all that is known", selector("virtualization", "virtualnode2"), false},
+		{"both", selector("os", "linux", "virtualization", "virtualnode2"), true},
+		{"a regular pool", selector("mode", "user"), false},
+		{"by affinity", affinity([]corev1.NodeSelectorRequirement{in("type", "virtual-kubelet")}), true},
+		{"by affinity, or something else", affinity([]corev1.NodeSelectorRequirement{in("type", "virtual-kubelet")}, []corev1.NodeSelectorRequirement{in("agentpool", "agentpool")}), false},
+		{"by affinity, either type", affinity([]corev1.NodeSelectorRequirement{in("type", "virtual-kubelet", "metal")}), false},
+		{"anything but the virtual node", affinity([]corev1.NodeSelectorRequirement{{Key: "type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-kubelet"}}}), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{}
+			tc.pod(pod)
+			r := &Rule{Pools: pools, UnknownGrace: time.Hour}
+			// The regular pool has no nodes and might take anything: only a pod that asks for the burst pool passes.
+			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{{Verdict: capacity.Verdict{State: capacity.CanGrow}}, {}}}, now)
+			if got := decision.Burst[0]; got.Open != tc.want || tc.want && got.Reason.Code != "Asked" {
+				t.Errorf("Decide() = %+v, want open %v", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestWaitLimitAndBudget(t *testing.T) {
+	pools, err := pool.NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: matching("mode", "user")},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 10, WaitLimit: metav1.Duration{Duration: time.Minute}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Rule{Pools: pools, DeclineGrace: time.Hour}
+	canGrow, full := in(capacity.CanGrow, 0), in(capacity.Full, 0)
+	for _, tc := range []struct {
+		name       string
+		user       capacity.Pool
+		unschedFor time.Duration
+		burstPods  []int
+		wantOpen   bool
+		wantCode   string
+		wantUntil  time.Duration
+	}{
+		{"within the limit", canGrow, 40 * time.Second, []int{0}, false, "PoolCanGrow", 20 * time.Second},
+		{"at the limit", canGrow, time.Minute, []int{0}, true, "WaitLimit", 0},
+		{"not known to be unschedulable", canGrow, 0, []int{0}, false, "PoolCanGrow", 0},
+		{"budget left", full, 0, []int{9}, true, "Open", 0},
+		{"budget spent", full, 0, []int{10}, false, "BudgetSpent", 0},
+		{"budget overspent by others", full, 0, []int{12}, false, "BudgetSpent", 0},
+		{"budget spent, and the pod has waited", canGrow, time.Hour, []int{10}, false, "BudgetSpent", 0},
+		{"budget not looked at", full, 0, nil, true, "Open", 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			request := Request{Pod: &corev1.Pod{}, BurstPods: tc.burstPods}
+			if tc.unschedFor > 0 {
+				request.UnschedulableSince = ago(tc.unschedFor)
+			}
+			got := r.Decide(request, &capacity.View{Pools: []capacity.Pool{tc.user, {}}}, now).Burst[0]
+			var until time.Time
+			if tc.wantUntil > 0 {
+				until = now.Add(tc.wantUntil)
+			}
+			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode || !got.Until.Equal(until) {
+				t.Errorf("Decide() = %+v, want open %v by %s until %v", got, tc.wantOpen, tc.wantCode, until)
+			}
+		})
+	}
+}

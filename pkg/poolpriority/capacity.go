@@ -282,9 +282,21 @@ func (g *gatekeeper) warnUnclaimed(logger klog.Logger, byPool [][]*v1.Node) {
 	}
 }
 
-// decide answers for the pod by the current view.
-func (g *gatekeeper) decide(pod *v1.Pod) gate.Decision {
-	return g.rule.Decide(gate.Request{Pod: pod, UnschedulableSince: g.held.since(pod)}, g.view.Load(), g.clock.Now())
+// decide answers for the pod by the current view and the number of pods in each burst pool (nil: budgets are not looked
+// at).
+func (g *gatekeeper) decide(pod *v1.Pod, burstPods []int) gate.Decision {
+	request := gate.Request{Pod: pod, UnschedulableSince: g.held.since(pod), BurstPods: burstPods}
+	return g.rule.Decide(request, g.view.Load(), g.clock.Now())
+}
+
+// isBurstNode reports whether the node that exists by the name is in a burst pool.
+func (g *gatekeeper) isBurstNode(name string) bool {
+	node, err := g.nodes.Get(name)
+	if err != nil {
+		return false
+	}
+	i := g.rule.Pools.Of(node.Labels)
+	return i != pool.None && g.rule.Pools.At(i).IsBurst()
 }
 
 // hold remembers a pod that the gate held by the decision. A view that was swapped since is looked at at once, and so

@@ -31,6 +31,9 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	case i == pool.None || !pl.pools.At(i).IsBurst():
 		return pl.taints.Filter(ctx, state, pod, nodeInfo)
 	}
+	if !isAvailable(nodeInfo.Node()) {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonUnavailable)
+	}
 	b := i - pl.pools.Regular()
 	if status := pl.taints.Filter(ctx, state, c.burst[b], nodeInfo); !status.IsSuccess() {
 		return status
@@ -40,6 +43,14 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, verdict.Reason.Sentence)
 	}
 	return nil
+}
+
+// isAvailable reports whether the burst node is ready and not cordoned, whatever taints the pod tolerates.
+func isAvailable(node *v1.Node) bool {
+	notReady := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
+		return c.Type == v1.NodeReady && c.Status != v1.ConditionTrue
+	})
+	return !notReady && !node.Spec.Unschedulable
 }
 
 // asOnBurstNodes returns, for each burst pool, the pod with the tolerations that the pool gives to pods.

@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -20,7 +21,10 @@ type held struct {
 type heldPod struct {
 	pod   *v1.Pod
 	since time.Time // since when it has been unschedulable
-	open  []bool    // by burst pool: whether the gate was open when last looked at
+	// open says, by burst pool, whether the gate was open when last looked at. One that only the budget closed counts as
+	// open: it is the end of a burst pod that wakes its pods.
+	open   []bool
+	budget bool // the budget closed a gate
 }
 
 func newHeld() *held { return &held{pods: map[types.UID]*heldPod{}} }
@@ -38,6 +42,15 @@ func (h *held) add(pod *v1.Pod, decision *gate.Decision, now time.Time) {
 		h.pods[pod.UID] = entry
 	}
 	entry.pod, entry.open = pod, openPools(decision)
+	entry.budget = slices.ContainsFunc(decision.Burst, overBudget)
+}
+
+// waitsForBudget reports whether a budget holds the pod.
+func (h *held) waitsForBudget(uid types.UID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	entry, ok := h.pods[uid]
+	return ok && entry.budget
 }
 
 // update follows the pod: a bound one is forgotten.
@@ -104,10 +117,12 @@ func (h *held) reconsider(decide func(gate.Request) gate.Decision) (map[string]*
 func openPools(decision *gate.Decision) []bool {
 	open := make([]bool, len(decision.Burst))
 	for b := range decision.Burst {
-		open[b] = decision.Burst[b].Open
+		open[b] = decision.Burst[b].Open || overBudget(decision.Burst[b])
 	}
 	return open
 }
+
+func overBudget(v gate.Verdict) bool { return v.Reason.Code == gate.ReasonBudget.Code }
 
 // unschedulableSince reads the pod's condition. A pod that waits for scheduling gates is not unschedulable yet.
 func unschedulableSince(pod *v1.Pod) time.Time {

@@ -94,6 +94,18 @@ func (x *index) rebuild() {
 	}
 }
 
+// burstPods is the number of pods on the nodes of each burst pool. Pods that were placed in earlier cycles and are not
+// bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
+func (x *index) burstPods(nodes []fwk.NodeInfo) []int {
+	counts := make([]int, x.pools.Len()-x.pools.Regular())
+	for b := range counts {
+		for _, position := range x.tiers[x.pools.Regular()+1+b] {
+			counts[b] += len(nodes[position].GetPods())
+		}
+	}
+	return counts
+}
+
 // rankOf returns the rank and the pool of a node, which need not be in the snapshot.
 func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	if i, ok := x.byName[node.Name]; ok && x.entries[i].node == node {

@@ -73,7 +73,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	pl.index.refresh(nodes)
 	c := &cycle{worst: anyRank, flags: &flags{}}
 	if pl.gate != nil {
-		c.decision = pl.gate.decide(pod)
+		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes))
 		c.burst = pl.asOnBurstNodes(pod)
 	}
 	if !pl.strict {

@@ -61,6 +61,8 @@ const (
 	ErrReasonBetterPool = "node(s) in a pool ranked below one that has room"
 	// ErrReasonExcluded is the Filter reason for a virtual kubelet's nodes that no burst pool lists.
 	ErrReasonExcluded = "node(s) of a virtual kubelet in no burst pool"
+	// ErrReasonUnavailable is the Filter reason for burst nodes that are not ready or are cordoned.
+	ErrReasonUnavailable = "node(s) in a burst pool that are not ready or are cordoned"
 )
 
 // Name returns name of the plugin. It is used in logs, etc.

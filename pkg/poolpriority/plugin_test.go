@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
@@ -171,6 +173,79 @@ func TestPreferred(t *testing.T) {
 	}
 }
 
+func notReady(n *v1.Node) *v1.Node {
+	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}
+	return n
+}
+
+// TestUnavailableBurstNodes are not used, even by pods that tolerate everything.
+func TestUnavailableBurstNodes(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		node *v1.Node
+	}{
+		{"not ready", notReady(virtualNode("virtual").Obj())},
+		{"cordoned", virtualNode("virtual").Unschedulable(true).Obj()},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHarness(t, aks(t))
+			h.sched.Cache.AddNode(h.logger, tc.node)
+			h.setCapacity(capacity.Full, capacity.Full)
+			p := pod("p").Obj()
+			p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
+			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), ErrReasonUnavailable) {
+				t.Errorf("the pod was told %v, want %q", err, ErrReasonUnavailable)
+			}
+		})
+	}
+}
+
+// TestBudget: no more pods than maxPods, counted in the snapshot, and one more when one ends.
+func TestBudget(t *testing.T) {
+	cfg := aks(t)
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			args.Pools[2].Burst.MaxPods = 3
+		}
+	}
+	h := newHarness(t, cfg)
+	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
+	h.setCapacity(capacity.Full, capacity.Full)
+	h.place(pod("by-others").Obj(), "virtual-1")
+	for i := range 2 {
+		if _, err := h.schedule(pod(fmt.Sprint("p", i)).Obj()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.schedule(pod("p3").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonBudget.Sentence) {
+		t.Errorf("the pod over the budget was told %v, want %q", err, gate.ReasonBudget.Sentence)
+	}
+	h.remove("by-others")
+	if _, err := h.schedule(pod("p4").Obj()); err != nil {
+		t.Errorf("the pod after the end of another: %v", err)
+	}
+}
+
+// TestHeldForTheBudget: a change of the view does not wake such pods, the end of a burst pod does.
+func TestHeldForTheBudget(t *testing.T) {
+	h := newHeld()
+	p := pod("p").Obj()
+	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
+	h.add(p, &spent, time.Now())
+	opened, _ := h.reconsider(func(gate.Request) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
+	if len(opened) != 0 {
+		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
+	}
+	if !h.waitsForBudget(p.UID) || h.waitsForBudget("other") {
+		t.Error("the pod, and no other, waits for the budget")
+	}
+	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
+	h.add(p, &closed, time.Now())
+	if h.waitsForBudget(p.UID) {
+		t.Error("the pod waits for the pools now")
+	}
+}
+
 // TestHeldPodsAreWoken follows held pods through changes of the view and of time.
 func TestHeldPodsAreWoken(t *testing.T) {
 	h := newHeld()
@@ -258,6 +333,9 @@ func TestIsSchedulableAfterNodeChange(t *testing.T) {
 		{name: "a taint went", oldNode: tainted(userNode("n").Obj()), newNode: userNode("n").Obj(), want: fwk.Queue},
 		{name: "a node came into another pool", oldNode: st.MakeNode().Name("n").Obj(), newNode: userNode("n").Obj(), want: fwk.Queue},
 		{name: "new virtual node while the gate is open", newNode: virtualNode("n").Obj(), open: true, want: fwk.Queue},
+		{name: "new virtual node that is not ready", newNode: notReady(virtualNode("n").Obj()), open: true, want: fwk.QueueSkip},
+		{name: "the virtual node became ready", oldNode: notReady(virtualNode("n").Obj()), newNode: virtualNode("n").Obj(), open: true, want: fwk.Queue},
+		{name: "a VM became ready: its taint says so", oldNode: notReady(userNode("n").Obj()), newNode: userNode("n").Obj(), want: fwk.QueueSkip},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h.setCapacity(capacity.CanGrow, capacity.Full)

@@ -23,13 +23,15 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		return nil, err
 	}
 	return []fwk.ClusterEventWithHint{
-		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in. Capacity and
-		// conditions are other plugins' business (a condition that keeps pods out is a taint).
-		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
+		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in, and so can a
+		// burst node that became ready. Capacity is other plugins' business.
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
 		// The pod's own tolerations, labels and annotations. Annotations have no action type of their own: a change of
 		// the opt-out annotation comes as the general Update, which has to be registered as a whole. Updates of
-		// other pods change nothing here, and neither do deletions: they do not open the gate.
+		// other pods change nothing here.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}, QueueingHintFn: pl.isSchedulableAfterPodChange},
+		// The end of a pod on a burst node frees a part of the budget. Room on VMs is other plugins' business.
+		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}, QueueingHintFn: pl.isSchedulableAfterPodDeletion},
 	}, nil
 }
 
@@ -59,7 +61,7 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 	tolerations := pod.Spec.Tolerations
 	if i != pool.None && pl.pools.At(i).IsBurst() {
 		b := i - pl.pools.Regular()
-		if decision := pl.gate.decide(pod); !decision.Burst[b].Open {
+		if decision := pl.gate.decide(pod, nil); !decision.Burst[b].Open || !isAvailable(node) {
 			return false
 		}
 		tolerations = pl.asOnBurstNodes(pod)[b].Spec.Tolerations
@@ -82,6 +84,19 @@ func (pl *PoolPriority) isSchedulableAfterPodChange(_ klog.Logger, pod *v1.Pod, 
 	if len(oldPod.Spec.Tolerations) != len(newPod.Spec.Tolerations) || // they can only be added to
 		!labels.Equals(oldPod.Spec.NodeSelector, newPod.Spec.NodeSelector) ||
 		oldPod.Annotations[gate.BurstAnnotation] != newPod.Annotations[gate.BurstAnnotation] {
+		return fwk.Queue, nil
+	}
+	return fwk.QueueSkip, nil
+}
+
+// isSchedulableAfterPodDeletion is invoked for the end of all pods. It queues the pod if a budget holds it and a pod on a
+// burst node ended.
+func (pl *PoolPriority) isSchedulableAfterPodDeletion(_ klog.Logger, pod *v1.Pod, oldObj, _ any) (fwk.QueueingHint, error) {
+	ended, _, err := util.As[*v1.Pod](oldObj, nil)
+	if err != nil {
+		return fwk.Queue, err
+	}
+	if pl.gate != nil && pl.gate.held.waitsForBudget(pod.UID) && pl.gate.isBurstNode(ended.Spec.NodeName) {
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil

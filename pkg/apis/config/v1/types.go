@@ -94,6 +94,14 @@ type Burst struct {
 	// Tolerations are given to pods for this pool's nodes: taints that they match are looked past for pods that the
 	// gate lets in. None may match NoExecute: the kubelet and the taint manager would not look past it.
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+
+	// MaxPods is the budget: how many pods may be on the pool's nodes before no more are let in, whoever put them
+	// there. 0, the default, is no limit.
+	MaxPods int32 `json:"maxPods,omitempty"`
+
+	// WaitLimit opens the pool for a pod that has been unschedulable this long, whatever the autoscaler says. 0, the
+	// default, waits as long as it takes; otherwise at least 1 s.
+	WaitLimit metav1.Duration `json:"waitLimit,omitempty"`
 }
 
 // Capacity says how regular pools are judged.

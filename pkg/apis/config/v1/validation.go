@@ -78,7 +78,7 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 		errs = append(errs, validateTemplate(pool.NodeTemplate, p.Child("nodeTemplate"))...)
 	}
 	if pool.Burst != nil {
-		errs = append(errs, validateTolerations(pool.Burst.Tolerations, p.Child("burst", "tolerations"))...)
+		errs = append(errs, validateBurst(pool.Burst, p.Child("burst"))...)
 	}
 	return errs
 }
@@ -151,6 +151,17 @@ func validateTemplate(t *NodeTemplate, p *field.Path) field.ErrorList {
 		if quantity.Sign() < 0 {
 			errs = append(errs, field.Invalid(p.Child("allocatable").Key(string(name)), quantity.String(), "must not be negative"))
 		}
+	}
+	return errs
+}
+
+func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
+	errs := validateTolerations(burst.Tolerations, p.Child("tolerations"))
+	if burst.MaxPods < 0 {
+		errs = append(errs, field.Invalid(p.Child("maxPods"), burst.MaxPods, "must not be negative; 0 is no limit"))
+	}
+	if d := burst.WaitLimit.Duration; d != 0 && (d < time.Second || d > 24*time.Hour) {
+		errs = append(errs, field.Invalid(p.Child("waitLimit"), d.String(), "must be 0s, which waits as long as it takes, or between 1s and 24h0m0s"))
 	}
 	return errs
 }

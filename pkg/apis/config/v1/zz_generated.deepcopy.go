@@ -21,6 +21,7 @@ func (in *Burst) DeepCopyInto(out *Burst) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	out.WaitLimit = in.WaitLimit
 	return
 }
 
