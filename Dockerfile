@@ -1,5 +1,5 @@
-# The binary is built outside (make build): static, so that nothing else is needed.
+# The binaries are built outside (make build): static, so that nothing else is needed.
 FROM scratch
-COPY bin/pool-priority-scheduler /pool-priority-scheduler
+COPY bin/pool-priority-scheduler bin/pool-priority-controller /
 USER 65532:65532
 ENTRYPOINT ["/pool-priority-scheduler"]

@@ -15,8 +15,9 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the scheduler and the embedded cluster's command into bin/
+build: ## Build the scheduler, the controller and the embedded cluster's command into bin/
 	@hack/step.sh "build" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-scheduler ./cmd/scheduler
+	@hack/step.sh "build controller" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-controller ./cmd/controller
 	@hack/step.sh "build devcluster" go build -ldflags "-s -w" -o bin/devcluster ./cmd/devcluster
 
 .PHONY: tools
@@ -33,7 +34,7 @@ test: test-unit test-integration ## Run all tests
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
 	@hack/step.sh "unit tests" go test -timeout 20m ./cmd/... ./pkg/... ./test/imports
-	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" go test -race -short -timeout 20m ./pkg/poolpriority ./pkg/gate ./pkg/capacity/...
+	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" go test -race -short -timeout 20m ./pkg/poolpriority ./pkg/controller ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-integration
 test-integration: tools build ## Run the tests on the embedded cluster

@@ -14,13 +14,15 @@ import (
 const (
 	// SchedulerName is what pods opt in with, and the name of the scheduler's ServiceAccount.
 	SchedulerName = "pool-priority-scheduler"
+	// ControllerName is the name of the controller's binary and of its ServiceAccount.
+	ControllerName = "pool-priority-controller"
 	// SchedulerNamespace is where the manifests install the scheduler.
 	SchedulerNamespace = "pool-priority-system"
 )
 
-// Scheduler is a pool-priority-scheduler that runs as a process beside the cluster, with the rights of its
-// ServiceAccount and no other.
-type Scheduler struct {
+// Component is one of our binaries, run as a process beside the cluster with the rights of its ServiceAccount and no
+// other.
+type Component struct {
 	*Process
 	name   string // of its files
 	binary string
@@ -39,33 +41,47 @@ func (c *Cluster) Apply(ctx context.Context, dir string) error {
 
 // StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests would:
 // rbac is the kustomization with its ServiceAccount and rights.
-func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string) (*Scheduler, error) {
-	if err := c.Apply(ctx, rbac); err != nil {
-		return nil, err
-	}
-	token, err := c.ServiceAccountToken(ctx, SchedulerNamespace, SchedulerName)
-	if err != nil {
-		return nil, err
-	}
-	name := SchedulerName + "-" + strings.TrimSuffix(filepath.Base(configFile), ".yaml")
-	kubeConfig := filepath.Join(c.options.Dir, name+".kubeconfig")
-	if err := c.WriteKubeConfig(kubeConfig, token); err != nil {
-		return nil, err
-	}
-	config := filepath.Join(c.options.Dir, name+".yaml")
-	if err := withKubeConfig(configFile, config, kubeConfig); err != nil {
-		return nil, err
-	}
+func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
 	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
-	s := &Scheduler{name: name, binary: binary, dir: c.options.Dir, args: []string{"--config=" + config, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3"}}
+	return c.startOwn(ctx, SchedulerName, binary, configFile, rbac, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3")
+}
+
+// StartController runs the controller binary likewise.
+func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
+	return c.startOwn(ctx, ControllerName, binary, configFile, rbac, "--health-address=0", "--v=2", "--kubeconfig="+c.ownFile(ControllerName, configFile, ".kubeconfig"))
+}
+
+// ownFile is the path of a file of one of our binaries.
+func (c *Cluster) ownFile(name, configFile, suffix string) string {
+	return filepath.Join(c.options.Dir, name+"-"+strings.TrimSuffix(filepath.Base(configFile), ".yaml")+suffix)
+}
+
+// startOwn runs one of our binaries as the ServiceAccount of its name.
+func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac string, args ...string) (*Component, error) {
+	if err := c.Apply(ctx, rbac); err != nil {
+		return nil, err
+	}
+	token, err := c.ServiceAccountToken(ctx, SchedulerNamespace, name)
+	if err != nil {
+		return nil, err
+	}
+	kubeConfig := c.ownFile(name, configFile, ".kubeconfig")
+	if err := c.WriteKubeConfig(kubeConfig, token); err != nil {
+		return nil, err
+	}
+	config := c.ownFile(name, configFile, ".yaml")
+	if err := withKubeConfig(configFile, config, kubeConfig); err != nil {
+		return nil, err
+	}
+	s := &Component{name: strings.TrimSuffix(filepath.Base(config), ".yaml"), binary: binary, dir: c.options.Dir, args: append(args, "--config="+config)}
 	return s, s.Restart()
 }
 
 // Restart starts the process anew after it has ended.
-func (s *Scheduler) Restart() error {
+func (s *Component) Restart() error {
 	p, err := StartProcess(s.name, s.binary, s.dir, nil, s.args...)
 	if err != nil {
 		return fmt.Errorf("%w (make build builds it)", err)
@@ -75,7 +91,7 @@ func (s *Scheduler) Restart() error {
 }
 
 // Failed returns an error if the process has ended.
-func (s *Scheduler) Failed() error { return s.ended() }
+func (s *Component) Failed() error { return s.ended() }
 
 // withKubeConfig copies a scheduler configuration and adds the kubeconfig: in a pod, the scheduler finds its credentials
 // by itself.

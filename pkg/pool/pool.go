@@ -3,6 +3,7 @@ package pool
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,4 +131,11 @@ func (p *Pool) Template() *corev1.Node {
 		Spec:       corev1.NodeSpec{Taints: p.NodeTemplate.Taints},
 		Status:     corev1.NodeStatus{Allocatable: p.NodeTemplate.Allocatable},
 	}
+}
+
+// Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that
+// of the gate taint. A scheduler looks past the taints that they match; a pod gets them once it is bound, never before.
+func (p *Pool) Tolerations() []corev1.Toleration {
+	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
+		Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 }

@@ -53,16 +53,13 @@ func isAvailable(node *v1.Node) bool {
 	return !notReady && !node.Spec.Unschedulable
 }
 
-// asOnBurstNodes returns, for each burst pool, the pod with the tolerations that the pool gives to pods.
+// asOnBurstNodes returns, for each burst pool, the pod with the tolerations that it is given for the pool's nodes.
 func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
-	pods := make([]*v1.Pod, pl.pools.Len()-pl.pools.Regular())
+	pods := make([]*v1.Pod, len(pl.given))
 	for b := range pods {
-		pods[b] = pod
-		if given := pl.pools.At(pl.pools.Regular() + b).Burst.Tolerations; len(given) > 0 {
-			shallow := *pod
-			shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, given)
-			pods[b] = &shallow
-		}
+		shallow := *pod
+		shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[b])
+		pods[b] = &shallow
 	}
 	return pods
 }

@@ -32,6 +32,8 @@ type PoolPriority struct {
 	handle framework.Framework
 	pools  pool.List
 	strict bool
+	// given are, by burst pool, the tolerations that pods are given for its nodes.
+	given [][]v1.Toleration
 	// taints is the in-tree plugin, asked about a copy of the pod where taints are looked past.
 	taints     fwk.FilterPlugin
 	taintHints fwk.EnqueueExtensions
@@ -52,7 +54,7 @@ var _ fwk.SignPlugin = &PoolPriority{}
 
 const (
 	// Name is the name of the plugin used in the plugin registry and configurations.
-	Name = "PoolPriority"
+	Name = configv1.PluginName
 
 	// stateKey is the key in CycleState to what PreFilter decided.
 	stateKey = "PreFilter" + Name
@@ -107,6 +109,9 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		features:   features,
 		index:      newIndex(pools),
 		fitFilters: sync.OnceValue(func() bool { return find(f.ListPlugins().Filter, names.NodeResourcesFit) >= 0 }),
+	}
+	for i := pools.Regular(); i < pools.Len(); i++ {
+		pl.given = append(pl.given, pools.At(i).Tolerations())
 	}
 	if pools.HasBurst() {
 		if pl.gate, err = newGatekeeper(ctx, args, pools, f, clock); err != nil {

@@ -24,11 +24,14 @@ var allowed = map[string][]string{
 	"pkg/capacity/clusterautoscaler": {"pkg/apis/config/v1", "pkg/capacity"},
 	"pkg/gate":                       {"pkg/pool", "pkg/capacity"},
 	"pkg/poolpriority":               {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/gate"},
+	"pkg/controller":                 {"pkg/apis/config/v1", "pkg/pool"},
+	"pkg/controller/command":         {"pkg/apis/config/v1", "pkg/pool", "pkg/controller"},
 	"pkg/devcluster":                 {},
 	"pkg/devcluster/referee":         {"pkg/devcluster"},
 	"pkg/devcluster/demo":            {"pkg/devcluster", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
 	"pkg/devcluster/command":         {"pkg/devcluster", "pkg/devcluster/demo"},
 	"cmd/scheduler":                  {"pkg/apis/config/v1", "pkg/poolpriority"},
+	"cmd/controller":                 {"pkg/controller/command"},
 	"cmd/devcluster":                 {"pkg/devcluster/command"},
 }
 
@@ -37,7 +40,7 @@ var pure = []string{"pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capa
 var impure = []string{"k8s.io/client-go/informers", "k8s.io/client-go/kubernetes", "k8s.io/kubernetes/pkg/scheduler/framework", "k8s.io/kube-scheduler/framework"}
 
 // shipped lists the commands that are deployed, and what must never be in them.
-var shipped = []string{"cmd/scheduler"}
+var shipped = []string{"cmd/scheduler", "cmd/controller"}
 var notShipped = []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "testing", "pgregory.net/rapid"}
 
 type goPackage struct {

@@ -54,7 +54,7 @@ type env struct {
 	*testing.T
 	*devcluster.Cluster
 	ctx       context.Context
-	scheduler *devcluster.Scheduler
+	scheduler *devcluster.Component
 	referee   *referee.Referee
 }
 

@@ -4,12 +4,16 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // SetDefaults_PoolPriorityArgs fills in what the user left out.
 func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,stylecheck // the name that defaulters have
 	if args.Order == "" {
 		args.Order = OrderStrict
+	}
+	if args.GateTaint == nil {
+		args.GateTaint = ptr.To(true)
 	}
 	c := &args.Capacity
 	if c.ClusterAutoscalerStatus == "" {

@@ -32,3 +32,32 @@ func addToScheme(s *runtime.Scheme) error {
 	s.AddTypeDefaultingFunc(&PoolPriorityArgs{}, func(obj any) { SetDefaults_PoolPriorityArgs(obj.(*PoolPriorityArgs)) })
 	return nil
 }
+
+// PluginName is the name of the plugin whose arguments PoolPriorityArgs are.
+const PluginName = "PoolPriority"
+
+// Load reads a KubeSchedulerConfiguration as the scheduler does and returns the arguments of its first profile that has
+// them, defaulted and validated. Register must have been called.
+func Load(data []byte) (*PoolPriorityArgs, error) {
+	obj, _, err := scheme.Codecs.UniversalDecoder().Decode(data, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("decoding the configuration: %w", err)
+	}
+	config, ok := obj.(*schedconfig.KubeSchedulerConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("the configuration is a %T, not a KubeSchedulerConfiguration", obj)
+	}
+	for i := range config.Profiles {
+		for _, plugin := range config.Profiles[i].PluginConfig {
+			args, ok := plugin.Args.(*PoolPriorityArgs)
+			if !ok || plugin.Name != PluginName {
+				continue
+			}
+			if err := Validate(args).ToAggregate(); err != nil {
+				return nil, fmt.Errorf("profile %q: %w", config.Profiles[i].SchedulerName, err)
+			}
+			return args, nil
+		}
+	}
+	return nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+}

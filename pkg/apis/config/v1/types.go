@@ -30,7 +30,15 @@ type PoolPriorityArgs struct {
 
 	// Capacity says how regular pools are judged. It matters only where a burst pool is in the list.
 	Capacity Capacity `json:"capacity,omitempty"`
+
+	// GateTaint says whether the controller keeps the gate taint (GateTaintKey) on the nodes of burst pools, which hides
+	// them from autoscalers and from other schedulers. Default true. false is safe only where no pod tolerates the burst
+	// nodes by itself.
+	GateTaint *bool `json:"gateTaint,omitempty"`
 }
+
+// GateTaintKey is the key of the taint that hides burst nodes, with effect NoSchedule. No pod template tolerates it.
+const GateTaintKey = "poolpriority.dev/gate"
 
 // Pool is one entry of the ordered list: a regular pool, or a burst pool if Burst is set.
 type Pool struct {

@@ -208,6 +208,11 @@ func (in *PoolPriorityArgs) DeepCopyInto(out *PoolPriorityArgs) {
 		}
 	}
 	in.Capacity.DeepCopyInto(&out.Capacity)
+	if in.GateTaint != nil {
+		in, out := &in.GateTaint, &out.GateTaint
+		*out = new(bool)
+		**out = **in
+	}
 	return
 }
 

@@ -1,0 +1,131 @@
+// Package command holds the command of the controller.
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// leaseName is the name of the leader's lease.
+const leaseName = "pool-priority-controller"
+
+type options struct {
+	config, namespace, healthAddress string
+	leaderElect, removeGateTaint     bool
+}
+
+// New returns the command pool-priority-controller.
+func New() *cobra.Command {
+	o := options{}
+	command := &cobra.Command{
+		Use:   "pool-priority-controller",
+		Short: "Keep the gate taint on burst nodes, and give the pods that are bound to them its toleration",
+		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(*cobra.Command, []string) error {
+			ctrl.SetLogger(klog.Background())
+			return run(ctrl.SetupSignalHandler(), o)
+		},
+	}
+	fs := command.Flags()
+	fs.StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
+	fs.StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease")
+	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
+	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
+	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end: for uninstalling")
+	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
+	klog.InitFlags(klogFlags)
+	fs.AddGoFlag(klogFlags.Lookup("v"))
+	fs.AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime's own
+	return command
+}
+
+func run(ctx context.Context, o options) error {
+	args, err := load(o.config)
+	if err != nil {
+		return err
+	}
+	pools, err := pool.NewList(args.Pools)
+	if err != nil {
+		return err
+	}
+	restConfig, err := config.GetConfig()
+	if err != nil {
+		return fmt.Errorf("reading the cluster's address: %w", err)
+	}
+	if o.removeGateTaint {
+		c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
+		if err != nil {
+			return fmt.Errorf("making a client: %w", err)
+		}
+		return removeGateTaint(ctx, c, pools)
+	}
+	manager, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
+		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, LeaderElectionReleaseOnCancel: true,
+		HealthProbeBindAddress: o.healthAddress, Metrics: metricsserver.Options{BindAddress: "0"},
+	})
+	if err != nil {
+		return fmt.Errorf("making the manager: %w", err)
+	}
+	if err := errors.Join(
+		manager.AddHealthzCheck("ping", healthz.Ping),
+		manager.AddReadyzCheck("ping", healthz.Ping),
+		(&controller.GateTaint{Client: manager.GetClient(), Pools: pools, Off: !*args.GateTaint}).SetupWithManager(manager),
+		(&controller.Tolerations{Client: manager.GetClient(), Pools: pools}).SetupWithManager(manager),
+	); err != nil {
+		return fmt.Errorf("setting up: %w", err)
+	}
+	return manager.Start(ctx)
+}
+
+func load(file string) (*configv1.PoolPriorityArgs, error) {
+	if file == "" {
+		return nil, errors.New("--config is required: name the scheduler's configuration file")
+	}
+	if err := configv1.Register(); err != nil {
+		return nil, err
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	args, err := configv1.Load(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return args, nil
+}
+
+// removeGateTaint takes the taint off all nodes, and goes on where one cannot be changed.
+func removeGateTaint(ctx context.Context, c client.Client, pools pool.List) error {
+	nodes := &corev1.NodeList{}
+	if err := c.List(ctx, nodes); err != nil {
+		return fmt.Errorf("listing the nodes: %w", err)
+	}
+	r := &controller.GateTaint{Client: c, Pools: pools, Off: true}
+	var errs []error
+	for i := range nodes.Items {
+		if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])}); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

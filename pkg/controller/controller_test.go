@@ -1,0 +1,115 @@
+package controller
+
+import (
+	"context"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+var (
+	other     = corev1.Taint{Key: "other", Effect: corev1.TaintEffectNoSchedule}
+	gateTaint = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule}
+
+	azure = corev1.Toleration{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	gate  = corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	own   = corev1.Toleration{Key: "own", Operator: corev1.TolerationOpExists}
+)
+
+func pools(t *testing.T) pool.List {
+	t.Helper()
+	matching := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	list, err := pool.NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: matching("mode", "user")},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Tolerations: []corev1.Toleration{azure}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+func node(name string, labels map[string]string, taints ...corev1.Taint) *corev1.Node {
+	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
+}
+
+func TestGateTaint(t *testing.T) {
+	burst, user := map[string]string{"type": "virtual-kubelet"}, map[string]string{"mode": "user"}
+	for _, tc := range []struct {
+		name   string
+		labels map[string]string
+		have   []corev1.Taint
+		off    bool
+		want   []corev1.Taint
+	}{
+		{"a burst node without it", burst, []corev1.Taint{other}, false, []corev1.Taint{other, gateTaint}},
+		{"a burst node with it", burst, []corev1.Taint{gateTaint, other}, false, []corev1.Taint{gateTaint, other}},
+		{"a regular node", user, []corev1.Taint{other}, false, []corev1.Taint{other}},
+		{"a node that left the burst pool", user, []corev1.Taint{gateTaint, other}, false, []corev1.Taint{other}},
+		{"a node in no pool", nil, []corev1.Taint{gateTaint}, false, nil},
+		{"switched off", burst, []corev1.Taint{other, gateTaint}, true, []corev1.Taint{other}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("n", tc.labels, tc.have...)).Build()
+			r := &GateTaint{Client: c, Pools: pools(t), Off: tc.off}
+			for range 2 { // the second time there is nothing to do
+				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "n"}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := &corev1.Node{}
+			if err := c.Get(context.Background(), client.ObjectKey{Name: "n"}, got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got.Spec.Taints); diff != "" {
+				t.Errorf("taints (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestTolerations(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		node string
+		have []corev1.Toleration
+		want []corev1.Toleration
+	}{
+		{"pending", "", []corev1.Toleration{own}, []corev1.Toleration{own}},
+		{"on a VM", "vm", []corev1.Toleration{own}, []corev1.Toleration{own}},
+		{"on a burst node", "virtual", []corev1.Toleration{own}, []corev1.Toleration{own, azure, gate}},
+		{"on a burst node, with one of them", "virtual", []corev1.Toleration{azure}, []corev1.Toleration{azure, gate}},
+		{"on a burst node, with all of them", "virtual", []corev1.Toleration{gate, azure}, []corev1.Toleration{gate, azure}},
+		{"on a node that is gone", "gone", []corev1.Toleration{own}, []corev1.Toleration{own}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: tc.node, Tolerations: tc.have}}
+			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).
+				WithObjects(pod, node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"})).Build()
+			r := &Tolerations{Client: c, Pools: pools(t)}
+			for range 2 {
+				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got := &corev1.Pod{}
+			if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, got.Spec.Tolerations); diff != "" {
+				t.Errorf("tolerations (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,70 @@
+// Package controller holds the reconcilers that run beside the scheduler: what must be written to the cluster and has no
+// place in a scheduling cycle.
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// GateTaint keeps the gate taint on the nodes of burst pools and off all others.
+type GateTaint struct {
+	Client client.Client
+	Pools  pool.List
+	// Off takes the taint off all nodes.
+	Off bool
+}
+
+var _ reconcile.Reconciler = &GateTaint{}
+
+// SetupWithManager has the manager call the reconciler for every node that changes.
+func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(m).Named("gate-taint").For(&corev1.Node{}).Complete(r)
+}
+
+// Reconcile brings one node in line.
+func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	node := &corev1.Node{}
+	if err := r.Client.Get(ctx, request.NamespacedName, node); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	taints, changed := r.wanted(node)
+	if !changed {
+		return reconcile.Result{}, nil
+	}
+	patch := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	node.Spec.Taints = taints
+	if err := r.Client.Patch(ctx, node, patch); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("changing the taints of node %s: %w", node.Name, err))
+	}
+	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", isGated(taints))
+	return reconcile.Result{}, nil
+}
+
+// wanted returns the taints that the node should have, and whether they differ from those that it has.
+func (r *GateTaint) wanted(node *corev1.Node) ([]corev1.Taint, bool) {
+	i := r.Pools.Of(node.Labels)
+	want := !r.Off && i != pool.None && r.Pools.At(i).IsBurst()
+	if want == isGated(node.Spec.Taints) {
+		return nil, false
+	}
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
+	if want {
+		taints = append(taints, corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return taints, true
+}
+
+func isGated(taints []corev1.Taint) bool {
+	return slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
+}

@@ -1,0 +1,184 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+// control starts the controller with the configuration.
+func (e *env) control(config string) *devcluster.Component {
+	e.Helper()
+	c, err := e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, rbac)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(c.Stop)
+	return c
+}
+
+func (e *env) isGated() bool {
+	e.Helper()
+	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
+}
+
+func (e *env) waitGated(want bool) {
+	e.Helper()
+	e.eventually(15*time.Second, func() string {
+		if got := e.isGated(); got != want {
+			return fmt.Sprintf("the virtual node has the gate taint: %v", got)
+		}
+		return ""
+	})
+}
+
+// noPendingGateToleration complains of pods that tolerate the gate taint and are not bound.
+func (e *env) noPendingGateToleration() string {
+	for _, p := range e.pods("") {
+		if p.Spec.NodeName == "" && slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey }) {
+			return "pending pod " + p.Name + " tolerates the gate taint"
+		}
+	}
+	return ""
+}
+
+// TestArticles runs the articles' manifests unchanged but for schedulerName: their pods tolerate the virtual node. With
+// the gate taint the pools grow to their maximum and the rest bursts; without it nothing grows, ever.
+func TestArticles(t *testing.T) {
+	agentpool := vms("agentpool", "user", 1, 1, 2, 20)
+	agentpool.CPU = resource.MustParse("850m") // 8 pods
+	system := vms("systempool", "system", 1, 1, 1, 10)
+	t.Run("burst-required", func(t *testing.T) {
+		e := start(t, fast(), agentpool, system)
+		e.control(aksConfig)
+		e.waitGated(true)
+		e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
+		d := load(t, "testdata/burst-required.yaml")
+		e.create(d)
+		e.lands(20*time.Second, "burst-required", map[string]int{"agentpool": 1})
+		e.scale("burst-required", 17)
+		e.eventually(60*time.Second, func() string {
+			if complaint := e.noPendingGateToleration(); complaint != "" {
+				t.Fatal(complaint)
+			}
+			if got := e.placed("burst-required"); !equal(got, map[string]int{"agentpool": 16, "aci": 1}) {
+				return fmt.Sprintf("%v; %s", got, e.said("burst-required"))
+			}
+			return ""
+		})
+		e.rightOrder(17)
+		// What is bound says truly what it tolerates.
+		e.eventually(10*time.Second, func() string {
+			for _, p := range e.pods("burst-required") {
+				tolerates := slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey })
+				if tolerates != (p.Spec.NodeName == devcluster.VirtualNodeName) {
+					return fmt.Sprintf("pod %s on %s tolerates the gate taint: %v", p.Name, p.Spec.NodeName, tolerates)
+				}
+			}
+			return ""
+		})
+	})
+	t.Run("burst-required without the gate taint deadlocks", func(t *testing.T) {
+		e := start(t, fast(), agentpool, system)
+		config := "testdata/aks-without-gate-taint.yaml"
+		e.control(config)
+		e.schedule(config, userTier(2), systemTier(1), virtualTier())
+		d := load(t, "testdata/burst-required.yaml")
+		*d.Spec.Replicas = 17
+		e.create(d)
+		e.lands(20*time.Second, "burst-required", map[string]int{"agentpool": 8, "": 9})
+		e.stays(8*time.Second, func() string { // 16 loops
+			if n := e.pool("agentpool").Target(); n != 1 {
+				return fmt.Sprintf("the pool grew to %d: it was thought that it would not", n)
+			}
+			if got := e.placed("burst-required"); got["aci"] > 0 {
+				return fmt.Sprintf("burst below the maximum: %v", got)
+			}
+			return ""
+		})
+		if e.isGated() {
+			t.Error("the virtual node has the gate taint")
+		}
+	})
+	t.Run("burst-preferred, and no VM is drained onto the virtual node", func(t *testing.T) {
+		options := fast()
+		options.UnneededTime = 2 * time.Second
+		e := start(t, options, vms("userpool", "user", 1, 1, 2, 20), system)
+		e.control(aksConfig)
+		e.waitGated(true)
+		e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
+		d := load(t, "testdata/burst-preferred.yaml")
+		*d.Spec.Replicas = 30
+		e.create(d)
+		e.lands(60*time.Second, "burst-preferred", map[string]int{"userpool": 16, "systempool": 8, "aci": 6})
+		e.rightOrder(30)
+		e.scale("burst-preferred", 8)
+		e.eventually(20*time.Second, func() string {
+			if n := len(e.pods("burst-preferred")); n != 8 {
+				return fmt.Sprintf("%d pods", n)
+			}
+			return ""
+		})
+		burst := e.placed("burst-preferred")["aci"]
+		e.stays(8*time.Second, func() string {
+			if got := e.placed("burst-preferred"); got["aci"] > burst {
+				return fmt.Sprintf("there were %d pods on the virtual node, and now %v", burst, got)
+			}
+			return ""
+		})
+	})
+}
+
+// TestGateTaintIsKept: it comes back when it is taken off and when the Node is made anew, and goes for good on uninstalling.
+func TestGateTaintIsKept(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	controller := e.control(aksConfig)
+	e.waitGated(true)
+	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Taints = nil })
+	e.waitGated(true)
+	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually(10*time.Second, func() string {
+		anew := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}}
+		if _, err := e.Client.CoreV1().Nodes().Create(e.ctx, anew, metav1.CreateOptions{}); err != nil {
+			if _, err := e.Client.CoreV1().Nodes().Get(e.ctx, node.Name, metav1.GetOptions{}); err != nil {
+				return err.Error()
+			}
+		}
+		return ""
+	})
+	e.waitGated(true)
+	// A node that leaves the burst pool loses it.
+	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Labels["type"] = "metal" })
+	e.waitGated(false)
+	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Labels["type"] = "virtual-kubelet" })
+	e.waitGated(true)
+
+	controller.Stop()
+	remove := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "--config="+aksConfig, "--kubeconfig="+e.KubeConfig(), "--remove-gate-taint")
+	if out, err := remove.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if e.isGated() {
+		t.Error("the taint is there after --remove-gate-taint")
+	}
+}
