@@ -51,6 +51,8 @@ type Pool struct {
 	LastRise time.Time
 	// Shapes are the kinds of nodes that the pool has; empty while it has none.
 	Shapes []Shape
+	// Unseen says that the pool has node groups without nodes: it may get kinds of nodes that are not among Shapes.
+	Unseen bool
 }
 
 // Shape is a kind of node: what the nodes of a pool that look alike to a pod's constraints have in common.
@@ -67,11 +69,13 @@ type Shape struct {
 // not be changed.
 type View struct {
 	Pools []Pool
+	// ShapesUntil is when the pools' Shapes change by themselves; zero if they do not.
+	ShapesUntil time.Time
 }
 
 // Until is the earliest time at which a state in the view changes by itself; zero if none does.
 func (v *View) Until() time.Time {
-	var until time.Time
+	until := v.ShapesUntil
 	for i := range v.Pools {
 		until = Earliest(until, v.Pools[i].Until)
 	}
@@ -98,4 +102,6 @@ type Judgement struct {
 	Reason Reason
 	// Until, FreshSince and LastRise mean what they mean in Verdict and Pool.
 	Until, FreshSince, LastRise time.Time
+	// Unseen means what it means in Pool.
+	Unseen bool
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sort"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -16,6 +17,7 @@ var passingTaints = []string{
 	"startup-taint.cluster-autoscaler.kubernetes.io/",
 	"ignore-taint.cluster-autoscaler.kubernetes.io/",
 	"status-taint.cluster-autoscaler.kubernetes.io/",
+	"node.cilium.io/agent-not-ready",
 	"ToBeDeletedByClusterAutoscaler",
 	"DeletionCandidateOfClusterAutoscaler",
 	"karpenter.sh/",
@@ -55,11 +57,23 @@ func isPassing(key string) bool {
 	return false
 }
 
-// Shapes returns the kinds of node among nodes, in a stable order.
-func Shapes(nodes []*corev1.Node) []Shape {
+// settleTime is how long a node may take, once it is ready, to lose the taints that it started with and to report its
+// devices: what puts and takes those is not known by name (CNI agents, AKS's nodeInitializationTaints).
+const settleTime = 30 * time.Second
+
+// Shapes returns the kinds of node among nodes at the time now, in a stable order, and when that changes by itself (zero:
+// never). Of nodes that are starting, or ready for less than settleTime, only the labels count.
+func Shapes(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
 	byKey := map[string]*Shape{}
+	var until time.Time
 	for _, node := range nodes {
 		shape := ShapeOf(node)
+		if settled := readySince(node).Add(settleTime); IsStarting(node) || now.Before(settled) {
+			shape.Taints, shape.Allocatable = nil, nil
+			if !IsStarting(node) {
+				until = Earliest(until, settled)
+			}
+		}
 		key := shape.key()
 		if known, ok := byKey[key]; ok {
 			known.raise(shape.Allocatable)
@@ -76,7 +90,17 @@ func Shapes(nodes []*corev1.Node) []Shape {
 	for i, key := range keys {
 		shapes[i] = *byKey[key]
 	}
-	return shapes
+	return shapes, until
+}
+
+// readySince is since when the node has been ready, if it is.
+func readySince(node *corev1.Node) time.Time {
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // ShapeOf returns the kind of the node.

@@ -2,6 +2,7 @@ package capacity
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -37,12 +38,24 @@ func TestShapes(t *testing.T) {
 			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
 		}
 	}
-	shapes := Shapes([]*corev1.Node{
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	ready := func(n *corev1.Node, since time.Duration) *corev1.Node {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
+		return n
+	}
+	nodes := []*corev1.Node{
 		node("a", "1", "ssd", "2"),
 		node("b", "2", "ssd", "4"),
 		node("c", "1", "ssd", "2", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}),
 		node("d", "1", "hdd", "8"),
-	})
+	}
+	for _, n := range nodes {
+		ready(n, time.Hour)
+	}
+	shapes, until := Shapes(nodes, now)
+	if !until.IsZero() {
+		t.Errorf("the shapes change at %v", until)
+	}
 	if len(shapes) != 2 {
 		t.Fatalf("%d shapes, want 2: names, zones, cordons and sizes do not make a kind of node: %+v", len(shapes), shapes)
 	}
@@ -51,5 +64,27 @@ func TestShapes(t *testing.T) {
 	}
 	if got := shapes[1].Allocatable.Cpu().String(); got != "4" {
 		t.Errorf("most CPU of the ssd nodes = %s, want 4", got)
+	}
+
+	// What a node starts with need not last.
+	agent := corev1.Taint{Key: "example.com/agent-not-there", Effect: corev1.TaintEffectNoSchedule}
+	for _, tc := range []struct {
+		name       string
+		node       *corev1.Node
+		wantTaints int
+		wantUntil  time.Duration
+	}{
+		{"not ready", node("n", "1", "ssd", "2", agent), 0, 0},
+		{"just ready", ready(node("n", "1", "ssd", "2", agent), 10*time.Second), 0, 20 * time.Second},
+		{"ready for long", ready(node("n", "1", "ssd", "2", agent), time.Minute), 1, 0},
+	} {
+		shapes, until := Shapes([]*corev1.Node{tc.node}, now)
+		var wantUntil time.Time
+		if tc.wantUntil > 0 {
+			wantUntil = now.Add(tc.wantUntil)
+		}
+		if len(shapes[0].Taints) != tc.wantTaints || shapes[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
+			t.Errorf("%s: %+v until %v, want %d taints until %v", tc.name, shapes[0], until, tc.wantTaints, wantUntil)
+		}
 	}
 }

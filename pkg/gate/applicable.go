@@ -2,10 +2,12 @@ package gate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
@@ -17,19 +19,11 @@ import (
 // nodeNameField is the only field that a node selector term can match.
 const nodeNameField = "metadata.name"
 
-// notApplicable returns why no node that the pool has or could get would run the pod, or "" if one might. A pool with
-// neither nodes nor a template is judged by its selector alone.
-func notApplicable(pod *corev1.Pod, p *pool.Pool, shapes []capacity.Shape) string {
-	if len(shapes) == 0 {
-		if template := p.Template(); template != nil {
-			shapes = []capacity.Shape{capacity.ShapeOf(template)}
-		} else {
-			return newNode{labels: knownLabels(p), open: true}.refuses(pod)
-		}
-	}
+// notApplicable returns why no node that the pool has or could get would run the pod, or "" if one might.
+func notApplicable(pod *corev1.Pod, p *pool.Pool, known *capacity.Pool) string {
 	var first string
-	for i := range shapes {
-		s := &shapes[i]
+	for i := range known.Shapes {
+		s := &known.Shapes[i]
 		detail := newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable}.refuses(pod)
 		if detail == "" {
 			return ""
@@ -38,7 +32,24 @@ func notApplicable(pod *corev1.Pod, p *pool.Pool, shapes []capacity.Shape) strin
 			first = detail
 		}
 	}
-	return first
+	if len(known.Shapes) > 0 && !known.Unseen {
+		return first
+	}
+	return unseenNode(p).refuses(pod)
+}
+
+// unseenNode is a node that a pool could get and has none of: as its template says or, without one, of which only what its
+// selector says is known.
+func unseenNode(p *pool.Pool) newNode {
+	template := p.Template()
+	if template == nil {
+		return newNode{labels: knownLabels(p), open: true}
+	}
+	n := newNode{labels: knownLabels(p), taints: capacity.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable}
+	maps.Copy(n.labels, template.Labels)
+	// A selector that leaves a choice leaves a label open.
+	n.open = slices.ContainsFunc(p.NodeSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return len(r.Values) != 1 })
+	return n
 }
 
 // knownLabels are the labels that every node of the pool has because its selector asks for them.

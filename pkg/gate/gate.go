@@ -80,16 +80,6 @@ type Verdict struct {
 	Until time.Time
 }
 
-// AnyOpen reports whether a burst pool is open to the pod.
-func (d *Decision) AnyOpen() bool {
-	for i := range d.Burst {
-		if d.Burst[i].Open {
-			return true
-		}
-	}
-	return false
-}
-
 // Until is the earliest time at which a closed gate may open without any event; zero if none does.
 func (d *Decision) Until() time.Time {
 	var until time.Time
@@ -164,7 +154,7 @@ func (r *Rule) burst(req Request, b int, earlier Verdict, view *capacity.View, n
 // judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
 // gives, and when that may change without any event.
 func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
-	if detail := notApplicable(req.Pod, r.Pools.At(i), p.Shapes); detail != "" {
+	if detail := notApplicable(req.Pod, r.Pools.At(i), p); detail != "" {
 		reason := ReasonNotApplicable
 		reason.Detail = detail
 		return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}

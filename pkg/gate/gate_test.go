@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 			r := rule(t, nil)
 			decision := r.Decide(request, view, now)
 			got := decision.Burst[0]
-			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode || decision.AnyOpen() != tc.wantOpen {
+			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode {
 				t.Errorf("Decide() = %+v, want open %v by %s", got, tc.wantOpen, tc.wantCode)
 			}
 			if got.Reason.Sentence == "" || strings.Contains(got.Reason.Sentence, "some numbers") {
@@ -224,6 +224,27 @@ func TestApplicable(t *testing.T) {
 	}
 }
 
+// TestUnseenGroups: a pool that may get other kinds of nodes than it has is not ruled out by those that it has.
+func TestUnseenGroups(t *testing.T) {
+	user := in(capacity.CanGrow, 0)
+	user.Shapes = []capacity.Shape{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
+	for _, tc := range []struct {
+		unseen   bool
+		selector map[string]string
+		want     bool
+	}{
+		{false, map[string]string{"agentpool": "b"}, false},
+		{true, map[string]string{"agentpool": "b"}, true},
+		{true, map[string]string{"mode": "system"}, false},
+	} {
+		user.Unseen = tc.unseen
+		decision := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+		if got := decision.Regular[0].Holds; got != tc.want {
+			t.Errorf("unseen %v, selector %v: the pool holds the gate: %v, want %v", tc.unseen, tc.selector, got, tc.want)
+		}
+	}
+}
+
 func TestDecideWithoutBurstPool(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}})
 	if err != nil {
@@ -231,7 +252,7 @@ func TestDecideWithoutBurstPool(t *testing.T) {
 	}
 	r := Rule{Pools: pools}
 	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &capacity.View{Pools: make([]capacity.Pool, 1)}, now)
-	if len(decision.Burst) != 0 || decision.AnyOpen() {
+	if len(decision.Burst) != 0 {
 		t.Errorf("Decide() = %+v", decision)
 	}
 }

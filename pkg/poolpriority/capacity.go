@@ -36,8 +36,7 @@ const settleTime = 50 * time.Millisecond
 // reasonStarting is the reason of every pool until the informers have synced.
 var reasonStarting = capacity.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
 
-// gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Scheduling
-// cycles read the view without a lock.
+// gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in.
 type gatekeeper struct {
 	rule           gate.Rule
 	provisionGrace time.Duration
@@ -120,7 +119,13 @@ func (g *gatekeeper) watchNodesAndPods() ([]cache.InformerSynced, error) {
 		return nil, fmt.Errorf("watching nodes: %w", err)
 	}
 	pods, err := factory.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, newObj any) { g.held.update(newObj.(*v1.Pod)) },
+		UpdateFunc: func(oldObj, newObj any) {
+			// An informer may merge the deletion of a pod with the creation of another of the same name.
+			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
+				g.held.remove(oldPod.UID)
+			}
+			g.held.update(newObj.(*v1.Pod))
+		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
@@ -183,7 +188,9 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 	}
 	timer := g.clock.NewTimer(0)
 	defer func() { timer.Stop() }()
+	var next time.Time
 	for {
+		onlyNew := false
 		select {
 		case <-ctx.Done():
 			return
@@ -197,8 +204,13 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 			}
 			g.rebuild(ctx)
 		case <-g.earlier:
+			onlyNew = true
 		}
-		next := g.reconsider(ctx)
+		due := g.reconsider(ctx, onlyNew)
+		if onlyNew {
+			due = capacity.Earliest(due, next)
+		}
+		next = due
 		timer.Stop()
 		if !next.IsZero() {
 			timer = g.clock.NewTimer(max(next.Sub(g.clock.Now()), time.Millisecond))
@@ -215,8 +227,11 @@ func (g *gatekeeper) rebuild(ctx context.Context) {
 	old := g.view.Load()
 	view := &capacity.View{Pools: make([]capacity.Pool, len(old.Pools))}
 	for i := range view.Pools {
-		view.Pools[i].Shapes = capacity.Shapes(byPool[i])
+		var until time.Time
+		view.Pools[i].Shapes, until = capacity.Shapes(byPool[i], now)
+		view.ShapesUntil = capacity.Earliest(view.ShapesUntil, until)
 	}
+	g.assign(logger, byPool)
 	for i, source := range g.sources {
 		j := source.Judge(byPool[i], now).WithStarting(byPool[i], g.provisionGrace, now)
 		p := &view.Pools[i]
@@ -225,6 +240,7 @@ func (g *gatekeeper) rebuild(ctx context.Context) {
 			FreshSince: j.FreshSince,
 			LastRise:   j.LastRise,
 			Shapes:     p.Shapes,
+			Unseen:     j.Unseen,
 		}
 		before := &old.Pools[i]
 		if before.State == p.State {
@@ -236,7 +252,6 @@ func (g *gatekeeper) rebuild(ctx context.Context) {
 		}
 	}
 	g.view.Store(view)
-	g.warnUnclaimed(logger, byPool)
 }
 
 // observe hands the status to the tracker and logs what is wrong with it, once for each error.
@@ -249,6 +264,15 @@ func (g *gatekeeper) observe(logger klog.Logger, now time.Time) {
 		}
 	}
 	g.problem = problem
+}
+
+// unlisted returns the nodes in no pool.
+func (g *gatekeeper) unlisted() []*v1.Node {
+	nodes, err := g.nodes.List(labels.Everything())
+	if err != nil {
+		return nil // a lister of everything does not fail
+	}
+	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return g.rule.Pools.Of(n.Labels) != pool.None })
 }
 
 func (g *gatekeeper) nodesByPool() [][]*v1.Node {
@@ -265,14 +289,15 @@ func (g *gatekeeper) nodesByPool() [][]*v1.Node {
 	return byPool
 }
 
-// warnUnclaimed logs once for each node group of the autoscaler that no pool claims.
-func (g *gatekeeper) warnUnclaimed(logger klog.Logger, byPool [][]*v1.Node) {
+// assign tells the tracker whose the autoscaler's node groups are, and logs once for each that no pool claims.
+func (g *gatekeeper) assign(logger klog.Logger, byPool [][]*v1.Node) {
 	var claims []clusterautoscaler.Groups
 	for i, source := range g.sources {
 		if s, ok := source.(clusterautoscaler.Source); ok {
 			claims = append(claims, s.Groups.With(byPool[i]))
 		}
 	}
+	g.tracker.Assign(claims, slices.Concat(append(byPool, g.unlisted())...))
 	for _, name := range g.tracker.Names() {
 		claimed := slices.ContainsFunc(claims, func(c clusterautoscaler.Groups) bool { return c.Claim(name) })
 		if !claimed && !g.warned[name] {
@@ -309,17 +334,30 @@ func (g *gatekeeper) hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 		}
 	}
 	g.held.add(pod, decision, g.clock.Now())
-	if _, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err != nil {
-		g.held.remove(pod.UID) // it was deleted in mid-cycle, and no event will say so again
-	}
+	g.forgetIfGone(pod)
 	poke(g.earlier)
 }
 
+// note remembers since when a pod that failed has been unschedulable: the condition does not say it of a pod that waited
+// for scheduling gates before.
+func (g *gatekeeper) note(pod *v1.Pod) {
+	g.held.note(pod, g.clock.Now())
+	g.forgetIfGone(pod)
+}
+
+// forgetIfGone forgets a pod that was deleted in mid-cycle: no event will say so again.
+func (g *gatekeeper) forgetIfGone(pod *v1.Pod) {
+	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || current.UID != pod.UID {
+		g.held.remove(pod.UID)
+	}
+}
+
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
-func (g *gatekeeper) reconsider(ctx context.Context) time.Time {
+// With onlyNew, only pods that were held since the last time are looked at.
+func (g *gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	view, now := g.view.Load(), g.clock.Now()
-	opened, next := g.held.reconsider(func(request gate.Request) gate.Decision { return g.rule.Decide(request, view, now) })
+	opened, next := g.held.reconsider(onlyNew, func(request gate.Request) gate.Decision { return g.rule.Decide(request, view, now) })
 	if len(opened) > 0 {
 		logger.V(2).Info("The gate opened for held pods", "pods", len(opened))
 		g.handle.Activate(logger, opened)

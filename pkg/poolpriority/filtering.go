@@ -68,6 +68,9 @@ func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
 // the same lost a race with nominated pods: it is tried again, and nobody is preempted inside the narrow set. A pod that
 // the gate held is remembered, to be woken when that changes.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if pl.gate != nil {
+		pl.gate.note(pod)
+	}
 	c, err := readCycle(state)
 	if err != nil {
 		// A PreFilter plugin before ours stopped the cycle.

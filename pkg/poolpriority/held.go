@@ -14,35 +14,56 @@ import (
 
 // held is the set of pods that the gate holds back.
 type held struct {
-	mu   sync.Mutex
-	pods map[types.UID]*heldPod
+	mu          sync.Mutex
+	pods        map[types.UID]*heldPod
+	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
+	added       map[types.UID]bool      // held since the last look
 }
 
 type heldPod struct {
-	pod   *v1.Pod
-	since time.Time // since when it has been unschedulable
+	pod *v1.Pod
 	// open says, by burst pool, whether the gate was open when last looked at. One that only the budget closed counts as
 	// open: it is the end of a burst pod that wakes its pods.
 	open   []bool
 	budget bool // the budget closed a gate
 }
 
-func newHeld() *held { return &held{pods: map[types.UID]*heldPod{}} }
+func newHeld() *held {
+	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, added: map[types.UID]bool{}}
+}
+
+// note remembers that the pod was unschedulable at the time now, unless it is known to have been before.
+func (h *held) note(pod *v1.Pod, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.noteLocked(pod, now)
+}
+
+func (h *held) noteLocked(pod *v1.Pod, now time.Time) {
+	if _, ok := h.firstFailed[pod.UID]; ok {
+		return
+	}
+	h.firstFailed[pod.UID] = now
+	if since := unschedulableSince(pod); !since.IsZero() {
+		h.firstFailed[pod.UID] = since
+	}
+}
 
 // add remembers the pod, held at the time now by the decision.
 func (h *held) add(pod *v1.Pod, decision *gate.Decision, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	entry, ok := h.pods[pod.UID]
-	if !ok {
-		entry = &heldPod{since: now}
-		if since := unschedulableSince(pod); !since.IsZero() {
-			entry.since = since
-		}
-		h.pods[pod.UID] = entry
-	}
-	entry.pod, entry.open = pod, openPools(decision)
-	entry.budget = slices.ContainsFunc(decision.Burst, overBudget)
+	h.noteLocked(pod, now)
+	h.pods[pod.UID] = &heldPod{pod: pod, open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget)}
+	h.added[pod.UID] = true
+}
+
+// has reports whether the pod is held.
+func (h *held) has(uid types.UID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, ok := h.pods[uid]
+	return ok
 }
 
 // waitsForBudget reports whether a budget holds the pod.
@@ -57,11 +78,9 @@ func (h *held) waitsForBudget(uid types.UID) bool {
 func (h *held) update(pod *v1.Pod) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if entry, ok := h.pods[pod.UID]; !ok {
-		return
-	} else if pod.Spec.NodeName != "" {
-		delete(h.pods, pod.UID)
-	} else {
+	if pod.Spec.NodeName != "" {
+		h.removeLocked(pod.UID)
+	} else if entry, ok := h.pods[pod.UID]; ok {
 		entry.pod = pod
 	}
 }
@@ -69,15 +88,21 @@ func (h *held) update(pod *v1.Pod) {
 func (h *held) remove(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.removeLocked(uid)
+}
+
+func (h *held) removeLocked(uid types.UID) {
 	delete(h.pods, uid)
+	delete(h.firstFailed, uid)
+	delete(h.added, uid)
 }
 
 // since is since when the pod has been unschedulable; zero if it is not known to be.
 func (h *held) since(pod *v1.Pod) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if entry, ok := h.pods[pod.UID]; ok {
-		return entry.since
+	if since, ok := h.firstFailed[pod.UID]; ok {
+		return since
 	}
 	return unschedulableSince(pod)
 }
@@ -93,15 +118,15 @@ func (h *held) all() map[string]*v1.Pod {
 	return pods
 }
 
-// reconsider decides anew for every held pod. It returns the pods for which a burst pool has opened since it was last
+// reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for which a burst pool has opened since it was last
 // looked at, by namespace/name, and the earliest time at which a decision changes by itself.
-func (h *held) reconsider(decide func(gate.Request) gate.Decision) (map[string]*v1.Pod, time.Time) {
+func (h *held) reconsider(onlyNew bool, decide func(gate.Request) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	opened := map[string]*v1.Pod{}
 	var next time.Time
-	for _, entry := range h.pods {
-		decision := decide(gate.Request{Pod: entry.pod, UnschedulableSince: entry.since})
+	look := func(uid types.UID, entry *heldPod) {
+		decision := decide(gate.Request{Pod: entry.pod, UnschedulableSince: h.firstFailed[uid]})
 		open := openPools(&decision)
 		for b := range open {
 			if open[b] && !entry.open[b] {
@@ -111,6 +136,16 @@ func (h *held) reconsider(decide func(gate.Request) gate.Decision) (map[string]*
 		entry.open = open
 		next = capacity.Earliest(next, decision.Until())
 	}
+	if onlyNew {
+		for uid := range h.added {
+			look(uid, h.pods[uid])
+		}
+	} else {
+		for uid, entry := range h.pods {
+			look(uid, entry)
+		}
+	}
+	clear(h.added)
 	return opened, next
 }
 

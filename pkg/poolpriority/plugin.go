@@ -35,9 +35,8 @@ type PoolPriority struct {
 	// given are, by burst pool, the tolerations that pods are given for its nodes.
 	given [][]v1.Toleration
 	// taints is the in-tree plugin, asked about a copy of the pod where taints are looked past.
-	taints     fwk.FilterPlugin
-	taintHints fwk.EnqueueExtensions
-	features   feature.Features
+	taints   fwk.FilterPlugin
+	features feature.Features
 
 	index      *index
 	fitFilters func() bool // whether NodeResourcesFit is among the filter plugins
@@ -105,7 +104,6 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		pools:      pools,
 		strict:     args.Order == configv1.OrderStrict,
 		taints:     taints.(fwk.FilterPlugin),
-		taintHints: taints.(fwk.EnqueueExtensions),
 		features:   features,
 		index:      newIndex(pools),
 		fitFilters: sync.OnceValue(func() bool { return find(f.ListPlugins().Filter, names.NodeResourcesFit) >= 0 }),

@@ -158,18 +158,30 @@ func TestPreferred(t *testing.T) {
 			t.Errorf("score of %s = %d, want %d", tc.node.Name, got, tc.want)
 		}
 	}
-	// The gate holds in this mode too: an anti-affinity that only the virtual node satisfies does not open it.
-	only := pod("only-virtual").NodeSelector(map[string]string{"type": "virtual-kubelet"}).Obj()
-	only.Spec.NodeSelector = nil
-	only.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *userNode("u").Obj().Status.Allocatable.Cpu()
-	for range 2 {
-		p := only.DeepCopy()
-		p.Name += "x"
-		p.UID += "x"
-		only = p
-		if node, err := h.schedule(p); node == "virtual" {
-			t.Errorf("the pod is on the virtual node (%v) while the user pool can grow", err)
+	// The gate holds in this mode too: two pods fill the VMs, and a third waits.
+	for i := range 3 {
+		p := pod(fmt.Sprint("large", i)).Obj()
+		p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *userNode("u").Obj().Status.Allocatable.Cpu()
+		node, err := h.schedule(p)
+		if i < 2 && err != nil {
+			t.Errorf("pod %d: %v", i, err)
 		}
+		if i == 2 && (err == nil || !strings.Contains(err.Error(), gate.ReasonCanGrow.Sentence)) {
+			t.Errorf("the third pod is on %q (%v) while the user pool can grow", node, err)
+		}
+	}
+}
+
+// TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was made.
+func TestFirstFailure(t *testing.T) {
+	h := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	p := pod("p").Obj()
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonSchedulingGated, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
+	h.note(p, now)
+	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the API server keeps the time
+	if got := h.since(p); !got.Equal(now) {
+		t.Errorf("unschedulable since %v, want %v", got, now)
 	}
 }
 
@@ -232,7 +244,7 @@ func TestHeldForTheBudget(t *testing.T) {
 	p := pod("p").Obj()
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
 	h.add(p, &spent, time.Now())
-	opened, _ := h.reconsider(func(gate.Request) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
+	opened, _ := h.reconsider(false, func(gate.Request) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
 	if len(opened) != 0 {
 		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
 	}
@@ -258,19 +270,19 @@ func TestHeldPodsAreWoken(t *testing.T) {
 		d := gate.Decision{Burst: []gate.Verdict{{Open: r.Pod.Annotations["open"] == "yes", Until: r.UnschedulableSince.Add(time.Minute)}}}
 		return d
 	}
-	opened, next := h.reconsider(decide)
+	opened, next := h.reconsider(false, decide)
 	if len(opened) != 1 || opened["default/b"] == nil {
 		t.Errorf("opened for %v, want only b", opened)
 	}
 	if !next.Equal(now.Add(time.Minute)) {
 		t.Errorf("next look at %v, want %v", next, now.Add(time.Minute))
 	}
-	if opened, _ = h.reconsider(decide); len(opened) != 0 {
+	if opened, _ = h.reconsider(false, decide); len(opened) != 0 {
 		t.Errorf("woken again without a change: %v", opened)
 	}
 	// Held once more, by a decision that was closed: woken once more.
 	h.add(b, &closed, now.Add(time.Hour))
-	if opened, _ = h.reconsider(decide); len(opened) != 1 {
+	if opened, _ = h.reconsider(true, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
 	}
 	if got := h.since(b); !got.Equal(now) {
@@ -280,8 +292,8 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	bound.Spec.NodeName = "node"
 	h.update(bound)
 	h.remove(a.UID)
-	if len(h.pods) != 0 {
-		t.Errorf("%d pods are still held", len(h.pods))
+	if len(h.pods)+len(h.firstFailed)+len(h.added) != 0 {
+		t.Errorf("something is left of the pods: %+v", h)
 	}
 }
 
@@ -319,14 +331,15 @@ func TestIsSchedulableAfterNodeChange(t *testing.T) {
 	for _, tc := range []struct {
 		name             string
 		oldNode, newNode any
-		open             bool
+		open, held       bool
 		want             fwk.QueueingHint
 		wantErr          bool
 	}{
 		{name: "not a node", newNode: "x", want: fwk.Queue, wantErr: true},
 		{name: "new node with a taint", newNode: tainted(userNode("n").Obj()), want: fwk.QueueSkip},
 		{name: "new node of a virtual kubelet in no burst pool", newNode: ofVirtualKubelet, want: fwk.QueueSkip},
-		{name: "new virtual node while the gate is closed", newNode: virtualNode("n").Obj(), want: fwk.QueueSkip},
+		{name: "new virtual node while the gate is closed, for a held pod", newNode: virtualNode("n").Obj(), held: true, want: fwk.QueueSkip},
+		{name: "new virtual node while the gate is closed, for a pod that never came as far", newNode: virtualNode("n").Obj(), want: fwk.Queue},
 		{name: "a taint came", oldNode: userNode("n").Obj(), newNode: tainted(userNode("n").Obj()), want: fwk.QueueSkip},
 		{name: "nothing that matters changed", oldNode: userNode("n").Obj(), newNode: userNode("n").Label("a", "b").Obj(), want: fwk.QueueSkip},
 		{name: "new node", newNode: userNode("n").Obj(), want: fwk.Queue},
@@ -342,7 +355,12 @@ func TestIsSchedulableAfterNodeChange(t *testing.T) {
 			if tc.open {
 				h.setCapacity(capacity.Full, capacity.Full)
 			}
-			got, err := h.plugin.isSchedulableAfterNodeChange(h.logger, pod("p").Obj(), tc.oldNode, tc.newNode)
+			p := pod("p").Obj()
+			h.plugin.gate.held.remove(p.UID)
+			if tc.held {
+				h.plugin.gate.held.add(p, &gate.Decision{Burst: []gate.Verdict{{}}}, time.Now())
+			}
+			got, err := h.plugin.isSchedulableAfterNodeChange(h.logger, p, tc.oldNode, tc.newNode)
 			if got != tc.want || (err != nil) != tc.wantErr {
 				t.Errorf("hint = %v, %v, want %v", got, err, tc.want)
 			}

@@ -52,7 +52,7 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 	return fwk.Queue, nil
 }
 
-// letsIn reports whether rank, gate and taints of the node would let the pod pass now.
+// letsIn reports whether rank, gate and taints of the node would let the pod pass now, or pass further than before.
 func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) bool {
 	rank, i := pl.pools.RankOf(node.Labels)
 	if rank == pool.Excluded {
@@ -61,7 +61,11 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 	tolerations := pod.Spec.Tolerations
 	if i != pool.None && pl.pools.At(i).IsBurst() {
 		b := i - pl.pools.Regular()
-		if decision := pl.gate.decide(pod, nil); !decision.Burst[b].Open || !isAvailable(node) {
+		if !isAvailable(node) {
+			return false
+		}
+		// A held pod is woken when the gate opens. One that is not held never came as far as the gate: it does now.
+		if decision := pl.gate.decide(pod, nil); !decision.Burst[b].Open && pl.gate.held.has(pod.UID) {
 			return false
 		}
 		tolerations = pl.asOnBurstNodes(pod)[b].Spec.Tolerations

@@ -3,6 +3,7 @@ package clusterautoscaler
 import (
 	"path"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 
@@ -18,6 +19,7 @@ var agentPoolLabels = []string{"kubernetes.azure.com/agentpool", "agentpool"}
 type Groups struct {
 	patterns   []string
 	agentPools []string
+	byNodes    bool // the configuration names none: the nodes tell
 }
 
 // GroupsOf returns the node groups that the pool's configuration names, by its patterns or by its selector.
@@ -33,6 +35,7 @@ func GroupsOf(p *configv1.Pool) Groups {
 			}
 		}
 	}
+	g.byNodes = len(g.patterns)+len(g.agentPools) == 0
 	return g
 }
 
@@ -58,7 +61,7 @@ func (g Groups) With(nodes []*corev1.Node) Groups {
 		all = append(all, name)
 	}
 	sort.Strings(all)
-	return Groups{agentPools: all}
+	return Groups{agentPools: all, byNodes: g.byNodes}
 }
 
 // Claim reports whether the node group with the name is one of the pool's.
@@ -74,6 +77,28 @@ func (g Groups) Claim(name string) bool {
 		}
 	}
 	return false
+}
+
+// hasNode reports whether one of the nodes is in the node group, as far as their labels tell. Of nodes without a label
+// for their agent pool it cannot be told: they count for any group.
+func hasNode(group string, nodes []*corev1.Node) bool {
+	return slices.ContainsFunc(nodes, func(node *corev1.Node) bool {
+		labelled := false
+		for _, label := range agentPoolLabels {
+			agentPool, ok := node.Labels[label]
+			if !ok {
+				continue
+			}
+			labelled = true
+			if isVMSS(agentPool, group) {
+				return true
+			}
+			if _, sku, _ := strings.Cut(group, "/"); isVirtualMachines(agentPool, group) && strings.EqualFold(sku, node.Labels[corev1.LabelInstanceTypeStable]) {
+				return true
+			}
+		}
+		return !labelled
+	})
 }
 
 var vmss = regexp.MustCompile(`^aks-([a-z0-9]+)-[0-9]+-vmss$`)

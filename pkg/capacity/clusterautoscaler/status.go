@@ -112,9 +112,6 @@ func (h *Health) check() error {
 			return fmt.Errorf("negative count %d", n)
 		}
 	}
-	if h.MaxSize == 0 {
-		return errors.New("it has no maxSize")
-	}
 	return nil
 }
 

@@ -2,6 +2,7 @@ package clusterautoscaler
 
 import (
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 	"time"
@@ -41,6 +42,8 @@ type Tracker struct {
 	graces Graces
 
 	problem    capacity.Reason // why there is no status, if there is none
+	err        error           // what is wrong with the status, if it cannot be read
+	orphans    map[string]bool // groups that no pool claims and that have no nodes to tell whose they are
 	groups     []NodeGroup
 	stamp      string    // the annotation that changes with every write
 	changed    time.Time // when stamp last changed, by our clock
@@ -66,15 +69,23 @@ func NewTracker(graces Graces) *Tracker {
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if cm == nil {
 		t.lose(reasonMissing)
+		t.stamp, t.err = "", nil
 		return nil
 	}
-	stamp := cm.Annotations[LastUpdatedAnnotation] + cm.Data[StatusKey]
-	if stamp != t.stamp {
-		if t.stale(now) {
-			t.freshSince = time.Time{}
-		}
-		t.stamp, t.changed = stamp, now
+	// What stays as it was says nothing new: a back-off in a frozen status was not seen again.
+	stamp := cm.Annotations[LastUpdatedAnnotation] + "\n" + cm.Data[StatusKey]
+	if stamp == t.stamp {
+		return t.err
 	}
+	if t.stale(now) {
+		t.freshSince = time.Time{}
+	}
+	t.stamp, t.changed = stamp, now
+	t.err = t.read(cm, now)
+	return t.err
+}
+
+func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 	status, err := Parse(cm.Data[StatusKey])
 	switch {
 	case err != nil:
@@ -140,6 +151,20 @@ func (t *Tracker) Names() []string {
 	return names
 }
 
+// Assign tells the tracker which groups the pools claim, and which nodes exist. A group that no pool claims and that has
+// no node may belong to any pool that tells its groups by its nodes: it counts for all of them, so that a pool that is
+// scaled to nothing is not taken for one that cannot grow.
+func (t *Tracker) Assign(claims []Groups, nodes []*corev1.Node) {
+	t.orphans = map[string]bool{}
+	for i := range t.groups {
+		name := t.groups[i].Name
+		claimed := slices.ContainsFunc(claims, func(g Groups) bool { return g.Claim(name) })
+		if !claimed && !hasNode(name, nodes) {
+			t.orphans[name] = true
+		}
+	}
+}
+
 // Source judges one pool by the tracker's status.
 type Source struct {
 	Tracker *Tracker
@@ -164,9 +189,10 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 	found := map[capacity.State][]capacity.Reason{}
 	for i := range t.groups {
 		g := &t.groups[i]
-		if !groups.Claim(g.Name) {
+		if !groups.Claim(g.Name) && !(groups.byNodes && t.orphans[g.Name]) {
 			continue
 		}
+		judgement.Unseen = judgement.Unseen || !hasNode(g.Name, nodes)
 		state, reason, until := t.judge(g, now)
 		found[state] = append(found[state], reason)
 		judgement.Until = capacity.Earliest(judgement.Until, until)

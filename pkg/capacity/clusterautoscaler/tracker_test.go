@@ -253,7 +253,6 @@ func TestUnreadable(t *testing.T) {
 		{"free text", "Cluster-autoscaler status at 2023-05-02 07:49:51 +0000 UTC:\nCluster-wide:\n", "before 1.30"},
 		{"an unknown state", "autoscalerStatus: Dreaming", `"Dreaming"`},
 		{"a group without a name", "autoscalerStatus: Running\nnodeGroups: [{health: {maxSize: 1}}]", "nodeGroups[0] has no name"},
-		{"a group without a maximum", "autoscalerStatus: Running\nnodeGroups: [{name: a}]", `node group "a": it has no maxSize`},
 		{"a negative count", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, cloudProviderTarget: -1}}]", "negative count -1"},
 		{"a group twice", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1}}, {name: a, health: {maxSize: 1}}]", `"a" is in it twice`},
 		{"a word for a number", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: many}}]", "parsing it as YAML"},
@@ -313,4 +312,59 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("Full by a status without the pool's groups")
 		}
 	})
+}
+
+// TestOrphans: a group that no pool claims and that has no nodes may be that of a pool that tells its groups by its nodes.
+func TestOrphans(t *testing.T) {
+	byNodes := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
+	of := func(agentPool string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"agentpool": agentPool}}}
+	}
+	const a, b = "aks-a-1-vmss", "aks-b-2-vmss"
+	for _, tc := range []struct {
+		name       string
+		pool       []*corev1.Node
+		others     []*corev1.Node
+		groups     Groups
+		status     *corev1.ConfigMap
+		want       capacity.State
+		wantUnseen bool
+	}{
+		{"a pool that is scaled to nothing can grow", nil, nil, byNodes, running(group(a, 0, 0, 3)), capacity.CanGrow, true},
+		{"one of two agent pools is at its maximum, the other at nothing", []*corev1.Node{of("a")}, nil, byNodes, running(group(a, 1, 1, 1), group(b, 0, 0, 5)), capacity.CanGrow, true},
+		{"the other group has nodes elsewhere", []*corev1.Node{of("a")}, []*corev1.Node{of("b")}, byNodes, running(group(a, 1, 1, 1), group(b, 1, 1, 5)), capacity.Full, false},
+		{"a pool that names its agent pool does not care", []*corev1.Node{of("a")}, nil, agentPool("a"), running(group(a, 1, 1, 1), group(b, 0, 0, 5)), capacity.Full, false},
+		{"a group without nodes of a pool that names it", nil, nil, agentPool("a"), running(group(a, 0, 0, 3)), capacity.CanGrow, true},
+		{"a group that may have no nodes at all", nil, nil, byNodes, running(group(a, 0, 0, 0)), capacity.Full, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			if err := tracker.Observe(tc.status, epoch); err != nil {
+				t.Fatal(err)
+			}
+			tracker.Assign([]Groups{tc.groups.With(tc.pool)}, append(tc.others, tc.pool...))
+			got := Source{tracker, tc.groups}.Judge(tc.pool, epoch)
+			if got.State != tc.want || got.Unseen != tc.wantUnseen {
+				t.Errorf("Judge() = %s (%s), unseen %v, want %s, %v", got.State, got.Reason.Detail, got.Unseen, tc.want, tc.wantUnseen)
+			}
+		})
+	}
+}
+
+// TestFrozenBackoff: a back-off in a status that nobody writes any more is not seen again and again.
+func TestFrozenBackoff(t *testing.T) {
+	tracker := NewTracker(graces)
+	source := Source{tracker, agentPool("userpool")}
+	frozen := running(group("aks-userpool-1-vmss", 1, 1, 3, inBackoff))
+	for at := time.Duration(0); at <= 20*time.Minute; at += time.Minute {
+		if err := tracker.Observe(frozen, epoch.Add(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tracker.Observe(running(group("aks-userpool-1-vmss", 1, 1, 3)), epoch.Add(20*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if got := source.Judge(nil, epoch.Add(20*time.Minute)); got.State != capacity.CanGrow || got.Reason.Code != "BelowMaxSize" {
+		t.Errorf("after the autoscaler came back: %s %s", got.State, got.Reason.Code)
+	}
 }
