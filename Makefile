@@ -33,7 +33,7 @@ test: test-unit test-integration ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
-	@hack/step.sh "unit tests" go test -timeout 20m ./cmd/... ./pkg/... ./test/imports ./test/model
+	@hack/step.sh "unit tests" go test -timeout 20m ./cmd/... ./pkg/... ./test/model
 	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" go test -race -short -timeout 20m ./pkg/poolpriority ./pkg/controller ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-integration
@@ -51,6 +51,7 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "go vet" go vet ./...
 	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
+	@hack/step.sh "imports" go test ./test/imports
 	@hack/step.sh "generated and copied files" hack/verify-generated.sh
 
 .PHONY: generate

@@ -10,7 +10,9 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -67,11 +69,8 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 			c.Stop()
 		}
 	}()
-	if err := os.RemoveAll(options.Dir); err != nil {
-		return nil, fmt.Errorf("removing an earlier cluster's files: %w", err)
-	}
-	if err := os.MkdirAll(options.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("creating the cluster's directory: %w", err)
+	if err := prepareDir(options.Dir); err != nil {
+		return nil, err
 	}
 	ports, err := freePorts(3)
 	if err != nil {
@@ -93,6 +92,30 @@ func Start(ctx context.Context, options Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// markerFile tells a cluster's directory from any other.
+const markerFile = ".devcluster"
+
+// prepareDir makes an empty directory. What an earlier cluster left there is removed, anything else is not.
+func prepareDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the cluster's directory: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, markerFile)); err != nil && len(entries) > 0 {
+		return fmt.Errorf("%s is not empty and no cluster's directory; name another", dir)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("removing an earlier cluster's files: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the cluster's directory: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, markerFile), nil, 0o600); err != nil {
+		return fmt.Errorf("marking the cluster's directory: %w", err)
+	}
+	return nil
 }
 
 // Dir is where the cluster's files are.

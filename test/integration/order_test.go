@@ -135,7 +135,8 @@ func TestTaintedSystemPoolDoesNotHoldTheGate(t *testing.T) {
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), system)
 	e.schedule(aksConfig, userTier(1), systemTier(5), virtualTier())
 	e.create(deployment("web", 5, "500m"))
-	e.lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
+	// For the first 30 s of a node the taint might be one that goes.
+	e.lands(60*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
 	// One that may use the system pool is not let through: it waits for the pool to grow.
 	critical := deployment("critical", 10, "500m", func(t *corev1.PodTemplateSpec) {
 		t.Spec.Tolerations = []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}

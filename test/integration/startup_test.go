@@ -16,7 +16,7 @@ import (
 )
 
 // run runs the scheduler's binary with the configuration against the cluster until it prints the text or ends, and
-// returns what it printed and its exit code (-1 if it was still running).
+// returns what it printed and its exit code (stillRunning if it printed the text, timedOut if neither happened in 30 s).
 func (e *env) run(config, until string, args ...string) (string, int) {
 	e.Helper()
 	data, err := os.ReadFile(config)
@@ -46,6 +46,9 @@ func (e *env) run(config, until string, args ...string) (string, int) {
 		select {
 		case err := <-ended:
 			var exit *exec.ExitError
+			if ctx.Err() != nil {
+				return out.String(), timedOut
+			}
 			if errors.As(err, &exit) {
 				return out.String(), exit.ExitCode()
 			}
@@ -55,10 +58,15 @@ func (e *env) run(config, until string, args ...string) (string, int) {
 		if until != "" && strings.Contains(out.String(), until) {
 			_ = cmd.Process.Kill()
 			<-ended
-			return out.String(), -1
+			return out.String(), stillRunning
 		}
 	}
 }
+
+const (
+	stillRunning = -1
+	timedOut     = -2
+)
 
 // lockedBuffer is a buffer that a process writes while the test reads it.
 type lockedBuffer struct {
@@ -97,7 +105,7 @@ func TestConfigurationsThatShip(t *testing.T) {
 			sub := *e
 			sub.T = t
 			out, code := sub.run(file, "Handlers synced", "--v=3")
-			if code != -1 {
+			if code != stillRunning {
 				t.Errorf("exit code %d:\n%s", code, out)
 			}
 		})
@@ -120,7 +128,7 @@ func TestWriteConfigTo(t *testing.T) {
 			t.Errorf("%q is not in what was written:\n%s", want, data)
 		}
 	}
-	if out, code := e.run(written, "Handlers synced", "--v=3"); code != -1 {
+	if out, code := e.run(written, "Handlers synced", "--v=3"); code != stillRunning {
 		t.Errorf("what was written does not start: exit code %d:\n%s", code, out)
 	}
 }

@@ -31,6 +31,9 @@ import (
 // stateFile says, in a cluster's directory, what runs it.
 const stateFile = "devcluster.json"
 
+// clusterDir is the directory, below that of the flag, that devcluster up keeps its cluster in.
+const clusterDir = "cluster"
+
 // state is the content of stateFile.
 type state struct {
 	PID      int   `json:"pid"`
@@ -104,7 +107,7 @@ func up(ctx context.Context, out io.Writer, f *flags, options devcluster.Options
 	if running, err := readState(dir); err == nil && alive(running.PID) {
 		return fmt.Errorf("a cluster runs in %s already (process %d); stop it with devcluster down", f.dir, running.PID)
 	}
-	options.Dir, options.BinDir = dir, filepath.Join(f.bin, "tools")
+	options.Dir, options.BinDir = filepath.Join(dir, clusterDir), filepath.Join(f.bin, "tools")
 	fmt.Fprintln(out, "Starting etcd, kube-apiserver, kube-controller-manager and KWOK …")
 	start := time.Now()
 	// The cluster outlives the signal: it is stopped in order.
@@ -159,8 +162,10 @@ func down(out io.Writer, dir string, s state) error {
 			continue
 		}
 		_ = syscall.Kill(pid, syscall.SIGTERM)
-		for deadline := time.Now().Add(30 * time.Second); alive(pid); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(deadline) {
+		for begin := time.Now(); alive(pid); time.Sleep(50 * time.Millisecond) {
+			if waited := time.Since(begin); waited > 40*time.Second {
+				return fmt.Errorf("process %d does not end", pid)
+			} else if waited > 30*time.Second {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
 		}
@@ -174,11 +179,16 @@ func down(out io.Writer, dir string, s state) error {
 
 // alive reports whether the process exists and is one that devcluster starts: ids are used again.
 func alive(pid int) bool {
-	comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
 	}
-	name := strings.TrimSpace(string(comm))
+	// "PID (name) STATE …": a process that has ended and that nobody has waited for is in state Z.
+	_, rest, _ := strings.Cut(string(stat), "(")
+	name, rest, _ := strings.Cut(rest, ")")
+	if strings.HasPrefix(rest, " Z") {
+		return false
+	}
 	for _, ours := range []string{"devcluster", "etcd", "kube-apiserver", "kube-controller", "kwok"} {
 		if name == ours {
 			return true
@@ -203,7 +213,7 @@ func newKubeConfig(f *flags) *cobra.Command {
 }
 
 func kubeConfig(f *flags) (string, error) {
-	path, err := filepath.Abs(filepath.Join(f.dir, "kubeconfig"))
+	path, err := filepath.Abs(filepath.Join(f.dir, clusterDir, "kubeconfig"))
 	if err != nil {
 		return "", err
 	}
