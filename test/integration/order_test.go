@@ -12,6 +12,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
@@ -94,6 +95,27 @@ func TestStaticAndFixedPools(t *testing.T) {
 	e.scale("web", 20)
 	e.lands(20*time.Second, "web", map[string]int{"userpool": 12, "systempool": 4, "aci": 4})
 	e.rightOrder(20)
+}
+
+// TestScaleFromZero: a pool without nodes, whose nodes would tell which node group is its own, is not taken for full or
+// unknown: it grows, and nothing bursts before that.
+func TestScaleFromZero(t *testing.T) {
+	e := start(t, fast(), vms("userpool", "user", 0, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.schedule("testdata/aks-no-grace.yaml", userTier(1), systemTier(1), virtualTier())
+	time.Sleep(2 * time.Second) // for the pool to be Unknown for longer than the grace, if it were
+	e.create(deployment("web", 10, "500m"))
+	e.lands(60*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 2})
+	e.rightOrder(10)
+	for _, p := range e.pods("web") {
+		if p.Spec.NodeName != devcluster.VirtualNodeName {
+			continue
+		}
+		for _, n := range e.nodesOf("userpool") {
+			if p.Status.StartTime.Before(&n.CreationTimestamp) {
+				t.Errorf("pod %s ran on the virtual node before node %s came", p.Name, n.Name)
+			}
+		}
+	}
 }
 
 // TestPinnedPods: 100 pods of one agent pool stay in it, although others have room and the gate opens for others.

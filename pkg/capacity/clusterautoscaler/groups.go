@@ -79,9 +79,9 @@ func (g Groups) Claim(name string) bool {
 	return false
 }
 
-// hasNode reports whether one of the nodes is in the node group, as far as their labels tell. Of nodes without a label
-// for their agent pool it cannot be told: they count for any group.
-func hasNode(group string, nodes []*corev1.Node) bool {
+// hasNode reports whether one of the nodes is in the node group, by their labels. Of a node without a label for its agent
+// pool it cannot be told: unlabelled is what is taken of it.
+func hasNode(group string, nodes []*corev1.Node, unlabelled bool) bool {
 	return slices.ContainsFunc(nodes, func(node *corev1.Node) bool {
 		labelled := false
 		for _, label := range agentPoolLabels {
@@ -97,7 +97,7 @@ func hasNode(group string, nodes []*corev1.Node) bool {
 				return true
 			}
 		}
-		return !labelled
+		return !labelled && unlabelled
 	})
 }
 

@@ -159,7 +159,7 @@ func (t *Tracker) Assign(claims []Groups, nodes []*corev1.Node) {
 	for i := range t.groups {
 		name := t.groups[i].Name
 		claimed := slices.ContainsFunc(claims, func(g Groups) bool { return g.Claim(name) })
-		if !claimed && !hasNode(name, nodes) {
+		if !claimed && !hasNode(name, nodes, false) {
 			t.orphans[name] = true
 		}
 	}
@@ -192,7 +192,7 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 		if !groups.Claim(g.Name) && !(groups.byNodes && t.orphans[g.Name]) {
 			continue
 		}
-		judgement.Unseen = judgement.Unseen || !hasNode(g.Name, nodes)
+		judgement.Unseen = judgement.Unseen || !hasNode(g.Name, nodes, true)
 		state, reason, until := t.judge(g, now)
 		found[state] = append(found[state], reason)
 		judgement.Until = capacity.Earliest(judgement.Until, until)

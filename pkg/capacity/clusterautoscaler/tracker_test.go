@@ -331,6 +331,7 @@ func TestOrphans(t *testing.T) {
 		wantUnseen bool
 	}{
 		{"a pool that is scaled to nothing can grow", nil, nil, byNodes, running(group(a, 0, 0, 3)), capacity.CanGrow, true},
+		{"the virtual node says nothing of whose a group is", nil, []*corev1.Node{{}}, byNodes, running(group(a, 0, 0, 3)), capacity.CanGrow, true},
 		{"one of two agent pools is at its maximum, the other at nothing", []*corev1.Node{of("a")}, nil, byNodes, running(group(a, 1, 1, 1), group(b, 0, 0, 5)), capacity.CanGrow, true},
 		{"the other group has nodes elsewhere", []*corev1.Node{of("a")}, []*corev1.Node{of("b")}, byNodes, running(group(a, 1, 1, 1), group(b, 1, 1, 5)), capacity.Full, false},
 		{"a pool that names its agent pool does not care", []*corev1.Node{of("a")}, nil, agentPool("a"), running(group(a, 1, 1, 1), group(b, 0, 0, 5)), capacity.Full, false},
