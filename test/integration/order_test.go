@@ -212,7 +212,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 				}
 				return ""
 			})
-			// Full, it opens the gate, cordoned or not.
+			// Grown, it takes the pods.
 			if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
 				t.Fatal(err)
 			}
