@@ -53,6 +53,19 @@ type Pool struct {
 	Shapes []Shape
 	// Unseen says that the pool has node groups without nodes: it may get kinds of nodes that are not among Shapes.
 	Unseen bool
+	// New is what is known of nodes that the pool may get and has none of; nil if nothing is.
+	New *NewNodes
+	// Remaining is what a pool that can grow may still order, by resource: a pod that requests more of one of them is not
+	// among those that it can grow for. "nodes" counts nodes. nil is no limit.
+	Remaining corev1.ResourceList
+}
+
+// NewNodes is what is known of the nodes that a pool may get.
+type NewNodes struct {
+	// Choices are labels that all of them have, each with the values that it may have. Others are not known.
+	Choices map[string][]string
+	// Taints are the lasting taints that keep pods out.
+	Taints []corev1.Taint
 }
 
 // Shape is a kind of node: what the nodes of a pool that look alike to a pod's constraints have in common.
@@ -102,6 +115,8 @@ type Judgement struct {
 	Reason Reason
 	// Until, FreshSince and LastRise mean what they mean in Verdict and Pool.
 	Until, FreshSince, LastRise time.Time
-	// Unseen means what it means in Pool.
-	Unseen bool
+	// Unseen, New and Remaining mean what they mean in Pool.
+	Unseen    bool
+	New       *NewNodes
+	Remaining corev1.ResourceList
 }

@@ -35,15 +35,19 @@ func notApplicable(pod *corev1.Pod, p *pool.Pool, known *capacity.Pool) string {
 	if len(known.Shapes) > 0 && !known.Unseen {
 		return first
 	}
-	return unseenNode(p).refuses(pod)
+	return unseenNode(p, known.New).refuses(pod)
 }
 
 // unseenNode is a node that a pool could get and has none of: as its template says or, without one, of which only what its
-// selector says is known.
-func unseenNode(p *pool.Pool) newNode {
+// selector and its source say is known.
+func unseenNode(p *pool.Pool, known *capacity.NewNodes) newNode {
 	template := p.Template()
 	if template == nil {
-		return newNode{labels: knownLabels(p), open: true}
+		n := newNode{labels: knownLabels(p), open: true}
+		if known != nil {
+			n.choices, n.taints = known.Choices, known.Taints
+		}
+		return n
 	}
 	n := newNode{labels: knownLabels(p), taints: capacity.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable}
 	maps.Copy(n.labels, template.Labels)
@@ -96,6 +100,7 @@ type newNode struct {
 	labels      map[string]string
 	taints      []corev1.Taint
 	allocatable corev1.ResourceList // empty: not known
+	choices     map[string][]string // labels of which only these values are possible
 	open        bool                // labels that are not listed are not known
 	// notKey, if not empty, is the key of a label that is not known but for one value that it does not have.
 	notKey, notValue string
@@ -148,6 +153,9 @@ func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
 
 // matches reports whether the node might satisfy the requirement: where its label is not known, it might.
 func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
+	if values, ok := n.choices[req.Key]; ok {
+		return slices.ContainsFunc(values, func(value string) bool { return satisfies(req, value, true) })
+	}
 	value, has := n.labels[req.Key]
 	if !has {
 		if req.Key == corev1.LabelHostname {
@@ -161,6 +169,11 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 			return true
 		}
 	}
+	return satisfies(req, value, has)
+}
+
+// satisfies reports whether a label of the value, or its absence, satisfies the requirement.
+func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool {
 	switch req.Operator {
 	case corev1.NodeSelectorOpIn:
 		return has && slices.Contains(req.Values, value)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -37,6 +38,7 @@ var (
 	ReasonWaited        = capacity.Reason{Code: "WaitLimit", Sentence: "the pod has waited for as long as waitLimit"}
 	ReasonNotApplicable = capacity.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
 	ReasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
+	ReasonBeyondLimits  = capacity.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
 	ReasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
 )
 
@@ -167,6 +169,11 @@ func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolV
 	case capacity.Growing:
 		return holds, ReasonGrowing, p.Until
 	case capacity.CanGrow:
+		if detail := beyond(req.Pod, p.Remaining); detail != "" {
+			reason := ReasonBeyondLimits
+			reason.Detail = detail
+			return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
+		}
 		until := p.Until
 		if declined := r.declinedAt(req, p); !declined.IsZero() {
 			if !now.Before(declined) {
@@ -184,6 +191,19 @@ func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolV
 		}
 		return holds, ReasonUnknown, capacity.Earliest(p.Until, counts)
 	}
+}
+
+// beyond returns which of the pod's requests is more than what remains for the pool to order, or "".
+func beyond(pod *corev1.Pod, remaining corev1.ResourceList) string {
+	if len(remaining) == 0 {
+		return ""
+	}
+	for name, request := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 {
+			return fmt.Sprintf("requests %s %s of %s that remain", request.String(), name, left.String())
+		}
+	}
+	return ""
 }
 
 // declinedAt is when the autoscaler counts as declining the pool for the pod if nothing happens until then: the pod has

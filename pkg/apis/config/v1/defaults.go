@@ -12,6 +12,12 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	if args.Order == "" {
 		args.Order = OrderStrict
 	}
+	if args.Mode == "" {
+		args.Mode = ModeEnforce
+	}
+	if args.StatusConfigMap == "" {
+		args.StatusConfigMap = "pool-priority-system/pool-priority-status"
+	}
 	if args.GateTaint == nil {
 		args.GateTaint = ptr.To(true)
 	}

@@ -15,6 +15,17 @@ const (
 	OrderPreferred Order = "Preferred"
 )
 
+// Mode says whether the gate acts.
+type Mode string
+
+const (
+	// ModeEnforce holds pods back while the gate is closed for them.
+	ModeEnforce Mode = "Enforce"
+	// ModeObserve decides, logs and counts, and holds nothing back: the nodes of burst pools are then the last of the
+	// order, for pods that tolerate their taints by themselves. No gate taint is kept.
+	ModeObserve Mode = "Observe"
+)
+
 // PoolPriorityArgs holds the arguments of the PoolPriority plugin.
 //
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -23,6 +34,9 @@ type PoolPriorityArgs struct {
 
 	// Order is Strict (default) or Preferred.
 	Order Order `json:"order,omitempty"`
+
+	// Mode is Enforce (default) or Observe.
+	Mode Mode `json:"mode,omitempty"`
 
 	// Pools is the ordered list, most preferred first. Burst pools come last. A node belongs to the first pool whose
 	// selector matches it; a node in no pool ranks after the regular pools and before the burst pools.
@@ -35,6 +49,11 @@ type PoolPriorityArgs struct {
 	// them from autoscalers and from other schedulers. Default true. false is safe only where no pod tolerates the burst
 	// nodes by itself.
 	GateTaint *bool `json:"gateTaint,omitempty"`
+
+	// StatusConfigMap is the namespace/name of the ConfigMap in which the leader publishes the pools' states, for tools and
+	// for its successor. It matters only where a burst pool is in the list.
+	// Default: pool-priority-system/pool-priority-status.
+	StatusConfigMap string `json:"statusConfigMap,omitempty"`
 }
 
 // GateTaintKey is the key of the taint that hides burst nodes, with effect NoSchedule. No pod template tolerates it.
@@ -49,8 +68,11 @@ type Pool struct {
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector"`
 
 	// ClusterAutoscaler names the cluster autoscaler's status as the source of the pool's maximum.
-	// A regular pool before a burst pool has exactly one source: ClusterAutoscaler, Static or Fixed.
+	// A regular pool before a burst pool has exactly one source: ClusterAutoscaler, Karpenter, Static or Fixed.
 	ClusterAutoscaler *ClusterAutoscalerSource `json:"clusterAutoscaler,omitempty"`
+
+	// Karpenter names a NodePool of Karpenter or of AKS node auto-provisioning as the source of the pool's maximum.
+	Karpenter *KarpenterSource `json:"karpenter,omitempty"`
 
 	// Static names a number of nodes as the pool's maximum.
 	Static *StaticSource `json:"static,omitempty"`
@@ -72,6 +94,13 @@ type ClusterAutoscalerSource struct {
 	// whole name ("aks-userpool-*-vmss"). Default: AKS's names for the pool's agentpool label, taken from NodeSelector
 	// and from the pool's nodes: aks-<agentpool>-<digits>-vmss and <agentpool>/<sku>.
 	NodeGroups []string `json:"nodeGroups,omitempty"`
+}
+
+// KarpenterSource reads a pool's maximum from a NodePool (karpenter.sh/v1): its limits against its status.resources. A
+// NodePool without limits is never Full.
+type KarpenterSource struct {
+	// NodePool is the NodePool's name.
+	NodePool string `json:"nodePool"`
 }
 
 // StaticSource states a pool's maximum.

@@ -23,6 +23,10 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 	if args.Order != OrderStrict && args.Order != OrderPreferred {
 		errs = append(errs, field.NotSupported(field.NewPath("order"), args.Order, []Order{OrderStrict, OrderPreferred}))
 	}
+	if args.Mode != ModeEnforce && args.Mode != ModeObserve {
+		errs = append(errs, field.NotSupported(field.NewPath("mode"), args.Mode, []Mode{ModeEnforce, ModeObserve}))
+	}
+	errs = append(errs, validateConfigMapID(args.StatusConfigMap, field.NewPath("statusConfigMap"))...)
 	errs = append(errs, validatePools(args.Pools, field.NewPath("pools"))...)
 	return append(errs, validateCapacity(&args.Capacity, field.NewPath("capacity"))...)
 }
@@ -103,6 +107,16 @@ func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 		sources = append(sources, "clusterAutoscaler")
 		errs = append(errs, validateNodeGroups(s.NodeGroups, p.Child("clusterAutoscaler", "nodeGroups"))...)
 	}
+	if s := pool.Karpenter; s != nil {
+		sources = append(sources, "karpenter")
+		if s.NodePool == "" {
+			errs = append(errs, field.Required(p.Child("karpenter", "nodePool"), "name the NodePool"))
+		} else {
+			for _, msg := range utilvalidation.IsDNS1123Subdomain(s.NodePool) {
+				errs = append(errs, field.Invalid(p.Child("karpenter", "nodePool"), s.NodePool, msg))
+			}
+		}
+	}
 	if s := pool.Static; s != nil {
 		sources = append(sources, "static")
 		if s.MaxNodes < 1 {
@@ -116,9 +130,9 @@ func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	case pool.Burst != nil && len(sources) > 0:
 		errs = append(errs, field.Forbidden(p.Child(sources[0]), "a burst pool has no source: remove it, or remove burst"))
 	case len(sources) > 1:
-		errs = append(errs, field.Forbidden(p.Child(sources[1]), fmt.Sprintf("the pool has a source already (%s); name only one of clusterAutoscaler, static and fixed", sources[0])))
+		errs = append(errs, field.Forbidden(p.Child(sources[1]), fmt.Sprintf("the pool has a source already (%s); name only one of clusterAutoscaler, karpenter, static and fixed", sources[0])))
 	case pool.Burst == nil && hasBurst && len(sources) == 0:
-		errs = append(errs, field.Required(p, "a pool before a burst pool must say what limits it: add clusterAutoscaler: {}, static: {maxNodes: N} or fixed: {}"))
+		errs = append(errs, field.Required(p, "a pool before a burst pool must say what limits it: add clusterAutoscaler: {}, karpenter: {nodePool: NAME}, static: {maxNodes: N} or fixed: {}"))
 	}
 	return errs
 }
@@ -197,12 +211,16 @@ func validateTolerations(tolerations []corev1.Toleration, p *field.Path) field.E
 	return errs
 }
 
-func validateCapacity(c *Capacity, p *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	namespace, name, found := strings.Cut(c.ClusterAutoscalerStatus, "/")
+func validateConfigMapID(id string, p *field.Path) field.ErrorList {
+	namespace, name, found := strings.Cut(id, "/")
 	if !found || len(utilvalidation.IsDNS1123Label(namespace)) > 0 || len(utilvalidation.IsDNS1123Subdomain(name)) > 0 {
-		errs = append(errs, field.Invalid(p.Child("clusterAutoscalerStatus"), c.ClusterAutoscalerStatus, "must be NAMESPACE/NAME of a ConfigMap"))
+		return field.ErrorList{field.Invalid(p, id, "must be NAMESPACE/NAME of a ConfigMap")}
 	}
+	return nil
+}
+
+func validateCapacity(c *Capacity, p *field.Path) field.ErrorList {
+	errs := validateConfigMapID(c.ClusterAutoscalerStatus, p.Child("clusterAutoscalerStatus"))
 	for _, d := range []struct {
 		name     string
 		value    *metav1.Duration

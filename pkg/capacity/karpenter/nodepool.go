@@ -1,0 +1,217 @@
+// Package karpenter reads Karpenter's NodePools, those of AKS node auto-provisioning among them, and judges pools by them.
+package karpenter
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Resource is the resource that NodePools are served as.
+var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
+
+// NodePoolLabel is the label of a node that says which NodePool it is of.
+const NodePoolLabel = "karpenter.sh/nodepool"
+
+// resourceNodes is the resource under which a NodePool limits and counts its nodes.
+// Source: sigs.k8s.io/karpenter/pkg/utils/resources, Node.
+const resourceNodes corev1.ResourceName = "nodes"
+
+// NodePool is what is read of a NodePool. The fields are those of Karpenter's own type, whose doc comments hold.
+// Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
+type NodePool struct {
+	Metadata struct {
+		Name              string       `json:"name"`
+		DeletionTimestamp *metav1.Time `json:"deletionTimestamp,omitempty"`
+	} `json:"metadata"`
+	Spec struct {
+		Template struct {
+			Metadata struct {
+				Labels map[string]string `json:"labels,omitempty"`
+			} `json:"metadata,omitempty"`
+			Spec struct {
+				Taints       []corev1.Taint                   `json:"taints,omitempty"`
+				Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
+			} `json:"spec"`
+		} `json:"template"`
+		Limits   corev1.ResourceList `json:"limits,omitempty"`
+		Replicas *int64              `json:"replicas,omitempty"`
+	} `json:"spec"`
+	Status struct {
+		Resources  corev1.ResourceList `json:"resources,omitempty"`
+		Conditions []metav1.Condition  `json:"conditions,omitempty"`
+	} `json:"status,omitempty"`
+}
+
+// Parse reads a NodePool from its JSON, of version karpenter.sh/v1.
+func Parse(object []byte) (*NodePool, error) {
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal(object, &kind); err != nil {
+		return nil, fmt.Errorf("decoding: %w", err)
+	}
+	if want := Resource.GroupVersion().String(); kind.APIVersion != want || kind.Kind != "NodePool" {
+		return nil, fmt.Errorf("it is a %q of %q, not a NodePool of %s", kind.Kind, kind.APIVersion, want)
+	}
+	n := &NodePool{}
+	if err := json.Unmarshal(object, n); err != nil {
+		return nil, fmt.Errorf("decoding: %w", err)
+	}
+	return n, nil
+}
+
+// nodes is the number of nodes that the NodePool has ordered: those on their way are among them.
+func (n *NodePool) nodes() int64 {
+	counted := n.Status.Resources[resourceNodes]
+	ordered := counted.Value()
+	if n.Spec.Replicas != nil {
+		target := *n.Spec.Replicas
+		if limit, ok := n.Spec.Limits[resourceNodes]; ok {
+			target = min(target, limit.Value())
+		}
+		ordered = max(ordered, target)
+	}
+	return ordered
+}
+
+// remaining is what the NodePool may still order, by resource: nil without limits.
+func (n *NodePool) remaining() corev1.ResourceList {
+	if len(n.Spec.Limits) == 0 {
+		return nil
+	}
+	left := make(corev1.ResourceList, len(n.Spec.Limits))
+	for name, limit := range n.Spec.Limits {
+		quantity := limit.DeepCopy()
+		quantity.Sub(n.Status.Resources[name])
+		left[name] = quantity
+	}
+	return left
+}
+
+// cpuLabels are the labels by which providers let a NodePool choose the number of a node's CPUs.
+var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
+
+// smallest is what any node that the NodePool could order has at least, as far as it is known.
+func (n *NodePool) smallest() corev1.ResourceList {
+	cpu := int64(0)
+	for key, values := range n.choices() {
+		if !slices.Contains(cpuLabels, key) {
+			continue
+		}
+		least := int64(0)
+		for i, value := range values {
+			v, err := strconv.ParseInt(value, 10, 32)
+			if err != nil {
+				v = 0
+			}
+			if i == 0 || v < least {
+				least = v
+			}
+		}
+		cpu = max(cpu, least)
+	}
+	for _, r := range n.Spec.Template.Spec.Requirements {
+		if r.Operator == corev1.NodeSelectorOpGt && len(r.Values) == 1 && slices.Contains(cpuLabels, r.Key) {
+			if v, err := strconv.ParseInt(r.Values[0], 10, 32); err == nil {
+				cpu = max(cpu, v+1)
+			}
+		}
+	}
+	least := corev1.ResourceList{resourceNodes: *resource.NewQuantity(1, resource.DecimalSI)}
+	if cpu > 0 {
+		least[corev1.ResourceCPU] = *resource.NewQuantity(cpu, resource.DecimalSI)
+	}
+	return least
+}
+
+// choices are the labels that every node of the NodePool has, with the values that it may have.
+func (n *NodePool) choices() map[string][]string {
+	choices := map[string][]string{}
+	for _, r := range n.Spec.Template.Spec.Requirements {
+		if r.Operator != corev1.NodeSelectorOpIn {
+			continue
+		}
+		values := r.Values
+		if others, ok := choices[r.Key]; ok {
+			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !slices.Contains(others, v) })
+		}
+		choices[r.Key] = values
+	}
+	for key, value := range n.Spec.Template.Metadata.Labels {
+		choices[key] = []string{value}
+	}
+	choices[NodePoolLabel] = []string{n.Metadata.Name}
+	return choices
+}
+
+// everyNodeHas are the resources of which every node has some: a limit of which nothing is left stops the NodePool.
+var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, resourceNodes}
+
+// exhausted returns which limit keeps the NodePool from ordering any node, or "". kinds are the capacities of the only
+// kinds of node that it may order, if they are known. Like Karpenter, it looks at whole nodes: one that is larger than what
+// is left is not ordered.
+func (n *NodePool) exhausted(kinds []corev1.ResourceList) string {
+	left := n.remaining()
+	smallest := n.smallest()
+	for _, name := range sortedNames(left) {
+		have := left[name]
+		if have.Sign() <= 0 && slices.Contains(everyNodeHas, name) {
+			return n.describe(name)
+		}
+		if least, ok := smallest[name]; ok && least.Cmp(have) > 0 {
+			return fmt.Sprintf("%s, and a node has at least %s", n.describe(name), least.String())
+		}
+	}
+	var why string
+	for _, kind := range kinds {
+		name := tooLarge(kind, left)
+		if name == "" {
+			return ""
+		}
+		quantity := kind[name]
+		why = fmt.Sprintf("%s, and a node has %s", n.describe(name), quantity.String())
+	}
+	return why
+}
+
+// tooLarge returns a resource of which a node of the capacity has more than is left, or "".
+func tooLarge(capacity, left corev1.ResourceList) corev1.ResourceName {
+	for _, name := range sortedNames(left) {
+		if quantity := capacity[name]; quantity.Cmp(left[name]) > 0 {
+			return name
+		}
+	}
+	return ""
+}
+
+func (n *NodePool) describe(name corev1.ResourceName) string {
+	used, limit := n.Status.Resources[name], n.Spec.Limits[name]
+	return fmt.Sprintf("%s: %s of %s", name, used.String(), limit.String())
+}
+
+func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+	names := make([]corev1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// notReady returns why Karpenter does not use the NodePool, or "" if it does.
+func (n *NodePool) notReady() string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == "Ready" {
+			if c.Status == metav1.ConditionTrue {
+				return ""
+			}
+			return fmt.Sprintf("Ready is %s: %s", c.Status, c.Message)
+		}
+	}
+	return "it has no Ready condition"
+}

@@ -1,0 +1,181 @@
+package karpenter
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+// Reasons of this source.
+var (
+	// ReasonNoResource is for clusters that do not have Karpenter.
+	ReasonNoResource = capacity.Reason{Code: "NoKarpenter", Sentence: "the cluster has no NodePools: Karpenter is not installed"}
+
+	reasonMissing      = capacity.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
+	reasonUnreadable   = capacity.Reason{Code: "NodePoolUnreadable", Sentence: "the pool's NodePool cannot be read"}
+	reasonDeleting     = capacity.Reason{Code: "NodePoolDeleting", Sentence: "the pool's NodePool is being deleted"}
+	reasonNotCounted   = capacity.Reason{Code: "NodePoolNotCounted", Sentence: "Karpenter has not counted the NodePool's resources yet"}
+	reasonNotReady     = capacity.Reason{Code: "NodePoolNotReady", Sentence: "the pool's NodePool is not ready"}
+	reasonProvisioning = capacity.Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
+	reasonNodesMissing = capacity.Reason{Code: "NodesMissing", Sentence: "the pool's NodePool is at its limits and nodes never came"}
+	reasonAtLimits     = capacity.Reason{Code: "AtLimits", Sentence: "the pool's NodePool is at its limits"}
+	reasonReplicas     = capacity.Reason{Code: "FixedReplicas", Sentence: "the pool's NodePool has a fixed number of nodes"}
+	reasonBelowLimits  = capacity.Reason{Code: "BelowLimits", Sentence: "the pool's NodePool is below its limits"}
+	reasonNoLimits     = capacity.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
+)
+
+// Memory is what is remembered of a NodePool's nodes. It outlives the process in the published state.
+type Memory struct {
+	// Present is the number of the NodePool's nodes that exist.
+	Present int `json:"present"`
+	// Rose is when a node was last seen to come; Progress when one came or nothing was on its way.
+	Rose     time.Time `json:"rose,omitzero"`
+	Progress time.Time `json:"progress,omitzero"`
+}
+
+// Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
+type Tracker struct {
+	provisionGrace time.Duration
+	problem        capacity.Reason // why there is no NodePool, if there is none
+	nodePool       *NodePool
+	freshSince     time.Time
+	memory         Memory
+	remembers      bool
+}
+
+var _ capacity.Source = &Tracker{}
+
+// NewTracker returns a tracker that has not seen the NodePool yet. provisionGrace is how long nodes that were ordered and
+// are missing count as on their way.
+func NewTracker(provisionGrace time.Duration) *Tracker {
+	return &Tracker{provisionGrace: provisionGrace, problem: reasonMissing}
+}
+
+// Memory returns what is remembered.
+func (t *Tracker) Memory() Memory { return t.memory }
+
+// Restore takes over what another tracker of the NodePool remembered.
+func (t *Tracker) Restore(m Memory) { t.memory, t.remembers = m, true }
+
+// Lose takes in that the NodePool cannot be had, for the reason; with an empty one, that it does not exist.
+func (t *Tracker) Lose(reason capacity.Reason) {
+	if reason.Code == "" {
+		reason = reasonMissing
+	}
+	t.problem, t.nodePool, t.freshSince = reason, nil, time.Time{}
+}
+
+// Observe takes in the NodePool, as JSON, and the nodes of the pool, as they are at the time now. It returns an error that
+// says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
+func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
+	n, err := Parse(object)
+	if err != nil {
+		reason := reasonUnreadable
+		reason.Detail = err.Error()
+		t.Lose(reason)
+		return err
+	}
+	t.problem, t.nodePool = capacity.Reason{}, n
+	if t.freshSince.IsZero() {
+		t.freshSince = now
+	}
+	present := len(n.own(nodes))
+	if !t.remembers {
+		t.memory, t.remembers = Memory{Present: present, Progress: now}, true
+	}
+	if present > t.memory.Present {
+		t.memory.Rose, t.memory.Progress = now, now
+	}
+	if n.nodes() <= int64(present) {
+		t.memory.Progress = now // with nothing on its way nothing is late: the clock starts with the next order
+	}
+	t.memory.Present = present
+	return nil
+}
+
+// own returns those of the nodes that are the NodePool's.
+func (n *NodePool) own(nodes []*corev1.Node) []*corev1.Node {
+	var own []*corev1.Node
+	for _, node := range nodes {
+		if node.Labels[NodePoolLabel] == n.Metadata.Name {
+			own = append(own, node)
+		}
+	}
+	return own
+}
+
+// Judge implements capacity.Source.
+func (t *Tracker) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
+	if t.problem.Code != "" {
+		return capacity.Judgement{State: capacity.Unknown, Reason: t.problem}
+	}
+	n := t.nodePool
+	own := n.own(nodes)
+	j := capacity.Judgement{
+		FreshSince: t.freshSince, LastRise: t.memory.Rose, Unseen: true,
+		New: &capacity.NewNodes{Choices: n.choices(), Taints: capacity.LastingTaints(n.Spec.Template.Spec.Taints)},
+	}
+	coming := n.nodes() - int64(len(own))
+	late := t.memory.Progress.Add(t.provisionGrace)
+	limit := n.exhausted(n.kinds(own))
+	set := func(state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judgement {
+		j.State, j.Reason = state, reason
+		j.Reason.Detail = fmt.Sprintf("NodePool %s", n.Metadata.Name)
+		if format != "" {
+			j.Reason.Detail += ": " + fmt.Sprintf(format, args...)
+		}
+		return j
+	}
+	switch {
+	case n.Metadata.DeletionTimestamp != nil:
+		return set(capacity.Unknown, reasonDeleting, "")
+	case n.Status.Resources == nil:
+		return set(capacity.Unknown, reasonNotCounted, "")
+	case coming > 0 && now.Before(late):
+		j.Until = late
+		return set(capacity.Growing, reasonProvisioning, "%d to come", coming)
+	case n.Spec.Replicas != nil && coming > 0:
+		return set(capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
+	case n.Spec.Replicas != nil:
+		return set(capacity.Full, reasonReplicas, "%d", *n.Spec.Replicas)
+	case limit != "" && coming > 0:
+		return set(capacity.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
+	case limit != "":
+		return set(capacity.Full, reasonAtLimits, "%s", limit)
+	case n.notReady() != "":
+		return set(capacity.Unknown, reasonNotReady, "%s", n.notReady())
+	case len(n.Spec.Limits) == 0:
+		return set(capacity.CanGrow, reasonNoLimits, "")
+	}
+	j.Remaining = n.remaining()
+	return set(capacity.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+}
+
+// kinds returns the capacities of the only kinds of node that the NodePool may order, where it names instance types and
+// has a node of each of them; otherwise nil.
+func (n *NodePool) kinds(own []*corev1.Node) []corev1.ResourceList {
+	types, pinned := n.choices()[corev1.LabelInstanceTypeStable]
+	if !pinned {
+		return nil
+	}
+	seen := map[string]corev1.ResourceList{}
+	for _, node := range own {
+		if len(node.Status.Capacity) > 0 {
+			seen[node.Labels[corev1.LabelInstanceTypeStable]] = node.Status.Capacity
+		}
+	}
+	var kinds []corev1.ResourceList
+	for _, name := range types {
+		kind, ok := seen[name]
+		if !ok {
+			return nil
+		}
+		kind = kind.DeepCopy()
+		kind[resourceNodes] = n.smallest()[resourceNodes]
+		kinds = append(kinds, kind)
+	}
+	return kinds
+}
