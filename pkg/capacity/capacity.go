@@ -32,32 +32,34 @@ type Reason struct {
 	Detail string
 }
 
-// Verdict is a state with its reason and its times.
-type Verdict struct {
+// Judgement is what a source says of a pool.
+type Judgement struct {
 	State  State
 	Reason Reason
-	// Since is when the pool came into this state.
-	Since time.Time
 	// Until is when the state changes by itself; zero if only an event can change it.
 	Until time.Time
-}
-
-// Pool is what is known of one pool.
-type Pool struct {
-	Verdict
 	// FreshSince is since when the source has been readable without a break; zero while it is not.
 	FreshSince time.Time
-	// LastRise is when a node group of the pool was last seen to grow; zero if never.
+	// LastRise is when the pool was last seen to be given nodes; zero if never.
 	LastRise time.Time
-	// Shapes are the kinds of nodes that the pool has; empty while it has none.
-	Shapes []Shape
-	// Unseen says that the pool has node groups without nodes: it may get kinds of nodes that are not among Shapes.
+	// Unseen says that the pool may get kinds of nodes of which it has none now.
 	Unseen bool
 	// New is what is known of nodes that the pool may get and has none of; nil if nothing is.
 	New *NewNodes
 	// Remaining is what a pool that can grow may still order, by resource: a pod that requests more of one of them is not
-	// among those that it can grow for. "nodes" counts nodes. nil is no limit.
+	// among those that it can grow for. nil is no limit.
 	Remaining corev1.ResourceList
+}
+
+// Pool is what is known of one pool: what its source says, and what its nodes say.
+type Pool struct {
+	Judgement
+	// Since is when the pool came into its state.
+	Since time.Time
+	// Nodes is the number of the pool's nodes.
+	Nodes int
+	// Shapes are the kinds of nodes that the pool has; empty while it has none.
+	Shapes []Shape
 }
 
 // NewNodes is what is known of the nodes that a pool may get.
@@ -107,16 +109,4 @@ func Earliest(a, b time.Time) time.Time {
 type Source interface {
 	// Judge returns the pool's state at the time now. nodes are the pool's nodes that exist.
 	Judge(nodes []*corev1.Node, now time.Time) Judgement
-}
-
-// Judgement is what a source says of a pool.
-type Judgement struct {
-	State  State
-	Reason Reason
-	// Until, FreshSince and LastRise mean what they mean in Verdict and Pool.
-	Until, FreshSince, LastRise time.Time
-	// Unseen, New and Remaining mean what they mean in Pool.
-	Unseen    bool
-	New       *NewNodes
-	Remaining corev1.ResourceList
 }

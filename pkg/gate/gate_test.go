@@ -37,7 +37,7 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 }
 
 func in(state capacity.State, since time.Duration) capacity.Pool {
-	return capacity.Pool{Verdict: capacity.Verdict{State: state, Since: ago(since), Reason: capacity.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}}}
+	return capacity.Pool{Since: ago(since), Judgement: capacity.Judgement{State: state, Reason: capacity.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}}}
 }
 
 // fresh is a pool that can grow, by a status that has been fresh for the duration, with the last growth longer ago.
@@ -308,7 +308,7 @@ func TestAsksForBurst(t *testing.T) {
 			tc.pod(pod)
 			r := &Rule{Pools: pools, UnknownGrace: time.Hour}
 			// The regular pool has no nodes and might take anything: only a pod that asks for the burst pool passes.
-			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{{Verdict: capacity.Verdict{State: capacity.CanGrow}}, {}}}, now)
+			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{{Judgement: capacity.Judgement{State: capacity.CanGrow}}, {}}}, now)
 			if got := decision.Burst[0]; got.Open != tc.want || tc.want && got.Reason.Code != "Asked" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.want)
 			}

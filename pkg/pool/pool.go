@@ -81,6 +81,18 @@ func (l List) Of(nodeLabels map[string]string) int {
 	return None
 }
 
+// AllOf returns the indices of all pools whose selectors match these labels. The first is the node's pool.
+func (l List) AllOf(nodeLabels map[string]string) []int {
+	set := labels.Set(nodeLabels)
+	var all []int
+	for i := range l.pools {
+		if l.pools[i].selector.Matches(set) {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
 // Ranks is the number of ranks: one for each pool and one for the nodes in no pool.
 func (l List) Ranks() int { return len(l.pools) + 1 }
 

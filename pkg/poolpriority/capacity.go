@@ -6,32 +6,35 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/clock"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
-	"poolpriority.dev/scheduler/pkg/capacity/static"
+	"poolpriority.dev/scheduler/pkg/capacity/published"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds.
 const settleTime = 50 * time.Millisecond
+
+const (
+	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
+	sourcesTimeout = 10 * time.Second
+	// heartbeat is how often the state is published while pods are held.
+	heartbeat = time.Minute
+	// maxUnschedulable is how many pods' clocks are published.
+	maxUnschedulable = 1000
+)
 
 // reasonStarting is the reason of every pool until the informers have synced.
 var reasonStarting = capacity.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
@@ -46,14 +49,12 @@ type gatekeeper struct {
 	held           *held
 	nodes          corelisters.NodeLister
 	pods           corelisters.PodLister
-	tracker        *clusterautoscaler.Tracker
-	sources        []capacity.Source // by the regular pool's index
-	status         func() *v1.ConfigMap
-	changed        chan struct{} // a node or the status changed
+	sources        *sources
+	problems       *problems
+	publisher      *publisher
+	leading        atomic.Bool   // this scheduler schedules: another that is ready to take over does not
+	changed        chan struct{} // a node or what the pools are judged by changed
 	earlier        chan struct{} // a pod was held that must be looked at before the timer is due
-	warned         map[string]bool
-	problem        string // the last error in the status
-	statusID       string // namespace/name of the status ConfigMap
 }
 
 func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle fwk.Handle, clock clock.WithTicker) (*gatekeeper, error) {
@@ -64,28 +65,15 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 		handle:         handle,
 		clock:          clock,
 		held:           newHeld(),
+		problems:       newProblems(handle, pools),
+		publisher:      newPublisher(args.StatusConfigMap, handle.ClientSet()),
 		changed:        make(chan struct{}, 1),
 		earlier:        make(chan struct{}, 1),
-		warned:         map[string]bool{},
-		statusID:       c.ClusterAutoscalerStatus,
-		status:         func() *v1.ConfigMap { return nil },
-		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
-			StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}),
 	}
 	starting := &capacity.View{Pools: make([]capacity.Pool, pools.Len())}
-	watchStatus := false
 	for i := range pools.Regular() {
-		p := &pools.At(i).Pool
-		switch {
-		case p.ClusterAutoscaler != nil:
-			g.sources = append(g.sources, clusterautoscaler.Source{Tracker: g.tracker, Groups: clusterautoscaler.GroupsOf(p)})
-			watchStatus = true
-		case p.Static != nil:
-			g.sources = append(g.sources, static.MaxNodes(p.Static.MaxNodes))
-		default:
-			g.sources = append(g.sources, static.Fixed{})
-		}
-		starting.Pools[i].Verdict = capacity.Verdict{State: capacity.Unknown, Reason: reasonStarting, Since: clock.Now()}
+		// Not Unknown, which may count as full at once.
+		starting.Pools[i] = capacity.Pool{Judgement: capacity.Judgement{State: capacity.CanGrow, Reason: reasonStarting}, Since: clock.Now()}
 	}
 	g.view.Store(starting)
 
@@ -93,10 +81,8 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 	if err != nil {
 		return nil, err
 	}
-	if watchStatus {
-		if err := g.watchStatus(ctx); err != nil {
-			return nil, err
-		}
+	if g.sources, err = newSources(ctx, args, pools, handle, g.changed); err != nil {
+		return nil, err
 	}
 	go g.run(ctx, synced)
 	return g, nil
@@ -148,47 +134,22 @@ func nodeKindChanged(oldNode, newNode *v1.Node) bool {
 		!reflect.DeepEqual(oldNode.Status.Allocatable, newNode.Status.Allocatable)
 }
 
-// watchStatus watches the one ConfigMap and no other. That it cannot be read never stops anything: it is missing then.
-func (g *gatekeeper) watchStatus(ctx context.Context) error {
-	namespace, name, _ := strings.Cut(g.statusID, "/")
-	factory := informers.NewSharedInformerFactoryWithOptions(g.handle.ClientSet(), 0, informers.WithNamespace(namespace),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-		}))
-	configMaps := factory.Core().V1().ConfigMaps()
-	if _, err := configMaps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { poke(g.changed) },
-		UpdateFunc: func(any, any) { poke(g.changed) },
-		DeleteFunc: func(any) { poke(g.changed) },
-	}); err != nil {
-		return fmt.Errorf("watching ConfigMap %s: %w", g.statusID, err)
-	}
-	lister := configMaps.Lister().ConfigMaps(namespace)
-	g.status = func() *v1.ConfigMap {
-		cm, err := lister.Get(name)
-		if err != nil {
-			return nil // a lister fails in no other way than "not found"
-		}
-		return cm
-	}
-	factory.Start(ctx.Done())
-	return nil
-}
-
 // run rebuilds the view when something changed or time is up, and wakes pods.
 func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 	// Before that, the scheduler has not set what Activate needs.
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return
 	}
-	g.rebuild(ctx)
+	g.waitForSources(ctx)
+	g.rebuildFrom(ctx, g.restore(ctx))
+	go g.publisher.run(ctx, g.clock)
 	// Pods that were tried before that were told that the scheduler is starting.
 	if early := g.held.all(); len(early) > 0 {
 		g.handle.Activate(klog.FromContext(ctx), early)
 	}
 	timer := g.clock.NewTimer(0)
 	defer func() { timer.Stop() }()
-	var next time.Time
+	var next, reported time.Time
 	for {
 		onlyNew := false
 		select {
@@ -211,6 +172,14 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 			due = capacity.Earliest(due, next)
 		}
 		next = due
+		if now := g.clock.Now(); !onlyNew || now.Sub(reported) >= time.Second {
+			reported = now
+			g.report(ctx)
+		}
+		if g.leading.Load() && g.held.count() > 0 {
+			// The published state must not grow old while pods wait.
+			next = capacity.Earliest(next, g.clock.Now().Add(heartbeat))
+		}
 		timer.Stop()
 		if !next.IsZero() {
 			timer = g.clock.NewTimer(max(next.Sub(g.clock.Now()), time.Millisecond))
@@ -218,32 +187,62 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 	}
 }
 
+// waitForSources waits until it is known whether what the pools are judged by exists. An API server that does not answer is
+// not waited for: what cannot be read is Unknown.
+func (g *gatekeeper) waitForSources(ctx context.Context) {
+	for deadline := g.clock.Now().Add(sourcesTimeout); !g.sources.settled() && g.clock.Now().Before(deadline) && ctx.Err() == nil; {
+		g.clock.Sleep(settleTime)
+	}
+}
+
+// restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
+func (g *gatekeeper) restore(ctx context.Context) *capacity.View {
+	logger, now := klog.FromContext(ctx), g.clock.Now()
+	status, err := g.publisher.load(ctx)
+	switch {
+	case err != nil:
+		logger.Error(err, "The published state cannot be read; starting without it", "configMap", g.publisher.id)
+		return g.view.Load()
+	case status == nil || now.Sub(status.Memory.Written) > g.rule.UnknownGrace:
+		return g.view.Load()
+	}
+	g.sources.restore(&status.Memory, now)
+	g.held.restore(status.Memory.Unschedulable)
+	view := *g.view.Load()
+	view.Pools = slices.Clone(view.Pools)
+	for _, published := range status.Pools {
+		for i := range g.rule.Pools.Regular() {
+			if g.rule.Pools.At(i).Name == published.Name {
+				view.Pools[i].State, view.Pools[i].Since = published.State, published.Since
+			}
+		}
+	}
+	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", status.Memory.Written)
+	return &view
+}
+
 // rebuild judges all pools anew and swaps the view.
-func (g *gatekeeper) rebuild(ctx context.Context) {
+func (g *gatekeeper) rebuild(ctx context.Context) { g.rebuildFrom(ctx, g.view.Load()) }
+
+// rebuildFrom does so with the view that was before.
+func (g *gatekeeper) rebuildFrom(ctx context.Context, old *capacity.View) {
 	logger := klog.FromContext(ctx)
 	now := g.clock.Now()
-	g.observe(logger, now)
-	byPool := g.nodesByPool()
-	old := g.view.Load()
+	byPool, unlisted := g.groupNodes()
+	g.sources.observe(logger, byPool, unlisted, now)
 	view := &capacity.View{Pools: make([]capacity.Pool, len(old.Pools))}
 	for i := range view.Pools {
 		var until time.Time
+		view.Pools[i].Nodes = len(byPool[i])
 		view.Pools[i].Shapes, until = capacity.Shapes(byPool[i], now)
 		view.ShapesUntil = capacity.Earliest(view.ShapesUntil, until)
 	}
-	g.assign(logger, byPool)
-	for i, source := range g.sources {
-		j := source.Judge(byPool[i], now).WithStarting(byPool[i], g.provisionGrace, now)
+	for i, source := range g.sources.byPool {
 		p := &view.Pools[i]
-		*p = capacity.Pool{
-			Verdict:    capacity.Verdict{State: j.State, Reason: j.Reason, Since: now, Until: j.Until},
-			FreshSince: j.FreshSince,
-			LastRise:   j.LastRise,
-			Shapes:     p.Shapes,
-			Unseen:     j.Unseen,
-		}
+		p.Judgement = source.Judge(byPool[i], now).WithStarting(byPool[i], g.provisionGrace, now)
+		p.Since = now
 		before := &old.Pools[i]
-		if before.State == p.State {
+		if before.State == p.State && !before.Since.After(now) {
 			p.Since = before.Since
 		}
 		if before.State != p.State || before.Reason.Code != p.Reason.Code {
@@ -252,59 +251,55 @@ func (g *gatekeeper) rebuild(ctx context.Context) {
 		}
 	}
 	g.view.Store(view)
+	g.problems.look(g.sources, view, byPool)
 }
 
-// observe hands the status to the tracker and logs what is wrong with it, once for each error.
-func (g *gatekeeper) observe(logger klog.Logger, now time.Time) {
-	problem := ""
-	if err := g.tracker.Observe(g.status(), now); err != nil {
-		problem = err.Error()
-		if problem != g.problem {
-			logger.Error(err, "The cluster autoscaler's status cannot be read; its pools count as Unknown", "configMap", g.statusID)
-		}
-	}
-	g.problem = problem
-}
-
-// unlisted returns the nodes in no pool.
-func (g *gatekeeper) unlisted() []*v1.Node {
+// groupNodes returns the nodes by the index of their pool, and those in none.
+func (g *gatekeeper) groupNodes() (byPool [][]*v1.Node, unlisted []*v1.Node) {
+	byPool = make([][]*v1.Node, g.rule.Pools.Len())
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
-		return nil // a lister of everything does not fail
-	}
-	return slices.DeleteFunc(nodes, func(n *v1.Node) bool { return g.rule.Pools.Of(n.Labels) != pool.None })
-}
-
-func (g *gatekeeper) nodesByPool() [][]*v1.Node {
-	byPool := make([][]*v1.Node, g.rule.Pools.Len())
-	nodes, err := g.nodes.List(labels.Everything())
-	if err != nil {
-		return byPool // a lister of everything does not fail
+		return byPool, nil // a lister of everything does not fail
 	}
 	for _, node := range nodes {
 		if i := g.rule.Pools.Of(node.Labels); i != pool.None {
 			byPool[i] = append(byPool[i], node)
+		} else {
+			unlisted = append(unlisted, node)
 		}
 	}
-	return byPool
+	return byPool, unlisted
 }
 
-// assign tells the tracker whose the autoscaler's node groups are, and logs once for each that no pool claims.
-func (g *gatekeeper) assign(logger klog.Logger, byPool [][]*v1.Node) {
-	var claims []clusterautoscaler.Groups
-	for i, source := range g.sources {
-		if s, ok := source.(clusterautoscaler.Source); ok {
-			claims = append(claims, s.Groups.With(byPool[i]))
-		}
+// lead notes that this scheduler schedules. What is told to the world is told from then on.
+func (g *gatekeeper) lead() {
+	if !g.leading.Swap(true) {
+		poke(g.changed)
 	}
-	g.tracker.Assign(claims, slices.Concat(append(byPool, g.unlisted())...))
-	for _, name := range g.tracker.Names() {
-		claimed := slices.ContainsFunc(claims, func(c clusterautoscaler.Groups) bool { return c.Claim(name) })
-		if !claimed && !g.warned[name] {
-			g.warned[name] = true
-			logger.Info("A node group in the cluster autoscaler's status belongs to no pool", "nodeGroup", name, "configMap", g.statusID)
-		}
+}
+
+// report tells what there is to tell: problems, metrics and, while leading, events and the published state.
+func (g *gatekeeper) report(ctx context.Context) {
+	view, leading := g.view.Load(), g.leading.Load()
+	logger := klog.FromContext(ctx)
+	g.problems.report(logger, leading)
+	g.problems.reportEmpty(logger, view)
+	held := g.held.count()
+	recordState(g.rule.Pools, view, held)
+	if !leading {
+		return
 	}
+	status := &published.Status{Problems: g.problems.messages()}
+	for i := range g.rule.Pools.Regular() {
+		p := &view.Pools[i]
+		status.Pools = append(status.Pools, published.Pool{
+			Name: g.rule.Pools.At(i).Name, State: p.State, Since: p.Since, Nodes: p.Nodes,
+			Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail,
+		})
+	}
+	status.Memory = published.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
+	g.sources.remember(&status.Memory, g.clock.Now())
+	g.publisher.submit(status, held > 0)
 }
 
 // decide answers for the pod by the current view and the number of pods in each burst pool (nil: budgets are not looked
@@ -360,6 +355,7 @@ func (g *gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	opened, next := g.held.reconsider(onlyNew, func(request gate.Request) gate.Decision { return g.rule.Decide(request, view, now) })
 	if len(opened) > 0 {
 		logger.V(2).Info("The gate opened for held pods", "pods", len(opened))
+		wakeUps.Add(float64(len(opened)))
 		g.handle.Activate(logger, opened)
 	}
 	return capacity.Earliest(next, view.Until())

@@ -107,6 +107,43 @@ func (h *held) since(pod *v1.Pod) time.Time {
 	return unschedulableSince(pod)
 }
 
+// count is the number of held pods.
+func (h *held) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.pods)
+}
+
+// unknownToAPI returns since when pods have been unschedulable of which the API does not say it, for at most n held pods: those
+// that have been for the longest.
+func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uids []types.UID
+	for uid, entry := range h.pods {
+		if unschedulableSince(entry.pod).IsZero() {
+			uids = append(uids, uid)
+		}
+	}
+	slices.SortFunc(uids, func(a, b types.UID) int { return h.firstFailed[a].Compare(h.firstFailed[b]) })
+	known := map[types.UID]time.Time{}
+	for _, uid := range uids[:min(n, len(uids))] {
+		known[uid] = h.firstFailed[uid]
+	}
+	return known
+}
+
+// restore takes over since when pods have been unschedulable.
+func (h *held) restore(since map[types.UID]time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for uid, t := range since {
+		if _, known := h.firstFailed[uid]; !known {
+			h.firstFailed[uid] = t
+		}
+	}
+}
+
 // all returns all held pods, by namespace/name.
 func (h *held) all() map[string]*v1.Pod {
 	h.mu.Lock()

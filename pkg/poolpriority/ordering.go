@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -73,8 +74,13 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	pl.index.refresh(nodes)
 	c := &cycle{worst: anyRank, flags: &flags{}}
 	if pl.gate != nil {
+		pl.gate.lead()
 		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes))
 		c.burst = pl.asOnBurstNodes(pod)
+		recordDecision(pl.pools, &c.decision)
+		if pl.observe {
+			c.decision = observed(klog.FromContext(ctx), pl.pools, pod, c.decision)
+		}
 	}
 	if !pl.strict {
 		state.Write(stateKey, c)
@@ -98,6 +104,19 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	}
 	state.Write(stateKey, c)
 	return nil, nil
+}
+
+// observed logs what the gate would hold back and returns a decision that holds nothing back.
+func observed(logger klog.Logger, pools pool.List, pod *v1.Pod, d gate.Decision) gate.Decision {
+	open := gate.Decision{Regular: d.Regular, Burst: slices.Clone(d.Burst)}
+	for b := range d.Burst {
+		if v := &d.Burst[b]; !v.Open {
+			logger.V(2).Info("Observing: the gate would hold the pod back", "pod", klog.KObj(pod),
+				"pool", pools.At(pools.Regular()+b).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
+		}
+		open.Burst[b].Open = true
+	}
+	return open
 }
 
 // PreFilterExtensions returns prefilter extensions, pod add and remove.

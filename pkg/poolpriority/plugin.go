@@ -1,6 +1,7 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go
 // proves which pool a pod goes to, filtering.go keeps it there and keeps burst pools closed, scoring.go weighs the order
-// where it is only preferred, requeue.go wakes pods that the gate held, capacity.go watches what the gate goes by.
+// where it is only preferred, requeue.go wakes pods that the gate held, capacity.go watches what the gate goes by (sources.go)
+// and tells of it (publish.go, problems.go, metrics.go).
 package poolpriority
 
 import (
@@ -32,6 +33,8 @@ type PoolPriority struct {
 	handle framework.Framework
 	pools  pool.List
 	strict bool
+	// observe says that the gate holds nothing back.
+	observe bool
 	// given are, by burst pool, the tolerations that pods are given for its nodes.
 	given [][]v1.Toleration
 	// taints is the in-tree plugin, asked about a copy of the pod where taints are looked past.
@@ -99,17 +102,23 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	if err != nil {
 		return nil, fmt.Errorf("initializing %s: %w", names.TaintToleration, err)
 	}
+	registerMetrics()
 	pl := &PoolPriority{
 		handle:     f,
 		pools:      pools,
 		strict:     args.Order == configv1.OrderStrict,
+		observe:    args.Mode == configv1.ModeObserve,
 		taints:     taints.(fwk.FilterPlugin),
 		features:   features,
 		index:      newIndex(pools),
 		fitFilters: sync.OnceValue(func() bool { return find(f.ListPlugins().Filter, names.NodeResourcesFit) >= 0 }),
 	}
 	for i := pools.Regular(); i < pools.Len(); i++ {
-		pl.given = append(pl.given, pools.At(i).Tolerations())
+		var given []v1.Toleration
+		if !pl.observe {
+			given = pools.At(i).Tolerations()
+		}
+		pl.given = append(pl.given, given)
 	}
 	if pools.HasBurst() {
 		if pl.gate, err = newGatekeeper(ctx, args, pools, f, clock); err != nil {

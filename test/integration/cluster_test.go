@@ -56,6 +56,7 @@ type env struct {
 	ctx       context.Context
 	scheduler *devcluster.Component
 	referee   *referee.Referee
+	rbac      string // the kustomization with what our binaries may do
 }
 
 func vms(name, mode string, nodes, minimum, maximum, priority int) devcluster.Pool {
@@ -77,7 +78,7 @@ func start(t *testing.T, autoscaler *devcluster.AutoscalerOptions, pools ...devc
 		cancel()
 		t.Fatal(err)
 	}
-	e := &env{T: t, Cluster: cluster, ctx: ctx}
+	e := &env{T: t, Cluster: cluster, ctx: ctx, rbac: rbac}
 	t.Cleanup(func() {
 		if e.scheduler != nil {
 			e.checkLog()
@@ -99,7 +100,7 @@ func fast() *devcluster.AutoscalerOptions {
 func (e *env) schedule(config string, tiers ...referee.Tier) {
 	e.Helper()
 	var err error
-	if e.scheduler, err = e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, rbac); err != nil {
+	if e.scheduler, err = e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, e.rbac); err != nil {
 		e.Fatal(err)
 	}
 	if e.referee, err = referee.Watch(e.ctx, e.Client, tiers); err != nil {
@@ -110,7 +111,7 @@ func (e *env) schedule(config string, tiers ...referee.Tier) {
 // stock starts a scheduler of the profile "stock" beside ours: the in-tree one.
 func (e *env) stock() {
 	e.Helper()
-	s, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", rbac)
+	s, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", e.rbac)
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -132,6 +133,21 @@ func (e *env) checkLog() {
 	if e.Failed() {
 		e.Logf("the end of the scheduler's log:\n%s", tail(log, 4000))
 	}
+}
+
+// logs waits until the scheduler's log has the text.
+func (e *env) logs(text string) {
+	e.Helper()
+	e.eventually(20*time.Second, func() string {
+		log, err := os.ReadFile(e.scheduler.Log())
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(string(log), text) {
+			return fmt.Sprintf("no %q in the scheduler's log:\n%s", text, tail(log, 3000))
+		}
+		return ""
+	})
 }
 
 // keepLogs copies the logs of a failed test, if the flag asks for it.

@@ -19,7 +19,7 @@ import (
 // control starts the controller with the configuration.
 func (e *env) control(config string) *devcluster.Component {
 	e.Helper()
-	c, err := e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, rbac)
+	c, err := e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac)
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -364,8 +364,9 @@ func (s *subject) look(h *history, now time.Time) {
 	view := &capacity.View{Pools: make([]capacity.Pool, 3)}
 	for i, source := range s.sources {
 		j := source.Judge(nil, now)
+		j.Unseen = false // the kinds in the history are all there are
 		p := &view.Pools[i]
-		*p = capacity.Pool{Verdict: capacity.Verdict{State: j.State, Reason: j.Reason, Since: now, Until: j.Until}, FreshSince: j.FreshSince, LastRise: j.LastRise}
+		*p = capacity.Pool{Judgement: j, Since: now}
 		if old := &s.view.Pools[i]; old.State == p.State {
 			p.Since = old.Since
 		}

@@ -2,8 +2,10 @@ package clusterautoscaler
 
 import (
 	"fmt"
+	"hash/fnv"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,20 +50,88 @@ type Tracker struct {
 	stamp      string    // the annotation that changes with every write
 	changed    time.Time // when stamp last changed, by our clock
 	freshSince time.Time
-	memory     map[string]*memory
+	restored   Memory // until the first status is seen
+	memory     map[string]*Group
 }
 
-// memory is what is remembered of a node group.
-type memory struct {
-	target, present           int
-	rose, progress            time.Time // when the target rose; when it rose or a node came
-	backoffSince, backoffSeen time.Time // first and last sight of a back-off; zero without one
-	backoffInfo               BackoffInfo
+// Memory is what is remembered of the autoscaler's status. It outlives the process in the published state.
+type Memory struct {
+	// FreshSince is since when the status has been readable without a break; zero while it is not.
+	FreshSince time.Time `json:"freshSince,omitzero"`
+	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long.
+	Stamp   string    `json:"stamp,omitempty"`
+	Changed time.Time `json:"changed,omitzero"`
+	// Groups are the node groups, by name.
+	Groups map[string]Group `json:"groups,omitempty"`
+}
+
+// Group is what is remembered of a node group.
+type Group struct {
+	// Target is the number of nodes that were ordered, Present those of them that came.
+	Target  int `json:"target"`
+	Present int `json:"present"`
+	// Rose is when the target was last seen to rise; Progress when it rose, a node came or nothing was on its way.
+	Rose     time.Time `json:"rose,omitzero"`
+	Progress time.Time `json:"progress,omitzero"`
+	// BackoffSince and BackoffSeen are the first and the last sight of a back-off; zero without one.
+	BackoffSince time.Time   `json:"backoffSince,omitzero"`
+	BackoffSeen  time.Time   `json:"backoffSeen,omitzero"`
+	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
 }
 
 // NewTracker returns a tracker that has not seen a status yet.
 func NewTracker(graces Graces) *Tracker {
-	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*memory{}}
+	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}}
+}
+
+// quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
+const quiet = time.Minute
+
+// Memory returns what is remembered at the time now. It is the same from one write of the status to the next as long as
+// nothing but the time went on, to within a minute.
+func (t *Tracker) Memory(now time.Time) Memory {
+	m := Memory{FreshSince: t.freshSince, Groups: make(map[string]Group, len(t.memory))}
+	if t.stamp != "" && now.Sub(t.changed) >= quiet {
+		m.Stamp, m.Changed = hash(t.stamp), t.changed
+	}
+	upcoming := map[string]bool{}
+	for i := range t.groups {
+		upcoming[t.groups[i].Name] = t.groups[i].Health.upcoming() > 0
+	}
+	for name, group := range t.memory {
+		g := *group
+		if !upcoming[name] {
+			g.Progress = time.Time{}
+		}
+		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
+		m.Groups[name] = g
+	}
+	return m
+}
+
+// Restore takes over what another tracker remembered, at the time now.
+func (t *Tracker) Restore(m Memory, now time.Time) {
+	t.freshSince, t.restored = m.FreshSince, m
+	for name, group := range m.Groups {
+		if group.Progress.IsZero() {
+			group.Progress = now
+		}
+		t.memory[name] = &group
+	}
+}
+
+func hash(s string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s)) // it never fails
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+// Fail takes in that the ConfigMap cannot be read.
+func (t *Tracker) Fail(err error) {
+	reason := reasonUnreadable
+	reason.Detail = err.Error()
+	t.lose(reason)
+	t.stamp, t.err = "", err
 }
 
 // Observe takes in the ConfigMap as it is at the time now: nil if it does not exist. It returns an error that says what
@@ -77,10 +147,14 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if stamp == t.stamp {
 		return t.err
 	}
-	if t.stale(now) {
+	if t.stamp != "" && t.stale(now) {
 		t.freshSince = time.Time{}
 	}
 	t.stamp, t.changed = stamp, now
+	if t.restored.Stamp == hash(stamp) {
+		t.changed = t.restored.Changed
+	}
+	t.restored = Memory{}
 	t.err = t.read(cm, now)
 	return t.err
 }
@@ -116,23 +190,23 @@ func (t *Tracker) remember(g *NodeGroup, now time.Time) {
 	present := g.Health.CloudProviderTarget - g.Health.upcoming()
 	m, known := t.memory[g.Name]
 	if !known {
-		m = &memory{target: g.Health.CloudProviderTarget, present: present, progress: now}
+		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Progress: now}
 		t.memory[g.Name] = m
 	}
-	if g.Health.CloudProviderTarget > m.target {
-		m.rose, m.progress = now, now
-		m.backoffSince, m.backoffSeen = time.Time{}, time.Time{}
+	if g.Health.CloudProviderTarget > m.Target {
+		m.Rose, m.Progress = now, now
+		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
 	// A group with nothing on its way has nothing to be late: the clock starts with the next order.
-	if present > m.present || g.Health.upcoming() <= 0 {
-		m.progress = now
+	if present > m.Present || g.Health.upcoming() <= 0 {
+		m.Progress = now
 	}
-	m.target, m.present = g.Health.CloudProviderTarget, present
+	m.Target, m.Present = g.Health.CloudProviderTarget, present
 	if g.ScaleUp.Status == scaleUpBackoff {
-		if m.backoffSince.IsZero() || now.Sub(m.backoffSeen) > backoffMemory {
-			m.backoffSince = now
+		if m.BackoffSince.IsZero() || now.Sub(m.BackoffSeen) > backoffMemory {
+			m.BackoffSince = now
 		}
-		m.backoffSeen, m.backoffInfo = now, g.ScaleUp.BackoffInfo
+		m.BackoffSeen, m.BackoffInfo = now, g.ScaleUp.BackoffInfo
 	}
 }
 
@@ -196,7 +270,7 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 		state, reason, until := t.judge(g, now)
 		found[state] = append(found[state], reason)
 		judgement.Until = capacity.Earliest(judgement.Until, until)
-		if rose := t.memory[g.Name].rose; rose.After(judgement.LastRise) {
+		if rose := t.memory[g.Name].Rose; rose.After(judgement.LastRise) {
 			judgement.LastRise = rose
 		}
 	}
@@ -224,13 +298,13 @@ func (t *Tracker) judge(g *NodeGroup, now time.Time) (capacity.State, capacity.R
 	size := fmt.Sprintf("%d of %d", g.Health.CloudProviderTarget, g.Health.MaxSize)
 	atMax := g.Health.CloudProviderTarget >= g.Health.MaxSize
 	upcoming := g.Health.upcoming()
-	late := m.progress.Add(t.graces.Provision)
+	late := m.Progress.Add(t.graces.Provision)
 	backoffEnds := time.Time{}
-	if g.ScaleUp.Status != scaleUpBackoff && !m.backoffSeen.IsZero() {
-		backoffEnds = m.backoffSeen.Add(backoffMemory)
+	if g.ScaleUp.Status != scaleUpBackoff && !m.BackoffSeen.IsZero() {
+		backoffEnds = m.BackoffSeen.Add(backoffMemory)
 	}
-	inBackoff := !m.backoffSeen.IsZero() && (backoffEnds.IsZero() || now.Before(backoffEnds))
-	backoffFull := m.backoffSince.Add(t.graces.Backoff)
+	inBackoff := !m.BackoffSeen.IsZero() && (backoffEnds.IsZero() || now.Before(backoffEnds))
+	backoffFull := m.BackoffSince.Add(t.graces.Backoff)
 
 	switch {
 	case g.Health.Status == healthUnhealthy:
@@ -242,9 +316,9 @@ func (t *Tracker) judge(g *NodeGroup, now time.Time) (capacity.State, capacity.R
 	case atMax:
 		return capacity.Full, detail(reasonAtMax, "%s", size), time.Time{}
 	case inBackoff && now.Before(backoffFull):
-		return capacity.CanGrow, detail(reasonBackingOff, "%s, %s", m.backoffInfo.ErrorCode, size), backoffFull
+		return capacity.CanGrow, detail(reasonBackingOff, "%s, %s", m.BackoffInfo.ErrorCode, size), backoffFull
 	case inBackoff:
-		return capacity.Full, detail(reasonBackoff, "%s: %s", m.backoffInfo.ErrorCode, m.backoffInfo.ErrorMessage), backoffEnds
+		return capacity.Full, detail(reasonBackoff, "%s: %s", m.BackoffInfo.ErrorCode, m.BackoffInfo.ErrorMessage), backoffEnds
 	default:
 		return capacity.CanGrow, detail(reasonBelowMax, "%s", size), time.Time{}
 	}

@@ -150,17 +150,18 @@ func (n *NodePool) choices() map[string][]string {
 }
 
 // everyNodeHas are the resources of which every node has some: a limit of which nothing is left stops the NodePool.
-var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourcePods, corev1.ResourceEphemeralStorage, resourceNodes}
+var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, resourceNodes}
 
 // exhausted returns which limit keeps the NodePool from ordering any node, or "". kinds are the capacities of the only
-// kinds of node that it may order, if they are known. Like Karpenter, it looks at whole nodes: one that is larger than what
-// is left is not ordered.
+// kinds of node that it may order, if they are known. Like Karpenter, it looks at whole nodes: one that has more than what is
+// left of any limit is not ordered, and a limit that is exceeded stops them all.
+// Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
 func (n *NodePool) exhausted(kinds []corev1.ResourceList) string {
 	left := n.remaining()
 	smallest := n.smallest()
 	for _, name := range sortedNames(left) {
 		have := left[name]
-		if have.Sign() <= 0 && slices.Contains(everyNodeHas, name) {
+		if have.Sign() < 0 || have.IsZero() && slices.Contains(everyNodeHas, name) {
 			return n.describe(name)
 		}
 		if least, ok := smallest[name]; ok && least.Cmp(have) > 0 {

@@ -27,8 +27,10 @@ var (
 	reasonNoLimits     = capacity.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
-// Memory is what is remembered of a NodePool's nodes. It outlives the process in the published state.
+// Memory is what is remembered of a NodePool. It outlives the process in the published state.
 type Memory struct {
+	// FreshSince is since when the NodePool has been readable without a break; zero while it is not.
+	FreshSince time.Time `json:"freshSince,omitzero"`
 	// Present is the number of the NodePool's nodes that exist.
 	Present int `json:"present"`
 	// Rose is when a node was last seen to come; Progress when one came or nothing was on its way.
@@ -55,10 +57,22 @@ func NewTracker(provisionGrace time.Duration) *Tracker {
 }
 
 // Memory returns what is remembered.
-func (t *Tracker) Memory() Memory { return t.memory }
+func (t *Tracker) Memory() Memory {
+	m := t.memory
+	m.FreshSince = t.freshSince
+	if t.nodePool == nil || t.nodePool.nodes() <= int64(m.Present) {
+		m.Progress = time.Time{} // nothing is on its way, and the time alone is not worth publishing
+	}
+	return m
+}
 
-// Restore takes over what another tracker of the NodePool remembered.
-func (t *Tracker) Restore(m Memory) { t.memory, t.remembers = m, true }
+// Restore takes over what another tracker of the NodePool remembered, at the time now.
+func (t *Tracker) Restore(m Memory, now time.Time) {
+	if m.Progress.IsZero() {
+		m.Progress = now
+	}
+	t.memory, t.remembers, t.freshSince = m, true, m.FreshSince
+}
 
 // Lose takes in that the NodePool cannot be had, for the reason; with an empty one, that it does not exist.
 func (t *Tracker) Lose(reason capacity.Reason) {
@@ -68,14 +82,19 @@ func (t *Tracker) Lose(reason capacity.Reason) {
 	t.problem, t.nodePool, t.freshSince = reason, nil, time.Time{}
 }
 
+// Fail takes in that the NodePool cannot be read.
+func (t *Tracker) Fail(err error) {
+	reason := reasonUnreadable
+	reason.Detail = err.Error()
+	t.Lose(reason)
+}
+
 // Observe takes in the NodePool, as JSON, and the nodes of the pool, as they are at the time now. It returns an error that
 // says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
 	n, err := Parse(object)
 	if err != nil {
-		reason := reasonUnreadable
-		reason.Detail = err.Error()
-		t.Lose(reason)
+		t.Fail(err)
 		return err
 	}
 	t.problem, t.nodePool = capacity.Reason{}, n

@@ -1,0 +1,217 @@
+package karpenter
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// nodePool is a ready NodePool "default" with the spec and the status.resources.
+func nodePool(t testing.TB, spec, resources string) []byte {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(fmt.Sprintf(`
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec: %s
+status: {resources: %s, conditions: [{type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: "2026-11-21T09:00:00Z"}]}
+`, spec, resources)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// nodes are n nodes of the NodePool "default" of the instance type s-4, and one of another NodePool.
+func nodes(n int) []*corev1.Node {
+	list := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{NodePoolLabel: "other"}}}}
+	for i := range n {
+		list = append(list, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{NodePoolLabel: "default", corev1.LabelInstanceTypeStable: "s-4"}},
+			Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{"cpu": resource.MustParse("4"), "memory": resource.MustParse("16Gi")}},
+		})
+	}
+	return list
+}
+
+func TestJudge(t *testing.T) {
+	const (
+		pinned  = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [s-4]}]}}}`
+		skuCPU  = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: karpenter.azure.com/sku-cpu, operator: In, values: ["8", "4"]}]}}}`
+		skuMore = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: karpenter.azure.com/sku-cpu, operator: Gt, values: ["3"]}]}}}`
+	)
+	for _, tc := range []struct {
+		name      string
+		spec      string
+		resources string
+		nodes     int
+		want      capacity.State
+		code      string
+		detail    string
+	}{
+		{"below its limits", `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`, 1, capacity.CanGrow, "BelowLimits", "NodePool default: cpu: 4 of 10"},
+		{"at a limit", `{limits: {cpu: 8, memory: 100Gi}}`, `{cpu: 8, memory: 32Gi, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 8"},
+		{"beyond a limit", `{limits: {cpu: 7}}`, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 7"},
+		{"at its limit of nodes", `{limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: nodes: 2 of 2"},
+		{"a limit of a device says nothing of pods without it", `{limits: {nvidia.com/gpu: 0}}`, `{cpu: 8, nodes: 2}`, 2, capacity.CanGrow, "BelowLimits", "NodePool default: nvidia.com/gpu: 0 of 0"},
+		{"a limit of a device that is exceeded stops every node", `{limits: {nvidia.com/gpu: 1}}`, `{nvidia.com/gpu: 2, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: nvidia.com/gpu: 2 of 1"},
+		{"limits of zero", `{limits: {cpu: 0}}`, `{cpu: 0}`, 0, capacity.Full, "AtLimits", "NodePool default: cpu: 0 of 0"},
+		{"no limits", `{}`, `{cpu: 4000, nodes: 1000}`, 1000, capacity.CanGrow, "NoLimits", "NodePool default"},
+		{"nodes on their way", `{limits: {cpu: 8}}`, `{cpu: 8, nodes: 2}`, 1, capacity.Growing, "Provisioning", "NodePool default: 1 to come"},
+		{"never counted", `{limits: {cpu: 0}}`, `null`, 0, capacity.Unknown, "NodePoolNotCounted", "NodePool default"},
+		{"what is left is less than the only instance type", pinned, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has 4"},
+		{"what is left is less than an instance type that was never seen", pinned, `{cpu: 8, nodes: 0}`, 0, capacity.CanGrow, "BelowLimits", "NodePool default: cpu: 8 of 10"},
+		{"what is left is less than the smallest size", skuCPU, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},
+		{"what is left is less than any size that is asked for", skuMore, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},
+		{"what is left is enough for a size", skuMore, `{cpu: 6, nodes: 2}`, 2, capacity.CanGrow, "BelowLimits", "NodePool default: cpu: 6 of 10"},
+		{"a fixed number of nodes, all there", `{replicas: 2}`, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "FixedReplicas", "NodePool default: 2"},
+		{"a fixed number of nodes, not ordered yet", `{replicas: 2}`, `{cpu: 4, nodes: 1}`, 1, capacity.Growing, "Provisioning", "NodePool default: 1 to come"},
+		{"a fixed number of nodes above its limit", `{replicas: 3, limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "FixedReplicas", "NodePool default: 3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(time.Minute)
+			if err := tracker.Observe(nodePool(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
+				t.Fatal(err)
+			}
+			j := tracker.Judge(nodes(tc.nodes), start)
+			want := capacity.Reason{Code: tc.code, Sentence: j.Reason.Sentence, Detail: tc.detail}
+			if diff := cmp.Diff(want, j.Reason); diff != "" || j.State != tc.want {
+				t.Errorf("state %s, want %s, reason (-want,+got):\n%s", j.State, tc.want, diff)
+			}
+			if (j.Remaining != nil) != (tc.want == capacity.CanGrow && strings.Contains(tc.spec, "limits")) {
+				t.Errorf("remaining %v", j.Remaining)
+			}
+		})
+	}
+}
+
+func TestWhyUnknown(t *testing.T) {
+	tracker := NewTracker(time.Minute)
+	judge := func() string { return string(tracker.Judge(nil, start).State) + " " + tracker.Judge(nil, start).Reason.Code }
+	if got := judge(); got != "Unknown NodePoolMissing" {
+		t.Errorf("before anything was seen: %s", got)
+	}
+	for _, tc := range []struct{ object, want string }{
+		{"{", "Unknown NodePoolUnreadable"},
+		{`{"apiVersion":"karpenter.sh/v1beta1","kind":"NodePool"}`, "Unknown NodePoolUnreadable"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","spec":{"limits":{"cpu":"many"}}}`, "Unknown NodePoolUnreadable"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"deletionTimestamp":"2026-11-21T09:00:00Z"},"status":{"resources":{}}}`, "Unknown NodePoolDeleting"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","status":{"resources":{}}}`, "Unknown NodePoolNotReady"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","status":{"resources":{},"conditions":[{"type":"Ready","status":"Unknown","message":"no NodeClass"}]}}`, "Unknown NodePoolNotReady"},
+	} {
+		err := tracker.Observe([]byte(tc.object), nil, start)
+		if got := judge(); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.object, got, tc.want)
+		}
+		if unreadable := strings.HasSuffix(tc.want, "Unreadable"); (err != nil) != unreadable {
+			t.Errorf("%s: error %v", tc.object, err)
+		}
+	}
+	tracker.Lose(ReasonNoResource)
+	if got := judge(); got != "Unknown NoKarpenter" {
+		t.Errorf("without the resource: %s", got)
+	}
+}
+
+// TestNodesThatNeverCome: what was ordered counts as on its way for as long as provisionGrace since the last node came, and the
+// clock starts with the order.
+func TestNodesThatNeverCome(t *testing.T) {
+	tracker := NewTracker(10 * time.Minute)
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	look := func(minute, ordered, present int, want capacity.State, code string) {
+		t.Helper()
+		if err := tracker.Observe(nodePool(t, `{limits: {cpu: 12}}`, fmt.Sprintf("{cpu: %d, nodes: %d}", 4*ordered, ordered)), nodes(present), at(minute)); err != nil {
+			t.Fatal(err)
+		}
+		if j := tracker.Judge(nodes(present), at(minute)); j.State != want || j.Reason.Code != code {
+			t.Errorf("minute %d: %s %s, want %s %s", minute, j.State, j.Reason.Code, want, code)
+		}
+	}
+	look(0, 1, 1, capacity.CanGrow, "BelowLimits")
+	look(60, 1, 1, capacity.CanGrow, "BelowLimits")
+	look(61, 3, 1, capacity.Growing, "Provisioning")
+	if j := tracker.Judge(nodes(1), at(61)); !j.Until.Equal(at(70)) {
+		t.Errorf("it changes by itself at %v, want 10 minutes after nothing was on its way", j.Until)
+	}
+	look(65, 3, 2, capacity.Growing, "Provisioning")
+	look(74, 3, 2, capacity.Growing, "Provisioning")
+	look(75, 3, 2, capacity.Full, "NodesMissing")
+	if j := tracker.Judge(nodes(2), at(75)); !j.LastRise.Equal(at(65)) {
+		t.Errorf("last rise at %v, want minute 65", j.LastRise)
+	}
+	look(76, 2, 2, capacity.CanGrow, "BelowLimits") // Karpenter gave up the third
+	look(77, 3, 3, capacity.Full, "AtLimits")
+
+	// Another tracker goes on from there.
+	next := NewTracker(10 * time.Minute)
+	next.Restore(tracker.Memory(), at(80))
+	tracker = next
+	look(80, 3, 3, capacity.Full, "AtLimits")
+	if j := tracker.Judge(nodes(3), at(80)); !j.FreshSince.Equal(start) || !j.LastRise.Equal(at(77)) {
+		t.Errorf("fresh since %v, last rise %v: want what the first tracker remembered", j.FreshSince, j.LastRise)
+	}
+}
+
+// TestNewNodes: the template says which pods the pool's nodes could run.
+func TestNewNodes(t *testing.T) {
+	tracker := NewTracker(time.Minute)
+	object := nodePool(t, `{template: {metadata: {labels: {team: web}}, spec: {
+		taints: [{key: dedicated, value: web, effect: NoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoSchedule}],
+		requirements: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}, {key: kubernetes.io/arch, operator: In, values: [amd64]},
+			{key: topology.kubernetes.io/zone, operator: NotIn, values: [a]}]}}}`, `{cpu: 0}`)
+	if err := tracker.Observe(object, nil, start); err != nil {
+		t.Fatal(err)
+	}
+	want := &capacity.NewNodes{
+		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, NodePoolLabel: {"default"}},
+		Taints:  []corev1.Taint{{Key: "dedicated", Value: "web", Effect: corev1.TaintEffectNoSchedule}},
+	}
+	if diff := cmp.Diff(want, tracker.Judge(nil, start).New); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+}
+
+// TestRealNodePools reads NodePools that a real Karpenter wrote.
+func TestRealNodePools(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sample struct {
+				Nodes  int             `json:"nodes"`
+				Want   string          `json:"want"`
+				Object json.RawMessage `json:"object"`
+			}
+			if err := json.Unmarshal(data, &sample); err != nil {
+				t.Fatal(err)
+			}
+			tracker := NewTracker(time.Minute)
+			if err := tracker.Observe(sample.Object, nodes(sample.Nodes), start); err != nil {
+				t.Fatal(err)
+			}
+			if j := tracker.Judge(nodes(sample.Nodes), start); string(j.State)+" "+j.Reason.Code != sample.Want {
+				t.Errorf("%s %+v, want %s", j.State, j.Reason, sample.Want)
+			}
+		})
+	}
+}

@@ -1,0 +1,83 @@
+// Package published is the form in which the scheduler's leader publishes what it knows of the pools, in a ConfigMap: for
+// people, for the tools, and for the next leader, which starts from it.
+package published
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+)
+
+const (
+	// StatusKey is the ConfigMap's key for what people read: the Pools and Problems of a Status.
+	StatusKey = "status"
+	// MemoryKey is the ConfigMap's key for what the next leader starts from.
+	MemoryKey = "memory"
+)
+
+// Status is what is published.
+type Status struct {
+	// Pools are the regular pools, most preferred first.
+	Pools []Pool `json:"pools"`
+	// Problems are what the user can mend, a sentence each.
+	Problems []string `json:"problems,omitempty"`
+	// Memory is published under a key of its own.
+	Memory Memory `json:"-"`
+}
+
+// Pool is the state of a regular pool.
+type Pool struct {
+	Name string `json:"name"`
+	// State is one of capacity's; Reason, Message and Detail are the code, the sentence and the detail of its reason.
+	State   capacity.State `json:"state"`
+	Reason  string         `json:"reason"`
+	Message string         `json:"message"`
+	Detail  string         `json:"detail,omitempty"`
+	// Since is when the pool came into the state.
+	Since time.Time `json:"since"`
+	// Nodes is the number of the pool's nodes.
+	Nodes int `json:"nodes"`
+}
+
+// Memory is what the API does not hold by itself.
+type Memory struct {
+	// Written is when this was written, by the leader's clock. While pods are held it is not older than a minute.
+	Written           time.Time                   `json:"written"`
+	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
+	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
+	// Unschedulable says since when pods have been unschedulable of which the API does not say it: those that waited for
+	// scheduling gates before.
+	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
+}
+
+// Encode returns the ConfigMap's data.
+func (s *Status) Encode() (map[string]string, error) {
+	status, err := yaml.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	memory, err := yaml.Marshal(s.Memory)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the memory: %w", err)
+	}
+	return map[string]string{StatusKey: string(status), MemoryKey: string(memory)}, nil
+}
+
+// Decode reads the ConfigMap. Fields that it does not know, of a newer version, are left out.
+func Decode(cm *corev1.ConfigMap) (*Status, error) {
+	s := &Status{}
+	if err := yaml.Unmarshal([]byte(cm.Data[StatusKey]), s); err != nil {
+		return nil, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data[MemoryKey]), &s.Memory); err != nil {
+		return nil, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", MemoryKey, cm.Namespace, cm.Name, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,80 @@
+package devcluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// InstanceType is a kind of VM that Karpenter may order, in the format of its kwok provider.
+// Source: sigs.k8s.io/karpenter/kwok/cloudprovider, InstanceTypeOptions.
+type InstanceType struct {
+	Name             string              `json:"name"`
+	Offerings        []Offering          `json:"offerings"`
+	Architecture     string              `json:"architecture"`
+	OperatingSystems []corev1.OSName     `json:"operatingSystems"`
+	Resources        corev1.ResourceList `json:"resources"`
+}
+
+// Offering is where and how an instance type can be had.
+type Offering struct {
+	Price        float64                          `json:"Price"`
+	Available    bool                             `json:"Available"`
+	Requirements []corev1.NodeSelectorRequirement `json:"Requirements"`
+}
+
+// NewInstanceType is an instance type on demand, in one zone, for Linux on amd64.
+func NewInstanceType(name string, resources corev1.ResourceList) InstanceType {
+	return InstanceType{
+		Name: name, Architecture: "amd64", OperatingSystems: []corev1.OSName{corev1.Linux}, Resources: resources,
+		Offerings: []Offering{{Price: 1, Available: true, Requirements: []corev1.NodeSelectorRequirement{
+			{Key: "karpenter.sh/capacity-type", Operator: corev1.NodeSelectorOpIn, Values: []string{"on-demand"}},
+			{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpIn, Values: []string{"westeurope-1"}},
+		}}},
+	}
+}
+
+// StartKarpenter installs Karpenter's CRDs and runs Karpenter with its kwok provider, which knows these instance types. It ends
+// with the cluster.
+func (c *Cluster) StartKarpenter(ctx context.Context, types []InstanceType) (*Process, error) {
+	if err := c.ApplyFile(ctx, filepath.Join(c.options.BinDir, "karpenter-crds")); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(types)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the instance types: %w", err)
+	}
+	typesFile := filepath.Join(c.options.Dir, "instance-types.json")
+	if err := os.WriteFile(typesFile, data, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the instance types: %w", err)
+	}
+	p, err := StartProcess("karpenter", filepath.Join(c.options.BinDir, "karpenter"), c.options.Dir, []string{
+		"KUBECONFIG=" + c.KubeConfig(), "SYSTEM_NAMESPACE=" + metav1.NamespaceSystem, "DISABLE_LEADER_ELECTION=true",
+		"METRICS_PORT=0", "HEALTH_PROBE_PORT=0", "INSTANCE_TYPES_FILE_PATH=" + typesFile, "LOG_LEVEL=debug",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w (make karpenter builds it)", err)
+	}
+	c.processes = append(c.processes, p)
+	return p, nil
+}
+
+// ApplyFile applies the manifests in a file or a directory, and waits until the CRDs among them are served.
+func (c *Cluster) ApplyFile(ctx context.Context, path string) error {
+	for _, args := range [][]string{
+		{"apply", "--server-side", "-f", path},
+		{"wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"},
+	} {
+		cmd := exec.CommandContext(ctx, filepath.Join(c.options.BinDir, "kubectl"), append([]string{"--kubeconfig=" + c.KubeConfig()}, args...)...)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("applying %s: %w: %s", path, err, out)
+		}
+	}
+	return nil
+}

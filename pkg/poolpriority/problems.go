@@ -1,0 +1,161 @@
+package poolpriority
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
+// as it lasts, and told by an event on the object if there is one.
+type problems struct {
+	handle  fwk.Handle
+	pools   pool.List
+	current []problem
+	logged  map[string]bool // while they last
+	told    map[string]bool // by an event, while they last
+	empty   map[int]bool    // pools that were logged to have no nodes
+	overlap map[string]*v1.Node
+}
+
+type problem struct {
+	regarding runtime.Object // nil if there is no object
+	code      string
+	message   string
+}
+
+func newProblems(handle fwk.Handle, pools pool.List) *problems {
+	return &problems{handle: handle, pools: pools, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}, overlap: map[string]*v1.Node{}}
+}
+
+// look finds the problems that there are now.
+func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.Node) {
+	ps.current = nil
+	type key struct {
+		object runtime.Object
+		reason capacity.Reason
+	}
+	pools := map[key][]string{}
+	var keys []key
+	for i := range ps.pools.Regular() {
+		if p := &view.Pools[i]; p.State == capacity.Unknown {
+			k := key{sources.object(i), p.Reason}
+			if pools[k] == nil {
+				keys = append(keys, k)
+			}
+			pools[k] = append(pools[k], ps.pools.At(i).Name)
+		}
+	}
+	for _, k := range keys {
+		message := fmt.Sprintf("pool %s: %s", strings.Join(pools[k], ", "), k.reason.Sentence)
+		if k.reason.Detail != "" {
+			message += ": " + k.reason.Detail
+		}
+		ps.current = append(ps.current, problem{regarding: k.object, code: k.reason.Code, message: message})
+	}
+	ps.findOverlaps(byPool)
+}
+
+// findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a pool of
+// all the rest, and a mistake in others.
+func (ps *problems) findOverlaps(byPool [][]*v1.Node) {
+	found := map[string]*v1.Node{}
+	for _, nodes := range byPool {
+		for _, node := range nodes {
+			all := ps.pools.AllOf(node.Labels)
+			if len(all) < 2 {
+				continue
+			}
+			names := make([]string, len(all))
+			for i := range all {
+				names[i] = ps.pools.At(all[i]).Name
+			}
+			id := strings.Join(names, ", ")
+			if before, ok := ps.overlap[id]; ok && found[id] == nil {
+				found[id] = before // one node is enough, and always the same
+			} else if !ok && (found[id] == nil || node.Name < found[id].Name) {
+				found[id] = node
+			}
+		}
+	}
+	ps.overlap = found
+	ids := make([]string, 0, len(found))
+	for id := range found {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		node := found[id]
+		ps.current = append(ps.current, problem{regarding: node, code: "InSeveralPools",
+			message: fmt.Sprintf("node %s matches the node selectors of the pools %s; it belongs to the first", node.Name, id)})
+	}
+}
+
+// messages returns the problems that there are, a sentence each.
+func (ps *problems) messages() []string {
+	var messages []string
+	for _, p := range ps.current {
+		messages = append(messages, p.message)
+	}
+	return messages
+}
+
+// report logs the problems that are new and, with events, tells them by events.
+func (ps *problems) report(logger klog.Logger, events bool) {
+	logged, told := map[string]bool{}, map[string]bool{}
+	for _, p := range ps.current {
+		id := p.code + "\n" + p.message
+		logged[id] = true
+		if !ps.logged[id] {
+			logger.Error(nil, "Something around the scheduler needs a look", "problem", p.message, "reason", p.code, "object", describe(p.regarding))
+		}
+		if !events || p.regarding == nil {
+			continue
+		}
+		told[id] = true
+		if !ps.told[id] {
+			ps.handle.EventRecorder().Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", truncate(p.message))
+		}
+	}
+	ps.logged, ps.told = logged, told
+}
+
+// reportEmpty logs once of each pool without nodes that its selector may be wrong.
+func (ps *problems) reportEmpty(logger klog.Logger, view *capacity.View) {
+	for i := range view.Pools {
+		if view.Pools[i].Nodes == 0 && !ps.empty[i] {
+			ps.empty[i] = true
+			logger.Info("No node matches the pool's nodeSelector. That is fine for a pool at zero; otherwise the selector is wrong",
+				"pool", ps.pools.At(i).Name, "nodeSelector", ps.pools.At(i).NodeSelector)
+		}
+	}
+}
+
+func describe(obj runtime.Object) string {
+	if obj == nil {
+		return "none"
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return fmt.Sprintf("%T", obj)
+	}
+	return klog.KObj(accessor).String()
+}
+
+// truncate shortens a message to what an event holds (1,024 bytes).
+func truncate(message string) string {
+	const most = 1000
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most], "") + " …"
+}

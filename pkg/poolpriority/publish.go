@@ -1,0 +1,128 @@
+package poolpriority
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"poolpriority.dev/scheduler/pkg/capacity/published"
+)
+
+const (
+	// publishInterval is the shortest time between two writes.
+	publishInterval = time.Second
+	// maxPublishInterval is the longest time between two tries of a write that fails.
+	maxPublishInterval = 30 * time.Second
+	// publishTimeout is how long one read or write may take.
+	publishTimeout = 10 * time.Second
+)
+
+// publisher writes the published state, in a goroutine of its own.
+type publisher struct {
+	id        string // namespace/name
+	name      string
+	client    typedcorev1.ConfigMapInterface
+	newest    atomic.Pointer[submission]
+	submitted chan struct{}
+}
+
+type submission struct {
+	status *published.Status
+	urgent bool // it must not be older than a heartbeat
+}
+
+func newPublisher(id string, client kubernetes.Interface) *publisher {
+	namespace, name, _ := strings.Cut(id, "/")
+	return &publisher{id: id, name: name, client: client.CoreV1().ConfigMaps(namespace), submitted: make(chan struct{}, 1)}
+}
+
+// load returns what was published last, nil if nothing was.
+func (p *publisher) load(ctx context.Context) (*published.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	cm, err := p.client.Get(ctx, p.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("getting ConfigMap %s: %w", p.id, err)
+	}
+	return published.Decode(cm)
+}
+
+// submit hands over what is to be published. fresh says that it must not grow old, even if nothing changes.
+func (p *publisher) submit(status *published.Status, fresh bool) {
+	p.newest.Store(&submission{status: status, urgent: fresh})
+	poke(p.submitted)
+}
+
+// run writes what is submitted, if it changed.
+func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
+	logger := klog.FromContext(ctx)
+	var last map[string]string
+	var written time.Time
+	wait, problem := publishInterval, ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.submitted:
+		}
+		s := p.newest.Load()
+		now := clock.Now()
+		data, err := s.status.Encode()
+		if err == nil && maps.Equal(data, last) && !(s.urgent && now.Sub(written) >= heartbeat) {
+			continue
+		}
+		if err == nil {
+			dated := *s.status
+			dated.Memory.Written = now.UTC()
+			err = p.write(ctx, &dated)
+		}
+		if err == nil {
+			last, written, wait, problem = data, now, publishInterval, ""
+		} else {
+			if err.Error() != problem {
+				logger.Error(err, "The pools' states cannot be published", "configMap", p.id)
+			}
+			problem, wait = err.Error(), min(2*wait, maxPublishInterval)
+			poke(p.submitted) // once more
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-clock.After(wait):
+		}
+	}
+}
+
+func (p *publisher) write(ctx context.Context, status *published.Status) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	data, err := status.Encode()
+	if err != nil {
+		return err
+	}
+	cm, err := p.client.Get(ctx, p.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = p.client.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: p.name}, Data: data}, metav1.CreateOptions{})
+	} else if err == nil {
+		cm = cm.DeepCopy()
+		cm.Data = data
+		_, err = p.client.Update(ctx, cm, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing ConfigMap %s: %w", p.id, err)
+	}
+	return nil
+}

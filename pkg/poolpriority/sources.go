@@ -1,0 +1,213 @@
+package poolpriority
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/capacity/published"
+	"poolpriority.dev/scheduler/pkg/capacity/static"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of its
+// kind.
+type sources struct {
+	byPool    []capacity.Source // by the pool's index
+	tracker   *clusterautoscaler.Tracker
+	status    *watched // the cluster autoscaler's; nil if no pool is judged by it
+	statusID  string   // namespace/name
+	nodePools []nodePool
+	warned    map[string]bool // node groups that no pool claims
+}
+
+// nodePool is the Karpenter source of a pool.
+type nodePool struct {
+	pool    int // index
+	name    string
+	tracker *karpenter.Tracker
+	object  *watched
+}
+
+func newSources(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle fwk.Handle, changed chan<- struct{}) (*sources, error) {
+	c := &args.Capacity
+	s := &sources{
+		statusID: c.ClusterAutoscalerStatus,
+		warned:   map[string]bool{},
+		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
+			StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}),
+	}
+	for i := range pools.Regular() {
+		p := &pools.At(i).Pool
+		var source capacity.Source
+		var err error
+		switch {
+		case p.ClusterAutoscaler != nil:
+			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p)}
+			err = s.watchStatus(ctx, handle, changed)
+		case p.Karpenter != nil:
+			tracker := karpenter.NewTracker(c.ProvisionGrace.Duration)
+			source = tracker
+			err = s.watchNodePool(ctx, handle, nodePool{pool: i, name: p.Karpenter.NodePool, tracker: tracker}, changed)
+		case p.Static != nil:
+			source = static.MaxNodes(p.Static.MaxNodes)
+		default:
+			source = static.Fixed{}
+		}
+		if err != nil {
+			return nil, err
+		}
+		s.byPool = append(s.byPool, source)
+	}
+	return s, nil
+}
+
+// only restricts a list or a watch to the object with the name.
+func only(name string) func(*metav1.ListOptions) {
+	return func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
+	}
+}
+
+func (s *sources) watchStatus(ctx context.Context, handle fwk.Handle, changed chan<- struct{}) error {
+	if s.status != nil {
+		return nil
+	}
+	namespace, name, _ := strings.Cut(s.statusID, "/")
+	informer := coreinformers.NewFilteredConfigMapInformer(handle.ClientSet(), namespace, 0, cache.Indexers{}, only(name))
+	var err error
+	s.status, err = watch(ctx, informer, s.statusID, changed)
+	return err
+}
+
+func (s *sources) watchNodePool(ctx context.Context, handle fwk.Handle, n nodePool, changed chan<- struct{}) error {
+	client, err := dynamic.NewForConfig(handle.KubeConfig())
+	if err != nil {
+		return fmt.Errorf("making a client for NodePools: %w", err)
+	}
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(n.name))
+	if n.object, err = watch(ctx, informer.Informer(), n.name, changed); err != nil {
+		return err
+	}
+	s.nodePools = append(s.nodePools, n)
+	return nil
+}
+
+// settled reports whether it is known of every watched object if it exists.
+func (s *sources) settled() bool {
+	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n nodePool) bool { return !n.object.settled() })
+}
+
+// observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in none.
+func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
+	if s.status != nil {
+		obj, err := s.status.get()
+		if err != nil {
+			s.tracker.Fail(err)
+		} else {
+			cm, _ := obj.(*v1.ConfigMap)
+			_ = s.tracker.Observe(cm, now) // what is wrong with it is the reason of its pools
+		}
+		s.assign(logger, byPool, unlisted)
+	}
+	for _, n := range s.nodePools {
+		obj, err := n.object.get()
+		switch {
+		case apierrors.IsNotFound(err):
+			n.tracker.Lose(karpenter.ReasonNoResource)
+		case err != nil:
+			n.tracker.Fail(err)
+		case obj == nil:
+			n.tracker.Lose(capacity.Reason{})
+		default:
+			n.observe(obj, byPool[n.pool], now)
+		}
+	}
+}
+
+func (n *nodePool) observe(obj runtime.Object, nodes []*v1.Node, now time.Time) {
+	data, err := obj.(*unstructured.Unstructured).MarshalJSON()
+	if err != nil {
+		n.tracker.Fail(err)
+		return
+	}
+	_ = n.tracker.Observe(data, nodes, now) // what is wrong with it is the reason of its pool
+}
+
+// assign tells the tracker whose the autoscaler's node groups are, and logs once for each that no pool claims.
+func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node) {
+	var claims []clusterautoscaler.Groups
+	for i, source := range s.byPool {
+		if source, ok := source.(clusterautoscaler.Source); ok {
+			claims = append(claims, source.Groups.With(byPool[i]))
+		}
+	}
+	s.tracker.Assign(claims, slices.Concat(append(byPool, unlisted)...))
+	for _, name := range s.tracker.Names() {
+		claimed := slices.ContainsFunc(claims, func(c clusterautoscaler.Groups) bool { return c.Claim(name) })
+		if !claimed && !s.warned[name] {
+			s.warned[name] = true
+			logger.Info("A node group in the cluster autoscaler's status belongs to no pool", "nodeGroup", name, "configMap", s.statusID)
+		}
+	}
+}
+
+// object returns what the pool with the index i is judged by, nil if there is no such object.
+func (s *sources) object(i int) runtime.Object {
+	w := s.status
+	if _, ok := s.byPool[i].(clusterautoscaler.Source); !ok {
+		w = nil
+		for _, n := range s.nodePools {
+			if n.pool == i {
+				w = n.object
+			}
+		}
+	}
+	if w == nil {
+		return nil
+	}
+	obj, _ := w.get()
+	return obj
+}
+
+// remember writes down what the trackers remember at the time now.
+func (s *sources) remember(m *published.Memory, now time.Time) {
+	if s.status != nil {
+		m.ClusterAutoscaler = s.tracker.Memory(now)
+	}
+	for _, n := range s.nodePools {
+		if m.NodePools == nil {
+			m.NodePools = map[string]karpenter.Memory{}
+		}
+		m.NodePools[n.name] = n.tracker.Memory()
+	}
+}
+
+// restore has the trackers start from what was remembered.
+func (s *sources) restore(m *published.Memory, now time.Time) {
+	s.tracker.Restore(m.ClusterAutoscaler, now)
+	for _, n := range s.nodePools {
+		if memory, ok := m.NodePools[n.name]; ok {
+			n.tracker.Restore(memory, now)
+		}
+	}
+}

@@ -1,0 +1,52 @@
+package poolpriority
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+)
+
+// watched follows one object by its name.
+type watched struct {
+	informer cache.SharedIndexInformer
+	key      string
+	failure  atomic.Pointer[error]
+}
+
+// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and pokes changed when
+// it changes.
+func watch(ctx context.Context, informer cache.SharedIndexInformer, key string, changed chan<- struct{}) (*watched, error) {
+	w := &watched{informer: informer, key: key}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { poke(changed) },
+		UpdateFunc: func(any, any) { poke(changed) },
+		DeleteFunc: func(any) { poke(changed) },
+	}); err != nil {
+		return nil, fmt.Errorf("watching %s: %w", key, err)
+	}
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		w.failure.Store(&err)
+		poke(changed)
+	}); err != nil {
+		return nil, fmt.Errorf("watching %s: %w", key, err)
+	}
+	go informer.RunWithContext(ctx)
+	return w, nil
+}
+
+// settled reports whether it is known if the object exists, or why that cannot be known.
+func (w *watched) settled() bool { return w.informer.HasSynced() || w.failure.Load() != nil }
+
+// get returns the object, nil if it does not exist, and an error if it could never be read.
+func (w *watched) get() (runtime.Object, error) {
+	if obj, exists, err := w.informer.GetStore().GetByKey(w.key); err == nil && exists {
+		return obj.(runtime.Object), nil
+	}
+	if failure := w.failure.Load(); failure != nil && !w.informer.HasSynced() {
+		return nil, *failure
+	}
+	return nil, nil
+}

@@ -1,0 +1,107 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+const (
+	karpenterConfig = root + "/manifests/overlays/karpenter/config.yaml"
+	karpenterRBAC   = "testdata/karpenter"
+)
+
+// startKarpenter brings up a cluster with one system VM, the virtual node, and the real Karpenter with a NodePool of nodes
+// with one CPU, nine pods of 100m, of which its limits allow two.
+func startKarpenter(t *testing.T, config string) *env {
+	t.Helper()
+	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
+	e.rbac = karpenterRBAC
+	if _, err := e.StartKarpenter(e.ctx, []devcluster.InstanceType{
+		devcluster.NewInstanceType("s-1", corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("8Gi")}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	e.control(config)
+	if err := e.ApplyFile(e.ctx, "testdata/nodepool.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	e.schedule(config, userTier(0), systemTier(1), virtualTier())
+	return e
+}
+
+// TestKarpenter plays the articles' story against the real Karpenter: the pods tolerate the virtual node, the NodePool grows to
+// its limits, the rest bursts, and when the load falls no VM is drained onto the virtual node.
+func TestKarpenter(t *testing.T) {
+	e := startKarpenter(t, karpenterConfig)
+	e.waitGated(true)
+	d := load(t, "testdata/burst-required.yaml")
+	e.create(d)
+	e.lands(60*time.Second, "burst-required", map[string]int{"agentpool": 1})
+	e.scale("burst-required", 20)
+	e.eventually(90*time.Second, func() string {
+		if complaint := e.noPendingGateToleration(); complaint != "" {
+			t.Fatal(complaint)
+		}
+		got := e.placed("burst-required")
+		if got["aci"] > 0 && got["agentpool"] < 18 {
+			t.Fatalf("burst before the NodePool was full: %v", got)
+		}
+		if !equal(got, map[string]int{"agentpool": 18, "aci": 2}) {
+			return fmt.Sprintf("%v; %s", got, e.said("burst-required"))
+		}
+		return ""
+	})
+	if n := len(e.nodesOf("agentpool")); n != 2 {
+		t.Errorf("%d nodes, want the 2 that the limits allow", n)
+	}
+	e.scale("burst-required", 8)
+	e.eventually(60*time.Second, func() string {
+		if got := e.placed("burst-required"); got["agentpool"]+got["aci"] != 8 || len(e.nodesOf("agentpool")) != 1 {
+			return fmt.Sprintf("%v on %d nodes", got, len(e.nodesOf("agentpool")))
+		}
+		return ""
+	})
+	burst := e.placed("burst-required")["aci"]
+	e.stays(5*time.Second, func() string {
+		if got := e.placed("burst-required"); got["aci"] > burst {
+			return fmt.Sprintf("there were %d pods on the virtual node, and now %v", burst, got)
+		}
+		return ""
+	})
+}
+
+// TestKarpenterWithoutTheGateTaint sees the deadlock: Karpenter believes that a pod that tolerates the virtual node fits there,
+// and orders nothing. (The articles' pods prefer or may choose other nodes, which Karpenter tries first.)
+func TestKarpenterWithoutTheGateTaint(t *testing.T) {
+	e := startKarpenter(t, "testdata/karpenter-without-gate-taint.yaml")
+	e.create(deployment("web", 12, "250m", toleratesVirtualNode))
+	e.lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
+	e.stays(15*time.Second, func() string {
+		if n := len(e.nodesOf("agentpool")); n != 0 {
+			return fmt.Sprintf("the NodePool has %d nodes: it was thought that Karpenter would order none", n)
+		}
+		if got := e.placed("web"); got["aci"] > 0 {
+			return fmt.Sprintf("burst below the limits: %v", got)
+		}
+		return ""
+	})
+}
+
+// TestNoKarpenter: in a cluster without Karpenter the scheduler starts at once, says what is wrong, and bursts after
+// unknownGrace.
+func TestNoKarpenter(t *testing.T) {
+	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
+	e.rbac = karpenterRBAC
+	e.schedule(filepath.Join("testdata", "karpenter-no-grace.yaml"), userTier(0), systemTier(1), virtualTier())
+	e.create(deployment("web", 12, "250m"))
+	e.lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
+	e.logs("the cluster has no NodePools: Karpenter is not installed")
+	e.lands(20*time.Second, "web", map[string]int{"systempool": 8, "aci": 4})
+}
