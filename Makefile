@@ -38,17 +38,25 @@ test-unit: ## Run the tests beside the code, those of concurrent packages with t
 
 .PHONY: test-integration
 test-integration: tools build ## Run the tests on the embedded cluster
-	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -skip '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+
+.PHONY: test-karpenter
+test-karpenter: tools build ## Run the tests against the real Karpenter, which is built from Go modules
+	@hack/step.sh "build Karpenter" hack/build-karpenter.sh bin/tools
+	@hack/step.sh "NodePools against Karpenter's types" go -C test/karpenter test -count=1 .
+	@hack/step.sh "Karpenter tests" go test -count=1 -timeout 10m ./test/integration -run '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format for a minute
 	go test ./pkg/capacity/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m
+	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m
 
 .PHONY: verify
 verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "gofmt" hack/verify-gofmt.sh
 	@hack/step.sh "go mod tidy" hack/verify-modules.sh
 	@hack/step.sh "go vet" go vet ./...
+	@hack/step.sh "go vet of test/karpenter" go -C test/karpenter vet .
 	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
 	@hack/step.sh "imports" go test ./test/imports

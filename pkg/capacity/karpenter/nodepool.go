@@ -4,6 +4,7 @@ package karpenter
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 
@@ -40,13 +41,33 @@ type NodePool struct {
 				Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
 			} `json:"spec"`
 		} `json:"template"`
-		Limits   corev1.ResourceList `json:"limits,omitempty"`
-		Replicas *int64              `json:"replicas,omitempty"`
+		Limits   resources `json:"limits,omitempty"`
+		Replicas *int64    `json:"replicas,omitempty"`
 	} `json:"spec"`
 	Status struct {
-		Resources  corev1.ResourceList `json:"resources,omitempty"`
-		Conditions []metav1.Condition  `json:"conditions,omitempty"`
+		Resources  resources          `json:"resources,omitempty"`
+		Conditions []metav1.Condition `json:"conditions,omitempty"`
 	} `json:"status,omitempty"`
+}
+
+// resources is a list of quantities that can be calculated with in no time.
+type resources map[corev1.ResourceName]resource.Quantity
+
+// hugeExponent is in quantities that the API takes and that take minutes to compare, such as 1e100000000.
+var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9.]{3,}`)
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *resources) UnmarshalJSON(data []byte) error {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	for name, value := range raw {
+		if hugeExponent.Match(value) {
+			return fmt.Errorf("%s has a quantity with a large exponent, %.20s; write it with a suffix, such as 10Gi", name, value)
+		}
+	}
+	return json.Unmarshal(data, (*map[corev1.ResourceName]resource.Quantity)(l))
 }
 
 // Parse reads a NodePool from its JSON, of version karpenter.sh/v1.
@@ -195,7 +216,7 @@ func (n *NodePool) describe(name corev1.ResourceName) string {
 	return fmt.Sprintf("%s: %s of %s", name, used.String(), limit.String())
 }
 
-func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
+func sortedNames[L ~map[corev1.ResourceName]resource.Quantity](list L) []corev1.ResourceName {
 	names := make([]corev1.ResourceName, 0, len(list))
 	for name := range list {
 		names = append(names, name)

@@ -1,0 +1,134 @@
+// Package karpenter compares how NodePools are read with Karpenter's own types.
+package karpenter
+
+import (
+	"encoding/json"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+)
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// FuzzNodePool: no input panics, and none is read as Full that Karpenter's types would not read so: whatever node it would
+// order must exceed the limits.
+func FuzzNodePool(f *testing.F) {
+	files, err := filepath.Glob("../../pkg/capacity/karpenter/testdata/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no samples", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var sample struct {
+			Object json.RawMessage `json:"object"`
+		}
+		if err := json.Unmarshal(data, &sample); err != nil {
+			f.Fatal(err)
+		}
+		f.Add([]byte(sample.Object))
+	}
+	const head = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{"cpu":"7","memory":"1Gi","nodes":"0"},"conditions":[{"type":"Ready","status":"True"}]},"spec":`
+	for _, spec := range []string{
+		`{"limits":{"cpu":"7"}}`, `{"limits":{"cpu":8,"memory":"1e9"}}`, `{"limits":{"nodes":0}}`, `{"limits":{"nvidia.com/gpu":"0"}}`, `{"replicas":3}`, `{"replicas":-1}`, `{"limits":{}}`,
+		`{"limits":{"cpu":"10"},"template":{"spec":{"requirements":[{"key":"karpenter.azure.com/sku-cpu","operator":"In","values":["4","8"]}]}}}`,
+		`{"limits":{"cpu":"10"},"template":{"spec":{"requirements":[{"key":"karpenter.azure.com/sku-cpu","operator":"Gt","values":["3"]}]}}}`,
+		`{"limits":{"cpu":"1e100000000"}}`, `{"limits":{"cpu":"1e-100000000"}}`,
+	} {
+		f.Add([]byte(head + spec + "}"))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		tracker := karpenter.NewTracker(0)
+		err := tracker.Observe(data, nil, now)
+		got := tracker.Judge(nil, now)
+		if got.State != capacity.Full {
+			return
+		}
+		if err != nil {
+			t.Fatalf("Full by a NodePool that cannot be read: %v", err)
+		}
+		real := &karpenterv1.NodePool{}
+		if err := json.Unmarshal(data, real); err != nil {
+			t.Skip() // Karpenter would not read it either
+		}
+		if real.Spec.Replicas != nil || real.Status.Resources == nil {
+			if real.Status.Resources == nil {
+				t.Fatalf("Full before Karpenter counted anything: %+v", got.Reason)
+			}
+			return // Karpenter orders no node for a pod
+		}
+		// The smallest node that there could be: something of what every node has, and as many CPUs as it must have.
+		with := real.Status.Resources.DeepCopy()
+		add := func(name corev1.ResourceName, q resource.Quantity) {
+			sum := with[name]
+			sum.Add(q)
+			with[name] = sum
+		}
+		add(corev1.ResourceCPU, resource.MustParse(cpus(real)))
+		add(corev1.ResourceMemory, *resource.NewQuantity(1, resource.BinarySI))
+		add("nodes", *resource.NewQuantity(1, resource.DecimalSI))
+		if real.Spec.Limits.ExceededBy(with) == nil {
+			t.Fatalf("Full (%+v), and a node would not exceed the limits %v of %v", got.Reason, real.Spec.Limits, real.Status.Resources)
+		}
+	})
+}
+
+// cpus is the least number of CPUs that the NodePool's requirements leave a node: found by trying.
+func cpus(n *karpenterv1.NodePool) string {
+	for cpu := int64(1); cpu < math.MaxInt16; cpu++ {
+		if allowed(n, cpu) {
+			if cpu == 1 {
+				return "1n" // nothing says that it has a whole one
+			}
+			return resource.NewQuantity(cpu, resource.DecimalSI).String()
+		}
+	}
+	return "1Ei"
+}
+
+func allowed(n *karpenterv1.NodePool, cpu int64) bool {
+	isCPU := func(key string) bool {
+		return key == "karpenter.azure.com/sku-cpu" || key == "karpenter.k8s.aws/instance-cpu" || key == "karpenter.kwok.sh/instance-cpu"
+	}
+	value := resource.NewQuantity(cpu, resource.DecimalSI).String()
+	for key, label := range n.Spec.Template.Labels {
+		if isCPU(key) && label != value {
+			return false
+		}
+	}
+	for _, r := range n.Spec.Template.Spec.Requirements {
+		if !isCPU(r.Key) {
+			continue
+		}
+		switch r.Operator {
+		case corev1.NodeSelectorOpIn:
+			found := false
+			for _, v := range r.Values {
+				found = found || v == value
+			}
+			if !found {
+				return false
+			}
+		case corev1.NodeSelectorOpGt:
+			if len(r.Values) != 1 {
+				return false // Karpenter's CRD refuses it
+			}
+			if least, err := strconv.ParseInt(r.Values[0], 10, 32); err == nil && cpu <= least {
+				return false
+			}
+		}
+	}
+	return true
+}
