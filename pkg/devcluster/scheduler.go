@@ -24,6 +24,9 @@ const (
 // other.
 type Component struct {
 	*Process
+	// Address is the host and port that the scheduler serves its metrics and probes on, by HTTPS; empty for the controller.
+	Address string
+
 	name   string // of its files
 	binary string
 	args   []string
@@ -46,7 +49,13 @@ func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac s
 	if err != nil {
 		return nil, err
 	}
-	return c.startOwn(ctx, SchedulerName, binary, configFile, rbac, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3")
+	s, err := c.startOwn(ctx, SchedulerName, binary, configFile, rbac, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3",
+		"--authentication-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"), "--authorization-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"))
+	if err != nil {
+		return nil, err
+	}
+	s.Address = fmt.Sprintf("127.0.0.1:%d", port)
+	return s, nil
 }
 
 // StartController runs the controller binary likewise.

@@ -20,6 +20,9 @@ type held struct {
 	added       map[types.UID]bool      // held since the last look
 }
 
+// clockTolerance is by how much our clock and the condition's time of the same failure may differ.
+const clockTolerance = 2 * time.Second
+
 type heldPod struct {
 	pod *v1.Pod
 	// open says, by burst pool, whether the gate was open when last looked at. One that only the budget closed counts as
@@ -114,14 +117,14 @@ func (h *held) count() int {
 	return len(h.pods)
 }
 
-// unknownToAPI returns since when pods have been unschedulable of which the API does not say it, for at most n held pods: those
-// that have been for the longest.
+// unknownToAPI returns since when pods have been unschedulable of which the API says another time, for at most n held pods:
+// those that have been for the longest. They are pods that waited for scheduling gates, as their condition is False since then.
 func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var uids []types.UID
 	for uid, entry := range h.pods {
-		if unschedulableSince(entry.pod).IsZero() {
+		if c := scheduledCondition(entry.pod); c != nil && h.firstFailed[uid].Sub(c.LastTransitionTime.Time) > clockTolerance {
 			uids = append(uids, uid)
 		}
 	}
@@ -198,11 +201,17 @@ func overBudget(v gate.Verdict) bool { return v.Reason.Code == gate.ReasonBudget
 
 // unschedulableSince reads the pod's condition. A pod that waits for scheduling gates is not unschedulable yet.
 func unschedulableSince(pod *v1.Pod) time.Time {
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type == v1.PodScheduled && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
-			return c.LastTransitionTime.Time
-		}
+	if c := scheduledCondition(pod); c != nil && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
+		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
+}
+
+func scheduledCondition(pod *v1.Pod) *v1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled {
+			return c
+		}
+	}
+	return nil
 }

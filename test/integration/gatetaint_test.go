@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,5 +181,42 @@ func TestGateTaintIsKept(t *testing.T) {
 	}
 	if e.isGated() {
 		t.Error("the taint is there after --remove-gate-taint")
+	}
+}
+
+// TestPreflight: what the gate taint would surprise is listed, and nothing is changed.
+func TestPreflight(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	run := func() (string, error) {
+		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()
+		return string(out), err
+	}
+	clean, err := run()
+	if err != nil {
+		t.Fatalf("%v: %s", err, clean)
+	}
+	e.create(deployment("ours", 1, "100m", toleratesVirtualNode))
+	pinned := deployment("pinned", 1, "100m", toleratesVirtualNode, selects("type", "virtual-kubelet"))
+	pinned.Spec.Template.Spec.SchedulerName = ""
+	e.create(pinned)
+	e.create(deployment("everything", 1, "100m", func(t *corev1.PodTemplateSpec) {
+		t.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	}))
+	out, err := run()
+	if err == nil {
+		t.Error("it ended with status 0")
+	}
+	for _, want := range []string{
+		"Nodes of burst pools: " + devcluster.VirtualNodeName,
+		"lock out: 1\n  Deployment default/pinned\n    could run on burst nodes",
+		"tolerate every taint: 1\n  Deployment default/everything\n",
+		"2 workload(s) need a look",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+	if e.isGated() {
+		t.Error("the preflight tainted the virtual node")
 	}
 }

@@ -309,8 +309,12 @@ func TestGarbageInTheStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(log), "The cluster autoscaler's status cannot be read"); n != 1 {
-		t.Errorf("%d log lines about the status, want 1", n)
+	if n := strings.Count(string(log), `reason="StatusUnreadable" object=`); n != 1 {
+		t.Errorf("%d log lines about the problem, want 1", n)
+	}
+	event := e.eventOn("kube-system", "ConfigMap", "cluster-autoscaler-status", "StatusUnreadable")
+	if want := "pool user, system: the cluster autoscaler's status cannot be read: "; !strings.HasPrefix(event, want) {
+		t.Errorf("the event says %q, want %q…", event, want)
 	}
 	// Repaired, it opens the gate.
 	status.Data["status"] = fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n",

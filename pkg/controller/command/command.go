@@ -44,8 +44,9 @@ func New() *cobra.Command {
 			return run(ctrl.SetupSignalHandler(), o)
 		},
 	}
+	command.AddCommand(newPreflight(&o))
 	fs := command.Flags()
-	fs.StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
+	command.PersistentFlags().StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
 	fs.StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
@@ -53,12 +54,12 @@ func New() *cobra.Command {
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	fs.AddGoFlag(klogFlags.Lookup("v"))
-	fs.AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime's own
+	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime's own
 	return command
 }
 
 func run(ctx context.Context, o options) error {
-	args, err := load(o.config)
+	_, args, err := load(o.config)
 	if err != nil {
 		return err
 	}
@@ -85,33 +86,38 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	if err := errors.Join(
+	observe := args.Mode == configv1.ModeObserve
+	errs := []error{
 		manager.AddHealthzCheck("ping", healthz.Ping),
 		manager.AddReadyzCheck("ping", healthz.Ping),
-		(&controller.GateTaint{Client: manager.GetClient(), Pools: pools, Off: !*args.GateTaint}).SetupWithManager(manager),
-		(&controller.Tolerations{Client: manager.GetClient(), Pools: pools}).SetupWithManager(manager),
-	); err != nil {
+		(&controller.GateTaint{Client: manager.GetClient(), Pools: pools, Off: !*args.GateTaint || observe}).SetupWithManager(manager),
+	}
+	if !observe {
+		errs = append(errs, (&controller.Tolerations{Client: manager.GetClient(), Pools: pools}).SetupWithManager(manager))
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	return manager.Start(ctx)
 }
 
-func load(file string) (*configv1.PoolPriorityArgs, error) {
+// load returns the scheduler's configuration file and the plugin's arguments in it.
+func load(file string) ([]byte, *configv1.PoolPriorityArgs, error) {
 	if file == "" {
-		return nil, errors.New("--config is required: name the scheduler's configuration file")
+		return nil, nil, errors.New("--config is required: name the scheduler's configuration file")
 	}
 	if err := configv1.Register(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading the configuration: %w", err)
+		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
 	}
 	args, err := configv1.Load(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, fmt.Errorf("%s: %w", file, err)
 	}
-	return args, nil
+	return data, args, nil
 }
 
 // removeGateTaint takes the taint off all nodes, and goes on where one cannot be changed.

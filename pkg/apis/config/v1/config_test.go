@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 }
 
 // decode reads arguments as the scheduler does, out of a KubeSchedulerConfiguration.
-func decode(args string) (*PoolPriorityArgs, error) {
+func decodeArgs(args string) (*PoolPriorityArgs, error) {
 	file := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: PoolPriority\n    args:\n" +
 		"      " + strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      ") + "\n"
 	obj, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(file), nil, nil)
@@ -37,7 +37,7 @@ func decode(args string) (*PoolPriorityArgs, error) {
 }
 
 func TestDefaults(t *testing.T) {
-	args, err := decode("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]")
+	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestDefaults(t *testing.T) {
 }
 
 func TestZeroGraceIsKept(t *testing.T) {
-	args, err := decode("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]\ncapacity: {unknownGrace: 0s}")
+	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]\ncapacity: {unknownGrace: 0s}")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func TestZeroGraceIsKept(t *testing.T) {
 }
 
 func TestRoundTrip(t *testing.T) {
-	args, err := decode("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]")
+	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestBadArguments(t *testing.T) {
 			}
 			var said string
 			count := 1
-			if args, err := decode(string(data)); err != nil {
+			if args, err := decodeArgs(string(data)); err != nil {
 				said = err.Error()
 			} else {
 				errs := Validate(args)

@@ -39,6 +39,38 @@ const PluginName = "PoolPriority"
 // Load reads a KubeSchedulerConfiguration as the scheduler does and returns the arguments of its first profile that has
 // them, defaulted and validated. Register must have been called.
 func Load(data []byte) (*PoolPriorityArgs, error) {
+	config, err := decode(data)
+	if err != nil {
+		return nil, err
+	}
+	for i := range config.Profiles {
+		if args := argsOf(&config.Profiles[i]); args != nil {
+			if err := Validate(args).ToAggregate(); err != nil {
+				return nil, fmt.Errorf("profile %q: %w", config.Profiles[i].SchedulerName, err)
+			}
+			return args, nil
+		}
+	}
+	return nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+}
+
+// SchedulerNames returns the names of the profiles of a KubeSchedulerConfiguration that configure the plugin: what pods opt in
+// with.
+func SchedulerNames(data []byte) ([]string, error) {
+	config, err := decode(data)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range config.Profiles {
+		if argsOf(&config.Profiles[i]) != nil {
+			names = append(names, config.Profiles[i].SchedulerName)
+		}
+	}
+	return names, nil
+}
+
+func decode(data []byte) (*schedconfig.KubeSchedulerConfiguration, error) {
 	obj, _, err := scheme.Codecs.UniversalDecoder().Decode(data, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("decoding the configuration: %w", err)
@@ -47,17 +79,15 @@ func Load(data []byte) (*PoolPriorityArgs, error) {
 	if !ok {
 		return nil, fmt.Errorf("the configuration is a %T, not a KubeSchedulerConfiguration", obj)
 	}
-	for i := range config.Profiles {
-		for _, plugin := range config.Profiles[i].PluginConfig {
-			args, ok := plugin.Args.(*PoolPriorityArgs)
-			if !ok || plugin.Name != PluginName {
-				continue
-			}
-			if err := Validate(args).ToAggregate(); err != nil {
-				return nil, fmt.Errorf("profile %q: %w", config.Profiles[i].SchedulerName, err)
-			}
-			return args, nil
+	return config, nil
+}
+
+// argsOf returns the plugin's arguments in the profile, nil if it has none.
+func argsOf(profile *schedconfig.KubeSchedulerProfile) *PoolPriorityArgs {
+	for _, plugin := range profile.PluginConfig {
+		if args, ok := plugin.Args.(*PoolPriorityArgs); ok && plugin.Name == PluginName {
+			return args
 		}
 	}
-	return nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+	return nil
 }

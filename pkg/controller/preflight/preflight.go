@@ -1,0 +1,188 @@
+// Package preflight finds what the gate taint would surprise: workloads of other schedulers that it would lock out of burst
+// nodes, and pods that tolerate every taint, which it cannot hide the burst nodes from.
+package preflight
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// Workload is what makes pods, or a pod that nothing makes.
+type Workload struct {
+	Kind, Namespace, Name string
+	Template              corev1.PodTemplateSpec
+	// OnBurst is the number of its pods on nodes of burst pools.
+	OnBurst int
+}
+
+func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
+
+// Finding is a workload with what is wrong with it.
+type Finding struct {
+	Workload *Workload
+	// Message says what will happen and what to do.
+	Message string
+}
+
+// Report is what a preflight finds.
+type Report struct {
+	// LockedOut are the workloads of other schedulers that run on burst nodes, or could, and do not tolerate the gate taint.
+	LockedOut []Finding
+	// TolerateAll are the workloads that tolerate every taint, of any scheduler. DaemonSets are left out: autoscalers add no nodes
+	// for their pods.
+	TolerateAll []Finding
+	// BurstNodes are the names of the nodes of burst pools.
+	BurstNodes []string
+}
+
+// Clean reports whether nothing was found.
+func (r *Report) Clean() bool { return len(r.LockedOut)+len(r.TolerateAll) == 0 }
+
+var gateTaint = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule}
+
+// Check looks at the workloads. schedulers are the names of our own profiles.
+func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads []Workload) *Report {
+	r := &Report{}
+	var burst []*corev1.Node
+	for i := range nodes {
+		if p := pools.Of(nodes[i].Labels); p != pool.None && pools.At(p).IsBurst() {
+			burst = append(burst, &nodes[i])
+			r.BurstNodes = append(r.BurstNodes, nodes[i].Name)
+		}
+	}
+	slices.Sort(r.BurstNodes)
+	for i := range workloads {
+		w := &workloads[i]
+		spec := &w.Template.Spec
+		ours := slices.Contains(schedulers, cmp.Or(spec.SchedulerName, corev1.DefaultSchedulerName))
+		if toleratesAll(spec.Tolerations) && w.Kind != "DaemonSet" {
+			r.TolerateAll = append(r.TolerateAll, Finding{w, "tolerates every taint, the gate taint among them: while a pod of it is pending, an autoscaler believes that it fits a burst node, " +
+				"and adds no node for it; tolerate the taints by their keys"})
+		}
+		if ours || corev1helpers.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &gateTaint, true) {
+			continue
+		}
+		if w.OnBurst == 0 && !slices.ContainsFunc(burst, func(n *corev1.Node) bool { return mayRunOn(w, n) }) {
+			continue
+		}
+		message := "could run on burst nodes, and will not get there once they have the gate taint"
+		if w.OnBurst > 0 {
+			message = fmt.Sprintf("has %d pod(s) on burst nodes, which keep running, and new ones will not get there once the nodes have the gate taint", w.OnBurst)
+		}
+		r.LockedOut = append(r.LockedOut, Finding{w, message + "; if it is meant for them, pin it there by nodeSelector and add the toleration " +
+			"{key: " + configv1.GateTaintKey + ", operator: Exists, effect: NoSchedule}, or give it our schedulerName"})
+	}
+	return r
+}
+
+func toleratesAll(tolerations []corev1.Toleration) bool {
+	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		return t.Key == "" && t.Operator == corev1.TolerationOpExists && (t.Effect == "" || t.Effect == corev1.TaintEffectNoSchedule)
+	})
+}
+
+// mayRunOn reports whether the workload's pods select the node and tolerate its taints, the gate taint apart.
+func mayRunOn(w *Workload, node *corev1.Node) bool {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.Template.Labels}, Spec: w.Template.Spec}
+	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
+		return false
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations, func(t *corev1.Taint) bool {
+		return t.Effect != corev1.TaintEffectPreferNoSchedule && t.Key != configv1.GateTaintKey && !passing(t)
+	}, true)
+	return !untolerated
+}
+
+// passing reports whether the taint is one of a node's state, which comes and goes.
+func passing(t *corev1.Taint) bool { return len(capacity.LastingTaints([]corev1.Taint{*t})) == 0 }
+
+// Workloads lists what makes pods in the cluster. Pods and ReplicaSets are counted for what owns them.
+func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []corev1.Node) ([]Workload, error) {
+	onBurst := map[string]bool{}
+	for i := range nodes {
+		p := pools.Of(nodes[i].Labels)
+		onBurst[nodes[i].Name] = p != pool.None && pools.At(p).IsBurst()
+	}
+	var found []Workload
+	position := map[string]int{}
+	add := func(kind string, o metav1.Object, template corev1.PodTemplateSpec) {
+		position[key(kind, o.GetNamespace(), o.GetName())] = len(found)
+		found = append(found, Workload{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Template: template})
+	}
+	owners := map[string]string{} // of what belongs to a workload
+	own := func(kind string, o metav1.Object) bool {
+		owner := metav1.GetControllerOf(o)
+		if owner == nil {
+			return false
+		}
+		owners[key(kind, o.GetNamespace(), o.GetName())] = key(owner.Kind, o.GetNamespace(), owner.Name)
+		return true
+	}
+
+	deployments, statefulSets, daemonSets := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}
+	replicaSets, jobs, cronJobs, pods := &appsv1.ReplicaSetList{}, &batchv1.JobList{}, &batchv1.CronJobList{}, &corev1.PodList{}
+	for _, list := range []client.ObjectList{deployments, statefulSets, daemonSets, replicaSets, jobs, cronJobs, pods} {
+		if err := c.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("listing %T: %w", list, err)
+		}
+	}
+	for i := range deployments.Items {
+		add("Deployment", &deployments.Items[i], deployments.Items[i].Spec.Template)
+	}
+	for i := range statefulSets.Items {
+		add("StatefulSet", &statefulSets.Items[i], statefulSets.Items[i].Spec.Template)
+	}
+	for i := range daemonSets.Items {
+		add("DaemonSet", &daemonSets.Items[i], daemonSets.Items[i].Spec.Template)
+	}
+	for i := range cronJobs.Items {
+		add("CronJob", &cronJobs.Items[i], cronJobs.Items[i].Spec.JobTemplate.Spec.Template)
+	}
+	for i := range replicaSets.Items {
+		if !own("ReplicaSet", &replicaSets.Items[i]) {
+			add("ReplicaSet", &replicaSets.Items[i], replicaSets.Items[i].Spec.Template)
+		}
+	}
+	for i := range jobs.Items {
+		if !own("Job", &jobs.Items[i]) {
+			add("Job", &jobs.Items[i], jobs.Items[i].Spec.Template)
+		}
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		id := key("Pod", pod.Namespace, pod.Name)
+		own("Pod", pod)
+		for owners[id] != "" {
+			id = owners[id]
+		}
+		at, known := position[id]
+		if !known { // nothing makes it, or something of another kind
+			at = len(found)
+			add("Pod", pod, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
+		}
+		if onBurst[pod.Spec.NodeName] {
+			found[at].OnBurst++
+		}
+	}
+	return found, nil
+}
+
+func key(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }

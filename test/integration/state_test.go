@@ -1,0 +1,272 @@
+package integration
+
+import (
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity/published"
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+// published returns what the leader published.
+func (e *env) published() (*published.Status, error) {
+	cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return published.Decode(cm)
+}
+
+// metrics returns the scheduler's metrics.
+func (e *env) metrics() string {
+	e.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+e.scheduler.Address+"/metrics", nil)
+	if err != nil {
+		e.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+e.Config.BearerToken)
+	response, err := client.Do(request)
+	if err != nil {
+		e.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		e.Fatalf("%v, %s: %s", err, response.Status, tail(body, 1000))
+	}
+	return string(body)
+}
+
+// hasMetrics waits until the scheduler's metrics have the lines.
+func (e *env) hasMetrics(lines ...string) {
+	e.Helper()
+	e.eventually(10*time.Second, func() string {
+		metrics := e.metrics()
+		for _, line := range lines {
+			if !strings.Contains(metrics, line) {
+				var ours []string
+				for _, l := range strings.Split(metrics, "\n") {
+					if strings.HasPrefix(l, "pool_priority_") {
+						ours = append(ours, l)
+					}
+				}
+				return fmt.Sprintf("no %q in the metrics:\n%s", line, strings.Join(ours, "\n"))
+			}
+		}
+		return ""
+	})
+}
+
+// eventOn waits for an event with the reason on the object, and returns its message.
+func (e *env) eventOn(namespace, kind, name, reason string) string {
+	e.Helper()
+	var message string
+	e.eventually(20*time.Second, func() string {
+		list, err := e.Client.CoreV1().Events(namespace).List(e.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, event := range list.Items {
+			if event.InvolvedObject.Kind == kind && event.InvolvedObject.Name == name && event.Reason == reason {
+				message = event.Message
+				return ""
+			}
+		}
+		return fmt.Sprintf("no event %s on %s %s/%s", reason, kind, namespace, name)
+	})
+	return message
+}
+
+// TestPublishedState: the states of the pools, with reasons and since when, are in the ConfigMap and in the metrics.
+func TestPublishedState(t *testing.T) {
+	e := start(t, fast(), vms("userpool", "user", 1, 1, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
+	e.create(deployment("web", 13, "500m"))
+	e.lands(40*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "aci": 1})
+	e.eventually(10*time.Second, func() string {
+		status, err := e.published()
+		if err != nil {
+			return err.Error()
+		}
+		got := ""
+		for _, p := range status.Pools {
+			got += fmt.Sprintf("%s %s %s %d;", p.Name, p.State, p.Reason, p.Nodes)
+			if p.Since.IsZero() || p.Message == "" || p.Detail == "" {
+				return fmt.Sprintf("incomplete: %+v", p)
+			}
+		}
+		if want := "user Full AtMaxSize 2;system Full AtMaxSize 1;"; got != want {
+			return fmt.Sprintf("published %q, want %q", got, want)
+		}
+		return ""
+	})
+	e.hasMetrics(`pool_priority_pool_state{pool="user",reason="AtMaxSize",state="Full"} 1`, `pool_priority_pool_nodes{pool="user"} 2`,
+		`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolCanGrow"}`,
+		`pool_priority_gate_decisions_total{decision="open",pool="aci",reason="Open"}`, "pool_priority_held_pods 0")
+	// Nothing changes, and nothing is written.
+	version := func() string {
+		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cm.ResourceVersion
+	}
+	time.Sleep(2 * time.Second)
+	before := version()
+	e.stays(5*time.Second, func() string { // ten writes of the autoscaler
+		if now := version(); now != before {
+			return "the state was published again although nothing changed"
+		}
+		return ""
+	})
+}
+
+// TestProblems: what is wrong around the scheduler is in the log, in the published state, and in an event on the object.
+func TestProblems(t *testing.T) {
+	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.schedule("testdata/problems.yaml", userTier(1), systemTier(1), virtualTier())
+	e.create(deployment("web", 9, "500m"))
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
+	noGroup := e.eventOn("kube-system", "ConfigMap", "cluster-autoscaler-status", "NoNodeGroup")
+	if want := "pool user: no node group in the cluster autoscaler's status belongs to the pool: the status has " + e.pool("systempool").Group(); !strings.HasPrefix(noGroup, want) {
+		t.Errorf("the event says %q, want %q…", noGroup, want)
+	}
+	node := e.nodesOf("userpool")[0].Name
+	overlap := e.eventOn(metav1.NamespaceDefault, "Node", node, "InSeveralPools")
+	if want := "node " + node + " matches the node selectors of the pools user, all; it belongs to the first"; overlap != want {
+		t.Errorf("the event says %q, want %q", overlap, want)
+	}
+	e.logs(noGroup)
+	e.logs(overlap)
+	e.logs(`No node matches the pool's nodeSelector`)
+	e.eventually(10*time.Second, func() string {
+		status, err := e.published()
+		if err != nil {
+			return err.Error()
+		}
+		if all := strings.Join(status.Problems, "\n"); !strings.Contains(all, noGroup) || !strings.Contains(all, overlap) {
+			return fmt.Sprintf("published problems: %q", status.Problems)
+		}
+		return ""
+	})
+}
+
+// TestObserve: nothing is held, no taint is kept, and what would be held is logged and counted. Pods that do not tolerate the
+// virtual node stay off it.
+func TestObserve(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
+	// A taint that an earlier, enforcing configuration left.
+	controller := e.control(aksConfig)
+	e.waitGated(true)
+	controller.Stop()
+	e.control("testdata/observe.yaml")
+	e.waitGated(false)
+	e.schedule("testdata/observe.yaml", userTier(1), systemTier(1), virtualTier())
+	e.create(deployment("tolerant", 12, "500m", toleratesVirtualNode))
+	e.lands(20*time.Second, "tolerant", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
+	e.create(deployment("plain", 1, "500m"))
+	e.stays(3*time.Second, func() string {
+		if got := e.placed("plain"); !equal(got, map[string]int{"": 1}) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	e.logs("Observing: the gate would hold the pod back")
+	e.hasMetrics(`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolUnknown"}`, "pool_priority_held_pods 0")
+	if e.isGated() {
+		t.Error("the virtual node has the gate taint")
+	}
+}
+
+// crash kills the scheduler and starts it again, every few seconds, until the function returns "".
+func (e *env) crash(every time.Duration, timeout time.Duration, check func() string) {
+	e.Helper()
+	crashes := 0
+	for deadline := time.Now().Add(timeout); ; {
+		for next := time.Now().Add(every); time.Now().Before(next); time.Sleep(50 * time.Millisecond) {
+			complaint := check()
+			if complaint == "" {
+				e.Logf("after %d crashes", crashes)
+				return
+			}
+			if time.Now().After(deadline) {
+				e.Fatalf("after %v and %d crashes: %s", timeout, crashes, complaint)
+			}
+		}
+		e.scheduler.Kill()
+		crashes++
+		if err := e.scheduler.Restart(); err != nil {
+			e.Fatal(err)
+		}
+	}
+}
+
+// burstAfter crashes the scheduler until a pod is on the virtual node, which must be after about the grace.
+func (e *env) burstAfter(grace time.Duration, app string, since time.Time) {
+	e.Helper()
+	const every = 4 * time.Second
+	e.crash(every, grace+2*every, func() string {
+		if got := e.placed(app); got["aci"] == 0 {
+			return fmt.Sprintf("%v; %s", got, e.said(app))
+		}
+		return ""
+	})
+	if took := time.Since(since); took < grace-time.Second {
+		e.Errorf("burst after %v, within the grace of %v", took, grace)
+	} else {
+		e.Logf("burst after %v; the grace is %v", took.Round(100*time.Millisecond), grace)
+	}
+}
+
+// TestCrashLoop: a scheduler that is killed every four seconds does not hold a pod for longer than its graces, and not for
+// shorter either.
+func TestCrashLoop(t *testing.T) {
+	const grace = 15 * time.Second
+	t.Run("while the pool is unknown", func(t *testing.T) {
+		e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // no autoscaler, no status
+		e.schedule("testdata/crash-loop-unknown.yaml", userTier(1), virtualTier())
+		started := time.Now()
+		e.create(deployment("web", 5, "500m"))
+		e.burstAfter(grace, "web", started)
+	})
+	t.Run("while the autoscaler declines a pod that had a scheduling gate", func(t *testing.T) {
+		options := fast()
+		e := start(t, options, vms("userpool", "user", 1, 1, 3, 20))
+		e.pool("userpool").Refuse("") // it can grow, but not for what does not fit its nodes' zone
+		e.schedule("testdata/crash-loop-decline.yaml", userTier(1), virtualTier())
+		e.create(deployment("web", 1, "500m", func(t *corev1.PodTemplateSpec) {
+			t.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}}
+			// A zone that the pool may have and the autoscaler's template has not.
+			t.Spec.NodeSelector = nil
+			t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
+				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"westeurope-1"}}}},
+			}}}}
+		}))
+		e.stays(6*time.Second, func() string { // older than its gate: that time does not count
+			if got := e.placed("web"); got[""] != 1 && len(e.pods("web")) > 0 {
+				return fmt.Sprint(got)
+			}
+			return ""
+		})
+		e.eventually(10*time.Second, func() string {
+			for _, p := range e.pods("web") {
+				p.Spec.SchedulingGates = nil
+				if _, err := e.Client.CoreV1().Pods(namespace).Update(e.ctx, &p, metav1.UpdateOptions{}); err != nil {
+					return err.Error()
+				}
+				return ""
+			}
+			return "no pod"
+		})
+		e.burstAfter(grace, "web", time.Now())
+	})
+}
