@@ -360,3 +360,78 @@ func TestWaitLimitAndBudget(t *testing.T) {
 		})
 	}
 }
+
+// TestLimits: a pool with limits is full for the pods that request more than they leave, and for no others.
+func TestLimits(t *testing.T) {
+	user := in(capacity.CanGrow, 0)
+	user.Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
+	asking := func(requests corev1.ResourceList) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: BurstAlways}},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}}}
+	}
+	for _, tc := range []struct {
+		name     string
+		requests corev1.ResourceList
+		open     bool
+	}{
+		{"nothing", nil, false},
+		{"as much as is left", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2")}, false},
+		{"more than is left", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2001m")}, true},
+		{"something without a limit", corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Ti")}, false},
+		{"a device of which nothing is left", corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := rule(t, nil).Decide(Request{Pod: asking(tc.requests)}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			if d.Burst[0].Open != tc.open {
+				t.Errorf("open: %v, want %v: %+v", d.Burst[0].Open, tc.open, d)
+			}
+			if tc.open && d.Regular[0].Reason.Code != ReasonBeyondLimits.Code {
+				t.Errorf("reason %+v", d.Regular[0].Reason)
+			}
+		})
+	}
+}
+
+// TestNewNodes: what the source knows of new nodes says which pods an empty pool is for; a template in the configuration comes
+// first.
+func TestNewNodes(t *testing.T) {
+	user := in(capacity.CanGrow, 0)
+	user.New = &capacity.NewNodes{
+		Choices: map[string][]string{"team": {"web"}, "size": {"4", "8"}, corev1.LabelTopologyZone: {"1", "2"}},
+		Taints:  []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}},
+	}
+	tolerant := []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	affinity := func(key string, op corev1.NodeSelectorOperator, values ...string) corev1.PodSpec {
+		return corev1.PodSpec{Tolerations: tolerant, Affinity: &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: key, Operator: op, Values: values}}}}}}}}
+	}
+	for _, tc := range []struct {
+		name  string
+		spec  corev1.PodSpec
+		holds bool
+	}{
+		{"tolerates the taint", corev1.PodSpec{Tolerations: tolerant}, true},
+		{"does not", corev1.PodSpec{}, false},
+		{"selects a label that all have", corev1.PodSpec{Tolerations: tolerant, NodeSelector: map[string]string{"team": "web"}}, true},
+		{"selects another value of it", corev1.PodSpec{Tolerations: tolerant, NodeSelector: map[string]string{"team": "db"}}, false},
+		{"selects one of the values", corev1.PodSpec{Tolerations: tolerant, NodeSelector: map[string]string{"size": "8"}}, true},
+		{"selects a zone that is none of the values", corev1.PodSpec{Tolerations: tolerant, NodeSelector: map[string]string{corev1.LabelTopologyZone: "3"}}, false},
+		{"selects a label that is not known", corev1.PodSpec{Tolerations: tolerant, NodeSelector: map[string]string{"other": "x"}}, true},
+		{"wants more than one of the values", affinity("size", corev1.NodeSelectorOpGt, "4"), true},
+		{"wants more than all of the values", affinity("size", corev1.NodeSelectorOpGt, "8"), false},
+		{"wants none of the values", affinity("size", corev1.NodeSelectorOpNotIn, "4", "8"), false},
+		{"wants the label not to be", affinity("size", corev1.NodeSelectorOpDoesNotExist), false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: tc.spec}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			if d.Regular[0].Holds != tc.holds {
+				t.Errorf("holds: %v, want %v: %+v", d.Regular[0].Holds, tc.holds, d.Regular[0])
+			}
+		})
+	}
+	configured := rule(t, &configv1.NodeTemplate{Labels: map[string]string{"team": "db"}})
+	d := configured.Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"team": "db"}}}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+	if !d.Regular[0].Holds {
+		t.Errorf("the configuration's template does not come first: %+v", d.Regular[0])
+	}
+}

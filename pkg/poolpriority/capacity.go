@@ -207,7 +207,14 @@ func (g *gatekeeper) restore(ctx context.Context) *capacity.View {
 		return g.view.Load()
 	}
 	g.sources.restore(&status.Memory, now)
-	g.held.restore(status.Memory.Unschedulable)
+	pods, err := g.pods.List(labels.Everything())
+	if err == nil { // a lister of everything does not fail
+		for _, pod := range pods {
+			if since, ok := status.Memory.Unschedulable[pod.UID]; ok {
+				g.held.restore(pod.UID, since)
+			}
+		}
+	}
 	view := *g.view.Load()
 	view.Pools = slices.Clone(view.Pools)
 	for _, published := range status.Pools {

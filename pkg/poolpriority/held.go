@@ -136,15 +136,11 @@ func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
 	return known
 }
 
-// restore takes over since when pods have been unschedulable.
-func (h *held) restore(since map[types.UID]time.Time) {
+// restore takes over since when the pod has been unschedulable.
+func (h *held) restore(uid types.UID, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for uid, t := range since {
-		if _, known := h.firstFailed[uid]; !known {
-			h.firstFailed[uid] = t
-		}
-	}
+	h.firstFailed[uid] = since
 }
 
 // all returns all held pods, by namespace/name.

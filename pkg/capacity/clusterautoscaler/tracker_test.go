@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -367,5 +368,79 @@ func TestFrozenBackoff(t *testing.T) {
 	}
 	if got := source.Judge(nil, epoch.Add(20*time.Minute)); got.State != capacity.CanGrow || got.Reason.Code != "BelowMaxSize" {
 		t.Errorf("after the autoscaler came back: %s %s", got.State, got.Reason.Code)
+	}
+}
+
+// TestRestore: what a tracker remembers outlives it: a back-off, since when the status has been fresh, and for how long it has
+// been silent.
+func TestRestore(t *testing.T) {
+	const user = "aks-userpool-123-vmss"
+	at := func(d time.Duration) time.Time { return epoch.Add(d) }
+	stamped := func(cm *corev1.ConfigMap, stamp string) *corev1.ConfigMap {
+		cm.Annotations = map[string]string{LastUpdatedAnnotation: stamp}
+		return cm
+	}
+	observe := func(tracker *Tracker, cm *corev1.ConfigMap, now time.Time) {
+		t.Helper()
+		if err := tracker.Observe(cm, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judge := func(tracker *Tracker, now time.Time) capacity.Judgement {
+		return Source{tracker, agentPool("userpool")}.Judge(nil, now)
+	}
+	restart := func(old *Tracker, now time.Time) *Tracker {
+		data, err := yaml.Marshal(old.Memory(now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m Memory
+		if err := yaml.Unmarshal(data, &m); err != nil {
+			t.Fatal(err)
+		}
+		tracker := NewTracker(graces)
+		tracker.Restore(m, now)
+		return tracker
+	}
+
+	first := NewTracker(graces)
+	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "1"), at(0))
+	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "2"), at(150*time.Second))
+	if j := judge(first, at(150*time.Second)); j.State != capacity.Full {
+		t.Fatalf("in back-off: %+v", j)
+	}
+	second := restart(first, at(150*time.Second))
+	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // nothing is pending: the status says no more of it
+	j := judge(second, at(4*time.Minute))
+	if j.State != capacity.Full || j.Reason.Code != "Backoff" || !j.FreshSince.Equal(at(0)) {
+		t.Errorf("after a restart: %+v, want the back-off remembered, and fresh since the first status", j)
+	}
+	if j := judge(second, at(9*time.Minute)); j.State == capacity.Full {
+		t.Errorf("a back-off is remembered for too long: %+v", j)
+	}
+
+	// An autoscaler that is silent while schedulers come and go.
+	observe(second, stamped(running(group(user, 1, 1, 3)), "4"), at(20*time.Minute))
+	third := restart(second, at(22*time.Minute))
+	observe(third, stamped(running(group(user, 1, 1, 3)), "4"), at(22*time.Minute))
+	if j := judge(third, at(22*time.Minute+59*time.Second)); j.State != capacity.CanGrow {
+		t.Errorf("before staleAfter: %+v", j)
+	}
+	if j := judge(third, at(23*time.Minute)); j.State != capacity.Unknown || j.Reason.Code != "StatusStale" {
+		t.Errorf("silent since minute 20, at minute 23: %+v, want stale", j)
+	}
+	// It speaks again.
+	observe(third, stamped(running(group(user, 1, 1, 3)), "5"), at(24*time.Minute))
+	if j := judge(third, at(24*time.Minute)); j.State != capacity.CanGrow || !j.FreshSince.Equal(at(24*time.Minute)) {
+		t.Errorf("it speaks again: %+v, want CanGrow, fresh since now", j)
+	}
+
+	// While nothing but the time goes on, nothing new is worth publishing.
+	quiet := NewTracker(graces)
+	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))
+	before := quiet.Memory(at(0))
+	observe(quiet, stamped(running(group(user, 1, 1, 3)), "2"), at(10*time.Second))
+	if diff := cmp.Diff(before, quiet.Memory(at(10*time.Second))); diff != "" {
+		t.Errorf("the memory changed with the time alone (-before,+after):\n%s", diff)
 	}
 }

@@ -1,0 +1,72 @@
+package published
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+)
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
+
+func TestRoundTrip(t *testing.T) {
+	want := &Status{
+		Pools:    []Pool{{Name: "user", State: capacity.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3}},
+		Problems: []string{"pool system: a problem"},
+		Memory: Memory{
+			Written: now,
+			ClusterAutoscaler: clusterautoscaler.Memory{FreshSince: now, Groups: map[string]clusterautoscaler.Group{
+				"aks-userpool-1-vmss": {Target: 3, Present: 2, Rose: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"}},
+			}},
+			NodePools:     map[string]karpenter.Memory{"default": {FreshSince: now, Present: 1}},
+			Unschedulable: map[types.UID]time.Time{"u": now},
+		},
+	}
+	data, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(&corev1.ConfigMap{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	if s, err := Decode(&corev1.ConfigMap{}); err != nil || len(s.Pools) != 0 || !s.Memory.Written.IsZero() {
+		t.Errorf("an empty ConfigMap: %+v, %v", s, err)
+	}
+	if _, err := Decode(&corev1.ConfigMap{Data: map[string]string{StatusKey: "pools: [{name: a, future: field}]", MemoryKey: "future: {}"}}); err != nil {
+		t.Errorf("fields of a newer version: %v", err)
+	}
+	for _, key := range []string{StatusKey, MemoryKey} {
+		if _, err := Decode(&corev1.ConfigMap{Data: map[string]string{key: "\t{"}}); err == nil {
+			t.Errorf("garbage under %q: no error", key)
+		}
+	}
+}
+
+// FuzzDecode: whatever is in the ConfigMap, it is an error or a status, and never a panic.
+func FuzzDecode(f *testing.F) {
+	f.Add("pools: [{name: user, state: Full, since: 2026-11-21T10:00:00Z}]", "written: 2026-11-21T10:00:00Z\nunschedulable: {u: 2026-11-21T10:00:00Z}")
+	f.Add("", "clusterAutoscaler: {groups: {a: {target: 1}}}")
+	f.Fuzz(func(t *testing.T, status, memory string) {
+		s, err := Decode(&corev1.ConfigMap{Data: map[string]string{StatusKey: status, MemoryKey: memory}})
+		if err != nil {
+			return
+		}
+		clusterautoscaler.NewTracker(clusterautoscaler.Graces{}).Restore(s.Memory.ClusterAutoscaler, now)
+		if _, err := s.Encode(); err != nil {
+			t.Skip() // times beyond the year 9999
+		}
+	})
+}
