@@ -57,6 +57,8 @@ type Cluster struct {
 	address   string
 }
 
+const apiServer = "kube-apiserver"
+
 const adminToken, managerToken = "admin", "kube-controller-manager" // prefixes: a random part follows
 
 // Start brings a cluster up. It returns when the API server answers, all nodes of the pools are ready and, if asked for,
@@ -157,6 +159,32 @@ func (c *Cluster) Stop() {
 	}
 }
 
+// RestartAPIServer kills the API server and starts it again, and waits until it answers.
+func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+	for _, p := range c.processes {
+		if p.name != apiServer {
+			continue
+		}
+		p.Kill()
+		if err := p.Restart(); err != nil {
+			return err
+		}
+		return c.waitForAPIServer(ctx, p)
+	}
+	return errors.New("the cluster has no API server")
+}
+
+// waitForAPIServer waits until the API server says that it is ready.
+func (c *Cluster) waitForAPIServer(ctx context.Context, p *Process) error {
+	if err := poll(ctx, time.Minute, p.ended, func() error {
+		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return err
+	}); err != nil {
+		return fmt.Errorf("waiting for the API server to be ready: %w", err)
+	}
+	return nil
+}
+
 func (c *Cluster) start(name string, args ...string) (*Process, error) {
 	p, err := StartProcess(name, filepath.Join(c.options.BinDir, name), c.options.Dir, nil, args...)
 	if err != nil {
@@ -193,7 +221,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
 		"--service-cluster-ip-range=10.0.0.0/16", "--authorization-mode=Node,RBAC", "--token-auth-file=" + tokens,
 	}, c.options.APIServerArgs...)
-	p, err := c.start("kube-apiserver", args...)
+	p, err := c.start(apiServer, args...)
 	if err != nil {
 		return err
 	}
@@ -210,11 +238,8 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 	if c.Client, err = kubernetes.NewForConfig(c.Config); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	if err := poll(ctx, time.Minute, p.ended, func() error {
-		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	if err := c.waitForAPIServer(ctx, p); err != nil {
 		return err
-	}); err != nil {
-		return fmt.Errorf("waiting for the API server to be ready: %w", err)
 	}
 	if err := c.WriteKubeConfig(c.KubeConfig(), admin); err != nil {
 		return err

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +45,9 @@ func (c *Cluster) StartKarpenter(ctx context.Context, types []InstanceType) (*Pr
 	if err := c.ApplyFile(ctx, filepath.Join(c.options.BinDir, "karpenter-crds")); err != nil {
 		return nil, err
 	}
+	if err := c.kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
+		return nil, err
+	}
 	data, err := json.Marshal(types)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the instance types: %w", err)
@@ -65,16 +67,7 @@ func (c *Cluster) StartKarpenter(ctx context.Context, types []InstanceType) (*Pr
 	return p, nil
 }
 
-// ApplyFile applies the manifests in a file or a directory, and waits until the CRDs among them are served.
+// ApplyFile applies the manifests in a file or a directory.
 func (c *Cluster) ApplyFile(ctx context.Context, path string) error {
-	for _, args := range [][]string{
-		{"apply", "--server-side", "-f", path},
-		{"wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"},
-	} {
-		cmd := exec.CommandContext(ctx, filepath.Join(c.options.BinDir, "kubectl"), append([]string{"--kubeconfig=" + c.KubeConfig()}, args...)...)
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("applying %s: %w: %s", path, err, out)
-		}
-	}
-	return nil
+	return c.kubectl(ctx, "apply", "--server-side", "-f", path)
 }

@@ -16,11 +16,12 @@ const stopTimeout = 5 * time.Second
 
 // Process is a child process. It dies with this one, however this one ends.
 type Process struct {
-	name string
-	cmd  *exec.Cmd
-	log  string
-	done chan struct{}
-	err  error // valid once done is closed
+	name, binary string
+	env, args    []string
+	cmd          *exec.Cmd
+	log          string
+	done         chan struct{}
+	err          error // valid once done is closed
 }
 
 // launcher starts children from one thread that never ends: the kernel's parent-death signal goes by the thread that
@@ -38,28 +39,37 @@ var launcher = sync.OnceValue(func() chan<- func() {
 
 // StartProcess runs the binary with its output in logDir/name.log.
 func StartProcess(name, binary, logDir string, env []string, args ...string) (*Process, error) {
-	path := filepath.Join(logDir, name+".log")
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	p := &Process{name: name, binary: binary, env: env, args: args, log: filepath.Join(logDir, name+".log")}
+	if err := p.Restart(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Restart starts the process, anew if it has ended. The output is appended to the log.
+func (p *Process) Restart() error {
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("opening the log of %s: %w", name, err)
+		return fmt.Errorf("opening the log of %s: %w", p.name, err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, args...)
+	cmd := exec.Command(p.binary, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), env...)
+	cmd.Env = append(os.Environ(), p.env...)
 	// A group of its own keeps a Ctrl-C in the terminal from reaching it before it is its turn.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error)
 	launcher() <- func() { started <- cmd.Start() }
 	if err := <-started; err != nil {
-		return nil, fmt.Errorf("starting %s: %w", name, err)
+		return fmt.Errorf("starting %s: %w", p.name, err)
 	}
-	p := &Process{name: name, cmd: cmd, log: path, done: make(chan struct{})}
+	done := make(chan struct{})
+	p.cmd, p.done = cmd, done
 	go func() {
 		p.err = cmd.Wait()
-		close(p.done)
+		close(done)
 	}()
-	return p, nil
+	return nil
 }
 
 // PID is the process's id.

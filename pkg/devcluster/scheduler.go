@@ -26,18 +26,17 @@ type Component struct {
 	*Process
 	// Address is the host and port that the scheduler serves its metrics and probes on, by HTTPS; empty for the controller.
 	Address string
-
-	name   string // of its files
-	binary string
-	args   []string
-	dir    string
 }
 
 // Apply applies a kustomization.
 func (c *Cluster) Apply(ctx context.Context, dir string) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(c.options.BinDir, "kubectl"), "--kubeconfig="+c.KubeConfig(), "apply", "-k", dir)
+	return c.kubectl(ctx, "apply", "-k", dir)
+}
+
+func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(c.options.BinDir, "kubectl"), append([]string{"--kubeconfig=" + c.KubeConfig()}, args...)...)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("applying %s: %w: %s", dir, err, out)
+		return fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, out)
 	}
 	return nil
 }
@@ -58,9 +57,10 @@ func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac s
 	return s, nil
 }
 
-// StartController runs the controller binary likewise.
-func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
-	return c.startOwn(ctx, ControllerName, binary, configFile, rbac, "--health-address=0", "--v=2", "--kubeconfig="+c.ownFile(ControllerName, configFile, ".kubeconfig"))
+// StartController runs the controller binary likewise, with further arguments.
+func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
+	return c.startOwn(ctx, ControllerName, binary, configFile, rbac,
+		append([]string{"--health-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)
 }
 
 // ownFile is the path of a file of one of our binaries.
@@ -85,18 +85,11 @@ func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac s
 	if err := withKubeConfig(configFile, config, kubeConfig); err != nil {
 		return nil, err
 	}
-	s := &Component{name: strings.TrimSuffix(filepath.Base(config), ".yaml"), binary: binary, dir: c.options.Dir, args: append(args, "--config="+config)}
-	return s, s.Restart()
-}
-
-// Restart starts the process anew after it has ended.
-func (s *Component) Restart() error {
-	p, err := StartProcess(s.name, s.binary, s.dir, nil, s.args...)
+	p, err := StartProcess(strings.TrimSuffix(filepath.Base(config), ".yaml"), binary, c.options.Dir, nil, append(args, "--config="+config)...)
 	if err != nil {
-		return fmt.Errorf("%w (make build builds it)", err)
+		return nil, fmt.Errorf("%w (make build builds it)", err)
 	}
-	s.Process = p
-	return nil
+	return &Component{Process: p}, nil
 }
 
 // Failed returns an error if the process has ended.

@@ -365,7 +365,16 @@ func (g *gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		wakeUps.Add(float64(len(opened)))
 		g.handle.Activate(logger, opened)
 	}
-	return capacity.Earliest(next, view.Until())
+	next = capacity.Earliest(next, view.Until())
+	if onlyNew {
+		return capacity.Earliest(next, now.Add(retryUntold))
+	}
+	untold, due := g.held.untold(now)
+	if len(untold) > 0 {
+		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(untold))
+		g.handle.Activate(logger, untold)
+	}
+	return capacity.Earliest(next, due)
 }
 
 func poke(c chan<- struct{}) {

@@ -20,6 +20,9 @@ type held struct {
 	added       map[types.UID]bool      // held since the last look
 }
 
+// retryUntold is how long the API may take to say of a held pod that it is unschedulable before the pod is tried again.
+const retryUntold = 10 * time.Second
+
 // clockTolerance is by how much our clock and the condition's time of the same failure may differ.
 const clockTolerance = 2 * time.Second
 
@@ -29,6 +32,8 @@ type heldPod struct {
 	// open: it is the end of a burst pod that wakes its pods.
 	open   []bool
 	budget bool // the budget closed a gate
+	// since is when the pod was held last.
+	since time.Time
 }
 
 func newHeld() *held {
@@ -57,7 +62,7 @@ func (h *held) add(pod *v1.Pod, decision *gate.Decision, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
-	h.pods[pod.UID] = &heldPod{pod: pod, open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget)}
+	h.pods[pod.UID] = &heldPod{pod: pod, open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
 	h.added[pod.UID] = true
 }
 
@@ -154,8 +159,32 @@ func (h *held) all() map[string]*v1.Pod {
 	return pods
 }
 
-// reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for which a burst pool has opened since it was last
-// looked at, by namespace/name, and the earliest time at which a decision changes by itself.
+// untold returns the pods that were held retryUntold ago or before and of which the API does not say at the time now that they
+// are unschedulable, by namespace/name, and when the next such pod is due: the write of their condition was lost, and
+// autoscalers look at nothing else.
+func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pods := map[string]*v1.Pod{}
+	var next time.Time
+	for _, entry := range h.pods {
+		if !unschedulableSince(entry.pod).IsZero() {
+			continue
+		}
+		if due := entry.since.Add(retryUntold); now.Before(due) {
+			next = capacity.Earliest(next, due)
+		} else {
+			entry.since = now
+			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+			next = capacity.Earliest(next, now.Add(retryUntold))
+		}
+	}
+	return pods, next
+}
+
+// reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for
+// which a burst pool has opened since it was last looked at, by namespace/name, and the earliest time at which a decision
+// changes by itself.
 func (h *held) reconsider(onlyNew bool, decide func(gate.Request) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

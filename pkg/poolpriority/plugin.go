@@ -20,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -72,9 +73,30 @@ const (
 // Name returns name of the plugin. It is used in logs, etc.
 func (pl *PoolPriority) Name() string { return Name }
 
-// New initializes a new plugin and returns it. It returns an error that lists everything that is wrong with args.
+// New initializes a new plugin and returns it. It returns an error that lists everything that is wrong with args. The plugin
+// counts as leading, and tells the world of the pools, from the first scheduling cycle on.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	return newPlugin(ctx, args, handle, clock.RealClock{})
+}
+
+// NewFactory returns a function like New for a scheduler that closes the channel when it leads.
+func NewFactory(leading <-chan struct{}) frameworkruntime.PluginFactory {
+	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
+		if err != nil {
+			return nil, err
+		}
+		if pl.gate != nil {
+			go func() {
+				select {
+				case <-ctx.Done():
+				case <-leading:
+					pl.gate.lead()
+				}
+			}()
+		}
+		return pl, nil
+	}
 }
 
 func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock clock.WithTicker) (*PoolPriority, error) {

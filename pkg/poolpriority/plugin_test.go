@@ -297,6 +297,37 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	}
 }
 
+// TestUntold: a held pod whose condition was never written is tried again, every retryUntold.
+func TestUntold(t *testing.T) {
+	h := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
+	told := pod("told").UID("told").Conditions([]v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(now)}}).Obj()
+	h.add(told, &closed, now)
+	h.add(pod("untold").UID("untold").Obj(), &closed, now)
+	for _, tc := range []struct {
+		after, next time.Duration
+		want        int
+	}{
+		{0, retryUntold, 0},
+		{retryUntold - 1, retryUntold, 0},
+		{retryUntold, 2 * retryUntold, 1},
+		{retryUntold + 1, 2 * retryUntold, 0},
+		{2 * retryUntold, 3 * retryUntold, 1},
+	} {
+		pods, next := h.untold(now.Add(tc.after))
+		if len(pods) != tc.want || tc.want == 1 && pods["default/untold"] == nil || !next.Equal(now.Add(tc.next)) {
+			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
+		}
+	}
+	known := told.DeepCopy()
+	known.UID, known.Name = "untold", "untold"
+	h.update(known)
+	if pods, next := h.untold(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
+		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
+	}
+}
+
 func TestUnschedulableSince(t *testing.T) {
 	at := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
 	for _, tc := range []struct {
