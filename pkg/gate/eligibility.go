@@ -1,6 +1,8 @@
 package gate
 
 import (
+	"strconv"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
@@ -20,8 +22,10 @@ type feature struct {
 	code string // of the reason
 	what string // read on in "node(s) in a burst pool that cannot run …"
 	used func(*corev1.Pod) bool
-	v2   bool // virtual nodes v2 can run it
+	v2   func(Request) bool // whether virtual nodes v2 can run it for the pod; nil: they cannot
 }
+
+func always(Request) bool { return true }
 
 // unsupported is what a virtual kubelet on ACI cannot run. Source: the limitations in the documentation of AKS virtual
 // nodes and of virtual nodes on Azure Container Instances (v2).
@@ -45,25 +49,29 @@ var unsupported = []feature{
 	})},
 	{code: "HostAliases", what: "pods with host aliases", used: func(p *corev1.Pod) bool { return len(p.Spec.HostAliases) > 0 }},
 	{code: "HostPath", what: "pods with hostPath volumes", used: anyVolume(func(v *corev1.Volume) bool { return v.HostPath != nil })},
-	{code: "PersistentVolume", what: "pods with persistent volumes", used: anyVolume(func(v *corev1.Volume) bool {
+	{code: "PersistentVolume", what: "pods with persistent volumes", v2: func(r Request) bool { return r.AzureFiles }, used: anyVolume(func(v *corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 	})},
 	{code: "VolumeType", what: "pods with volumes other than emptyDir, secret, configMap, projected and azureFile", used: anyVolume(func(v *corev1.Volume) bool {
 		return v.HostPath == nil && v.PersistentVolumeClaim == nil && v.Ephemeral == nil &&
 			v.EmptyDir == nil && v.Secret == nil && v.ConfigMap == nil && v.Projected == nil && v.AzureFile == nil
 	})},
-	{code: "InitContainer", what: "pods with init containers", v2: true, used: func(p *corev1.Pod) bool { return len(p.Spec.InitContainers) > 0 }},
-	{code: "LifecycleHook", what: "pods with lifecycle hooks", v2: true, used: anyContainer(func(c *corev1.Container) bool { return c.Lifecycle != nil })},
+	{code: "InitContainer", what: "pods with init containers", v2: always, used: func(p *corev1.Pod) bool { return len(p.Spec.InitContainers) > 0 }},
+	{code: "LifecycleHook", what: "pods with lifecycle hooks", v2: always, used: anyContainer(func(c *corev1.Container) bool { return c.Lifecycle != nil })},
 	{code: "ResourceClaim", what: "pods with resource claims", used: func(p *corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }},
 	{code: "EphemeralStorage", what: "pods that request ephemeral storage", used: requests(func(n corev1.ResourceName) bool { return n == corev1.ResourceEphemeralStorage })},
 	{code: "ExtendedResource", what: "pods that request extended resources", used: requests(isExtended)},
 }
 
 // ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod, or none with an empty code.
-func ineligible(pod *corev1.Pod, p *pool.Pool, shapes []capacity.Shape) capacity.Reason {
+func ineligible(req Request, p *pool.Pool, shapes []capacity.Shape) capacity.Reason {
 	v2 := isV2(p, shapes)
 	for i := range unsupported {
-		if f := &unsupported[i]; !(f.v2 && v2) && f.used(pod) {
+		f := &unsupported[i]
+		if v2 && f.v2 != nil && f.v2(req) {
+			continue
+		}
+		if f.used(req.Pod) {
 			return capacity.Reason{Code: f.code, Sentence: "node(s) in a burst pool that cannot run " + f.what}
 		}
 	}
@@ -128,10 +136,10 @@ func requests(match func(corev1.ResourceName) bool) func(*corev1.Pod) bool {
 }
 
 // Signature is what of the pod decides whether it is eligible for burst pools: equal for pods that are treated alike.
-func Signature(pod *corev1.Pod) any {
-	used := []string{pod.Annotations[BurstAnnotation]}
+func Signature(req Request) any {
+	used := []string{req.Pod.Annotations[BurstAnnotation], strconv.FormatBool(req.AzureFiles)}
 	for i := range unsupported {
-		if unsupported[i].used(pod) {
+		if unsupported[i].used(req.Pod) {
 			used = append(used, unsupported[i].code)
 		}
 	}

@@ -86,9 +86,10 @@ func TestEligible(t *testing.T) {
 			view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {},
 				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},
 				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}}}
+			azureFiles := false
 			check := func(want ...string) {
 				t.Helper()
-				decision := r.Decide(Request{Pod: pod}, view, now)
+				decision := r.Decide(Request{Pod: pod, AzureFiles: azureFiles}, view, now)
 				for b, code := range want {
 					got := decision.Burst[b]
 					if code == "" && !got.Open || code != "" && (got.Open || got.Reason.Code != code || !strings.HasPrefix(got.Reason.Sentence, "node(s) in a burst pool that cannot run ")) {
@@ -102,6 +103,11 @@ func TestEligible(t *testing.T) {
 			}
 			pod.Annotations[BurstAnnotation] = BurstAlways
 			check("", "", "")
+			delete(pod.Annotations, BurstAnnotation)
+			if tc.v2 == "PersistentVolume" { // Azure Files are what virtual nodes v2 can mount
+				azureFiles = true
+				check("", "", tc.v1)
+			}
 			pod.Annotations[BurstAnnotation] = BurstNever
 			for _, v := range r.Decide(Request{Pod: pod}, view, now).Burst {
 				if v.Open {

@@ -55,6 +55,8 @@ type Request struct {
 	Pod *corev1.Pod
 	// UnschedulableSince is since when the pod has been known to be unschedulable; zero if it is not known to be.
 	UnschedulableSince time.Time
+	// AzureFiles says that all persistent volumes that the pod claims are Azure Files.
+	AzureFiles bool
 	// BurstPods is the number of pods on the nodes of each burst pool, by its index in the list less the number of
 	// regular pools. Without it, budgets are not looked at.
 	BurstPods []int
@@ -131,7 +133,7 @@ func (r *Rule) burst(req Request, b int, earlier Verdict, view *capacity.View, n
 		return Verdict{Reason: ReasonOptOut}
 	case BurstAlways:
 	default:
-		if reason := ineligible(req.Pod, p, view.Pools[i].Shapes); reason.Code != "" {
+		if reason := ineligible(req, p, view.Pools[i].Shapes); reason.Code != "" {
 			return Verdict{Reason: reason}
 		}
 	}

@@ -49,6 +49,7 @@ type gatekeeper struct {
 	held           *held
 	nodes          corelisters.NodeLister
 	pods           corelisters.PodLister
+	volumes        volumes
 	sources        *sources
 	problems       *problems
 	publisher      *publisher
@@ -65,6 +66,7 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 		handle:         handle,
 		clock:          clock,
 		held:           newHeld(),
+		volumes:        newVolumes(handle.SharedInformerFactory()),
 		problems:       newProblems(handle, pools),
 		publisher:      newPublisher(args.StatusConfigMap, handle.ClientSet()),
 		changed:        make(chan struct{}, 1),
@@ -312,8 +314,14 @@ func (g *gatekeeper) report(ctx context.Context) {
 // decide answers for the pod by the current view and the number of pods in each burst pool (nil: budgets are not looked
 // at).
 func (g *gatekeeper) decide(pod *v1.Pod, burstPods []int) gate.Decision {
-	request := gate.Request{Pod: pod, UnschedulableSince: g.held.since(pod), BurstPods: burstPods}
+	request := g.request(pod)
+	request.UnschedulableSince, request.BurstPods = g.held.since(pod), burstPods
 	return g.rule.Decide(request, g.view.Load(), g.clock.Now())
+}
+
+// request is what of the pod and of what it refers to the gate goes by.
+func (g *gatekeeper) request(pod *v1.Pod) gate.Request {
+	return gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)}
 }
 
 // isBurstNode reports whether the node that exists by the name is in a burst pool.
@@ -359,7 +367,11 @@ func (g *gatekeeper) forgetIfGone(pod *v1.Pod) {
 func (g *gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	view, now := g.view.Load(), g.clock.Now()
-	opened, next := g.held.reconsider(onlyNew, func(request gate.Request) gate.Decision { return g.rule.Decide(request, view, now) })
+	opened, next := g.held.reconsider(onlyNew, func(pod *v1.Pod, since time.Time) gate.Decision {
+		request := g.request(pod)
+		request.UnschedulableSince = since
+		return g.rule.Decide(request, view, now)
+	})
 	if len(opened) > 0 {
 		logger.V(2).Info("The gate opened for held pods", "pods", len(opened))
 		wakeUps.Add(float64(len(opened)))

@@ -185,13 +185,13 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 // reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for
 // which a burst pool has opened since it was last looked at, by namespace/name, and the earliest time at which a decision
 // changes by itself.
-func (h *held) reconsider(onlyNew bool, decide func(gate.Request) gate.Decision) (map[string]*v1.Pod, time.Time) {
+func (h *held) reconsider(onlyNew bool, decide func(pod *v1.Pod, unschedulableSince time.Time) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	opened := map[string]*v1.Pod{}
 	var next time.Time
 	look := func(uid types.UID, entry *heldPod) {
-		decision := decide(gate.Request{Pod: entry.pod, UnschedulableSince: h.firstFailed[uid]})
+		decision := decide(entry.pod, h.firstFailed[uid])
 		open := openPools(&decision)
 		for b := range open {
 			if open[b] && !entry.open[b] {

@@ -208,7 +208,7 @@ func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragm
 		{Key: "poolpriority.requests()", Value: podRequests(pod)},
 	}
 	if pl.gate != nil {
-		fragments = append(fragments, fwk.SignFragment{Key: "poolpriority.burst()", Value: gate.Signature(pod)})
+		fragments = append(fragments, fwk.SignFragment{Key: "poolpriority.burst()", Value: gate.Signature(pl.gate.request(pod))})
 	}
 	return fragments, nil
 }

@@ -244,7 +244,7 @@ func TestHeldForTheBudget(t *testing.T) {
 	p := pod("p").Obj()
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
 	h.add(p, &spent, time.Now())
-	opened, _ := h.reconsider(false, func(gate.Request) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
+	opened, _ := h.reconsider(false, func(*v1.Pod, time.Time) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
 	if len(opened) != 0 {
 		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
 	}
@@ -266,8 +266,8 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	a, b := pod("a").Obj(), pod("b").Annotation("open", "yes").Obj()
 	h.add(a, &closed, now)
 	h.add(b, &closed, now)
-	decide := func(r gate.Request) gate.Decision {
-		d := gate.Decision{Burst: []gate.Verdict{{Open: r.Pod.Annotations["open"] == "yes", Until: r.UnschedulableSince.Add(time.Minute)}}}
+	decide := func(pod *v1.Pod, since time.Time) gate.Decision {
+		d := gate.Decision{Burst: []gate.Verdict{{Open: pod.Annotations["open"] == "yes", Until: since.Add(time.Minute)}}}
 		return d
 	}
 	opened, next := h.reconsider(false, decide)
