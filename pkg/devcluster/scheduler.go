@@ -49,7 +49,7 @@ func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac s
 		return nil, err
 	}
 	s, err := c.startOwn(ctx, SchedulerName, binary, configFile, rbac, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3",
-		"--authentication-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"), "--authorization-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"))
+		"--authentication-skip-lookup", "--authentication-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"), "--authorization-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"))
 	if err != nil {
 		return nil, err
 	}

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 
 // env is a cluster for one test.
 type env struct {
-	*testing.T
+	testing.TB
 	*devcluster.Cluster
 	ctx       context.Context
 	scheduler *devcluster.Component
@@ -69,7 +69,7 @@ func vms(name, mode string, nodes, minimum, maximum, priority int) devcluster.Po
 }
 
 // start brings up a cluster with the pools, the virtual node and, unless options is nil, the simulated autoscaler.
-func start(t *testing.T, autoscaler *devcluster.AutoscalerOptions, pools ...devcluster.Pool) *env {
+func start(t testing.TB, autoscaler *devcluster.AutoscalerOptions, pools ...devcluster.Pool) *env {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	cluster, err := devcluster.Start(ctx, devcluster.Options{
@@ -79,7 +79,7 @@ func start(t *testing.T, autoscaler *devcluster.AutoscalerOptions, pools ...devc
 		cancel()
 		t.Fatal(err)
 	}
-	e := &env{T: t, Cluster: cluster, ctx: ctx, rbac: rbac}
+	e := &env{TB: t, Cluster: cluster, ctx: ctx, rbac: rbac}
 	t.Cleanup(func() {
 		if e.scheduler != nil {
 			e.checkLog()
@@ -182,7 +182,7 @@ func tail(data []byte, n int) string {
 	return string(data)
 }
 
-func (e *env) Failed() bool { return e.T.Failed() }
+func (e *env) Failed() bool { return e.TB.Failed() }
 
 func userTier(maximum int) referee.Tier {
 	return referee.Tier{Name: "user", Max: maximum, Owns: func(n *corev1.Node) bool { return n.Labels[devcluster.ModeLabel] == "user" }}
@@ -289,7 +289,7 @@ func (e *env) create(d *appsv1.Deployment) {
 }
 
 // load reads a Deployment from a file, for our scheduler.
-func load(t *testing.T, path string) *appsv1.Deployment {
+func load(t testing.TB, path string) *appsv1.Deployment {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {

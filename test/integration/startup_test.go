@@ -103,7 +103,7 @@ func TestConfigurationsThatShip(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			sub := *e
-			sub.T = t
+			sub.TB = t
 			out, code := sub.run(file, "Handlers synced", "--v=3")
 			if code != stillRunning {
 				t.Errorf("exit code %d:\n%s", code, out)
@@ -144,7 +144,7 @@ func TestBadConfigurations(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			sub := *e
-			sub.T = t
+			sub.TB = t
 			out, code := sub.run(file, "Starting Kubernetes Scheduler")
 			out = strings.ReplaceAll(out, `\"`, `"`) // the log quotes an error of one line
 			if code != 1 {
