@@ -80,6 +80,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	if err != nil {
 		return err
 	}
+	if err := configv1.CheckProfiles(&config.ComponentConfig); err != nil {
+		return err
+	}
 	if config.LeaderElection != nil {
 		config.LeaderElection.Lock = &announcingLock{Interface: config.LeaderElection.Lock, leading: leading}
 	} else {

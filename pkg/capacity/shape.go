@@ -41,16 +41,17 @@ func IsPlaceLabel(key string) bool { return placeLabels[key] }
 func LastingTaints(taints []corev1.Taint) []corev1.Taint {
 	var lasting []corev1.Taint
 	for _, taint := range taints {
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !isPassing(taint.Key) {
+		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !matches(taint.Key, passingTaints) {
 			lasting = append(lasting, taint)
 		}
 	}
 	return lasting
 }
 
-func isPassing(key string) bool {
-	for _, passing := range passingTaints {
-		if key == passing || (strings.HasSuffix(passing, "/") && strings.HasPrefix(key, passing)) {
+// matches reports whether the key is one of the keys, or begins with one that ends with a slash.
+func matches(key string, keys []string) bool {
+	for _, k := range keys {
+		if key == k || (strings.HasSuffix(k, "/") && strings.HasPrefix(key, k)) {
 			return true
 		}
 	}

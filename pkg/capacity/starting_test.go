@@ -18,6 +18,10 @@ func TestWithStarting(t *testing.T) {
 		}
 		return n
 	}
+	karpenters := func(n *corev1.Node, initialized string) *corev1.Node {
+		n.Labels = map[string]string{"karpenter.sh/nodepool": "default", "karpenter.sh/initialized": initialized}
+		return n
+	}
 	const grace = 15 * time.Minute
 	for _, tc := range []struct {
 		name      string
@@ -26,6 +30,9 @@ func TestWithStarting(t *testing.T) {
 		want      State
 		wantUntil time.Duration // from now; 0: never
 	}{
+		{"one has a startup taint", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue, "startup-taint.cluster-autoscaler.kubernetes.io/gpu")}, Growing, 14 * time.Minute},
+		{"one of Karpenter's is ready and not initialized", Full, []*corev1.Node{karpenters(node(time.Minute, corev1.ConditionTrue), "false")}, Growing, 14 * time.Minute},
+		{"one of Karpenter's is initialized", Full, []*corev1.Node{karpenters(node(time.Minute, corev1.ConditionTrue), "true")}, Full, 0},
 		{"all ready", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue)}, Full, 0},
 		{"one has just come", Full, []*corev1.Node{node(time.Hour, corev1.ConditionTrue), node(time.Minute, corev1.ConditionFalse)}, Growing, 14 * time.Minute},
 		{"one is ready and still tainted", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue, corev1.TaintNodeNotReady)}, Growing, 14 * time.Minute},

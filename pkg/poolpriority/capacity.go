@@ -33,7 +33,11 @@ const (
 	// heartbeat is how often the state is published while pods are held.
 	heartbeat = time.Minute
 	// maxUnschedulable is how many pods' clocks are published.
-	maxUnschedulable = 1000
+	maxUnschedulable = 5000
+	// restoreLimit is how old a published state may be at least to tell since when a pool is in its state.
+	restoreLimit = 15 * time.Minute
+	// takeOverTimeout is how long a new leader tries to read what the last one published; it tries every takeOverRetry.
+	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
 // reasonStarting is the reason of every pool until the informers have synced.
@@ -54,6 +58,8 @@ type gatekeeper struct {
 	problems       *problems
 	publisher      *publisher
 	leading        atomic.Bool   // this scheduler schedules: another that is ready to take over does not
+	takenOver      bool          // what the last leader published was taken over
+	giveUp         time.Time     // when it is done without; zero until this scheduler leads
 	changed        chan struct{} // a node or what the pools are judged by changed
 	earlier        chan struct{} // a pod was held that must be looked at before the timer is due
 }
@@ -126,6 +132,16 @@ func (g *gatekeeper) watchNodesAndPods() ([]cache.InformerSynced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching pods: %w", err)
 	}
+	claimChanged := func(obj any) {
+		if claim := obj.(*v1.PersistentVolumeClaim); g.held.claims(claim.Namespace, claim.Name) {
+			poke(g.changed)
+		}
+	}
+	if _, err := factory.PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: claimChanged, UpdateFunc: func(_, obj any) { claimChanged(obj) },
+	}); err != nil {
+		return nil, fmt.Errorf("watching persistent volume claims: %w", err)
+	}
 	return []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}, nil
 }
 
@@ -145,6 +161,7 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 	g.waitForSources(ctx)
 	g.rebuildFrom(ctx, g.restore(ctx))
 	go g.publisher.run(ctx, g.clock)
+	g.takeOver(ctx)
 	// Pods that were tried before that were told that the scheduler is starting.
 	if early := g.held.all(); len(early) > 0 {
 		g.handle.Activate(klog.FromContext(ctx), early)
@@ -169,7 +186,8 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 		case <-g.earlier:
 			onlyNew = true
 		}
-		due := g.reconsider(ctx, onlyNew)
+		again := g.takeOver(ctx)
+		due := capacity.Earliest(g.reconsider(ctx, onlyNew), again)
 		if onlyNew {
 			due = capacity.Earliest(due, next)
 		}
@@ -201,23 +219,18 @@ func (g *gatekeeper) waitForSources(ctx context.Context) {
 func (g *gatekeeper) restore(ctx context.Context) *capacity.View {
 	logger, now := klog.FromContext(ctx), g.clock.Now()
 	status, err := g.publisher.load(ctx)
-	switch {
-	case err != nil:
-		logger.Error(err, "The published state cannot be read; starting without it", "configMap", g.publisher.id)
-		return g.view.Load()
-	case status == nil || now.Sub(status.Memory.Written) > g.rule.UnknownGrace:
+	if err != nil {
+		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.publisher.id)
+	}
+	if status == nil {
 		return g.view.Load()
 	}
+	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", status.Memory.Written)
 	g.sources.restore(&status.Memory, now)
-	pods, err := g.pods.List(labels.Everything())
-	if err == nil { // a lister of everything does not fail
-		for _, pod := range pods {
-			if since, ok := status.Memory.Unschedulable[pod.UID]; ok {
-				g.held.restore(pod.UID, since)
-			}
-		}
-	}
 	view := *g.view.Load()
+	if now.Sub(status.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
+		return &view
+	}
 	view.Pools = slices.Clone(view.Pools)
 	for _, published := range status.Pools {
 		for i := range g.rule.Pools.Regular() {
@@ -226,8 +239,41 @@ func (g *gatekeeper) restore(ctx context.Context) *capacity.View {
 			}
 		}
 	}
-	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", status.Memory.Written)
 	return &view
+}
+
+// takeOver takes over, once this scheduler leads, since when pods have been unschedulable by the last leader's word: one that
+// was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is published over it,
+// and no pod counts as waiting for long. It returns when to try again.
+func (g *gatekeeper) takeOver(ctx context.Context) time.Time {
+	if g.takenOver || !g.leading.Load() {
+		return time.Time{}
+	}
+	logger, now := klog.FromContext(ctx), g.clock.Now()
+	if g.giveUp.IsZero() {
+		g.giveUp = now.Add(takeOverTimeout)
+	}
+	status, err := g.publisher.load(ctx)
+	if err != nil {
+		logger.Error(err, "What the last leader published cannot be read", "configMap", g.publisher.id)
+		if status == nil && now.Before(g.giveUp) {
+			return now.Add(takeOverRetry)
+		}
+	}
+	if status != nil {
+		pods, err := g.pods.List(labels.Everything())
+		if err != nil {
+			pods = nil // a lister of everything does not fail
+		}
+		for _, pod := range pods {
+			if since, ok := status.Memory.Unschedulable[pod.UID]; ok {
+				g.held.restore(pod.UID, since)
+			}
+		}
+	}
+	g.held.trust(now)
+	g.takenOver = true
+	return time.Time{}
 }
 
 // rebuild judges all pools anew and swaps the view.
@@ -295,7 +341,7 @@ func (g *gatekeeper) report(ctx context.Context) {
 	g.problems.reportEmpty(logger, view)
 	held := g.held.count()
 	recordState(g.rule.Pools, view, held)
-	if !leading {
+	if !g.takenOver {
 		return
 	}
 	status := &published.Status{Problems: g.problems.messages()}

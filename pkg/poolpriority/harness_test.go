@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -84,6 +85,9 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) (*har
 	registry := frameworkruntime.Registry{Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		plugin, err := newPlugin(ctx, args, handle, clock.RealClock{})
 		h.plugin = plugin
+		if plugin != nil && plugin.gate != nil {
+			plugin.gate.held.trust(time.Now())
+		}
 		return plugin, err
 	}}
 	client := fake.NewClientset()

@@ -18,10 +18,17 @@ type held struct {
 	pods        map[types.UID]*heldPod
 	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
 	added       map[types.UID]bool      // held since the last look
+	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
+	// scheduling gates, it is not, and the last leader's word is needed.
+	trusted bool
 }
 
-// retryUntold is how long the API may take to say of a held pod that it is unschedulable before the pod is tried again.
-const retryUntold = 10 * time.Second
+const (
+	// retryUntold is how long the API may take to say of a held pod that it is unschedulable before the pod is tried again. It
+	// doubles with each try, up to maxRetryUntold.
+	retryUntold    = 10 * time.Second
+	maxRetryUntold = 5 * time.Minute
+)
 
 // clockTolerance is by how much our clock and the condition's time of the same failure may differ.
 const clockTolerance = 2 * time.Second
@@ -32,8 +39,9 @@ type heldPod struct {
 	// open: it is the end of a burst pod that wakes its pods.
 	open   []bool
 	budget bool // the budget closed a gate
-	// since is when the pod was held last.
+	// since is when the pod was held last, and tries how often it was tried again because the API did not say so.
 	since time.Time
+	tries int
 }
 
 func newHeld() *held {
@@ -51,9 +59,21 @@ func (h *held) noteLocked(pod *v1.Pod, now time.Time) {
 	if _, ok := h.firstFailed[pod.UID]; ok {
 		return
 	}
-	h.firstFailed[pod.UID] = now
-	if since := unschedulableSince(pod); !since.IsZero() {
+	switch since := unschedulableSince(pod); {
+	case since.IsZero():
+		h.firstFailed[pod.UID] = now
+	case h.trusted:
 		h.firstFailed[pod.UID] = since
+	}
+}
+
+// trust goes by what the API says from now on.
+func (h *held) trust(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.trusted = true
+	for _, entry := range h.pods {
+		h.noteLocked(entry.pod, now)
 	}
 }
 
@@ -62,7 +82,11 @@ func (h *held) add(pod *v1.Pod, decision *gate.Decision, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
-	h.pods[pod.UID] = &heldPod{pod: pod, open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
+	tries := 0
+	if before, ok := h.pods[pod.UID]; ok {
+		tries = before.tries
+	}
+	h.pods[pod.UID] = &heldPod{tries: tries, pod: pod, open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
 	h.added[pod.UID] = true
 }
 
@@ -109,7 +133,7 @@ func (h *held) removeLocked(uid types.UID) {
 func (h *held) since(pod *v1.Pod) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if since, ok := h.firstFailed[pod.UID]; ok {
+	if since, ok := h.firstFailed[pod.UID]; ok || !h.trusted {
 		return since
 	}
 	return unschedulableSince(pod)
@@ -148,6 +172,23 @@ func (h *held) restore(uid types.UID, since time.Time) {
 	h.firstFailed[uid] = since
 }
 
+// claims reports whether a held pod claims the persistent volume.
+func (h *held) claims(namespace, name string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, entry := range h.pods {
+		if entry.pod.Namespace != namespace {
+			continue
+		}
+		for i := range entry.pod.Spec.Volumes {
+			if claim := entry.pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil && claim.ClaimName == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // all returns all held pods, by namespace/name.
 func (h *held) all() map[string]*v1.Pod {
 	h.mu.Lock()
@@ -159,7 +200,7 @@ func (h *held) all() map[string]*v1.Pod {
 	return pods
 }
 
-// untold returns the pods that were held retryUntold ago or before and of which the API does not say at the time now that they
+// untold returns the pods that were held long enough ago and of which the API does not say at the time now that they
 // are unschedulable, by namespace/name, and when the next such pod is due: the write of their condition was lost, and
 // autoscalers look at nothing else.
 func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
@@ -171,13 +212,14 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 		if !unschedulableSince(entry.pod).IsZero() {
 			continue
 		}
-		if due := entry.since.Add(retryUntold); now.Before(due) {
-			next = capacity.Earliest(next, due)
-		} else {
-			entry.since = now
+		due := entry.since.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
+		if !now.Before(due) {
 			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
-			next = capacity.Earliest(next, now.Add(retryUntold))
+			entry.tries++
+			entry.since = now
+			due = now.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
 		}
+		next = capacity.Earliest(next, due)
 	}
 	return pods, next
 }

@@ -311,9 +311,10 @@ func TestUntold(t *testing.T) {
 	}{
 		{0, retryUntold, 0},
 		{retryUntold - 1, retryUntold, 0},
-		{retryUntold, 2 * retryUntold, 1},
-		{retryUntold + 1, 2 * retryUntold, 0},
-		{2 * retryUntold, 3 * retryUntold, 1},
+		{retryUntold, 3 * retryUntold, 1},
+		{retryUntold + 1, 3 * retryUntold, 0},
+		{3 * retryUntold, 7 * retryUntold, 1},
+		{3*retryUntold + time.Hour, 3*retryUntold + time.Hour + 8*retryUntold, 1},
 	} {
 		pods, next := h.untold(now.Add(tc.after))
 		if len(pods) != tc.want || tc.want == 1 && pods["default/untold"] == nil || !next.Equal(now.Add(tc.next)) {

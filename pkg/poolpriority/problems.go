@@ -24,31 +24,31 @@ type problems struct {
 	logged  map[string]bool // while they last
 	told    map[string]bool // by an event, while they last
 	empty   map[int]bool    // pools that were logged to have no nodes
-	overlap map[string]*v1.Node
 }
 
 type problem struct {
+	id        string         // the same for as long as the problem lasts, whatever its details
 	regarding runtime.Object // nil if there is no object
 	code      string
 	message   string
 }
 
 func newProblems(handle fwk.Handle, pools pool.List) *problems {
-	return &problems{handle: handle, pools: pools, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}, overlap: map[string]*v1.Node{}}
+	return &problems{handle: handle, pools: pools, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
 // look finds the problems that there are now.
 func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.Node) {
 	ps.current = nil
 	type key struct {
-		object runtime.Object
+		object runtime.Object // a pointer
 		reason capacity.Reason
 	}
 	pools := map[key][]string{}
 	var keys []key
 	for i := range ps.pools.Regular() {
 		if p := &view.Pools[i]; p.State == capacity.Unknown {
-			k := key{sources.object(i), p.Reason}
+			k := key{sources.objects[i], p.Reason}
 			if pools[k] == nil {
 				keys = append(keys, k)
 			}
@@ -56,11 +56,12 @@ func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.N
 		}
 	}
 	for _, k := range keys {
-		message := fmt.Sprintf("pool %s: %s", strings.Join(pools[k], ", "), k.reason.Sentence)
+		names := strings.Join(pools[k], ", ")
+		message := fmt.Sprintf("pool %s: %s", names, k.reason.Sentence)
 		if k.reason.Detail != "" {
 			message += ": " + k.reason.Detail
 		}
-		ps.current = append(ps.current, problem{regarding: k.object, code: k.reason.Code, message: message})
+		ps.current = append(ps.current, problem{id: k.reason.Code + "\n" + names, regarding: k.object, code: k.reason.Code, message: message})
 	}
 	ps.findOverlaps(byPool)
 }
@@ -80,14 +81,11 @@ func (ps *problems) findOverlaps(byPool [][]*v1.Node) {
 				names[i] = ps.pools.At(all[i]).Name
 			}
 			id := strings.Join(names, ", ")
-			if before, ok := ps.overlap[id]; ok && found[id] == nil {
-				found[id] = before // one node is enough, and always the same
-			} else if !ok && (found[id] == nil || node.Name < found[id].Name) {
+			if found[id] == nil || node.Name < found[id].Name { // one node is enough
 				found[id] = node
 			}
 		}
 	}
-	ps.overlap = found
 	ids := make([]string, 0, len(found))
 	for id := range found {
 		ids = append(ids, id)
@@ -95,7 +93,7 @@ func (ps *problems) findOverlaps(byPool [][]*v1.Node) {
 	slices.Sort(ids)
 	for _, id := range ids {
 		node := found[id]
-		ps.current = append(ps.current, problem{regarding: node, code: "InSeveralPools",
+		ps.current = append(ps.current, problem{id: "InSeveralPools\n" + id, regarding: node, code: "InSeveralPools",
 			message: fmt.Sprintf("node %s matches the node selectors of the pools %s; it belongs to the first", node.Name, id)})
 	}
 }
@@ -113,16 +111,15 @@ func (ps *problems) messages() []string {
 func (ps *problems) report(logger klog.Logger, events bool) {
 	logged, told := map[string]bool{}, map[string]bool{}
 	for _, p := range ps.current {
-		id := p.code + "\n" + p.message
-		logged[id] = true
-		if !ps.logged[id] {
+		logged[p.id] = true
+		if !ps.logged[p.id] {
 			logger.Error(nil, "Something around the scheduler needs a look", "problem", p.message, "reason", p.code, "object", describe(p.regarding))
 		}
 		if !events || p.regarding == nil {
 			continue
 		}
-		told[id] = true
-		if !ps.told[id] {
+		told[p.id] = true
+		if !ps.told[p.id] {
 			ps.handle.EventRecorder().Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", truncate(p.message))
 		}
 	}

@@ -25,7 +25,7 @@ const (
 	// maxPublishInterval is the longest time between two tries of a write that fails.
 	maxPublishInterval = 30 * time.Second
 	// publishTimeout is how long one read or write may take.
-	publishTimeout = 10 * time.Second
+	publishTimeout = 3 * time.Second
 )
 
 // publisher writes the published state, in a goroutine of its own.
@@ -47,7 +47,8 @@ func newPublisher(id string, client kubernetes.Interface) *publisher {
 	return &publisher{id: id, name: name, client: client.CoreV1().ConfigMaps(namespace), submitted: make(chan struct{}, 1)}
 }
 
-// load returns what was published last, nil if nothing was.
+// load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if it got
+// nothing at all.
 func (p *publisher) load(ctx context.Context) (*published.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -81,7 +82,7 @@ func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 		s := p.newest.Load()
 		now := clock.Now()
 		data, err := s.status.Encode()
-		if err == nil && maps.Equal(data, last) && !(s.urgent && now.Sub(written) >= heartbeat) {
+		if err == nil && maps.Equal(data, last) && !(s.urgent && now.Sub(written) >= heartbeat-publishInterval) {
 			continue
 		}
 		if err == nil {

@@ -93,7 +93,8 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-// TestRestore: a gatekeeper starts from what was published, unless that is too old to tell of now.
+// TestRestore: a gatekeeper starts from what was published; since when a pool is in its state counts only if it was not too
+// long ago. The pods' clocks are taken over when it leads, and until then no pod counts as waiting for long.
 func TestRestore(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -107,11 +108,12 @@ func TestRestore(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
 			g := h.plugin.gate
+			g.held = newHeld()
 			now := g.clock.Now()
-			since := now.Add(-tc.age - time.Hour)
+			since := now.Add(-tc.age - time.Hour).Truncate(time.Second)
 			status := &published.Status{
 				Pools:  []published.Pool{{Name: "system", State: capacity.Unknown, Since: since}, {Name: "gone", State: capacity.Full}},
-				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"there": since, "gone": since}},
+				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
 			}
 			data, err := status.Encode()
 			if err != nil {
@@ -122,20 +124,60 @@ func TestRestore(t *testing.T) {
 				t.Fatal(err)
 			}
 			g.clock = stopped{g.clock, now}
-			if err := h.sched.Profiles[ourProfile].SharedInformerFactory().Core().V1().Pods().Informer().GetIndexer().Add(pod("there").UID("there").Obj()); err != nil {
-				t.Fatal(err)
+			created := since.Add(-24 * time.Hour)
+			waiting := func(name string) *v1.Pod {
+				return pod(name).UID(name).Conditions([]v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(created)}}).Obj()
+			}
+			for _, name := range []string{"gated", "plain"} {
+				if err := h.sched.Profiles[ourProfile].SharedInformerFactory().Core().V1().Pods().Informer().GetIndexer().Add(waiting(name)); err != nil {
+					t.Fatal(err)
+				}
 			}
 			view := g.restore(h.ctx)
 			if got := view.Pools[1].State == capacity.Unknown && view.Pools[1].Since.Equal(since); got != tc.want {
 				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
 			}
-			if got := g.held.since(pod("there").UID("there").Obj()).Equal(since); got != tc.want {
-				t.Errorf("the pod's clock is the published one: %v, want %v", got, tc.want)
+			g.takeOver(h.ctx)
+			g.held.add(waiting("plain"), &gate.Decision{Burst: []gate.Verdict{{}}}, now)
+			for _, name := range []string{"gated", "plain"} {
+				if got := g.held.since(waiting(name)); !got.IsZero() {
+					t.Errorf("before it leads, %s waits since %v, want not known", name, got)
+				}
+			}
+			g.leading.Store(true)
+			g.takeOver(h.ctx)
+			if got := g.held.since(waiting("gated")); !got.Equal(since) {
+				t.Errorf("the pod that had gates waits since %v, want what was published: %v", got, since)
+			}
+			if got := g.held.since(waiting("plain")); !got.Equal(created) {
+				t.Errorf("the other pod waits since %v, want what the API says: %v", got, created)
 			}
 			if _, leaked := g.held.firstFailed["gone"]; leaked {
 				t.Error("the clock of a pod that is gone is kept")
 			}
 		})
+	}
+}
+
+// TestTakeOverWithoutAnAnswer: an API server that does not say what was published is not waited for for ever.
+func TestTakeOverWithoutAnAnswer(t *testing.T) {
+	h := newHarness(t, aks(t))
+	g := h.plugin.gate
+	g.held = newHeld()
+	h.sched.Profiles[ourProfile].ClientSet().(*fake.Clientset).PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("no")
+	})
+	now := g.clock.Now()
+	g.leading.Store(true)
+	for _, tc := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {takeOverTimeout - 1, false}, {takeOverTimeout, true}} {
+		g.clock = stopped{g.clock, now.Add(tc.after)}
+		again := g.takeOver(h.ctx)
+		if g.takenOver != tc.want || again.IsZero() != tc.want {
+			t.Errorf("after %v: taken over %v, again at %v; want %v", tc.after, g.takenOver, again, tc.want)
+		}
 	}
 }
 

@@ -33,16 +33,16 @@ import (
 // kind.
 type sources struct {
 	byPool    []capacity.Source // by the pool's index
+	objects   []runtime.Object  // what each pool is judged by, as last observed; nil if there is none
 	tracker   *clusterautoscaler.Tracker
 	status    *watched // the cluster autoscaler's; nil if no pool is judged by it
 	statusID  string   // namespace/name
-	nodePools []nodePool
+	nodePools []*nodePool
 	warned    map[string]bool // node groups that no pool claims
 }
 
-// nodePool is the Karpenter source of a pool.
+// nodePool is the Karpenter source of the pools that name it.
 type nodePool struct {
-	pool    int // index
 	name    string
 	tracker *karpenter.Tracker
 	object  *watched
@@ -65,9 +65,7 @@ func newSources(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool
 			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p)}
 			err = s.watchStatus(ctx, handle, changed)
 		case p.Karpenter != nil:
-			tracker := karpenter.NewTracker(c.ProvisionGrace.Duration)
-			source = tracker
-			err = s.watchNodePool(ctx, handle, nodePool{pool: i, name: p.Karpenter.NodePool, tracker: tracker}, changed)
+			source, err = s.nodePool(ctx, handle, p.Karpenter.NodePool, c.ProvisionGrace.Duration, changed)
 		case p.Static != nil:
 			source = static.MaxNodes(p.Static.MaxNodes)
 		default:
@@ -78,6 +76,7 @@ func newSources(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool
 		}
 		s.byPool = append(s.byPool, source)
 	}
+	s.objects = make([]runtime.Object, len(s.byPool))
 	return s, nil
 }
 
@@ -99,26 +98,39 @@ func (s *sources) watchStatus(ctx context.Context, handle fwk.Handle, changed ch
 	return err
 }
 
-func (s *sources) watchNodePool(ctx context.Context, handle fwk.Handle, n nodePool, changed chan<- struct{}) error {
+// nodePool returns the source of the NodePool, which it watches. Pools may share one.
+func (s *sources) nodePool(ctx context.Context, handle fwk.Handle, name string, provisionGrace time.Duration, changed chan<- struct{}) (capacity.Source, error) {
+	for _, n := range s.nodePools {
+		if n.name == name {
+			return n.tracker, nil
+		}
+	}
+	if handle.KubeConfig() == nil {
+		return nil, fmt.Errorf("watching NodePool %s: the scheduler has no client configuration", name)
+	}
 	client, err := dynamic.NewForConfig(handle.KubeConfig())
 	if err != nil {
-		return fmt.Errorf("making a client for NodePools: %w", err)
+		return nil, fmt.Errorf("making a client for NodePools: %w", err)
 	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(n.name))
-	if n.object, err = watch(ctx, informer.Informer(), n.name, changed); err != nil {
-		return err
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(name))
+	object, err := watch(ctx, informer.Informer(), name, changed)
+	if err != nil {
+		return nil, err
 	}
+	n := &nodePool{name: name, tracker: karpenter.NewTracker(provisionGrace), object: object}
 	s.nodePools = append(s.nodePools, n)
-	return nil
+	return n.tracker, nil
 }
 
 // settled reports whether it is known of every watched object if it exists.
 func (s *sources) settled() bool {
-	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n nodePool) bool { return !n.object.settled() })
+	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
 
 // observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in none.
 func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
+	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
+	var status runtime.Object
 	if s.status != nil {
 		obj, err := s.status.get()
 		if err != nil {
@@ -127,41 +139,54 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 			cm, _ := obj.(*v1.ConfigMap)
 			_ = s.tracker.Observe(cm, now) // what is wrong with it is the reason of its pools
 		}
-		s.assign(logger, byPool, unlisted)
+		status = obj
+		s.assign(logger, byPool, nodes)
 	}
+	objects := map[*karpenter.Tracker]runtime.Object{}
 	for _, n := range s.nodePools {
-		obj, err := n.object.get()
-		switch {
-		case apierrors.IsNotFound(err):
-			n.tracker.Lose(karpenter.ReasonNoResource)
-		case err != nil:
-			n.tracker.Fail(err)
-		case obj == nil:
-			n.tracker.Lose(capacity.Reason{})
-		default:
-			n.observe(obj, byPool[n.pool], now)
+		objects[n.tracker] = n.observe(nodes, now)
+	}
+	for i, source := range s.byPool {
+		s.objects[i] = nil
+		switch source := source.(type) {
+		case clusterautoscaler.Source:
+			s.objects[i] = status
+		case *karpenter.Tracker:
+			s.objects[i] = objects[source]
 		}
 	}
 }
 
-func (n *nodePool) observe(obj runtime.Object, nodes []*v1.Node, now time.Time) {
-	data, err := obj.(*unstructured.Unstructured).MarshalJSON()
-	if err != nil {
+// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools.
+func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
+	obj, err := n.object.get()
+	switch {
+	case apierrors.IsNotFound(err):
+		n.tracker.Lose(karpenter.ReasonNoResource)
+	case err != nil:
 		n.tracker.Fail(err)
-		return
+	case obj == nil:
+		n.tracker.Lose(capacity.Reason{})
+	default:
+		data, err := obj.(*unstructured.Unstructured).MarshalJSON()
+		if err != nil {
+			n.tracker.Fail(err)
+		} else {
+			_ = n.tracker.Observe(data, nodes, now)
+		}
 	}
-	_ = n.tracker.Observe(data, nodes, now) // what is wrong with it is the reason of its pool
+	return obj
 }
 
 // assign tells the tracker whose the autoscaler's node groups are, and logs once for each that no pool claims.
-func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node) {
+func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node) {
 	var claims []clusterautoscaler.Groups
 	for i, source := range s.byPool {
 		if source, ok := source.(clusterautoscaler.Source); ok {
 			claims = append(claims, source.Groups.With(byPool[i]))
 		}
 	}
-	s.tracker.Assign(claims, slices.Concat(append(byPool, unlisted)...))
+	s.tracker.Assign(claims, nodes)
 	for _, name := range s.tracker.Names() {
 		claimed := slices.ContainsFunc(claims, func(c clusterautoscaler.Groups) bool { return c.Claim(name) })
 		if !claimed && !s.warned[name] {
@@ -169,24 +194,6 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1
 			logger.Info("A node group in the cluster autoscaler's status belongs to no pool", "nodeGroup", name, "configMap", s.statusID)
 		}
 	}
-}
-
-// object returns what the pool with the index i is judged by, nil if there is no such object.
-func (s *sources) object(i int) runtime.Object {
-	w := s.status
-	if _, ok := s.byPool[i].(clusterautoscaler.Source); !ok {
-		w = nil
-		for _, n := range s.nodePools {
-			if n.pool == i {
-				w = n.object
-			}
-		}
-	}
-	if w == nil {
-		return nil
-	}
-	obj, _ := w.get()
-	return obj
 }
 
 // remember writes down what the trackers remember at the time now.

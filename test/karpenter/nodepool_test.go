@@ -78,7 +78,6 @@ func FuzzNodePool(f *testing.F) {
 		}
 		add(corev1.ResourceCPU, resource.MustParse(cpus(real)))
 		add(corev1.ResourceMemory, *resource.NewQuantity(1, resource.BinarySI))
-		add("nodes", *resource.NewQuantity(1, resource.DecimalSI))
 		if real.Spec.Limits.ExceededBy(with) == nil {
 			t.Fatalf("Full (%+v), and a node would not exceed the limits %v of %v", got.Reason, real.Spec.Limits, real.Status.Resources)
 		}

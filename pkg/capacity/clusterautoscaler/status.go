@@ -23,11 +23,17 @@ const (
 	scaleUpBackoff         = "Backoff"
 )
 
-// Status is the part of the cluster autoscaler's status that is read here. Times are left out: a group without nodes
+// Status is the part of the cluster autoscaler's status that is read here. Ages are not: a group without nodes
 // has none, and age is judged by our own clock. The format is that of cluster-autoscaler 1.30 and later.
 type Status struct {
-	AutoscalerStatus string      `json:"autoscalerStatus"`
-	NodeGroups       []NodeGroup `json:"nodeGroups"`
+	AutoscalerStatus string `json:"autoscalerStatus"`
+	ClusterWide      struct {
+		Health struct {
+			// LastTransitionTime is compared with itself only: an autoscaler that starts anew sets it anew.
+			LastTransitionTime string `json:"lastTransitionTime"`
+		} `json:"health"`
+	} `json:"clusterWide"`
+	NodeGroups []NodeGroup `json:"nodeGroups"`
 }
 
 // NodeGroup is the status of one node group.

@@ -43,21 +43,24 @@ type Graces struct {
 type Tracker struct {
 	graces Graces
 
-	problem    capacity.Reason // why there is no status, if there is none
-	err        error           // what is wrong with the status, if it cannot be read
-	orphans    map[string]bool // groups that no pool claims and that have no nodes to tell whose they are
-	groups     []NodeGroup
-	stamp      string    // the annotation that changes with every write
-	changed    time.Time // when stamp last changed, by our clock
-	freshSince time.Time
-	restored   Memory // until the first status is seen
-	memory     map[string]*Group
+	problem     capacity.Reason // why there is no status, if there is none
+	err         error           // what is wrong with the status, if it cannot be read
+	orphans     map[string]bool // groups that no pool claims and that have no nodes to tell whose they are
+	groups      []NodeGroup
+	stamp       string    // the annotation that changes with every write
+	changed     time.Time // when stamp last changed, by our clock
+	freshSince  time.Time
+	incarnation string
+	restored    Memory // until the first status is seen
+	memory      map[string]*Group
 }
 
 // Memory is what is remembered of the autoscaler's status. It outlives the process in the published state.
 type Memory struct {
 	// FreshSince is since when the status has been readable without a break; zero while it is not.
 	FreshSince time.Time `json:"freshSince,omitzero"`
+	// Incarnation changes when the autoscaler starts anew.
+	Incarnation string `json:"incarnation,omitempty"`
 	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long.
 	Stamp   string    `json:"stamp,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
@@ -90,7 +93,7 @@ const quiet = time.Minute
 // Memory returns what is remembered at the time now. It is the same from one write of the status to the next as long as
 // nothing but the time went on, to within a minute.
 func (t *Tracker) Memory(now time.Time) Memory {
-	m := Memory{FreshSince: t.freshSince, Groups: make(map[string]Group, len(t.memory))}
+	m := Memory{FreshSince: t.freshSince, Incarnation: t.incarnation, Groups: make(map[string]Group, len(t.memory))}
 	if t.stamp != "" && now.Sub(t.changed) >= quiet {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
@@ -154,8 +157,8 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if t.restored.Stamp == hash(stamp) {
 		t.changed = t.restored.Changed
 	}
-	t.restored = Memory{}
 	t.err = t.read(cm, now)
+	t.restored = Memory{}
 	return t.err
 }
 
@@ -171,8 +174,9 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 		t.lose(reasonInitializing)
 		return nil
 	}
-	if t.freshSince.IsZero() {
-		t.freshSince = now
+	t.incarnation = status.ClusterWide.Health.LastTransitionTime
+	if t.freshSince.IsZero() || !t.restored.FreshSince.IsZero() && t.restored.Incarnation != t.incarnation {
+		t.freshSince = now // nobody saw if the status was fresh in between
 	}
 	t.problem = capacity.Reason{}
 	t.groups = status.NodeGroups

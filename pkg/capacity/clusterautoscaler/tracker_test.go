@@ -435,6 +435,24 @@ func TestRestore(t *testing.T) {
 		t.Errorf("it speaks again: %+v, want CanGrow, fresh since now", j)
 	}
 
+	// An autoscaler that starts anew while nobody looks has had no time for any pod yet.
+	incarnation := func(cm *corev1.ConfigMap, transition string) *corev1.ConfigMap {
+		cm.Data[StatusKey] += "clusterWide: {health: {lastTransitionTime: \"" + transition + "\"}}\n"
+		return cm
+	}
+	old := NewTracker(graces)
+	observe(old, incarnation(running(group(user, 1, 1, 3)), "a"), at(0))
+	for _, tc := range []struct {
+		transition string
+		want       time.Time
+	}{{"a", at(0)}, {"b", at(time.Minute)}} {
+		next := restart(old, at(time.Minute))
+		observe(next, incarnation(running(group(user, 2, 2, 3)), tc.transition), at(time.Minute))
+		if j := judge(next, at(time.Minute)); !j.FreshSince.Equal(tc.want) {
+			t.Errorf("incarnation %s: fresh since %v, want %v", tc.transition, j.FreshSince, tc.want)
+		}
+	}
+
 	// While nothing but the time goes on, nothing new is worth publishing.
 	quiet := NewTracker(graces)
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))

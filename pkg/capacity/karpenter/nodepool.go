@@ -143,11 +143,10 @@ func (n *NodePool) smallest() corev1.ResourceList {
 			}
 		}
 	}
-	least := corev1.ResourceList{resourceNodes: *resource.NewQuantity(1, resource.DecimalSI)}
-	if cpu > 0 {
-		least[corev1.ResourceCPU] = *resource.NewQuantity(cpu, resource.DecimalSI)
+	if cpu == 0 {
+		return nil
 	}
-	return least
+	return corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpu, resource.DecimalSI)}
 }
 
 // choices are the labels that every node of the NodePool has, with the values that it may have.
@@ -170,8 +169,10 @@ func (n *NodePool) choices() map[string][]string {
 	return choices
 }
 
-// everyNodeHas are the resources of which every node has some: a limit of which nothing is left stops the NodePool.
-var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, resourceNodes}
+// everyNodeHas are the resources of which every node has some: a limit of which nothing is left stops the NodePool. The
+// number of nodes is not among them: Karpenter 1.8 orders one more than its limit, later versions do not. Where it orders none,
+// it declines the pods.
+var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
 // exhausted returns which limit keeps the NodePool from ordering any node, or "". kinds are the capacities of the only
 // kinds of node that it may order, if they are known. Like Karpenter, it looks at whole nodes: one that has more than what is

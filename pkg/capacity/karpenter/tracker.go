@@ -2,6 +2,7 @@ package karpenter
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,9 +32,11 @@ var (
 type Memory struct {
 	// FreshSince is since when the NodePool has been readable without a break; zero while it is not.
 	FreshSince time.Time `json:"freshSince,omitzero"`
-	// Present is the number of the NodePool's nodes that exist.
-	Present int `json:"present"`
-	// Rose is when a node was last seen to come; Progress when one came or nothing was on its way.
+	// Present is the number of the NodePool's nodes that exist and stay, Ordered that of those that it has ordered, at the most
+	// since one came.
+	Present int64 `json:"present"`
+	Ordered int64 `json:"ordered"`
+	// Rose is when a node was last seen to come; Progress when one came, one was ordered, or nothing was on its way.
 	Rose     time.Time `json:"rose,omitzero"`
 	Progress time.Time `json:"progress,omitzero"`
 }
@@ -43,6 +46,7 @@ type Tracker struct {
 	provisionGrace time.Duration
 	problem        capacity.Reason // why there is no NodePool, if there is none
 	nodePool       *NodePool
+	own            []*corev1.Node // the NodePool's
 	freshSince     time.Time
 	memory         Memory
 	remembers      bool
@@ -60,7 +64,7 @@ func NewTracker(provisionGrace time.Duration) *Tracker {
 func (t *Tracker) Memory() Memory {
 	m := t.memory
 	m.FreshSince = t.freshSince
-	if t.nodePool == nil || t.nodePool.nodes() <= int64(m.Present) {
+	if t.nodePool == nil || t.nodePool.nodes() <= m.Present {
 		m.Progress = time.Time{} // nothing is on its way, and the time alone is not worth publishing
 	}
 	return m
@@ -79,7 +83,7 @@ func (t *Tracker) Lose(reason capacity.Reason) {
 	if reason.Code == "" {
 		reason = reasonMissing
 	}
-	t.problem, t.nodePool, t.freshSince = reason, nil, time.Time{}
+	t.problem, t.nodePool, t.own, t.freshSince = reason, nil, nil, time.Time{}
 }
 
 // Fail takes in that the NodePool cannot be read.
@@ -89,7 +93,7 @@ func (t *Tracker) Fail(err error) {
 	t.Lose(reason)
 }
 
-// Observe takes in the NodePool, as JSON, and the nodes of the pool, as they are at the time now. It returns an error that
+// Observe takes in the NodePool, as JSON, and the nodes of the cluster, as they are at the time now. It returns an error that
 // says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
 	n, err := Parse(object)
@@ -101,45 +105,50 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	if t.freshSince.IsZero() {
 		t.freshSince = now
 	}
-	present := len(n.own(nodes))
+	t.own = n.own(nodes)
+	present, ordered := int64(len(t.own)), n.nodes()
 	if !t.remembers {
-		t.memory, t.remembers = Memory{Present: present, Progress: now}, true
+		t.memory, t.remembers = Memory{Present: present, Ordered: ordered, Progress: now}, true
 	}
-	if present > t.memory.Present {
-		t.memory.Rose, t.memory.Progress = now, now
+	m := &t.memory
+	if present > m.Present {
+		m.Rose, m.Progress, m.Ordered = now, now, ordered
 	}
-	if n.nodes() <= int64(present) {
-		t.memory.Progress = now // with nothing on its way nothing is late: the clock starts with the next order
+	if ordered <= present || ordered > m.Ordered || present < m.Present {
+		m.Progress, m.Ordered = now, ordered // what is missing since now, or from the next order on, is not late yet
 	}
-	t.memory.Present = present
+	m.Present = present
 	return nil
 }
 
-// own returns those of the nodes that are the NodePool's.
+// disruptedTaint marks a node that Karpenter takes away. It does not count it any more: its replacement is on its way.
+const disruptedTaint = "karpenter.sh/disrupted"
+
+// own returns those of the nodes that are the NodePool's and stay.
 func (n *NodePool) own(nodes []*corev1.Node) []*corev1.Node {
 	var own []*corev1.Node
 	for _, node := range nodes {
-		if node.Labels[NodePoolLabel] == n.Metadata.Name {
+		leaves := node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == disruptedTaint })
+		if node.Labels[NodePoolLabel] == n.Metadata.Name && !leaves {
 			own = append(own, node)
 		}
 	}
 	return own
 }
 
-// Judge implements capacity.Source.
-func (t *Tracker) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
+// Judge implements capacity.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
+func (t *Tracker) Judge(_ []*corev1.Node, now time.Time) capacity.Judgement {
 	if t.problem.Code != "" {
 		return capacity.Judgement{State: capacity.Unknown, Reason: t.problem}
 	}
 	n := t.nodePool
-	own := n.own(nodes)
 	j := capacity.Judgement{
 		FreshSince: t.freshSince, LastRise: t.memory.Rose, Unseen: true,
 		New: &capacity.NewNodes{Choices: n.choices(), Taints: capacity.LastingTaints(n.Spec.Template.Spec.Taints)},
 	}
-	coming := n.nodes() - int64(len(own))
+	coming := n.nodes() - int64(len(t.own))
 	late := t.memory.Progress.Add(t.provisionGrace)
-	limit := n.exhausted(n.kinds(own))
+	limit := n.exhausted(n.kinds(t.own))
 	set := func(state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judgement {
 		j.State, j.Reason = state, reason
 		j.Reason.Detail = fmt.Sprintf("NodePool %s", n.Metadata.Name)
@@ -192,9 +201,8 @@ func (n *NodePool) kinds(own []*corev1.Node) []corev1.ResourceList {
 		if !ok {
 			return nil
 		}
-		kind = kind.DeepCopy()
-		kind[resourceNodes] = n.smallest()[resourceNodes]
-		kinds = append(kinds, kind)
+		// Of memory, Karpenter goes by an estimate, and a real node has something else.
+		kinds = append(kinds, corev1.ResourceList{corev1.ResourceCPU: kind[corev1.ResourceCPU]})
 	}
 	return kinds
 }

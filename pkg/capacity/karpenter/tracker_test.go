@@ -68,7 +68,8 @@ func TestJudge(t *testing.T) {
 		{"below its limits", `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`, 1, capacity.CanGrow, "BelowLimits", "NodePool default: cpu: 4 of 10"},
 		{"at a limit", `{limits: {cpu: 8, memory: 100Gi}}`, `{cpu: 8, memory: 32Gi, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 8"},
 		{"beyond a limit", `{limits: {cpu: 7}}`, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 7"},
-		{"at its limit of nodes", `{limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: nodes: 2 of 2"},
+		{"at its limit of nodes", `{limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, capacity.CanGrow, "BelowLimits", "NodePool default: nodes: 2 of 2"},
+		{"beyond its limit of nodes", `{limits: {nodes: 2}}`, `{cpu: 12, nodes: 3}`, 3, capacity.Full, "AtLimits", "NodePool default: nodes: 3 of 2"},
 		{"a limit of a device says nothing of pods without it", `{limits: {nvidia.com/gpu: 0}}`, `{cpu: 8, nodes: 2}`, 2, capacity.CanGrow, "BelowLimits", "NodePool default: nvidia.com/gpu: 0 of 0"},
 		{"a limit of a device that is exceeded stops every node", `{limits: {nvidia.com/gpu: 1}}`, `{nvidia.com/gpu: 2, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: nvidia.com/gpu: 2 of 1"},
 		{"limits of zero", `{limits: {cpu: 0}}`, `{cpu: 0}`, 0, capacity.Full, "AtLimits", "NodePool default: cpu: 0 of 0"},
@@ -147,10 +148,9 @@ func TestNodesThatNeverCome(t *testing.T) {
 		}
 	}
 	look(0, 1, 1, capacity.CanGrow, "BelowLimits")
-	look(60, 1, 1, capacity.CanGrow, "BelowLimits")
-	look(61, 3, 1, capacity.Growing, "Provisioning")
-	if j := tracker.Judge(nodes(1), at(61)); !j.Until.Equal(at(70)) {
-		t.Errorf("it changes by itself at %v, want 10 minutes after nothing was on its way", j.Until)
+	look(61, 3, 1, capacity.Growing, "Provisioning") // it was not looked at for an hour
+	if j := tracker.Judge(nil, at(61)); !j.Until.Equal(at(71)) {
+		t.Errorf("it changes by itself at %v, want 10 minutes after the order", j.Until)
 	}
 	look(65, 3, 2, capacity.Growing, "Provisioning")
 	look(74, 3, 2, capacity.Growing, "Provisioning")
@@ -161,12 +161,30 @@ func TestNodesThatNeverCome(t *testing.T) {
 	look(76, 2, 2, capacity.CanGrow, "BelowLimits") // Karpenter gave up the third
 	look(77, 3, 3, capacity.Full, "AtLimits")
 
+	// A new order is not late because an old one is.
+	look(90, 3, 2, capacity.Growing, "Provisioning")
+	look(99, 4, 2, capacity.Growing, "Provisioning")
+	look(108, 4, 2, capacity.Growing, "Provisioning")
+	look(109, 4, 2, capacity.Full, "NodesMissing")
+	// A node that Karpenter takes away is not counted by it, and its replacement is on its way.
+	look(120, 3, 3, capacity.Full, "AtLimits")
+	at = func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Hour) } // for long, nobody looked
+	leaving := nodes(3)
+	leaving[1].Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
+	if err := tracker.Observe(nodePool(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)); err != nil {
+		t.Fatal(err)
+	}
+	if j := tracker.Judge(nil, at(121)); j.State != capacity.Growing {
+		t.Errorf("while a node is replaced: %s %+v, want Growing", j.State, j.Reason)
+	}
+	look(122, 3, 3, capacity.Full, "AtLimits")
+
 	// Another tracker goes on from there.
 	next := NewTracker(10 * time.Minute)
-	next.Restore(tracker.Memory(), at(80))
+	next.Restore(tracker.Memory(), at(130))
 	tracker = next
-	look(80, 3, 3, capacity.Full, "AtLimits")
-	if j := tracker.Judge(nodes(3), at(80)); !j.FreshSince.Equal(start) || !j.LastRise.Equal(at(77)) {
+	look(130, 3, 3, capacity.Full, "AtLimits")
+	if j := tracker.Judge(nil, at(130)); !j.FreshSince.Equal(start) || !j.LastRise.Equal(at(122)) {
 		t.Errorf("fresh since %v, last rise %v: want what the first tracker remembered", j.FreshSince, j.LastRise)
 	}
 }

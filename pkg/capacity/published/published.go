@@ -3,6 +3,7 @@
 package published
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -70,14 +71,18 @@ func (s *Status) Encode() (map[string]string, error) {
 	return map[string]string{StatusKey: string(status), MemoryKey: string(memory)}, nil
 }
 
-// Decode reads the ConfigMap. Fields that it does not know, of a newer version, are left out.
+// Decode reads the ConfigMap. Fields that it does not know, of a newer version, are left out. If one of the two keys cannot be
+// read, it returns what is under the other, with an error.
 func Decode(cm *corev1.ConfigMap) (*Status, error) {
 	s := &Status{}
+	var errs []error
 	if err := yaml.Unmarshal([]byte(cm.Data[StatusKey]), s); err != nil {
-		return nil, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
+		s = &Status{}
+		errs = append(errs, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err))
 	}
 	if err := yaml.Unmarshal([]byte(cm.Data[MemoryKey]), &s.Memory); err != nil {
-		return nil, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", MemoryKey, cm.Namespace, cm.Name, err)
+		s.Memory = Memory{}
+		errs = append(errs, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", MemoryKey, cm.Namespace, cm.Name, err))
 	}
-	return s, nil
+	return s, errors.Join(errs...)
 }

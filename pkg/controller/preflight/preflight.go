@@ -125,9 +125,9 @@ func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []co
 		found = append(found, Workload{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Template: template})
 	}
 	owners := map[string]string{} // of what belongs to a workload
-	own := func(kind string, o metav1.Object) bool {
+	own := func(kind string, o metav1.Object, by ...string) bool {
 		owner := metav1.GetControllerOf(o)
-		if owner == nil {
+		if owner == nil || !slices.Contains(by, owner.APIVersion+" "+owner.Kind) {
 			return false
 		}
 		owners[key(kind, o.GetNamespace(), o.GetName())] = key(owner.Kind, o.GetNamespace(), owner.Name)
@@ -154,12 +154,12 @@ func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []co
 		add("CronJob", &cronJobs.Items[i], cronJobs.Items[i].Spec.JobTemplate.Spec.Template)
 	}
 	for i := range replicaSets.Items {
-		if !own("ReplicaSet", &replicaSets.Items[i]) {
+		if !own("ReplicaSet", &replicaSets.Items[i], "apps/v1 Deployment") {
 			add("ReplicaSet", &replicaSets.Items[i], replicaSets.Items[i].Spec.Template)
 		}
 	}
 	for i := range jobs.Items {
-		if !own("Job", &jobs.Items[i]) {
+		if !own("Job", &jobs.Items[i], "batch/v1 CronJob") {
 			add("Job", &jobs.Items[i], jobs.Items[i].Spec.Template)
 		}
 	}
@@ -169,7 +169,7 @@ func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []co
 			continue
 		}
 		id := key("Pod", pod.Namespace, pod.Name)
-		own("Pod", pod)
+		own("Pod", pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
 		for owners[id] != "" {
 			id = owners[id]
 		}

@@ -101,11 +101,12 @@ func TestCheck(t *testing.T) {
 
 // TestWorkloads: each is listed once, with the pods that it has on burst nodes through whatever it made.
 func TestWorkloads(t *testing.T) {
+	versions := map[string]string{"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "CronJob": "batch/v1", "Job": "batch/v1", "Rollout": "argoproj.io/v1alpha1"}
 	meta := func(name string, owner ...string) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{Namespace: "default", Name: name}
 		if len(owner) == 2 {
 			yes := true
-			m.OwnerReferences = []metav1.OwnerReference{{Kind: owner[0], Name: owner[1], Controller: &yes, APIVersion: "v1", UID: "u"}}
+			m.OwnerReferences = []metav1.OwnerReference{{Kind: owner[0], Name: owner[1], Controller: &yes, APIVersion: versions[owner[0]], UID: "u"}}
 		}
 		return m
 	}
@@ -121,6 +122,7 @@ func TestWorkloads(t *testing.T) {
 		&appsv1.StatefulSet{ObjectMeta: meta("db")}, &appsv1.DaemonSet{ObjectMeta: meta("agent")},
 		pod(meta("bare"), "virtual", corev1.PodRunning),
 		pod(meta("custom-a", "Rollout", "custom"), "virtual", corev1.PodRunning),
+		&appsv1.ReplicaSet{ObjectMeta: meta("rollout-1", "Rollout", "rollout")},
 	).Build()
 	found, err := Workloads(context.Background(), c, pools(t), nodes)
 	if err != nil {
@@ -133,7 +135,7 @@ func TestWorkloads(t *testing.T) {
 	slices.Sort(got)
 	want := []string{
 		"CronJob default/nightly x", "DaemonSet default/agent ", "Deployment default/web x", "Pod default/bare x", "Pod default/custom-a x",
-		"ReplicaSet default/lone x", "StatefulSet default/db ",
+		"ReplicaSet default/lone x", "ReplicaSet default/rollout-1 ", "StatefulSet default/db ",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

@@ -2,6 +2,7 @@ package v1
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -43,6 +44,9 @@ func Load(data []byte) (*PoolPriorityArgs, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := CheckProfiles(config); err != nil {
+		return nil, err
+	}
 	for i := range config.Profiles {
 		if args := argsOf(&config.Profiles[i]); args != nil {
 			if err := Validate(args).ToAggregate(); err != nil {
@@ -52,6 +56,21 @@ func Load(data []byte) (*PoolPriorityArgs, error) {
 		}
 	}
 	return nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+}
+
+// CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state of the pools,
+// and there is one controller.
+func CheckProfiles(config *schedconfig.KubeSchedulerConfiguration) error {
+	var names []string
+	for i := range config.Profiles {
+		if argsOf(&config.Profiles[i]) != nil {
+			names = append(names, config.Profiles[i].SchedulerName)
+		}
+	}
+	if len(names) > 1 {
+		return fmt.Errorf("the profiles %s configure the plugin %s, and only one may: run a scheduler for each list of pools", strings.Join(names, ", "), PluginName)
+	}
+	return nil
 }
 
 // SchedulerNames returns the names of the profiles of a KubeSchedulerConfiguration that configure the plugin: what pods opt in
