@@ -69,6 +69,7 @@ type Autoscaler struct {
 	factory   informers.SharedInformerFactory
 	simulator *simulator
 	groups    []*group
+	since     time.Time // when it started
 
 	mu     sync.Mutex
 	cancel context.CancelFunc
@@ -110,7 +111,7 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 		cancel()
 		return err
 	}
-	a.simulator = simulator
+	a.simulator, a.since = simulator, time.Now()
 	for _, g := range a.groups {
 		g.unneededSince = map[string]time.Time{}
 		g.healthySince = time.Now()
@@ -420,10 +421,10 @@ func (a *Autoscaler) drain(ctx context.Context, g *group, node *corev1.Node, bou
 
 // status describes the groups, in the order of their names.
 func (a *Autoscaler) status(nodes []*corev1.Node, pending bool, candidates map[*group]int, now time.Time) statusFile {
-	probe := metav1.NewTime(now)
+	probe, since := metav1.NewTime(now), metav1.NewTime(a.since) // a transition is remembered by the process that saw it
 	s := statusFile{AutoscalerStatus: "Running", ClusterWide: clusterWide{
-		Health:    clusterHealth{Status: "Healthy", times: times{probe, probe}},
-		ScaleUp:   activity{Status: "NoActivity", times: times{probe, probe}},
+		Health:    clusterHealth{Status: "Healthy", times: times{probe, since}},
+		ScaleUp:   activity{Status: "NoActivity", times: times{probe, since}},
 		ScaleDown: scaleDownStatus{Status: "NoCandidates"},
 	}}
 	groups := slices.Clone(a.groups)
