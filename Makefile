@@ -46,6 +46,10 @@ test-karpenter: tools build ## Run the tests against the real Karpenter, which i
 	@hack/step.sh "NodePools against Karpenter's types" go -C test/karpenter test -count=1 .
 	@hack/step.sh "Karpenter tests" go test -count=1 -timeout 10m ./test/integration -run '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
+.PHONY: bench
+bench: tools build ## Measure how fast the gate acts, on the embedded cluster
+	@go test -count=1 -timeout 20m ./test/integration -run '^$$' -bench BenchmarkGate -benchtime 3x -bin $(CURDIR)/bin
+
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format for a minute
 	go test ./pkg/capacity/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m

@@ -5,7 +5,7 @@
 set -euo pipefail
 out=$(realpath -m "$1")
 cd "$(dirname "$0")/tools"
-stamp=$(cat */go.mod */go.sum "../$(basename "$0")" <(go version) | sha256sum | cut -d' ' -f1)
+stamp=$(cat {kubernetes,kwok}/go.{mod,sum} "../$(basename "$0")" <(go version) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out"
 

@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"pkg/controller/command":         {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/preflight"},
 	"pkg/devcluster":                 {},
 	"pkg/devcluster/referee":         {"pkg/devcluster"},
-	"pkg/devcluster/demo":            {"pkg/devcluster", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
+	"pkg/devcluster/demo":            {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
 	"pkg/devcluster/command":         {"pkg/devcluster", "pkg/devcluster/demo"},
 	"cmd/scheduler":                  {"pkg/apis/config/v1", "pkg/poolpriority"},
 	"cmd/controller":                 {"pkg/controller/command"},

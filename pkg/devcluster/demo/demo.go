@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/devcluster/referee"
@@ -114,13 +116,21 @@ func (e *experiment) run(ctx context.Context, o Options, number int) error {
 	}
 	defer cluster.Stop()
 	fmt.Fprintf(o.Out, "The control plane and its nodes are up after %.1f s. ", time.Since(start).Seconds())
-	scheduler, err := cluster.StartScheduler(ctx, filepath.Join(o.BinDir, devcluster.SchedulerName),
-		filepath.Join(o.Manifests, "overlays/aks/config.yaml"), filepath.Join(o.Manifests, "rbac"))
+	config, rbac := filepath.Join(o.Manifests, "overlays/aks/config.yaml"), filepath.Join(o.Manifests, "rbac")
+	controller, err := cluster.StartController(ctx, filepath.Join(o.BinDir, devcluster.ControllerName), config, rbac)
+	if err != nil {
+		return err
+	}
+	defer controller.Stop()
+	if err := waitForGateTaint(ctx, cluster, controller); err != nil {
+		return fmt.Errorf("%w (the controller's log is %s)", err, controller.Log())
+	}
+	scheduler, err := cluster.StartScheduler(ctx, filepath.Join(o.BinDir, devcluster.SchedulerName), config, rbac)
 	if err != nil {
 		return err
 	}
 	defer scheduler.Stop()
-	fmt.Fprintf(o.Out, "%s runs with overlays/aks/config.yaml as ServiceAccount %s.\n\n", devcluster.SchedulerName, devcluster.SchedulerName)
+	fmt.Fprintf(o.Out, "The scheduler and the controller run with overlays/aks/config.yaml, each as its own ServiceAccount.\n\n")
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -149,6 +159,23 @@ func (e *experiment) run(ctx context.Context, o Options, number int) error {
 		}
 	}
 	return e.verdict(show, o.Out)
+}
+
+// waitForGateTaint waits until the controller has hidden the virtual node.
+func waitForGateTaint(ctx context.Context, cluster *devcluster.Cluster, controller *devcluster.Component) error {
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if err := controller.Failed(); err != nil {
+			return err
+		}
+		node, err := cluster.Client.CoreV1().Nodes().Get(ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("getting the virtual node: %w", err)
+		}
+		if slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey }) {
+			return nil
+		}
+	}
+	return errors.New("the controller did not put the gate taint on the virtual node")
 }
 
 func loadDeployment(name string) (*appsv1.Deployment, error) {
