@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
 )
 
 // Options say what a cluster is made of.
@@ -229,8 +230,14 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 	// The API server writes a certificate for its address, with the authority that signed it.
 	if err := poll(ctx, time.Minute, p.ended, func() error {
 		var err error
-		c.ca, err = os.ReadFile(filepath.Join(certs, "apiserver.crt"))
-		return err
+		if c.ca, err = os.ReadFile(filepath.Join(certs, "apiserver.crt")); err != nil {
+			return err
+		}
+		// The file may be half written.
+		if parsed, err := cert.ParseCertsPEM(c.ca); err != nil || len(parsed) < 2 {
+			return fmt.Errorf("the file has %d of 2 certificates (%v)", len(parsed), err)
+		}
+		return nil
 	}); err != nil {
 		return fmt.Errorf("waiting for the API server's certificate: %w", err)
 	}
