@@ -56,8 +56,8 @@ type Pool struct {
 	Judgement
 	// Since is when the pool came into its state.
 	Since time.Time
-	// Nodes is the number of the pool's nodes.
-	Nodes int
+	// Nodes is the number of the pool's nodes, Starting that of those that are starting.
+	Nodes, Starting int
 	// Shapes are the kinds of nodes that the pool has; empty while it has none.
 	Shapes []Shape
 }
@@ -84,6 +84,8 @@ type Shape struct {
 // not be changed.
 type View struct {
 	Pools []Pool
+	// Built is when the view was made.
+	Built time.Time
 	// ShapesUntil is when the pools' Shapes change by themselves; zero if they do not.
 	ShapesUntil time.Time
 }

@@ -27,6 +27,7 @@ var (
 	ReasonCanGrow = capacity.Reason{Code: "PoolCanGrow", Sentence: "node(s) in a burst pool, which opens when no earlier pool can grow"}
 	ReasonGrowing = capacity.Reason{Code: "PoolGrowing", Sentence: "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way"}
 	ReasonUnknown = capacity.Reason{Code: "PoolUnknown", Sentence: "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow"}
+	ReasonUnseen  = capacity.Reason{Code: "NodesUnseen", Sentence: "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at"}
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
@@ -41,6 +42,9 @@ var (
 	ReasonBeyondLimits  = capacity.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
 	ReasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
 )
+
+// unseenLimit is for how long after a view was made the nodes in it are waited for.
+const unseenLimit = 30 * time.Second
 
 // Rule is what the gate goes by. It must not be changed.
 type Rule struct {
@@ -57,10 +61,16 @@ type Request struct {
 	UnschedulableSince time.Time
 	// AzureFiles says that all persistent volumes that the pod claims are Azure Files.
 	AzureFiles bool
+	// Snapshot is the nodes of each regular pool that the pod can be put on now, by the pool's index: those of the scheduling
+	// cycle's snapshot, which may be behind the view. Without it, that is not looked at.
+	Snapshot []Nodes
 	// BurstPods is the number of pods on the nodes of each burst pool, by its index in the list less the number of
 	// regular pools. Without it, budgets are not looked at.
 	BurstPods []int
 }
+
+// Nodes counts nodes: all of them, and those that are starting.
+type Nodes struct{ All, Starting int }
 
 // Decision is the gate's answer for one pod.
 type Decision struct {
@@ -105,6 +115,9 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 	earlier := Verdict{Open: true, Reason: ReasonOpen}
 	for i := range d.Regular {
 		verdict, closed, until := r.judge(req, i, &view.Pools[i], now)
+		if !verdict.Holds && verdict.Reason.Code != ReasonNotApplicable.Code && req.behind(i, &view.Pools[i]) && now.Sub(view.Built) < unseenLimit {
+			verdict, closed, until = PoolVerdict{Holds: true, Reason: ReasonUnseen}, ReasonUnseen, time.Time{}
+		}
 		d.Regular[i] = verdict
 		if !verdict.Holds {
 			continue
@@ -122,6 +135,11 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 		d.Burst[b] = r.burst(req, b, earlier, view, now)
 	}
 	return d
+}
+
+// behind reports whether the snapshot lacks nodes of the pool with index i that are known to be there, or to be ready.
+func (req *Request) behind(i int, p *capacity.Pool) bool {
+	return req.Snapshot != nil && (req.Snapshot[i].All < p.Nodes || req.Snapshot[i].Starting > p.Starting)
 }
 
 // burst answers for the burst pool with index b among the burst pools. earlier is what the earlier pools say.

@@ -285,10 +285,15 @@ func (g *gatekeeper) rebuildFrom(ctx context.Context, old *capacity.View) {
 	now := g.clock.Now()
 	byPool, unlisted := g.groupNodes()
 	g.sources.observe(logger, byPool, unlisted, now)
-	view := &capacity.View{Pools: make([]capacity.Pool, len(old.Pools))}
+	view := &capacity.View{Pools: make([]capacity.Pool, len(old.Pools)), Built: now}
 	for i := range view.Pools {
 		var until time.Time
 		view.Pools[i].Nodes = len(byPool[i])
+		for _, node := range byPool[i] {
+			if capacity.IsStarting(node) {
+				view.Pools[i].Starting++
+			}
+		}
 		view.Pools[i].Shapes, until = capacity.Shapes(byPool[i], now)
 		view.ShapesUntil = capacity.Earliest(view.ShapesUntil, until)
 	}
@@ -357,11 +362,11 @@ func (g *gatekeeper) report(ctx context.Context) {
 	g.publisher.submit(status, held > 0)
 }
 
-// decide answers for the pod by the current view and the number of pods in each burst pool (nil: budgets are not looked
-// at).
-func (g *gatekeeper) decide(pod *v1.Pod, burstPods []int) gate.Decision {
+// decide answers for the pod by the current view, the number of pods in each burst pool (nil: budgets are not looked at) and the
+// snapshot's nodes in each regular pool (nil: they are not looked at).
+func (g *gatekeeper) decide(pod *v1.Pod, burstPods []int, snapshot []gate.Nodes) gate.Decision {
 	request := g.request(pod)
-	request.UnschedulableSince, request.BurstPods = g.held.since(pod), burstPods
+	request.UnschedulableSince, request.BurstPods, request.Snapshot = g.held.since(pod), burstPods, snapshot
 	return g.rule.Decide(request, g.view.Load(), g.clock.Now())
 }
 
@@ -413,7 +418,7 @@ func (g *gatekeeper) forgetIfGone(pod *v1.Pod) {
 func (g *gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	view, now := g.view.Load(), g.clock.Now()
-	opened, next := g.held.reconsider(onlyNew, func(pod *v1.Pod, since time.Time) gate.Decision {
+	opened, next := g.held.reconsider(onlyNew, now, func(pod *v1.Pod, since time.Time) gate.Decision {
 		request := g.request(pod)
 		request.UnschedulableSince = since
 		return g.rule.Decide(request, view, now)

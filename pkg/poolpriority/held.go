@@ -28,6 +28,8 @@ const (
 	// doubles with each try, up to maxRetryUntold.
 	retryUntold    = 10 * time.Second
 	maxRetryUntold = 5 * time.Minute
+	// retryUnseen is how soon a pod is tried again for which the scheduler was behind with the nodes, if no node wakes it before.
+	retryUnseen = 100 * time.Millisecond
 )
 
 // clockTolerance is by how much our clock and the condition's time of the same failure may differ.
@@ -36,9 +38,11 @@ const clockTolerance = 2 * time.Second
 type heldPod struct {
 	pod *v1.Pod
 	// open says, by burst pool, whether the gate was open when last looked at. One that only the budget closed counts as
-	// open: it is the end of a burst pod that wakes its pods.
+	// open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were looked at.
 	open   []bool
 	budget bool // the budget closed a gate
+	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
+	unseen bool
 	// since is when the pod was held last, and tries how often it was tried again because the API did not say so.
 	since time.Time
 	tries int
@@ -86,7 +90,7 @@ func (h *held) add(pod *v1.Pod, decision *gate.Decision, now time.Time) {
 	if before, ok := h.pods[pod.UID]; ok {
 		tries = before.tries
 	}
-	h.pods[pod.UID] = &heldPod{tries: tries, pod: pod, open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
+	h.pods[pod.UID] = &heldPod{tries: tries, pod: pod, unseen: slices.ContainsFunc(decision.Burst, unseen), open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
 	h.added[pod.UID] = true
 }
 
@@ -227,7 +231,7 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 // reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for
 // which a burst pool has opened since it was last looked at, by namespace/name, and the earliest time at which a decision
 // changes by itself.
-func (h *held) reconsider(onlyNew bool, decide func(pod *v1.Pod, unschedulableSince time.Time) gate.Decision) (map[string]*v1.Pod, time.Time) {
+func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, unschedulableSince time.Time) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	opened := map[string]*v1.Pod{}
@@ -242,6 +246,12 @@ func (h *held) reconsider(onlyNew bool, decide func(pod *v1.Pod, unschedulableSi
 		}
 		entry.open = open
 		next = capacity.Earliest(next, decision.Until())
+		if due := entry.since.Add(retryUnseen); entry.unseen && now.Before(due) {
+			next = capacity.Earliest(next, due)
+		} else if entry.unseen {
+			entry.unseen = false
+			opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		}
 	}
 	if onlyNew {
 		for uid := range h.added {
@@ -259,12 +269,14 @@ func (h *held) reconsider(onlyNew bool, decide func(pod *v1.Pod, unschedulableSi
 func openPools(decision *gate.Decision) []bool {
 	open := make([]bool, len(decision.Burst))
 	for b := range decision.Burst {
-		open[b] = decision.Burst[b].Open || overBudget(decision.Burst[b])
+		open[b] = decision.Burst[b].Open || overBudget(decision.Burst[b]) || unseen(decision.Burst[b])
 	}
 	return open
 }
 
 func overBudget(v gate.Verdict) bool { return v.Reason.Code == gate.ReasonBudget.Code }
+
+func unseen(v gate.Verdict) bool { return v.Reason.Code == gate.ReasonUnseen.Code }
 
 // unschedulableSince reads the pod's condition. A pod that waits for scheduling gates is not unschedulable yet.
 func unschedulableSince(pod *v1.Pod) time.Time {

@@ -5,6 +5,8 @@ import (
 	"k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -16,6 +18,7 @@ type index struct {
 	byName  map[string]int // name -> position
 	tiers   [][]int        // rank -> positions
 	next    []int          // rank -> where in the tier the next search starts
+	nodes   []gate.Nodes   // by regular pool
 }
 
 type entry struct {
@@ -23,6 +26,7 @@ type entry struct {
 	node       *v1.Node
 	rank       pool.Rank
 	pool       int
+	starting   bool
 	free       requests
 }
 
@@ -42,7 +46,7 @@ func (r requests) fit(free requests) bool {
 }
 
 func newIndex(pools pool.List) *index {
-	return &index{pools: pools, next: make([]int, pools.Ranks())}
+	return &index{pools: pools, next: make([]int, pools.Ranks()), nodes: make([]gate.Nodes, pools.Regular())}
 }
 
 // refresh brings the index up to date with the snapshot. A NodeInfo's generation is from a counter that all share, so
@@ -63,7 +67,8 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 			continue
 		}
 		e.rank, e.pool = x.pools.RankOf(e.node.Labels)
-		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank {
+		e.starting = capacity.IsStarting(e.node)
+		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank || old.starting != e.starting {
 			rebuild = true
 		}
 	}
@@ -85,11 +90,18 @@ func (e *entry) fill(info fwk.NodeInfo) {
 func (x *index) rebuild() {
 	x.byName = make(map[string]int, len(x.entries))
 	x.tiers = make([][]int, x.pools.Ranks())
+	x.nodes = make([]gate.Nodes, x.pools.Regular())
 	for i := range x.entries {
 		e := &x.entries[i]
 		x.byName[e.node.Name] = i
 		if e.rank != pool.Excluded {
 			x.tiers[e.rank] = append(x.tiers[e.rank], i)
+		}
+		if e.pool != pool.None && e.pool < len(x.nodes) {
+			x.nodes[e.pool].All++
+			if e.starting {
+				x.nodes[e.pool].Starting++
+			}
 		}
 	}
 }

@@ -75,7 +75,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	c := &cycle{worst: anyRank, flags: &flags{}}
 	if pl.gate != nil {
 		pl.gate.lead()
-		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes))
+		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes)
 		c.burst = pl.asOnBurstNodes(pod)
 		recordDecision(pl.pools, &c.decision)
 		if pl.observe {

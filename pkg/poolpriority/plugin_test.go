@@ -244,7 +244,7 @@ func TestHeldForTheBudget(t *testing.T) {
 	p := pod("p").Obj()
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
 	h.add(p, &spent, time.Now())
-	opened, _ := h.reconsider(false, func(*v1.Pod, time.Time) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
+	opened, _ := h.reconsider(false, time.Now(), func(*v1.Pod, time.Time) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
 	if len(opened) != 0 {
 		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
 	}
@@ -270,19 +270,19 @@ func TestHeldPodsAreWoken(t *testing.T) {
 		d := gate.Decision{Burst: []gate.Verdict{{Open: pod.Annotations["open"] == "yes", Until: since.Add(time.Minute)}}}
 		return d
 	}
-	opened, next := h.reconsider(false, decide)
+	opened, next := h.reconsider(false, now, decide)
 	if len(opened) != 1 || opened["default/b"] == nil {
 		t.Errorf("opened for %v, want only b", opened)
 	}
 	if !next.Equal(now.Add(time.Minute)) {
 		t.Errorf("next look at %v, want %v", next, now.Add(time.Minute))
 	}
-	if opened, _ = h.reconsider(false, decide); len(opened) != 0 {
+	if opened, _ = h.reconsider(false, now, decide); len(opened) != 0 {
 		t.Errorf("woken again without a change: %v", opened)
 	}
 	// Held once more, by a decision that was closed: woken once more.
 	h.add(b, &closed, now.Add(time.Hour))
-	if opened, _ = h.reconsider(true, decide); len(opened) != 1 {
+	if opened, _ = h.reconsider(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
 	}
 	if got := h.since(b); !got.Equal(now) {
@@ -294,6 +294,55 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	h.remove(a.UID)
 	if len(h.pods)+len(h.firstFailed)+len(h.added) != 0 {
 		t.Errorf("something is left of the pods: %+v", h)
+	}
+}
+
+// TestSchedulerIsBehind: while the snapshot lacks a node of a full pool that is known to be there, or has it as starting, the
+// gate stays closed, and the pod is tried again soon.
+func TestSchedulerIsBehind(t *testing.T) {
+	h := newHarness(t, aks(t))
+	tiny := map[v1.ResourceName]string{"cpu": "100m", "memory": "1Gi", "pods": "1"}
+	ready := func(n *st.NodeWrapper) *st.NodeWrapper {
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+		return n
+	}
+	h.addNodes(ready(userNode("user-1").Capacity(tiny)), virtualNode("virtual"))
+	known := func(nodes, starting int, age time.Duration) {
+		h.setCapacity(capacity.Full, capacity.Full)
+		view := *h.plugin.gate.view.Load()
+		view.Pools[0].Nodes, view.Pools[0].Starting, view.Built = nodes, starting, time.Now().Add(-age)
+		h.plugin.gate.view.Store(&view)
+	}
+	known(2, 0, 0)
+	_, err := h.schedule(pod("behind").Obj())
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonUnseen.Sentence) {
+		t.Errorf("a node was not seen yet: %v, want %q", err, gate.ReasonUnseen.Sentence)
+	}
+	h.addNodes(userNode("user-2").Capacity(tiny)) // seen, and not yet that it is ready
+	if _, err = h.schedule(pod("behind-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonUnseen.Sentence) {
+		t.Errorf("it was not seen yet that a node is ready: %v, want %q", err, gate.ReasonUnseen.Sentence)
+	}
+	known(2, 1, 0)
+	if node, err := h.schedule(pod("not-behind").Obj()); node != "virtual" {
+		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
+	}
+	known(3, 0, time.Minute)
+	if node, err := h.schedule(pod("long-ago").Obj()); node != "virtual" {
+		t.Errorf("a node that does not come for a minute: the pod is on %q (%v), want the virtual node", node, err)
+	}
+
+	held := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	held.add(pod("p").Obj(), &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, now)
+	open := func(*v1.Pod, time.Time) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} }
+	if opened, next := held.reconsider(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
+		t.Errorf("woken at once: %v, next look at %v", opened, next)
+	}
+	if opened, _ := held.reconsider(false, now.Add(retryUnseen), open); len(opened) != 1 {
+		t.Error("not woken after retryUnseen")
+	}
+	if opened, _ := held.reconsider(false, now.Add(time.Hour), open); len(opened) != 0 {
+		t.Error("woken again without being held again")
 	}
 }
 
