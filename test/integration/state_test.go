@@ -258,14 +258,15 @@ func TestCrashLoop(t *testing.T) {
 			return ""
 		})
 		e.eventually(10*time.Second, func() string {
-			for _, p := range e.pods("web") {
-				p.Spec.SchedulingGates = nil
-				if _, err := e.Client.CoreV1().Pods(namespace).Update(e.ctx, &p, metav1.UpdateOptions{}); err != nil {
-					return err.Error()
-				}
-				return ""
+			pods := e.pods("web")
+			if len(pods) == 0 {
+				return "no pod"
 			}
-			return "no pod"
+			pods[0].Spec.SchedulingGates = nil
+			if _, err := e.Client.CoreV1().Pods(namespace).Update(e.ctx, &pods[0], metav1.UpdateOptions{}); err != nil {
+				return err.Error()
+			}
+			return ""
 		})
 		e.burstAfter(grace, "web", time.Now())
 	})
