@@ -164,9 +164,9 @@ func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	h := newHarness(t, aks(t))
 	g := h.plugin.gate
 	g.held = newHeld()
-	h.sched.Profiles[ourProfile].ClientSet().(*fake.Clientset).PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
-		return true, nil, errors.New("no")
-	})
+	client := fake.NewClientset()
+	client.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
+	g.publisher = newPublisher(g.publisher.id, client)
 	now := g.clock.Now()
 	g.leading.Store(true)
 	for _, tc := range []struct {
