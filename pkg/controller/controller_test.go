@@ -8,12 +8,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
 var (
@@ -109,6 +111,58 @@ func TestTolerations(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got.Spec.Tolerations); diff != "" {
 				t.Errorf("tolerations (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestDeletionCost(t *testing.T) {
+	yes := true
+	owned := []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}
+	for _, tc := range []struct {
+		name   string
+		node   string
+		owners []metav1.OwnerReference
+		have   map[string]string
+		want   map[string]string
+		events int
+	}{
+		{"bound by others, to a VM", "vm", owned, nil, map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 0},
+		{"bound by others, to a burst node", "virtual", owned, nil, map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"}, 0},
+		{"of no ReplicaSet", "vm", nil, nil, nil, 0},
+		{"in no pool", "unlisted", owned, nil, nil, 0},
+		{"pending", "", owned, nil, nil, 0},
+		{"its node was relabelled", "vm", owned, map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"},
+			map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 0},
+		{"with the user's cost", "vm", owned, map[string]string{scalein.CostAnnotation: "5"}, map[string]string{scalein.CostAnnotation: "5", scalein.PoolAnnotation: "user"}, 0},
+		{"somebody changed it", "vm", owned, map[string]string{scalein.CostAnnotation: "5", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"},
+			map[string]string{scalein.CostAnnotation: "5", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "p", Annotations: tc.have, OwnerReferences: tc.owners}, Spec: corev1.PodSpec{NodeName: tc.node}}
+			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pod, node("vm", map[string]string{"mode": "user"}),
+				node("virtual", map[string]string{"type": "virtual-kubelet"}), node("unlisted", nil)).Build()
+			recorder := record.NewFakeRecorder(10)
+			r := &DeletionCost{Client: c, Pools: pools(t), Recorder: recorder}
+			var versions []string
+			got := &corev1.Pod{}
+			for range 2 { // the second time there is nothing to do, and nothing to say
+				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
+					t.Fatal(err)
+				}
+				versions = append(versions, got.ResourceVersion)
+			}
+			if diff := cmp.Diff(tc.want, got.Annotations); diff != "" {
+				t.Errorf("annotations (-want,+got):\n%s", diff)
+			}
+			if versions[0] != versions[1] {
+				t.Error("written twice")
+			}
+			if n := len(recorder.Events); n != tc.events {
+				t.Errorf("%d events, want %d", n, tc.events)
 			}
 		})
 	}

@@ -1,6 +1,6 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go
 // proves which pool a pod goes to, filtering.go keeps it there and keeps burst pools closed, scoring.go weighs the order
-// where it is only preferred, requeue.go wakes pods that the gate held, capacity.go watches what the gate goes by (sources.go)
+// where it is only preferred, binding.go binds with the order of scale-in, requeue.go wakes pods that the gate held, capacity.go watches what the gate goes by (sources.go)
 // and tells of it (publish.go, problems.go, metrics.go).
 package poolpriority
 
@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -42,6 +43,10 @@ type PoolPriority struct {
 	taints   fwk.FilterPlugin
 	features feature.Features
 
+	nodes        corelisters.NodeLister
+	pods         corelisters.PodLister
+	deletionCost bool // pods are bound with it
+
 	index      *index
 	fitFilters func() bool // whether NodeResourcesFit is among the filter plugins
 	gate       *gatekeeper // nil without burst pools
@@ -52,6 +57,7 @@ var _ fwk.FilterPlugin = &PoolPriority{}
 var _ fwk.PostFilterPlugin = &PoolPriority{}
 var _ fwk.PreScorePlugin = &PoolPriority{}
 var _ fwk.ScorePlugin = &PoolPriority{}
+var _ fwk.BindPlugin = &PoolPriority{}
 var _ fwk.EnqueueExtensions = &PoolPriority{}
 var _ fwk.SignPlugin = &PoolPriority{}
 
@@ -126,14 +132,17 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	}
 	registerMetrics()
 	pl := &PoolPriority{
-		handle:     f,
-		pools:      pools,
-		strict:     args.Order == configv1.OrderStrict,
-		observe:    args.Mode == configv1.ModeObserve,
-		taints:     taints.(fwk.FilterPlugin),
-		features:   features,
-		index:      newIndex(pools),
-		fitFilters: sync.OnceValue(func() bool { return find(f.ListPlugins().Filter, names.NodeResourcesFit) >= 0 }),
+		handle:       f,
+		pools:        pools,
+		strict:       args.Order == configv1.OrderStrict,
+		observe:      args.Mode == configv1.ModeObserve,
+		taints:       taints.(fwk.FilterPlugin),
+		features:     features,
+		nodes:        f.SharedInformerFactory().Core().V1().Nodes().Lister(),
+		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),
+		deletionCost: *args.ScaleIn.PodDeletionCost,
+		index:        newIndex(pools),
+		fitFilters:   sync.OnceValue(func() bool { return find(f.ListPlugins().Filter, names.NodeResourcesFit) >= 0 }),
 	}
 	for i := pools.Regular(); i < pools.Len(); i++ {
 		var given []v1.Toleration
@@ -175,6 +184,10 @@ func (pl *PoolPriority) checkProfile() error {
 	}
 	if i := find(plugins.Score, Name); i < 0 && !pl.strict {
 		complain("%s is not among the score plugins, where order: %s has its effect: enable it under multiPoint", Name, configv1.OrderPreferred)
+	}
+	if i := find(plugins.Bind, Name); i != 0 && pl.deletionCost {
+		complain("%s is not the first bind plugin, and pods get their deletion cost as they are bound: add bind: {disabled: [{name: %s}]} or set scaleIn: {podDeletionCost: false}",
+			Name, names.DefaultBinder)
 	}
 	for _, extender := range pl.handle.Extenders() {
 		if extender.IsFilter() && pl.strict {

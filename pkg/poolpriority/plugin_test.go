@@ -57,6 +57,9 @@ func TestProfile(t *testing.T) {
 		{"after preemption", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.PostFilter.Enabled = nil
 		}, "must be first among the postFilter plugins"},
+		{"DefaultBinder binds", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
+			p.Bind.Disabled = nil
+		}, "is not the first bind plugin, and pods get their deletion cost as they are bound: add bind: {disabled: [{name: DefaultBinder}]}"},
 		{"preferred without its score", func(c *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.Score.Disabled = append(p.Score.Disabled, ours)
 			setOrder(c, "Preferred")

@@ -37,7 +37,7 @@ func New() *cobra.Command {
 	o := options{}
 	command := &cobra.Command{
 		Use:   "pool-priority-controller",
-		Short: "Keep the gate taint on burst nodes, and give the pods that are bound to them its toleration",
+		Short: "Keep the gate taint on burst nodes, give the pods that are bound to them its toleration, and keep deletion costs in line",
 		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
 			ctrl.SetLogger(klog.Background())
@@ -94,6 +94,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if !observe {
 		errs = append(errs, (&controller.Tolerations{Client: manager.GetClient(), Pools: pools}).SetupWithManager(manager))
+	}
+	if *args.ScaleIn.PodDeletionCost {
+		errs = append(errs, (&controller.DeletionCost{Client: manager.GetClient(), Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}).SetupWithManager(ctx, manager))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("setting up: %w", err)

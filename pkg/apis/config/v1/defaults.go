@@ -18,6 +18,9 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	if args.StatusConfigMap == "" {
 		args.StatusConfigMap = "pool-priority-system/pool-priority-status"
 	}
+	if args.ScaleIn.PodDeletionCost == nil {
+		args.ScaleIn.PodDeletionCost = ptr.To(true)
+	}
 	if args.GateTaint == nil {
 		args.GateTaint = ptr.To(true)
 	}

@@ -45,6 +45,9 @@ type PoolPriorityArgs struct {
 	// Capacity says how regular pools are judged. It matters only where a burst pool is in the list.
 	Capacity Capacity `json:"capacity,omitempty"`
 
+	// ScaleIn says how a ReplicaSet gives up its pods.
+	ScaleIn ScaleIn `json:"scaleIn,omitempty"`
+
 	// GateTaint says whether the controller keeps the gate taint (GateTaintKey) on the nodes of burst pools, which hides
 	// them from autoscalers and from other schedulers. Default true. false is safe only where no pod tolerates the burst
 	// nodes by itself.
@@ -58,6 +61,14 @@ type PoolPriorityArgs struct {
 
 // GateTaintKey is the key of the taint that hides burst nodes, with effect NoSchedule. No pod template tolerates it.
 const GateTaintKey = "poolpriority.dev/gate"
+
+// ScaleIn says how a ReplicaSet gives up its pods.
+type ScaleIn struct {
+	// PodDeletionCost has pods bound with the annotation controller.kubernetes.io/pod-deletion-cost, so that a ReplicaSet gives
+	// up those in burst pools first, then the others in the reverse of the pools' order; and with poolpriority.dev/pool, the pool's
+	// name. A cost that a pod has already is kept. Default true.
+	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
+}
 
 // Pool is one entry of the ordered list: a regular pool, or a burst pool if Burst is set.
 type Pool struct {

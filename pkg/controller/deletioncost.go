@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/scalein"
+)
+
+// nodeNameField is the field by which pods are indexed.
+const nodeNameField = "spec.nodeName"
+
+// DeletionCost brings the deletion costs of pods in line that the scheduler did not give one as it bound them: those that others
+// bound, and those whose pool changed because the list was edited or a node was relabelled. It looks at pods of ReplicaSets
+// only, as nothing else reads the cost, and leaves a cost alone that somebody else set.
+type DeletionCost struct {
+	Client   client.Client
+	Pools    pool.List
+	Recorder record.EventRecorder
+
+	mu   sync.Mutex
+	told map[types.NamespacedName]types.UID // pods of which it was said that somebody changed their cost
+}
+
+var _ reconcile.Reconciler = &DeletionCost{}
+
+// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet that changes, and for the pods of a
+// node that is relabelled.
+func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
+	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeNameField, func(o client.Object) []string {
+		return []string{o.(*corev1.Pod).Spec.NodeName}
+	}); err != nil {
+		return fmt.Errorf("indexing pods by their node: %w", err)
+	}
+	pods := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.(*corev1.Pod).Spec.NodeName != "" && ofReplicaSet(o) })
+	return ctrl.NewControllerManagedBy(m).Named("deletion-cost").
+		For(&corev1.Pod{}, builder.WithPredicates(pods)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.podsOn), builder.WithPredicates(predicate.LabelChangedPredicate{})).
+		Complete(r)
+}
+
+func ofReplicaSet(o client.Object) bool {
+	owner := metav1.GetControllerOf(o)
+	return owner != nil && owner.Kind == "ReplicaSet"
+}
+
+// podsOn returns requests for the pods on the node.
+func (r *DeletionCost) podsOn(ctx context.Context, node client.Object) []reconcile.Request {
+	pods := &corev1.PodList{}
+	if err := r.Client.List(ctx, pods, client.MatchingFields{nodeNameField: node.GetName()}); err != nil {
+		log.FromContext(ctx).Error(err, "The pods of a node cannot be listed", "node", node.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range pods.Items {
+		if ofReplicaSet(&pods.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&pods.Items[i])})
+		}
+	}
+	return requests
+}
+
+// Reconcile brings one pod in line.
+func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	pod := &corev1.Pod{}
+	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
+		r.forget(request.NamespacedName)
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || !ofReplicaSet(pod) {
+		return reconcile.Result{}, nil
+	}
+	node := &corev1.Node{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.Pools.Of(node.Labels) == pool.None {
+		return reconcile.Result{}, nil
+	}
+	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
+	if foreign && r.first(request.NamespacedName, pod.UID) {
+		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "DeletionCostKept",
+			"the annotation %s was changed by somebody else and is left alone; remove %s and it to have it set again", scalein.CostAnnotation, scalein.OwnCostAnnotation)
+	}
+	if len(wanted) == 0 {
+		return reconcile.Result{}, nil
+	}
+	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if pod.Annotations == nil {
+		pod.Annotations = map[string]string{}
+	}
+	for key, value := range wanted {
+		pod.Annotations[key] = value
+	}
+	if err := r.Client.Patch(ctx, pod, patch); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("annotating pod %s: %w", request, err))
+	}
+	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", request, "annotations", wanted)
+	return reconcile.Result{}, nil
+}
+
+// first reports whether nothing was said of the pod yet.
+func (r *DeletionCost) first(name types.NamespacedName, uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.told == nil {
+		r.told = map[types.NamespacedName]types.UID{}
+	}
+	said := r.told[name] == uid
+	r.told[name] = uid
+	return !said
+}
+
+func (r *DeletionCost) forget(name types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.told, name)
+}

@@ -1,0 +1,53 @@
+package poolpriority
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"poolpriority.dev/scheduler/pkg/scalein"
+)
+
+// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in: the API server copies a
+// Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own.
+func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	binding := &v1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, nodeName)},
+		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
+	}
+	if cacher := pl.handle.APICacher(); cacher != nil {
+		finished, err := cacher.BindPod(binding)
+		if err == nil {
+			err = cacher.WaitOnFinish(ctx, finished)
+		}
+		if err != nil {
+			return fwk.AsStatus(err)
+		}
+		return nil
+	}
+	klog.FromContext(ctx).V(3).Info("Attempting to bind pod to node", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName))
+	if err := pl.handle.ClientSet().CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fwk.AsStatus(err)
+	}
+	return nil
+}
+
+// annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what changed since
+// the queue had it is not in the copy that is bound.
+func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string) map[string]string {
+	if !pl.deletionCost {
+		return nil
+	}
+	node, err := pl.nodes.Get(nodeName)
+	if err != nil {
+		return nil // it is gone; the binding will say so
+	}
+	if current, err := pl.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
+		pod = current
+	}
+	annotations, _ := scalein.Annotations(pl.pools, node.Labels, pod.Annotations)
+	return annotations
+}

@@ -1,0 +1,75 @@
+package poolpriority
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/scalein"
+)
+
+// TestBind: the pod's place in the order of scale-in is in the Binding, and what the user set since the queue had the pod is
+// kept.
+func TestBind(t *testing.T) {
+	for _, tc := range []struct {
+		name, node string
+		listed     map[string]string // the annotations of the pod in the lister
+		off        bool
+		want       map[string]string
+	}{
+		{name: "on a VM", node: "user", want: map[string]string{scalein.CostAnnotation: "2000", scalein.OwnCostAnnotation: "2000", scalein.PoolAnnotation: "user"}},
+		{name: "on the virtual node", node: "virtual", want: map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"}},
+		{name: "with a cost of the user's", node: "virtual", listed: map[string]string{scalein.CostAnnotation: "5"}, want: map[string]string{scalein.PoolAnnotation: "aci"}},
+		{name: "on a node that is gone", node: "gone"},
+		{name: "switched off", node: "virtual", off: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg := aks(t)
+			for _, c := range cfg.Profiles[0].PluginConfig {
+				if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok && tc.off {
+					*args.ScaleIn.PodDeletionCost = false
+				}
+			}
+			h := newHarness(t, cfg)
+			factory := h.sched.Profiles[ourProfile].SharedInformerFactory().Core().V1()
+			for _, n := range []*v1.Node{userNode("user").Obj(), virtualNode("virtual").Obj()} {
+				if err := factory.Nodes().Informer().GetIndexer().Add(n); err != nil {
+					t.Fatal(err)
+				}
+			}
+			queued := pod("p").UID("p").Obj()
+			listed := queued.DeepCopy()
+			listed.Annotations = tc.listed
+			if err := factory.Pods().Informer().GetIndexer().Add(listed); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := h.sched.Profiles[ourProfile].ClientSet().CoreV1().Pods("default").Create(h.ctx, listed, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
+			defer cancel()
+			if status := h.plugin.Bind(ctx, nil, queued, tc.node); !status.IsSuccess() {
+				t.Fatal(status.AsError())
+			}
+			var binding *v1.Binding
+			for _, action := range h.sched.Profiles[ourProfile].ClientSet().(*fake.Clientset).Actions() {
+				if create, ok := action.(k8stesting.CreateAction); ok {
+					binding, _ = create.GetObject().(*v1.Binding)
+				}
+			}
+			if binding == nil || binding.Name != "p" || binding.UID != "p" || binding.Target.Name != tc.node {
+				t.Fatalf("binding %+v", binding)
+			}
+			if diff := cmp.Diff(tc.want, binding.Annotations); diff != "" {
+				t.Errorf("annotations (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,63 @@
+// Package scalein says in which order a ReplicaSet gives up its pods: the reverse of the pools' order. It is pure.
+package scalein
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const (
+	// CostAnnotation is read by the ReplicaSet controller: of pods that are as ready as one another, it deletes those with the
+	// lowest cost first. A pod without it has the cost 0.
+	CostAnnotation = corev1.PodDeletionCost
+	// PoolAnnotation names the pool that a pod is in.
+	PoolAnnotation = "poolpriority.dev/pool"
+	// OwnCostAnnotation is the cost that we gave the pod. A cost that differs from it is somebody else's.
+	OwnCostAnnotation = "poolpriority.dev/pod-deletion-cost"
+
+	// step is the distance between the costs of neighbouring pools.
+	step = 1000
+)
+
+// Cost is the deletion cost of pods on nodes with these labels: positive on VMs, the higher the better their pool ranks, and
+// negative in burst pools, the lower the worse they rank. Pods to which nobody gave a cost (0) thus go after the burst pools'
+// pods and before ours on VMs. On nodes in no pool it lies below that of the last regular pool.
+func Cost(pools pool.List, nodeLabels map[string]string) int {
+	switch i := pools.Of(nodeLabels); {
+	case i == pool.None:
+		return step / 2
+	case i < pools.Regular():
+		return step * (pools.Regular() - i)
+	default:
+		return -step * (i - pools.Regular() + 1)
+	}
+}
+
+// Annotations returns which annotations a pod that is, or is being, bound to a node with these labels lacks or has with another
+// value: current are those that it has. foreign says that its cost was changed by somebody else since we wrote it; that cost is
+// left alone, and so is one that was there before ours.
+func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
+	wanted = map[string]string{}
+	want := func(key, value string) {
+		if have, ok := current[key]; !ok || have != value {
+			wanted[key] = value
+		}
+	}
+	if i := pools.Of(nodeLabels); i != pool.None {
+		want(PoolAnnotation, pools.At(i).Name)
+	}
+	cost, set := current[CostAnnotation]
+	own, ours := current[OwnCostAnnotation]
+	if ours && (!set || cost != own) {
+		return wanted, true
+	}
+	if ours || !set {
+		value := strconv.Itoa(Cost(pools, nodeLabels))
+		want(CostAnnotation, value)
+		want(OwnCostAnnotation, value)
+	}
+	return wanted, false
+}

@@ -1,0 +1,75 @@
+package scalein
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+func pools(t *testing.T) pool.List {
+	t.Helper()
+	selecting := func(value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"pool": value}}
+	}
+	list, err := pool.NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: selecting("user")}, {Name: "system", NodeSelector: selecting("system")},
+		{Name: "aci", NodeSelector: selecting("aci"), Burst: &configv1.Burst{}}, {Name: "aci-2", NodeSelector: selecting("aci-2"), Burst: &configv1.Burst{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
+// TestCost: from the first to be deleted to the last.
+func TestCost(t *testing.T) {
+	for _, tc := range []struct {
+		pool string
+		want int
+	}{{"aci-2", -2000}, {"aci", -1000}, {"in no pool", 500}, {"system", 1000}, {"user", 2000}} {
+		if got := Cost(pools(t), map[string]string{"pool": tc.pool}); got != tc.want {
+			t.Errorf("%s: %d, want %d", tc.pool, got, tc.want)
+		}
+	}
+}
+
+func TestAnnotations(t *testing.T) {
+	ours := func(cost, pool string) map[string]string {
+		return map[string]string{PoolAnnotation: pool, CostAnnotation: cost, OwnCostAnnotation: cost}
+	}
+	with := func(m map[string]string, key, value string) map[string]string {
+		m[key] = value
+		return m
+	}
+	without := func(m map[string]string, key string) map[string]string {
+		delete(m, key)
+		return m
+	}
+	for _, tc := range []struct {
+		name, pool string
+		current    map[string]string
+		want       map[string]string
+		foreign    bool
+	}{
+		{name: "on a VM", pool: "user", want: ours("2000", "user")},
+		{name: "on a burst node", pool: "aci", current: map[string]string{"other": "x"}, want: ours("-1000", "aci")},
+		{name: "in no pool", pool: "none", want: without(ours("500", ""), PoolAnnotation)},
+		{name: "in line", pool: "user", current: ours("2000", "user"), want: map[string]string{}},
+		{name: "the list was edited", pool: "system", current: ours("2000", "system"), want: map[string]string{CostAnnotation: "1000", OwnCostAnnotation: "1000"}},
+		{name: "the user set a cost", pool: "user", current: map[string]string{CostAnnotation: "7"}, want: map[string]string{PoolAnnotation: "user"}},
+		{name: "the user set a cost of nothing", pool: "user", current: map[string]string{CostAnnotation: ""}, want: map[string]string{PoolAnnotation: "user"}},
+		{name: "the user set the cost that we would", pool: "user", current: map[string]string{CostAnnotation: "2000"}, want: map[string]string{PoolAnnotation: "user"}},
+		{name: "somebody changed our cost", pool: "user", current: with(ours("2000", "user"), CostAnnotation, "7"), want: map[string]string{}, foreign: true},
+		{name: "somebody changed our cost, and the list was edited", pool: "system", current: with(ours("2000", "user"), CostAnnotation, "7"), want: map[string]string{PoolAnnotation: "system"}, foreign: true},
+		{name: "somebody took our cost away", pool: "user", current: without(ours("2000", "user"), CostAnnotation), want: map[string]string{}, foreign: true},
+	} {
+		got, foreign := Annotations(pools(t), map[string]string{"pool": tc.pool}, tc.current)
+		if diff := cmp.Diff(tc.want, got); diff != "" || foreign != tc.foreign {
+			t.Errorf("%s: foreign %v, want %v (-want,+got):\n%s", tc.name, foreign, tc.foreign, diff)
+		}
+	}
+}

@@ -1,0 +1,201 @@
+package integration
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/scalein"
+)
+
+var rounds = flag.Int("rounds", 5, "how often TestScaleIn scales out and in again")
+
+// withoutCosts is the configuration without deletion costs, as a file.
+func withoutCosts(t *testing.T, config string) string {
+	t.Helper()
+	data, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(data), "      pools:", "      scaleIn: {podDeletionCost: false}\n      pools:", 1)
+	file := filepath.Join(t.TempDir(), "without-costs.yaml")
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// TestScaleIn plays the open end of the article: burst-required scaled to 17, of which one is on the virtual node, and back to
+// one. With our deletion costs the survivor is on a VM, every time; without them it is what is counted.
+func TestScaleIn(t *testing.T) {
+	agentpool := vms("agentpool", "user", 2, 2, 2, 20)
+	agentpool.CPU = resource.MustParse("850m") // 8 pods
+	play := func(t *testing.T, config string) (onVM int) {
+		e := start(t, fast(), agentpool, vms("systempool", "system", 1, 1, 1, 10))
+		e.control(config)
+		e.waitGated(true)
+		e.schedule(config, userTier(2), systemTier(1), virtualTier())
+		d := load(t, "testdata/burst-required.yaml")
+		*d.Spec.Replicas = 0
+		e.create(d)
+		for range *rounds {
+			e.scale("burst-required", 17)
+			e.lands(60*time.Second, "burst-required", map[string]int{"agentpool": 16, "aci": 1})
+			e.eventually(30*time.Second, func() string { return e.notReady("burst-required") })
+			e.scale("burst-required", 1)
+			e.eventually(60*time.Second, func() string {
+				if n := len(e.pods("burst-required")); n != 1 {
+					return fmt.Sprintf("%d pods", n)
+				}
+				return ""
+			})
+			if e.placed("burst-required")["agentpool"] == 1 {
+				onVM++
+			}
+			e.scale("burst-required", 0)
+			e.eventually(60*time.Second, func() string {
+				if n := len(e.pods("burst-required")); n != 0 {
+					return fmt.Sprintf("%d pods", n)
+				}
+				return ""
+			})
+		}
+		return onVM
+	}
+	var ours, without int
+	t.Run("with deletion costs", func(t *testing.T) { ours = play(t, aksConfig) })
+	t.Run("without", func(t *testing.T) { without = play(t, withoutCosts(t, aksConfig)) })
+	t.Logf("the survivor is on a VM: %d of %d times with our costs, %d of %d without", ours, *rounds, without, *rounds)
+	if ours != *rounds {
+		t.Errorf("the survivor was on a VM %d of %d times", ours, *rounds)
+	}
+}
+
+// notReady complains of pods that are not ready: a ReplicaSet deletes them first, whatever their cost.
+func (e *env) notReady(app string) string {
+	e.Helper()
+	for _, p := range e.pods(app) {
+		ready := false
+		for _, c := range p.Status.Conditions {
+			ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}
+		if !ready {
+			return p.Name + " is not ready"
+		}
+	}
+	return ""
+}
+
+// TestScaleInOrder: the burst pool goes first, then the system pool, then the user pool, also when the scale-in comes at once; a
+// cost of the user's is kept; and a pod has its cost from the first instant at which it is bound.
+func TestScaleInOrder(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.schedule("testdata/fixed.yaml", userTier(1), systemTier(1), virtualTier())
+	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var late atomic.Int32
+	go func() {
+		for event := range watcher.ResultChan() {
+			if p, ok := event.Object.(*corev1.Pod); ok && p.Spec.NodeName != "" && p.Annotations[scalein.CostAnnotation] == "" {
+				late.Add(1)
+			}
+		}
+	}()
+	e.create(deployment("web", 12, "500m"))
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
+	e.eventually(20*time.Second, func() string { return e.notReady("web") })
+	for _, p := range e.pods("web") {
+		want := "2000 user"
+		if p.Spec.NodeName == devcluster.VirtualNodeName {
+			want = "-1000 aci"
+		} else if strings.Contains(p.Spec.NodeName, "systempool") {
+			want = "1000 system"
+		}
+		if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
+			t.Errorf("pod %s on %s has %q, want %q", p.Name, p.Spec.NodeName, got, want)
+		}
+	}
+	e.scale("web", 8)
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4})
+	e.scale("web", 3)
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 3})
+
+	// The scale-in comes while the burst pods are being bound.
+	e.scale("web", 12)
+	e.eventually(20*time.Second, func() string {
+		if got := e.placed("web"); got["aci"] == 0 {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+	e.scale("web", 4)
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4})
+
+	e.create(deployment("own", 1, "100m", func(t *corev1.PodTemplateSpec) {
+		t.Annotations = map[string]string{scalein.CostAnnotation: "7"}
+	}))
+	e.lands(20*time.Second, "own", map[string]int{"systempool": 1})
+	if got := e.pods("own")[0].Annotations[scalein.CostAnnotation]; got != "7" {
+		t.Errorf("the user's cost is %q now, want 7", got)
+	}
+	watcher.Stop()
+	if n := late.Load(); n > 0 {
+		t.Errorf("%d times, a bound pod had no cost yet", n)
+	}
+}
+
+// TestCostsOfOthers: pods of another scheduler on listed nodes are brought in line, also when a node is relabelled.
+func TestCostsOfOthers(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.schedule("testdata/fixed.yaml", userTier(1), virtualTier())
+	e.stock()
+	e.control("testdata/fixed.yaml")
+	e.create(deployment("others", 2, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }))
+	has := func(want string) {
+		t.Helper()
+		e.eventually(20*time.Second, func() string {
+			pods := e.pods("others")
+			for _, p := range pods {
+				if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
+					return fmt.Sprintf("pod %s has %q, want %q", p.Name, got, want)
+				}
+			}
+			return map[bool]string{true: "", false: "no pods"}[len(pods) == 2]
+		})
+	}
+	has("2000 user")
+	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "system" })
+	has("1000 system")
+	// Somebody else's value is left alone, and one event says so.
+	pod := e.pods("others")[0]
+	pod.Annotations[scalein.CostAnnotation] = "7"
+	if _, err := e.Client.CoreV1().Pods(namespace).Update(e.ctx, &pod, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventOn(namespace, "Pod", pod.Name, "DeletionCostKept")
+	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "user" })
+	e.eventually(20*time.Second, func() string {
+		for _, p := range e.pods("others") {
+			want := "2000 user"
+			if p.Name == pod.Name {
+				want = "7 user"
+			}
+			if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
+				return fmt.Sprintf("pod %s has %q, want %q", p.Name, got, want)
+			}
+		}
+		return ""
+	})
+}
