@@ -131,6 +131,8 @@ func TestDeletionCost(t *testing.T) {
 		{"bound by others, to a burst node", "virtual", owned, nil, map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"}, 0},
 		{"of no ReplicaSet", "vm", nil, nil, nil, 0},
 		{"in no pool", "unlisted", owned, nil, nil, 0},
+		{"its pool left the list", "unlisted", owned, map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"},
+			map[string]string{scalein.CostAnnotation: "500", scalein.OwnCostAnnotation: "500"}, 0},
 		{"pending", "", owned, nil, nil, 0},
 		{"its node was relabelled", "vm", owned, map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"},
 			map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 0},

@@ -33,7 +33,7 @@ type DeletionCost struct {
 	Recorder record.EventRecorder
 
 	mu   sync.Mutex
-	told map[types.NamespacedName]types.UID // pods of which it was said that somebody changed their cost
+	told map[types.NamespacedName]types.UID // pods of which it was said, by this process, that somebody changed their cost
 }
 
 var _ reconcile.Reconciler = &DeletionCost{}
@@ -88,7 +88,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if r.Pools.Of(node.Labels) == pool.None {
+	if _, ours := pod.Annotations[scalein.OwnCostAnnotation]; !ours && r.Pools.Of(node.Labels) == pool.None {
 		return reconcile.Result{}, nil
 	}
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
@@ -104,7 +104,11 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 		pod.Annotations = map[string]string{}
 	}
 	for key, value := range wanted {
-		pod.Annotations[key] = value
+		if value == "" {
+			delete(pod.Annotations, key)
+		} else {
+			pod.Annotations[key] = value
+		}
 	}
 	if err := r.Client.Patch(ctx, pod, patch); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("annotating pod %s: %w", request, err))

@@ -2,6 +2,7 @@ package poolpriority
 
 import (
 	"context"
+	"maps"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,11 +44,12 @@ func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string) map[string]str
 	}
 	node, err := pl.nodes.Get(nodeName)
 	if err != nil {
-		return nil // it is gone; the binding will say so
+		return nil // it is gone, and the pod will be
 	}
 	if current, err := pl.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
 		pod = current
 	}
 	annotations, _ := scalein.Annotations(pl.pools, node.Labels, pod.Annotations)
+	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" }) // a Binding only adds
 	return annotations
 }

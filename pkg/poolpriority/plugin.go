@@ -190,6 +190,9 @@ func (pl *PoolPriority) checkProfile() error {
 			Name, names.DefaultBinder)
 	}
 	for _, extender := range pl.handle.Extenders() {
+		if extender.IsBinder() && pl.deletionCost {
+			complain("extender %q binds pods, which get no deletion cost then: remove its bindVerb or set scaleIn: {podDeletionCost: false}", extender.Name())
+		}
 		if extender.IsFilter() && pl.strict {
 			complain("extender %q filters nodes after the order was decided, which cannot be kept then: remove it or set order: %s",
 				extender.Name(), configv1.OrderPreferred)

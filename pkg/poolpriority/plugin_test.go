@@ -64,6 +64,9 @@ func TestProfile(t *testing.T) {
 			p.Score.Disabled = append(p.Score.Disabled, ours)
 			setOrder(c, "Preferred")
 		}, "is not among the score plugins"},
+		{"an extender that binds", func(c *schedconfig.KubeSchedulerConfiguration, _ *schedconfig.Plugins) {
+			c.Extenders = []schedconfig.Extender{{URLPrefix: "http://127.0.0.1:1", BindVerb: "bind"}}
+		}, "binds pods, which get no deletion cost then"},
 		{"an extender that filters", func(c *schedconfig.KubeSchedulerConfiguration, _ *schedconfig.Plugins) {
 			c.Extenders = []schedconfig.Extender{{URLPrefix: "http://127.0.0.1:1", FilterVerb: "filter"}}
 		}, "filters nodes after the order was decided"},

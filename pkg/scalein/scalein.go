@@ -24,9 +24,12 @@ const (
 
 // Cost is the deletion cost of pods on nodes with these labels: positive on VMs, the higher the better their pool ranks, and
 // negative in burst pools, the lower the worse they rank. Pods to which nobody gave a cost (0) thus go after the burst pools'
-// pods and before ours on VMs. On nodes in no pool it lies below that of the last regular pool.
+// pods and before ours on VMs. On nodes in no pool it lies below that of the last regular pool, and on those of a virtual kubelet
+// in no burst pool, which the scheduler does not use, it is that of the first burst pool.
 func Cost(pools pool.List, nodeLabels map[string]string) int {
-	switch i := pools.Of(nodeLabels); {
+	switch rank, i := pools.RankOf(nodeLabels); {
+	case rank == pool.Excluded:
+		return -step
 	case i == pool.None:
 		return step / 2
 	case i < pools.Regular():
@@ -37,18 +40,20 @@ func Cost(pools pool.List, nodeLabels map[string]string) int {
 }
 
 // Annotations returns which annotations a pod that is, or is being, bound to a node with these labels lacks or has with another
-// value: current are those that it has. foreign says that its cost was changed by somebody else since we wrote it; that cost is
+// value: current are those that it has. An empty value takes an annotation away. foreign says that its cost was changed by somebody else since we wrote it; that cost is
 // left alone, and so is one that was there before ours.
 func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
 	wanted = map[string]string{}
 	want := func(key, value string) {
-		if have, ok := current[key]; !ok || have != value {
+		if current[key] != value {
 			wanted[key] = value
 		}
 	}
-	if i := pools.Of(nodeLabels); i != pool.None {
-		want(PoolAnnotation, pools.At(i).Name)
+	name := ""
+	if rank, i := pools.RankOf(nodeLabels); rank != pool.Excluded && i != pool.None {
+		name = pools.At(i).Name
 	}
+	want(PoolAnnotation, name)
 	cost, set := current[CostAnnotation]
 	own, ours := current[OwnCostAnnotation]
 	if ours && (!set || cost != own) {

@@ -30,8 +30,8 @@ func TestCost(t *testing.T) {
 	for _, tc := range []struct {
 		pool string
 		want int
-	}{{"aci-2", -2000}, {"aci", -1000}, {"in no pool", 500}, {"system", 1000}, {"user", 2000}} {
-		if got := Cost(pools(t), map[string]string{"pool": tc.pool}); got != tc.want {
+	}{{"aci-2", -2000}, {"aci", -1000}, {"virtual-kubelet", -1000}, {"in no pool", 500}, {"system", 1000}, {"user", 2000}} {
+		if got := Cost(pools(t), map[string]string{"pool": tc.pool, "type": tc.pool}); got != tc.want {
 			t.Errorf("%s: %d, want %d", tc.pool, got, tc.want)
 		}
 	}
@@ -58,6 +58,7 @@ func TestAnnotations(t *testing.T) {
 		{name: "on a VM", pool: "user", want: ours("2000", "user")},
 		{name: "on a burst node", pool: "aci", current: map[string]string{"other": "x"}, want: ours("-1000", "aci")},
 		{name: "in no pool", pool: "none", want: without(ours("500", ""), PoolAnnotation)},
+		{name: "its pool left the list", pool: "none", current: ours("2000", "user"), want: map[string]string{PoolAnnotation: "", CostAnnotation: "500", OwnCostAnnotation: "500"}},
 		{name: "in line", pool: "user", current: ours("2000", "user"), want: map[string]string{}},
 		{name: "the list was edited", pool: "system", current: ours("2000", "system"), want: map[string]string{CostAnnotation: "1000", OwnCostAnnotation: "1000"}},
 		{name: "the user set a cost", pool: "user", current: map[string]string{CostAnnotation: "7"}, want: map[string]string{PoolAnnotation: "user"}},

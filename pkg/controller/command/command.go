@@ -95,7 +95,7 @@ func run(ctx context.Context, o options) error {
 	if !observe {
 		errs = append(errs, (&controller.Tolerations{Client: manager.GetClient(), Pools: pools}).SetupWithManager(manager))
 	}
-	if *args.ScaleIn.PodDeletionCost {
+	if *args.ScaleIn.PodDeletionCost && !observe {
 		errs = append(errs, (&controller.DeletionCost{Client: manager.GetClient(), Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}).SetupWithManager(ctx, manager))
 	}
 	if err := errors.Join(errs...); err != nil {

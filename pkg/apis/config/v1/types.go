@@ -22,7 +22,8 @@ const (
 	// ModeEnforce holds pods back while the gate is closed for them.
 	ModeEnforce Mode = "Enforce"
 	// ModeObserve decides, logs and counts, and holds nothing back: the nodes of burst pools are then the last of the
-	// order, for pods that tolerate their taints by themselves. No gate taint is kept.
+	// order, for pods that tolerate their taints by themselves. No gate taint is kept, and pods of other schedulers are not given
+	// a deletion cost.
 	ModeObserve Mode = "Observe"
 )
 
