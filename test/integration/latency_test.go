@@ -3,7 +3,9 @@ package integration
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"text/tabwriter"
 	"time"
@@ -78,6 +80,43 @@ func BenchmarkGate(b *testing.B) {
 	}
 	b.ReportMetric(float64(median(one).Milliseconds()), "ms/first-burst")
 	b.ReportMetric(float64(median(last).Milliseconds()), "ms/1000-held")
+}
+
+// BenchmarkBinding measures what the annotations in the Binding cost: the time from the first to the last of 900 bindings to the
+// virtual node, with our binder and with DefaultBinder, on clusters of their own in turns.
+func BenchmarkBinding(b *testing.B) {
+	const pods, counted = 1000, 900
+	ours := "testdata/fixed.yaml"
+	data, err := os.ReadFile(ours)
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := strings.Replace(string(data), "    bind: {disabled: [{name: DefaultBinder}]}\n", "", 1)
+	text = strings.Replace(text, "      pools:", "      scaleIn: {podDeletionCost: false}\n      pools:", 1)
+	defaults := filepath.Join(b.TempDir(), "default-binder.yaml")
+	if err := os.WriteFile(defaults, []byte(text), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	measure := func(config string) time.Duration {
+		e := start(b, nil, vms("userpool", "user", 1, 1, 1, 20))
+		e.schedule(config, userTier(1), virtualTier())
+		bound := e.bindings("web", counted)
+		e.create(deployment("web", pods, "100m"))
+		at := <-bound
+		e.Stop()
+		return at[counted-1] - at[0]
+	}
+	var withOurs, withDefault []time.Duration
+	var ratios []float64
+	for range b.N {
+		a, d := measure(ours), measure(defaults)
+		withOurs, withDefault = append(withOurs, a), append(withDefault, d)
+		ratios = append(ratios, float64(d)/float64(a))
+	}
+	slices.Sort(ratios)
+	fmt.Printf("\n%d bindings, median of %d: ours %v, DefaultBinder %v; throughput of ours to DefaultBinder's: %.2f\n", counted, b.N,
+		median(withOurs).Round(time.Millisecond), median(withDefault).Round(time.Millisecond), ratios[len(ratios)/2])
+	b.ReportMetric(ratios[len(ratios)/2], "ours/default")
 }
 
 // hold creates pods that the gate holds, and waits until they all are.
