@@ -103,6 +103,7 @@ func BenchmarkBinding(b *testing.B) {
 		bound := e.bindings("web", counted)
 		e.create(deployment("web", pods, "100m"))
 		at := <-bound
+		e.scheduler.Stop()
 		e.Stop()
 		return at[counted-1] - at[0]
 	}
