@@ -14,12 +14,16 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
 var rounds = flag.Int("rounds", 5, "how often TestScaleIn scales out and in again")
+
+// endsFast has pods end within a second: the virtual kubelet waits for as long as they may take.
+func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) }
 
 // withoutCosts is the configuration without deletion costs, as a file.
 func withoutCosts(t *testing.T, config string) string {
@@ -51,6 +55,7 @@ func TestScaleIn(t *testing.T) {
 		e.schedule(config, userTier(2), systemTier(1), virtualTier())
 		d := load(t, "testdata/burst-required.yaml")
 		*d.Spec.Replicas = 0
+		endsFast(&d.Spec.Template)
 		e.create(d)
 		for range *rounds {
 			e.scale("burst-required", 17)
@@ -117,7 +122,7 @@ func TestScaleInOrder(t *testing.T) {
 			}
 		}
 	}()
-	e.create(deployment("web", 12, "500m"))
+	e.create(deployment("web", 12, "500m", endsFast))
 	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
 	e.eventually(20*time.Second, func() string { return e.notReady("web") })
 	for _, p := range e.pods("web") {
