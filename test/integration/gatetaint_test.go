@@ -128,16 +128,15 @@ func TestArticles(t *testing.T) {
 		e.lands(60*time.Second, "burst-preferred", map[string]int{"userpool": 16, "systempool": 8, "aci": 6})
 		e.rightOrder(30)
 		e.scale("burst-preferred", 8)
-		e.eventually(20*time.Second, func() string {
+		e.eventually(60*time.Second, func() string { // the burst pods go first, and take the 30 s that they may
 			if n := len(e.pods("burst-preferred")); n != 8 {
 				return fmt.Sprintf("%d pods", n)
 			}
 			return ""
 		})
-		burst := e.placed("burst-preferred")["aci"]
 		e.stays(8*time.Second, func() string {
-			if got := e.placed("burst-preferred"); got["aci"] > burst {
-				return fmt.Sprintf("there were %d pods on the virtual node, and now %v", burst, got)
+			if got := e.placed("burst-preferred"); got["aci"] > 0 {
+				return fmt.Sprintf("pods are on the virtual node: %v", got)
 			}
 			return ""
 		})
