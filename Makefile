@@ -53,6 +53,7 @@ bench: tools build ## Measure how fast the gate acts and what binding costs, on 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format for a minute
 	go test ./pkg/capacity/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/capacity/published -run '^$$' -fuzz FuzzDecode -fuzztime 1m -fuzzminimizetime 10x
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
 
 .PHONY: verify

@@ -32,6 +32,9 @@ type Reason struct {
 	Detail string
 }
 
+// ReasonProvisioning is that of a pool that is Growing because fewer nodes came than were ordered.
+var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
+
 // Judgement is what a source says of a pool.
 type Judgement struct {
 	State  State

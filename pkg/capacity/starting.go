@@ -40,13 +40,13 @@ var startupTaints = []string{
 	"node.cilium.io/agent-not-ready", "karpenter.sh/unregistered",
 }
 
-const (
-	karpenterNodePool    = "karpenter.sh/nodepool"
-	karpenterInitialized = "karpenter.sh/initialized"
-)
+// KarpenterNodePoolLabel is on every node of Karpenter's, with the name of its NodePool.
+const KarpenterNodePoolLabel = "karpenter.sh/nodepool"
 
-// IsStarting reports whether pods are kept out of the node because it is not ready, or not set up: Karpenter labels its nodes
-// when their startup taints are gone and their devices are there.
+// karpenterInitialized is the label that Karpenter gives its nodes when their startup taints are gone and their devices are there.
+const karpenterInitialized = "karpenter.sh/initialized"
+
+// IsStarting reports whether pods are kept out of the node because it is not ready, or not set up.
 func IsStarting(node *corev1.Node) bool {
 	ready := false
 	for _, c := range node.Status.Conditions {
@@ -57,6 +57,6 @@ func IsStarting(node *corev1.Node) bool {
 			return true
 		}
 	}
-	_, karpenters := node.Labels[karpenterNodePool]
+	_, karpenters := node.Labels[KarpenterNodePoolLabel]
 	return !ready || karpenters && node.Labels[karpenterInitialized] != "true"
 }

@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
@@ -31,6 +31,7 @@ const (
 // publisher writes the published state, in a goroutine of its own.
 type publisher struct {
 	id        string // namespace/name
+	namespace string
 	name      string
 	client    typedcorev1.ConfigMapInterface
 	newest    atomic.Pointer[submission]
@@ -44,7 +45,7 @@ type submission struct {
 
 func newPublisher(id string, client kubernetes.Interface) *publisher {
 	namespace, name, _ := strings.Cut(id, "/")
-	return &publisher{id: id, name: name, client: client.CoreV1().ConfigMaps(namespace), submitted: make(chan struct{}, 1)}
+	return &publisher{id: id, namespace: namespace, name: name, client: client.CoreV1().ConfigMaps(namespace), submitted: make(chan struct{}, 1)}
 }
 
 // load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if it got
@@ -114,15 +115,8 @@ func (p *publisher) write(ctx context.Context, status *published.Status) error {
 	if err != nil {
 		return err
 	}
-	cm, err := p.client.Get(ctx, p.name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = p.client.Create(ctx, &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: p.name}, Data: data}, metav1.CreateOptions{})
-	} else if err == nil {
-		cm = cm.DeepCopy()
-		cm.Data = data
-		_, err = p.client.Update(ctx, cm, metav1.UpdateOptions{})
-	}
-	if err != nil {
+	config := applycorev1.ConfigMap(p.name, p.namespace).WithData(data)
+	if _, err := p.client.Apply(ctx, config, metav1.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
 		return fmt.Errorf("writing ConfigMap %s: %w", p.id, err)
 	}
 	return nil

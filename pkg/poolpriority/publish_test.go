@@ -28,13 +28,14 @@ func TestPublisher(t *testing.T) {
 	var fail error
 	writes := make(chan string, 100)
 	client.PrependReactor("*", "configmaps", func(a k8stesting.Action) (bool, runtime.Object, error) {
-		if fail != nil && a.GetVerb() == "get" {
+		if a.GetVerb() == "get" {
+			return false, nil, nil
+		}
+		if fail != nil {
 			writes <- "failed"
 			return true, nil, fail
 		}
-		if a.GetVerb() != "get" {
-			writes <- a.GetVerb()
-		}
+		writes <- a.GetVerb()
 		return false, nil, nil
 	})
 	fakeClock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
@@ -65,9 +66,9 @@ func TestPublisher(t *testing.T) {
 		}
 	}
 	submit(capacity.CanGrow, false, publishInterval)
-	expect("create")
+	expect("patch")
 	submit(capacity.Full, false, publishInterval)
-	expect("update")
+	expect("patch")
 	submit(capacity.Full, false, 0)
 	submit(capacity.Full, true, 0)
 	time.Sleep(20 * time.Millisecond)
@@ -76,7 +77,7 @@ func TestPublisher(t *testing.T) {
 	}
 	fakeClock.Step(heartbeat)
 	submit(capacity.Full, true, publishInterval)
-	expect("update") // pods are held: it must not grow old
+	expect("patch") // pods are held: it must not grow old
 	fail = errors.New("no")
 	submit(capacity.Growing, false, 2*publishInterval)
 	expect("failed")
@@ -86,7 +87,7 @@ func TestPublisher(t *testing.T) {
 	expect("failed")
 	fail = nil
 	fakeClock.Step(4 * publishInterval)
-	expect("update")
+	expect("patch")
 	s, err := p.load(ctx)
 	if err != nil || s.Pools[0].State != capacity.Growing || s.Memory.Written.IsZero() {
 		t.Errorf("load() = %+v, %v", s, err)

@@ -119,18 +119,23 @@ func (e *env) stock() {
 	e.Cleanup(s.Stop)
 }
 
-// checkLog fails the test if the scheduler was refused something or crashed.
-func (e *env) checkLog() {
-	log, err := os.ReadFile(e.scheduler.Log())
+// checkLogOf fails the test if the process was refused something or crashed, and returns its log.
+func (e *env) checkLogOf(c *devcluster.Component) []byte {
+	log, err := os.ReadFile(c.Log())
 	if err != nil {
 		e.Error(err)
-		return
 	}
 	for _, line := range strings.Split(string(log), "\n") {
 		if (strings.Contains(line, "forbidden") && !e.refused) || strings.Contains(line, "panic") || strings.Contains(line, "DATA RACE") {
-			e.Errorf("the scheduler's log has: %s", line)
+			e.Errorf("%s has: %s", filepath.Base(c.Log()), line)
 		}
 	}
+	return log
+}
+
+// checkLog fails the test if the scheduler was refused something or crashed.
+func (e *env) checkLog() {
+	log := e.checkLogOf(e.scheduler)
 	if e.Failed() {
 		e.Logf("the end of the scheduler's log:\n%s", tail(log, 4000))
 	}

@@ -24,7 +24,10 @@ func (e *env) control(config string) *devcluster.Component {
 	if err != nil {
 		e.Fatal(err)
 	}
-	e.Cleanup(c.Stop)
+	e.Cleanup(func() {
+		c.Stop()
+		e.checkLogOf(c)
+	})
 	return c
 }
 

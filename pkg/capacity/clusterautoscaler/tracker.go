@@ -26,7 +26,6 @@ var (
 	reasonStale        = capacity.Reason{Code: "StatusStale", Sentence: "the cluster autoscaler has stopped writing its status"}
 	reasonNoGroup      = capacity.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
 	reasonUnhealthy    = capacity.Reason{Code: "Unhealthy", Sentence: "a node group of the pool is unhealthy"}
-	reasonProvisioning = capacity.Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
 	reasonBelowMax     = capacity.Reason{Code: "BelowMaxSize", Sentence: "a node group of the pool is below its maximum size"}
 	reasonBackingOff   = capacity.Reason{Code: "BackingOff", Sentence: "a node group of the pool failed to grow and may be tried again"}
 	reasonAtMax        = capacity.Reason{Code: "AtMaxSize", Sentence: "the pool's node groups are at their maximum size"}
@@ -314,7 +313,7 @@ func (t *Tracker) judge(g *NodeGroup, now time.Time) (capacity.State, capacity.R
 	case g.Health.Status == healthUnhealthy:
 		return capacity.Unknown, detail(reasonUnhealthy, "%s", size), time.Time{}
 	case upcoming > 0 && now.Before(late):
-		return capacity.Growing, detail(reasonProvisioning, "%d to come, %s", upcoming, size), late
+		return capacity.Growing, detail(capacity.ReasonProvisioning, "%d to come, %s", upcoming, size), late
 	case upcoming > 0 && atMax:
 		return capacity.Full, detail(reasonNodesMissing, "%d missing, %s", upcoming, size), time.Time{}
 	case atMax:

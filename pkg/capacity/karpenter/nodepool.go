@@ -12,13 +12,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
 )
 
 // Resource is the resource that NodePools are served as.
 var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
 
 // NodePoolLabel is the label of a node that says which NodePool it is of.
-const NodePoolLabel = "karpenter.sh/nodepool"
+const NodePoolLabel = capacity.KarpenterNodePoolLabel
 
 // resourceNodes is the resource under which a NodePool limits and counts its nodes.
 // Source: sigs.k8s.io/karpenter/pkg/utils/resources, Node.
@@ -117,36 +119,57 @@ func (n *NodePool) remaining() corev1.ResourceList {
 // cpuLabels are the labels by which providers let a NodePool choose the number of a node's CPUs.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
-// smallest is what any node that the NodePool could order has at least, as far as it is known.
-func (n *NodePool) smallest() corev1.ResourceList {
-	cpu := int64(0)
+// leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number of CPUs that
+// it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes. (Of memory, Karpenter
+// goes by an estimate, and a real node has something else.)
+func (n *NodePool) leastCPU(own []*corev1.Node) resource.Quantity {
+	byType := map[string]resource.Quantity{}
+	for _, node := range own {
+		byType[node.Labels[corev1.LabelInstanceTypeStable]] = node.Status.Capacity[corev1.ResourceCPU]
+	}
+	var most resource.Quantity
+	atLeast := func(q resource.Quantity) {
+		if q.Cmp(most) > 0 {
+			most = q
+		}
+	}
 	for key, values := range n.choices() {
-		if !slices.Contains(cpuLabels, key) {
-			continue
+		switch {
+		case slices.Contains(cpuLabels, key):
+			atLeast(least(values, cpus))
+		case key == corev1.LabelInstanceTypeStable:
+			atLeast(least(values, func(name string) resource.Quantity { return byType[name] }))
 		}
-		least := int64(0)
-		for i, value := range values {
-			v, err := strconv.ParseInt(value, 10, 32)
-			if err != nil {
-				v = 0
-			}
-			if i == 0 || v < least {
-				least = v
-			}
-		}
-		cpu = max(cpu, least)
 	}
 	for _, r := range n.Spec.Template.Spec.Requirements {
 		if r.Operator == corev1.NodeSelectorOpGt && len(r.Values) == 1 && slices.Contains(cpuLabels, r.Key) {
-			if v, err := strconv.ParseInt(r.Values[0], 10, 32); err == nil {
-				cpu = max(cpu, v+1)
+			if q := cpus(r.Values[0]); !q.IsZero() || r.Values[0] == "0" {
+				q.Add(resource.MustParse("1"))
+				atLeast(q)
 			}
 		}
 	}
-	if cpu == 0 {
-		return nil
+	return most
+}
+
+// least returns the smallest of the values' quantities; nothing without values.
+func least(values []string, of func(string) resource.Quantity) resource.Quantity {
+	var smallest resource.Quantity
+	for i, value := range values {
+		if q := of(value); i == 0 || q.Cmp(smallest) < 0 {
+			smallest = q
+		}
 	}
-	return corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpu, resource.DecimalSI)}
+	return smallest
+}
+
+// cpus reads the value of one of cpuLabels; nothing if it is no number.
+func cpus(value string) resource.Quantity {
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil {
+		n = 0
+	}
+	return *resource.NewQuantity(n, resource.DecimalSI)
 }
 
 // choices are the labels that every node of the NodePool has, with the values that it may have.
@@ -174,40 +197,20 @@ func (n *NodePool) choices() map[string][]string {
 // it declines the pods.
 var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
 
-// exhausted returns which limit keeps the NodePool from ordering any node, or "". kinds are the capacities of the only
-// kinds of node that it may order, if they are known. Like Karpenter, it looks at whole nodes: one that has more than what is
-// left of any limit is not ordered, and a limit that is exceeded stops them all.
+// exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it looks at
+// whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded stops them all.
 // Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
-func (n *NodePool) exhausted(kinds []corev1.ResourceList) string {
+func (n *NodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()
-	smallest := n.smallest()
 	for _, name := range sortedNames(left) {
 		have := left[name]
 		if have.Sign() < 0 || have.IsZero() && slices.Contains(everyNodeHas, name) {
 			return n.describe(name)
 		}
-		if least, ok := smallest[name]; ok && least.Cmp(have) > 0 {
-			return fmt.Sprintf("%s, and a node has at least %s", n.describe(name), least.String())
-		}
 	}
-	var why string
-	for _, kind := range kinds {
-		name := tooLarge(kind, left)
-		if name == "" {
-			return ""
-		}
-		quantity := kind[name]
-		why = fmt.Sprintf("%s, and a node has %s", n.describe(name), quantity.String())
-	}
-	return why
-}
-
-// tooLarge returns a resource of which a node of the capacity has more than is left, or "".
-func tooLarge(capacity, left corev1.ResourceList) corev1.ResourceName {
-	for _, name := range sortedNames(left) {
-		if quantity := capacity[name]; quantity.Cmp(left[name]) > 0 {
-			return name
-		}
+	have, limited := left[corev1.ResourceCPU]
+	if cpu := n.leastCPU(own); limited && cpu.Cmp(have) > 0 {
+		return fmt.Sprintf("%s, and a node has at least %s", n.describe(corev1.ResourceCPU), cpu.String())
 	}
 	return ""
 }

@@ -20,7 +20,6 @@ var (
 	reasonDeleting     = capacity.Reason{Code: "NodePoolDeleting", Sentence: "the pool's NodePool is being deleted"}
 	reasonNotCounted   = capacity.Reason{Code: "NodePoolNotCounted", Sentence: "Karpenter has not counted the NodePool's resources yet"}
 	reasonNotReady     = capacity.Reason{Code: "NodePoolNotReady", Sentence: "the pool's NodePool is not ready"}
-	reasonProvisioning = capacity.Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
 	reasonNodesMissing = capacity.Reason{Code: "NodesMissing", Sentence: "the pool's NodePool is at its limits and nodes never came"}
 	reasonAtLimits     = capacity.Reason{Code: "AtLimits", Sentence: "the pool's NodePool is at its limits"}
 	reasonReplicas     = capacity.Reason{Code: "FixedReplicas", Sentence: "the pool's NodePool has a fixed number of nodes"}
@@ -148,7 +147,7 @@ func (t *Tracker) Judge(_ []*corev1.Node, now time.Time) capacity.Judgement {
 	}
 	coming := n.nodes() - int64(len(t.own))
 	late := t.memory.Progress.Add(t.provisionGrace)
-	limit := n.exhausted(n.kinds(t.own))
+	limit := n.exhausted(t.own)
 	set := func(state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judgement {
 		j.State, j.Reason = state, reason
 		j.Reason.Detail = fmt.Sprintf("NodePool %s", n.Metadata.Name)
@@ -164,7 +163,7 @@ func (t *Tracker) Judge(_ []*corev1.Node, now time.Time) capacity.Judgement {
 		return set(capacity.Unknown, reasonNotCounted, "")
 	case coming > 0 && now.Before(late):
 		j.Until = late
-		return set(capacity.Growing, reasonProvisioning, "%d to come", coming)
+		return set(capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
 	case n.Spec.Replicas != nil && coming > 0:
 		return set(capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
 	case n.Spec.Replicas != nil:
@@ -180,29 +179,4 @@ func (t *Tracker) Judge(_ []*corev1.Node, now time.Time) capacity.Judgement {
 	}
 	j.Remaining = n.remaining()
 	return set(capacity.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
-}
-
-// kinds returns the capacities of the only kinds of node that the NodePool may order, where it names instance types and
-// has a node of each of them; otherwise nil.
-func (n *NodePool) kinds(own []*corev1.Node) []corev1.ResourceList {
-	types, pinned := n.choices()[corev1.LabelInstanceTypeStable]
-	if !pinned {
-		return nil
-	}
-	seen := map[string]corev1.ResourceList{}
-	for _, node := range own {
-		if len(node.Status.Capacity) > 0 {
-			seen[node.Labels[corev1.LabelInstanceTypeStable]] = node.Status.Capacity
-		}
-	}
-	var kinds []corev1.ResourceList
-	for _, name := range types {
-		kind, ok := seen[name]
-		if !ok {
-			return nil
-		}
-		// Of memory, Karpenter goes by an estimate, and a real node has something else.
-		kinds = append(kinds, corev1.ResourceList{corev1.ResourceCPU: kind[corev1.ResourceCPU]})
-	}
-	return kinds
 }

@@ -76,7 +76,7 @@ func TestJudge(t *testing.T) {
 		{"no limits", `{}`, `{cpu: 4000, nodes: 1000}`, 1000, capacity.CanGrow, "NoLimits", "NodePool default"},
 		{"nodes on their way", `{limits: {cpu: 8}}`, `{cpu: 8, nodes: 2}`, 1, capacity.Growing, "Provisioning", "NodePool default: 1 to come"},
 		{"never counted", `{limits: {cpu: 0}}`, `null`, 0, capacity.Unknown, "NodePoolNotCounted", "NodePool default"},
-		{"what is left is less than the only instance type", pinned, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has 4"},
+		{"what is left is less than the only instance type", pinned, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},
 		{"what is left is less than an instance type that was never seen", pinned, `{cpu: 8, nodes: 0}`, 0, capacity.CanGrow, "BelowLimits", "NodePool default: cpu: 8 of 10"},
 		{"what is left is less than the smallest size", skuCPU, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},
 		{"what is left is less than any size that is asked for", skuMore, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},

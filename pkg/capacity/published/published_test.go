@@ -1,6 +1,7 @@
 package published
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -65,8 +66,8 @@ func FuzzDecode(f *testing.F) {
 			return
 		}
 		clusterautoscaler.NewTracker(clusterautoscaler.Graces{}).Restore(s.Memory.ClusterAutoscaler, now)
-		if _, err := s.Encode(); err != nil {
-			t.Skip() // times beyond the year 9999
+		if _, err := s.Encode(); err != nil && !strings.Contains(err.Error(), "year outside of range") {
+			t.Errorf("what was decoded cannot be encoded: %v", err)
 		}
 	})
 }

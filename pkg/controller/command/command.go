@@ -59,24 +59,20 @@ func New() *cobra.Command {
 }
 
 func run(ctx context.Context, o options) error {
-	_, args, err := load(o.config)
+	_, args, pools, err := load(o.config)
 	if err != nil {
 		return err
 	}
-	pools, err := pool.NewList(args.Pools)
-	if err != nil {
-		return err
+	if o.removeGateTaint {
+		c, err := newClient()
+		if err != nil {
+			return err
+		}
+		return removeGateTaint(ctx, c, pools)
 	}
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return fmt.Errorf("reading the cluster's address: %w", err)
-	}
-	if o.removeGateTaint {
-		c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
-		if err != nil {
-			return fmt.Errorf("making a client: %w", err)
-		}
-		return removeGateTaint(ctx, c, pools)
 	}
 	manager, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
@@ -104,23 +100,37 @@ func run(ctx context.Context, o options) error {
 	return manager.Start(ctx)
 }
 
-// load returns the scheduler's configuration file and the plugin's arguments in it.
-func load(file string) ([]byte, *configv1.PoolPriorityArgs, error) {
+// load returns the scheduler's configuration file, the plugin's arguments in it, and their pools.
+func load(file string) ([]byte, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
-		return nil, nil, errors.New("--config is required: name the scheduler's configuration file")
+		return nil, nil, pool.List{}, errors.New("--config is required: name the scheduler's configuration file")
 	}
 	if err := configv1.Register(); err != nil {
-		return nil, nil, err
+		return nil, nil, pool.List{}, err
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the configuration: %w", err)
+		return nil, nil, pool.List{}, fmt.Errorf("reading the configuration: %w", err)
 	}
 	args, err := configv1.Load(data)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%s: %w", file, err)
+		return nil, nil, pool.List{}, fmt.Errorf("%s: %w", file, err)
 	}
-	return data, args, nil
+	pools, err := pool.NewList(args.Pools)
+	return data, args, pools, err
+}
+
+// newClient returns a client without a cache, for commands that end.
+func newClient() (client.Client, error) {
+	restConfig, err := config.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the cluster's address: %w", err)
+	}
+	c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return c, nil
 }
 
 // removeGateTaint takes the taint off all nodes, and goes on where one cannot be changed.

@@ -8,14 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/config"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller/preflight"
-	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 func newPreflight(o *options) *cobra.Command {
@@ -33,7 +29,7 @@ tolerate every taint, which keep autoscalers from adding nodes for them. It ends
 }
 
 func runPreflight(ctx context.Context, file string, out io.Writer) error {
-	data, args, err := load(file)
+	data, _, pools, err := load(file)
 	if err != nil {
 		return err
 	}
@@ -41,17 +37,9 @@ func runPreflight(ctx context.Context, file string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	pools, err := pool.NewList(args.Pools)
+	c, err := newClient()
 	if err != nil {
 		return err
-	}
-	restConfig, err := config.GetConfig()
-	if err != nil {
-		return fmt.Errorf("reading the cluster's address: %w", err)
-	}
-	c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
-	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
 	}
 	nodes := &corev1.NodeList{}
 	if err := c.List(ctx, nodes); err != nil {
