@@ -335,6 +335,7 @@ func (e *env) pods(app string) []corev1.Pod {
 // placed counts the app's pods by the name of their pool; pending ones count under "".
 func (e *env) placed(app string) map[string]int {
 	e.Helper()
+	pods := e.pods(app) // before the nodes, so that a new node's pod has its pool
 	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
 	if err != nil {
 		e.Fatal(err)
@@ -347,7 +348,7 @@ func (e *env) placed(app string) map[string]int {
 		}
 	}
 	counts := map[string]int{}
-	for _, p := range e.pods(app) {
+	for _, p := range pods {
 		if p.DeletionTimestamp == nil {
 			counts[poolOf[p.Spec.NodeName]]++
 		}
