@@ -28,6 +28,7 @@ var (
 	ReasonGrowing = capacity.Reason{Code: "PoolGrowing", Sentence: "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way"}
 	ReasonUnknown = capacity.Reason{Code: "PoolUnknown", Sentence: "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow"}
 	ReasonUnseen  = capacity.Reason{Code: "NodesUnseen", Sentence: "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at"}
+	ReasonRoom    = capacity.Reason{Code: "RolloutMakesRoom", Sentence: "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere"}
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
@@ -64,9 +65,19 @@ type Request struct {
 	// Snapshot is the nodes of each regular pool that the pod can be put on now, by the pool's index: those of the scheduling
 	// cycle's snapshot, which may be behind the view. Without it, that is not looked at.
 	Snapshot []Nodes
+	// Room is what ending pods leave for the pod, if it is a new one of a rollout.
+	Room Room
 	// BurstPods is the number of pods on the nodes of each burst pool, by its index in the list less the number of
 	// regular pools. Without it, budgets are not looked at.
 	BurstPods []int
+}
+
+// Room is a place in an earlier pool that a pod will find once other pods have ended.
+type Room struct {
+	// Detail says where it is.
+	Detail string
+	// Until is how long it is waited for; zero if there is no such place.
+	Until time.Time
 }
 
 // Nodes counts nodes: all of them, and those that are starting.
@@ -130,6 +141,10 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 			}
 		}
 		earlier.Until = capacity.Earliest(earlier.Until, until)
+	}
+	if earlier.Open && now.Before(req.Room.Until) {
+		earlier = Verdict{Reason: ReasonRoom, Until: req.Room.Until}
+		earlier.Reason.Detail = req.Room.Detail
 	}
 	for b := range d.Burst {
 		d.Burst[b] = r.burst(req, b, earlier, view, now)

@@ -83,7 +83,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	if c.flags.gated.Load() {
-		pl.gate.hold(logger, pod, &c.decision)
+		pl.gate.hold(logger, pod, &c.decision, c.room)
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -54,6 +55,7 @@ type gatekeeper struct {
 	nodes          corelisters.NodeLister
 	pods           corelisters.PodLister
 	volumes        volumes
+	rollouts       *rollouts // nil: a rollout's pods are like others
 	sources        *sources
 	problems       *problems
 	publisher      *publisher
@@ -91,6 +93,15 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 	}
 	if g.sources, err = newSources(ctx, args, pools, handle, g.changed); err != nil {
 		return nil, err
+	}
+	if *args.ScaleIn.HoldSurge {
+		if g.rollouts, err = newRollouts(ctx, handle, func(deployment types.UID) {
+			if g.held.stirred(deployment) {
+				poke(g.changed)
+			}
+		}); err != nil {
+			return nil, err
+		}
 	}
 	go g.run(ctx, synced)
 	return g, nil
@@ -362,11 +373,11 @@ func (g *gatekeeper) report(ctx context.Context) {
 	g.publisher.submit(status, held > 0)
 }
 
-// decide answers for the pod by the current view, the number of pods in each burst pool (nil: budgets are not looked at) and the
-// snapshot's nodes in each regular pool (nil: they are not looked at).
-func (g *gatekeeper) decide(pod *v1.Pod, burstPods []int, snapshot []gate.Nodes) gate.Decision {
+// decide answers for the pod by the current view, the number of pods in each burst pool (nil: budgets are not looked at), the
+// snapshot's nodes in each regular pool (nil: they are not looked at) and the room that the pod waits for.
+func (g *gatekeeper) decide(pod *v1.Pod, burstPods []int, snapshot []gate.Nodes, room gate.Room) gate.Decision {
 	request := g.request(pod)
-	request.UnschedulableSince, request.BurstPods, request.Snapshot = g.held.since(pod), burstPods, snapshot
+	request.UnschedulableSince, request.BurstPods, request.Snapshot, request.Room = g.held.since(pod), burstPods, snapshot, room
 	return g.rule.Decide(request, g.view.Load(), g.clock.Now())
 }
 
@@ -387,14 +398,14 @@ func (g *gatekeeper) isBurstNode(name string) bool {
 
 // hold remembers a pod that the gate held by the decision. A view that was swapped since is looked at at once, and so
 // is a decision that changes before the timer is due: both in the gatekeeper's own loop.
-func (g *gatekeeper) hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision) {
+func (g *gatekeeper) hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, room *room) {
 	for b := range decision.Burst {
 		if v := &decision.Burst[b]; !v.Open {
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
 				"pool", g.rule.Pools.At(g.rule.Pools.Regular()+b).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	g.held.add(pod, decision, g.clock.Now())
+	g.held.add(pod, decision, room, g.clock.Now())
 	g.forgetIfGone(pod)
 	poke(g.earlier)
 }
@@ -418,9 +429,9 @@ func (g *gatekeeper) forgetIfGone(pod *v1.Pod) {
 func (g *gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	view, now := g.view.Load(), g.clock.Now()
-	opened, next := g.held.reconsider(onlyNew, now, func(pod *v1.Pod, since time.Time) gate.Decision {
+	opened, next := g.held.reconsider(onlyNew, now, func(pod *v1.Pod, since time.Time, room gate.Room) gate.Decision {
 		request := g.request(pod)
-		request.UnschedulableSince = since
+		request.UnschedulableSince, request.Room = since, room
 		return g.rule.Decide(request, view, now)
 	})
 	if len(opened) > 0 {

@@ -118,13 +118,18 @@ func (h *harness) setCapacity(states ...capacity.State) {
 
 // schedule runs one scheduling cycle for the pod and returns the node; the pod is on it from then on.
 func (h *harness) schedule(pod *v1.Pod) (string, error) {
+	return h.scheduleIn(framework.NewCycleState(), pod)
+}
+
+// scheduleIn does so with a state that can be looked at afterwards.
+func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) {
 	h.sched.SchedulingQueue.Add(h.logger, pod)
 	info, err := h.sched.NextPod(h.logger)
 	if err != nil {
 		h.Fatal(err)
 	}
 	defer h.sched.SchedulingQueue.Done(pod.UID)
-	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], framework.NewCycleState(), info.Pod)
+	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, info.Pod)
 	if err != nil {
 		return "", err
 	}

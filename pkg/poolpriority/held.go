@@ -43,6 +43,8 @@ type heldPod struct {
 	budget bool // the budget closed a gate
 	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
 	unseen bool
+	// room is what the pod waits for, if it is to be left by other pods.
+	room *room
 	// since is when the pod was held last, and tries how often it was tried again because the API did not say so.
 	since time.Time
 	tries int
@@ -82,7 +84,8 @@ func (h *held) trust(now time.Time) {
 }
 
 // add remembers the pod, held at the time now by the decision.
-func (h *held) add(pod *v1.Pod, decision *gate.Decision, now time.Time) {
+// room is what it waits for if that was what closed the gate.
+func (h *held) add(pod *v1.Pod, decision *gate.Decision, room *room, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
@@ -90,8 +93,54 @@ func (h *held) add(pod *v1.Pod, decision *gate.Decision, now time.Time) {
 	if before, ok := h.pods[pod.UID]; ok {
 		tries = before.tries
 	}
-	h.pods[pod.UID] = &heldPod{tries: tries, pod: pod, unseen: slices.ContainsFunc(decision.Burst, unseen), open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
+	h.pods[pod.UID] = &heldPod{tries: tries, pod: pod, room: room, unseen: slices.ContainsFunc(decision.Burst, unseen), open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
 	h.added[pod.UID] = true
+}
+
+// leave has the pod wait for no room any more: it has one.
+func (h *held) leave(uid types.UID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		entry.room = nil
+	}
+}
+
+// room is what the pod waits for.
+func (h *held) room(uid types.UID) gate.Room {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok {
+		return entry.room.asRequested()
+	}
+	return gate.Room{}
+}
+
+// rooms returns the rooms that pods other than the one with the UID wait for.
+func (h *held) rooms(but types.UID) []heldRoom {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var rooms []heldRoom
+	for uid, entry := range h.pods {
+		if entry.room != nil && uid != but {
+			rooms = append(rooms, heldRoom{entry.pod, *entry.room})
+		}
+	}
+	return rooms
+}
+
+// stirred has the pods looked at again that wait for room in the rollout of the Deployment with the UID, and reports whether
+// there are any.
+func (h *held) stirred(deployment types.UID) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found := false
+	for _, entry := range h.pods {
+		if entry.room != nil && entry.room.deployment == deployment {
+			entry.room.stirred, found = true, true
+		}
+	}
+	return found
 }
 
 // has reports whether the pod is held.
@@ -231,13 +280,13 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 // reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for
 // which a burst pool has opened since it was last looked at, by namespace/name, and the earliest time at which a decision
 // changes by itself.
-func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, unschedulableSince time.Time) gate.Decision) (map[string]*v1.Pod, time.Time) {
+func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, unschedulableSince time.Time, room gate.Room) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	opened := map[string]*v1.Pod{}
 	var next time.Time
 	look := func(uid types.UID, entry *heldPod) {
-		decision := decide(entry.pod, h.firstFailed[uid])
+		decision := decide(entry.pod, h.firstFailed[uid], entry.room.asRequested())
 		open := openPools(&decision)
 		for b := range open {
 			if open[b] && !entry.open[b] {

@@ -1,6 +1,8 @@
 package poolpriority
 
 import (
+	"slices"
+
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -27,6 +29,7 @@ type entry struct {
 	rank       pool.Rank
 	pool       int
 	starting   bool
+	ending     bool // has pods that are ending; not looked at in burst pools
 	free       requests
 }
 
@@ -63,11 +66,14 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		}
 		old := *e
 		e.fill(info)
+		if old.node != e.node {
+			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
+			e.starting = capacity.IsStarting(e.node)
+		}
+		e.ending = int(e.rank) <= x.pools.Regular() && slices.ContainsFunc(info.GetPods(), isEnding)
 		if old.node == e.node {
 			continue
 		}
-		e.rank, e.pool = x.pools.RankOf(e.node.Labels)
-		e.starting = capacity.IsStarting(e.node)
 		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank || old.starting != e.starting {
 			rebuild = true
 		}
@@ -76,6 +82,8 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		x.rebuild()
 	}
 }
+
+func isEnding(info fwk.PodInfo) bool { return info.GetPod().DeletionTimestamp != nil }
 
 func (e *entry) fill(info fwk.NodeInfo) {
 	e.generation, e.node = info.GetGeneration(), info.Node()

@@ -18,6 +18,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/rollout"
 )
 
 const (
@@ -32,10 +33,12 @@ const (
 
 // cycle is what PreFilter decided for a pod. Filter only reads it, apart from the flags.
 type cycle struct {
-	worst    pool.Rank // nodes ranked below it are rejected
-	narrowed bool      // worst is the rank that has room
+	worst    pool.Rank        // nodes ranked below it are rejected
+	narrowed bool             // worst is the rank that has room
+	found    sets.Set[string] // nodes of that rank, at least one of which has room
 	decision gate.Decision
 	burst    []*v1.Pod // the pod as it is for the nodes of each burst pool
+	room     *room     // what the pod waits for, if that closed the gate
 
 	flags *flags
 }
@@ -75,35 +78,81 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	c := &cycle{worst: anyRank, flags: &flags{}}
 	if pl.gate != nil {
 		pl.gate.lead()
-		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes)
+		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes, gate.Room{})
 		c.burst = pl.asOnBurstNodes(pod)
-		recordDecision(pl.pools, &c.decision)
-		if pl.observe {
-			c.decision = observed(klog.FromContext(ctx), pl.pools, pod, c.decision)
-		}
 	}
-	if !pl.strict {
-		state.Write(stateKey, c)
-		return nil, nil
+	decided, err := pl.choose(ctx, c, pod, nodes)
+	if err != nil {
+		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
+	}
+	if pl.gate != nil {
+		recordDecision(pl.pools, &decided)
+	}
+	state.Write(stateKey, c)
+	if c.narrowed {
+		return &fwk.PreFilterResult{NodeNames: c.found}, nil
+	}
+	return nil, nil
+}
+
+// choose completes what PreFilter decides with the best rank that has room, and returns the gate's decision.
+func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (gate.Decision, error) {
+	logger := klog.FromContext(ctx)
+	decided := c.decision
+	if pl.observe {
+		c.decision = observed(logger, pl.pools, pod, decided)
+	}
+	var surge *rollout.Rollout
+	if pl.gate != nil && slices.ContainsFunc(decided.Burst, func(v gate.Verdict) bool { return v.Open }) {
+		surge = pl.gate.rollouts.of(pod)
+	}
+	if !pl.strict && surge == nil {
+		return decided, nil
 	}
 	proving := *c
 	proving.flags = &flags{}
-	rank, found, err := pl.prove(ctx, &proving, pod, nodes)
-	switch {
-	case errors.Is(err, errRejected):
+	search, err := pl.newSearch(ctx, &proving, pod, nodes)
+	if errors.Is(err, errRejected) {
 		// Either the pod was rejected in the outer run too, and Filter will not be called, or something changed
 		// between the runs. Without a proof no node may be taken; PostFilter has the pod tried again.
-		c.worst = noRank
-	case err != nil:
-		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
-	case found != nil:
-		c.worst, c.narrowed = rank, true
-		state.Write(stateKey, c)
-		klog.FromContext(ctx).V(5).Info("Found room", "pod", klog.KObj(pod), "rank", rank, "nodes", len(found))
-		return &fwk.PreFilterResult{NodeNames: found}, nil
+		if pl.strict {
+			c.worst = noRank
+		}
+		return decided, nil
+	} else if err != nil {
+		return decided, err
 	}
-	state.Write(stateKey, c)
-	return nil, nil
+	rank, found, err := search.best(ctx, &proving.decision)
+	if err != nil || found == nil {
+		return decided, err
+	}
+	if int(rank) > pl.pools.Regular() {
+		room, err := search.room(ctx, surge)
+		if err != nil {
+			return decided, err
+		}
+		if room != nil {
+			b := int(rank) - pl.pools.Regular() - 1
+			waiting := pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes, room.asRequested())
+			switch {
+			case waiting.Burst[b].Open: // it has waited for long enough
+			case pl.observe:
+				observed(logger, pl.pools, pod, waiting)
+				decided = waiting
+			default:
+				c.decision, c.room = waiting, room
+				return waiting, nil
+			}
+		}
+	}
+	if pl.gate != nil {
+		pl.gate.held.leave(pod.UID)
+	}
+	if pl.strict {
+		c.worst, c.narrowed, c.found = rank, true, found
+		logger.V(5).Info("Found room", "pod", klog.KObj(pod), "rank", rank, "nodes", len(found))
+	}
+	return decided, nil
 }
 
 // observed logs what the gate would hold back and returns a decision that holds nothing back.
@@ -124,29 +173,36 @@ func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return n
 
 var errRejected = errors.New("rejected by a PreFilter plugin")
 
-// prove returns the best rank that has a feasible node, with the names of some nodes of that rank that may be feasible,
-// one of which is. It returns no names if no node is feasible.
-func (pl *PoolPriority) prove(ctx context.Context, proving *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (pool.Rank, sets.Set[string], error) {
+// newSearch returns a search for feasible nodes by what the proving cycle lets pass. It returns errRejected if another plugin
+// rejects the pod altogether.
+func (pl *PoolPriority) newSearch(ctx context.Context, proving *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (*search, error) {
 	// The other PreFilters run once more, on a state of their own: only a whole run tells which Filters are skipped,
 	// and a Filter whose PreFilter said Skip must not be called.
 	state := framework.NewCycleState()
 	state.Write(stateKey, proving)
 	result, status, _ := pl.handle.RunPreFilterPlugins(ctx, state, pod)
 	if status.IsRejected() {
-		return 0, nil, errRejected
+		return nil, errRejected
 	} else if !status.IsSuccess() {
-		return 0, nil, status.AsError()
+		return nil, status.AsError()
 	}
-	search := search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
+	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
 	if !result.AllNodes() {
-		search.only = result.NodeNames
+		s.only = result.NodeNames
 	}
-	search.byResources = pl.fitFilters() && !state.GetSkipFilterPlugins().Has(names.NodeResourcesFit)
-	for rank := range pl.index.tiers {
-		if i := pl.pools.PoolAt(pool.Rank(rank)); i != pool.None && pl.pools.At(i).IsBurst() && !proving.decision.Burst[i-pl.pools.Regular()].Open {
+	s.byResources = pl.fitFilters() && !state.GetSkipFilterPlugins().Has(names.NodeResourcesFit)
+	return s, nil
+}
+
+// best returns the best rank that has a feasible node, with the names of some nodes of that rank that may be feasible, one of
+// which is. It returns no names if no node is feasible. Burst pools that the decision closes are left out.
+func (s *search) best(ctx context.Context, decision *gate.Decision) (pool.Rank, sets.Set[string], error) {
+	pools := s.pl.pools
+	for rank := range s.pl.index.tiers {
+		if i := pools.PoolAt(pool.Rank(rank)); i != pool.None && pools.At(i).IsBurst() && !decision.Burst[i-pools.Regular()].Open {
 			continue
 		}
-		found, err := search.tier(ctx, rank)
+		found, err := s.tier(ctx, rank)
 		if err != nil || found != nil {
 			return pool.Rank(rank), found, err
 		}

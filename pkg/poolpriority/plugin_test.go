@@ -249,8 +249,10 @@ func TestHeldForTheBudget(t *testing.T) {
 	h := newHeld()
 	p := pod("p").Obj()
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
-	h.add(p, &spent, time.Now())
-	opened, _ := h.reconsider(false, time.Now(), func(*v1.Pod, time.Time) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} })
+	h.add(p, &spent, nil, time.Now())
+	opened, _ := h.reconsider(false, time.Now(), func(*v1.Pod, time.Time, gate.Room) gate.Decision {
+		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
+	})
 	if len(opened) != 0 {
 		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
 	}
@@ -258,7 +260,7 @@ func TestHeldForTheBudget(t *testing.T) {
 		t.Error("the pod, and no other, waits for the budget")
 	}
 	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
-	h.add(p, &closed, time.Now())
+	h.add(p, &closed, nil, time.Now())
 	if h.waitsForBudget(p.UID) {
 		t.Error("the pod waits for the pools now")
 	}
@@ -270,9 +272,9 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	a, b := pod("a").Obj(), pod("b").Annotation("open", "yes").Obj()
-	h.add(a, &closed, now)
-	h.add(b, &closed, now)
-	decide := func(pod *v1.Pod, since time.Time) gate.Decision {
+	h.add(a, &closed, nil, now)
+	h.add(b, &closed, nil, now)
+	decide := func(pod *v1.Pod, since time.Time, _ gate.Room) gate.Decision {
 		d := gate.Decision{Burst: []gate.Verdict{{Open: pod.Annotations["open"] == "yes", Until: since.Add(time.Minute)}}}
 		return d
 	}
@@ -287,7 +289,7 @@ func TestHeldPodsAreWoken(t *testing.T) {
 		t.Errorf("woken again without a change: %v", opened)
 	}
 	// Held once more, by a decision that was closed: woken once more.
-	h.add(b, &closed, now.Add(time.Hour))
+	h.add(b, &closed, nil, now.Add(time.Hour))
 	if opened, _ = h.reconsider(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
 	}
@@ -339,8 +341,10 @@ func TestSchedulerIsBehind(t *testing.T) {
 
 	held := newHeld()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	held.add(pod("p").Obj(), &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, now)
-	open := func(*v1.Pod, time.Time) gate.Decision { return gate.Decision{Burst: []gate.Verdict{{Open: true}}} }
+	held.add(pod("p").Obj(), &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
+	open := func(*v1.Pod, time.Time, gate.Room) gate.Decision {
+		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
+	}
 	if opened, next := held.reconsider(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
 		t.Errorf("woken at once: %v, next look at %v", opened, next)
 	}
@@ -358,8 +362,8 @@ func TestUntold(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	told := pod("told").UID("told").Conditions([]v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(now)}}).Obj()
-	h.add(told, &closed, now)
-	h.add(pod("untold").UID("untold").Obj(), &closed, now)
+	h.add(told, &closed, nil, now)
+	h.add(pod("untold").UID("untold").Obj(), &closed, nil, now)
 	for _, tc := range []struct {
 		after, next time.Duration
 		want        int
@@ -445,7 +449,7 @@ func TestIsSchedulableAfterNodeChange(t *testing.T) {
 			p := pod("p").Obj()
 			h.plugin.gate.held.remove(p.UID)
 			if tc.held {
-				h.plugin.gate.held.add(p, &gate.Decision{Burst: []gate.Verdict{{}}}, time.Now())
+				h.plugin.gate.held.add(p, &gate.Decision{Burst: []gate.Verdict{{}}}, nil, time.Now())
 			}
 			got, err := h.plugin.isSchedulableAfterNodeChange(h.logger, p, tc.oldNode, tc.newNode)
 			if got != tc.want || (err != nil) != tc.wantErr {

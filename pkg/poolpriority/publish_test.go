@@ -139,7 +139,7 @@ func TestRestore(t *testing.T) {
 				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
 			}
 			g.takeOver(h.ctx)
-			g.held.add(waiting("plain"), &gate.Decision{Burst: []gate.Verdict{{}}}, now)
+			g.held.add(waiting("plain"), &gate.Decision{Burst: []gate.Verdict{{}}}, nil, now)
 			for _, name := range []string{"gated", "plain"} {
 				if got := g.held.since(waiting(name)); !got.IsZero() {
 					t.Errorf("before it leads, %s waits since %v, want not known", name, got)
@@ -198,10 +198,10 @@ func TestUnknownToAPI(t *testing.T) {
 	}
 	h := newHeld()
 	closed := &gate.Decision{Burst: []gate.Verdict{{}}}
-	h.add(pod("new").UID("new").Obj(), closed, now)
-	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), closed, now)
-	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, now)
-	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, now.Add(time.Minute))
+	h.add(pod("new").UID("new").Obj(), closed, nil, now)
+	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), closed, nil, now)
+	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now)
+	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now.Add(time.Minute))
 	h.update(condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable)) // the condition keeps its time
 	got := h.unknownToAPI(10)
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {

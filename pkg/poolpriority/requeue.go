@@ -65,7 +65,7 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 			return false
 		}
 		// A held pod is woken when the gate opens. One that is not held never came as far as the gate: it does now.
-		if decision := pl.gate.decide(pod, nil, nil); !decision.Burst[b].Open && pl.gate.held.has(pod.UID) {
+		if decision := pl.gate.decide(pod, nil, nil, pl.gate.held.room(pod.UID)); !decision.Burst[b].Open && pl.gate.held.has(pod.UID) {
 			return false
 		}
 		tolerations = pl.asOnBurstNodes(pod)[b].Spec.Tolerations

@@ -3,8 +3,6 @@ package integration
 import (
 	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -24,24 +22,6 @@ var rounds = flag.Int("rounds", 5, "how often TestScaleIn scales out and in agai
 
 // endsFast has pods end within a second: the virtual kubelet waits for as long as they may take.
 func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) }
-
-// withoutCosts is the configuration without deletion costs, as a file.
-func withoutCosts(t *testing.T, config string) string {
-	t.Helper()
-	data, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	changed := strings.Replace(string(data), "      pools:", "      scaleIn: {podDeletionCost: false}\n      pools:", 1)
-	if changed == string(data) {
-		t.Fatalf("%s has no pools", config)
-	}
-	file := filepath.Join(t.TempDir(), "without-costs.yaml")
-	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return file
-}
 
 // TestScaleIn plays the open end of the article: burst-required scaled to 17, of which one is on the virtual node, and back to
 // one. With our deletion costs the survivor is on a VM, every time; without them it is what is counted.
@@ -83,7 +63,7 @@ func TestScaleIn(t *testing.T) {
 	}
 	var ours, without int
 	t.Run("with deletion costs", func(t *testing.T) { ours = play(t, aksConfig) })
-	t.Run("without", func(t *testing.T) { without = play(t, withoutCosts(t, aksConfig)) })
+	t.Run("without", func(t *testing.T) { without = play(t, with(t, aksConfig, "scaleIn: {podDeletionCost: false}")) })
 	t.Logf("the survivor is on a VM: %d of %d times with our costs, %d of %d without", ours, *rounds, without, *rounds)
 	if ours != *rounds {
 		t.Errorf("the survivor was on a VM %d of %d times", ours, *rounds)

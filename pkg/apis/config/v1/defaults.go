@@ -21,6 +21,16 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	if args.ScaleIn.PodDeletionCost == nil {
 		args.ScaleIn.PodDeletionCost = ptr.To(true)
 	}
+	if args.ScaleIn.HoldSurge == nil {
+		args.ScaleIn.HoldSurge = ptr.To(true)
+	}
+	for i := range args.Pools {
+		if burst := args.Pools[i].Burst; burst != nil {
+			setDuration(&burst.Return.StableFor, 5*time.Minute)
+			setInt(&burst.Return.EvictionsPerMinute, 2)
+			setInt(&burst.Return.PerWorkload, 1)
+		}
+	}
 	if args.GateTaint == nil {
 		args.GateTaint = ptr.To(true)
 	}
@@ -38,5 +48,11 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 func setDuration(field **metav1.Duration, value time.Duration) {
 	if *field == nil {
 		*field = &metav1.Duration{Duration: value}
+	}
+}
+
+func setInt(field *int32, value int32) {
+	if *field == 0 {
+		*field = value
 	}
 }

@@ -69,6 +69,11 @@ type ScaleIn struct {
 	// up those in burst pools first, then the others in the reverse of the pools' order; and with poolpriority.dev/pool, the pool's
 	// name. A cost that a pod has already is kept. Default true.
 	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
+
+	// HoldSurge has the new pods of a Deployment's rolling update wait, instead of going to a burst pool, while the pods that it
+	// replaces make room for them: those that are ending, until the end of their grace period, and those that will be, while
+	// the rollout goes on without the waiting pods, for at most its progressDeadlineSeconds. Default true.
+	HoldSurge *bool `json:"holdSurge,omitempty"`
 }
 
 // Pool is one entry of the ordered list: a regular pool, or a burst pool if Burst is set.
@@ -151,6 +156,26 @@ type Burst struct {
 	// WaitLimit opens the pool for a pod that has been unschedulable this long, whatever the autoscaler says. 0, the
 	// default, waits as long as it takes; otherwise at least 1 s.
 	WaitLimit metav1.Duration `json:"waitLimit,omitempty"`
+
+	// Return has pods brought back from the pool.
+	Return Return `json:"return,omitempty"`
+}
+
+// Return has pods of a burst pool evicted, oldest first, for which there is room on nodes that exist outside of burst pools.
+// PodDisruptionBudgets hold, and no node is ordered for it. Only pods that a controller replaces are evicted, Jobs' left out.
+type Return struct {
+	// Enabled switches it on. Default false.
+	Enabled bool `json:"enabled,omitempty"`
+
+	// StableFor is for how long there must have been room. At least 1 s; default 5m.
+	StableFor *metav1.Duration `json:"stableFor,omitempty"`
+
+	// EvictionsPerMinute is how many pods of the pool are evicted in a minute, evenly spread. 1 to 600; default 2.
+	EvictionsPerMinute int32 `json:"evictionsPerMinute,omitempty"`
+
+	// PerWorkload is how many pods of one workload may be on their way at a time: evicted, and not replaced yet. At least 1;
+	// default 1.
+	PerWorkload int32 `json:"perWorkload,omitempty"`
 }
 
 // Capacity says how regular pools are judged.

@@ -177,6 +177,16 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	if d := burst.WaitLimit.Duration; d != 0 && (d < time.Second || d > 24*time.Hour) {
 		errs = append(errs, field.Invalid(p.Child("waitLimit"), d.String(), "must be 0s, which waits as long as it takes, or between 1s and 24h0m0s"))
 	}
+	r := p.Child("return")
+	if d := burst.Return.StableFor; d != nil && (d.Duration < time.Second || d.Duration > 24*time.Hour) {
+		errs = append(errs, field.Invalid(r.Child("stableFor"), d.Duration.String(), "must be from 1s to 24h"))
+	}
+	if n := burst.Return.EvictionsPerMinute; n < 0 || n > 600 {
+		errs = append(errs, field.Invalid(r.Child("evictionsPerMinute"), n, "must be from 1 to 600; 0 is the default, 2"))
+	}
+	if n := burst.Return.PerWorkload; n < 0 {
+		errs = append(errs, field.Invalid(r.Child("perWorkload"), n, "must be at least 1; 0 is the default, 1"))
+	}
 	return errs
 }
 

@@ -1,0 +1,208 @@
+package poolpriority
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	appslisters "k8s.io/client-go/listers/apps/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// world of a rollout: a Deployment of 4 replicas, a surge of 2, whose old pods fill one node of 4 CPU.
+type rolling struct {
+	*harness
+	replicaSets, deployments cache.Indexer
+	deployment               *appsv1.Deployment
+	serial                   int
+}
+
+func owner(kind, name string) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: types.UID(name), Controller: ptr.To(true)}}
+}
+
+func newRolling(t *testing.T, maxUnavailable int32) *rolling {
+	t.Helper()
+	w := &rolling{harness: newHarness(t, aks(t)),
+		replicaSets: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		deployments: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+	}
+	w.plugin.gate.rollouts = &rollouts{replicaSets: appslisters.NewReplicaSetLister(w.replicaSets), deployments: appslisters.NewDeploymentLister(w.deployments)}
+	w.deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}, Spec: appsv1.DeploymentSpec{
+		Replicas: ptr.To(int32(4)), Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{
+			MaxSurge: ptr.To(intstr.FromInt32(2)), MaxUnavailable: ptr.To(intstr.FromInt32(maxUnavailable))}}}}
+	if err := w.deployments.Add(w.deployment); err != nil {
+		t.Fatal(err)
+	}
+	w.addNodes(userNode("user-1"), virtualNode("virtual"))
+	w.setCapacity(capacity.Full, capacity.Full)
+	w.replicas("old", 1, 4)
+	w.replicas("new", 2, 2)
+	for i := range 4 {
+		p := pod(fmt.Sprintf("old-%d", i))
+		p.OwnerReferences = owner("ReplicaSet", "old")
+		w.place(p.Obj(), "user-1")
+	}
+	return w
+}
+
+func (w *rolling) replicas(name string, revision, n int32) {
+	w.Helper()
+	if err := w.replicaSets.Add(&appsv1.ReplicaSet{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), OwnerReferences: owner("Deployment", "web"),
+			Annotations: map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(revision)}},
+		Spec: appsv1.ReplicaSetSpec{Replicas: &n},
+	}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// try schedules a new pod of the ReplicaSet. It returns the node, or what the gate holds the pod for.
+func (w *rolling) try(replicaSet string, changes ...func(*st.PodWrapper)) string {
+	w.Helper()
+	w.serial++
+	p := pod(fmt.Sprintf("pod-%d", w.serial))
+	p.OwnerReferences = owner("ReplicaSet", replicaSet)
+	for _, change := range changes {
+		change(p)
+	}
+	return w.retry(p.Obj())
+}
+
+func (w *rolling) retry(p *v1.Pod) string {
+	w.Helper()
+	state := framework.NewCycleState()
+	node, err := w.scheduleIn(state, p)
+	if err == nil {
+		w.plugin.gate.held.remove(p.UID)
+		return node
+	}
+	c, readErr := readCycle(state)
+	if readErr != nil || c.room == nil || !strings.Contains(err.Error(), gate.ReasonRoom.Sentence) {
+		w.Fatalf("pod %s was told %v (%v)", p.Name, err, readErr)
+	}
+	// As PostFilter does, but that the lister does not know the pod.
+	w.plugin.gate.held.add(p, &c.decision, c.room, time.Now())
+	if c.room.ending {
+		return "held for ending pods"
+	}
+	return "held for the rollout"
+}
+
+// end has old pods end within the time.
+func (w *rolling) end(within time.Duration, names ...string) {
+	w.Helper()
+	for _, name := range names {
+		ending := w.bound[name].DeepCopy()
+		ending.DeletionTimestamp = ptr.To(metav1.NewTime(time.Now().Add(within)))
+		if err := w.sched.Cache.UpdatePod(w.logger, w.bound[name], ending); err != nil {
+			w.Fatal(err)
+		}
+		w.bound[name] = ending
+	}
+}
+
+func (w *rolling) expect(what, got, want string) {
+	w.Helper()
+	if got != want {
+		w.Errorf("%s: %s, want %s", what, got, want)
+	}
+}
+
+const (
+	forEnding  = "held for ending pods"
+	forRollout = "held for the rollout"
+)
+
+// TestSurge goes through a rolling update: new pods wait for as much room as pods leave, and the others burst.
+func TestSurge(t *testing.T) {
+	t.Run("no pod may be unavailable", func(t *testing.T) {
+		w := newRolling(t, 0)
+		w.expect("the surge, without which nothing goes on", w.try("new"), "virtual")
+		w.expect("the surge, without which nothing goes on", w.try("new"), "virtual")
+		w.replicas("old", 1, 2)
+		w.replicas("new", 2, 4)
+		w.end(20*time.Second, "old-0", "old-1")
+		w.expect("the third", w.try("new"), forEnding)
+		w.expect("the fourth", w.try("new"), forEnding)
+		w.expect("one too many", w.try("new"), "virtual")
+		w.remove("old-0")
+		w.expect("the third, again", w.retry(w.plugin.gate.held.rooms("")[0].pod), "user-1")
+	})
+	t.Run("one may be", func(t *testing.T) {
+		w := newRolling(t, 1)
+		w.expect("the first", w.try("new"), forRollout)
+		w.expect("the second", w.try("new"), forRollout)
+		w.deployment.Spec.Paused = true
+		w.expect("while the Deployment is paused", w.try("new"), "virtual")
+		w.deployment.Spec.Paused = false
+		w.plugin.gate.held.stirred("web")
+		for _, r := range w.plugin.gate.held.rooms("") {
+			if !r.asRequested().Until.IsZero() {
+				t.Error("a rollout that changed does not have its pods looked at")
+			}
+		}
+	})
+	t.Run("who is not held", func(t *testing.T) {
+		w := newRolling(t, 1)
+		w.expect("a pod of an old ReplicaSet", w.try("old"), "virtual")
+		w.expect("a pod of nobody", w.try("new", func(p *st.PodWrapper) { p.OwnerReferences = nil }), "virtual")
+		w.expect("one that is larger than the room", w.try("new", func(p *st.PodWrapper) {
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("5")
+		}), "virtual")
+		w.expect("one that may not be on the node", w.try("new", func(p *st.PodWrapper) {
+			p.NodeAffinityNotIn(v1.LabelHostname, []string{"user-1"})
+		}), "virtual")
+		w.expect("one that fits when three have left", w.try("new", func(p *st.PodWrapper) {
+			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("3")
+		}), forRollout)
+		w.plugin.gate.rollouts = nil
+		w.expect("with holdSurge: false", w.try("new"), "virtual")
+	})
+	t.Run("pods that do not end in time", func(t *testing.T) {
+		w := newRolling(t, 0)
+		w.replicas("old", 1, 0)
+		w.end(time.Hour, "old-0")
+		w.end(-time.Minute, "old-1")
+		w.expect("in an hour, and a minute ago", w.try("new"), "virtual")
+		w.end(-time.Second, "old-2")
+		w.expect("a second ago", w.try("new"), forEnding)
+	})
+	t.Run("a ReplicaSet that is not known yet", func(t *testing.T) {
+		w := newRolling(t, 0)
+		p := pod("early")
+		p.OwnerReferences, p.Pod.CreationTimestamp = owner("ReplicaSet", "unknown"), metav1.Now()
+		w.expect("a new pod", w.retry(p.Obj()), forRollout)
+		p.Pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute))
+		w.expect("an old one", w.retry(p.Obj()), "virtual")
+	})
+	t.Run("a scale-up after the rollout", func(t *testing.T) {
+		w := newRolling(t, 1)
+		w.replicas("old", 1, 0)
+		for i := range 4 {
+			w.bound[fmt.Sprintf("old-%d", i)].OwnerReferences[0].UID = "new"
+		}
+		w.expect("a pod", w.try("new"), "virtual")
+	})
+	t.Run("waitLimit", func(t *testing.T) {
+		w := newRolling(t, 1)
+		w.plugin.pools.At(2).Burst.WaitLimit.Duration = time.Minute
+		w.expect("one that has waited", w.try("new", func(p *st.PodWrapper) {
+			p.Conditions([]v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(time.Now().Add(-2 * time.Minute))}})
+		}), "virtual")
+		w.expect("one that has not", w.try("new"), forRollout)
+	})
+}

@@ -1,0 +1,135 @@
+// Package rollout tells whether a Deployment that replaces its pods makes room for the new ones by itself. It is pure, and
+// follows the Deployment controller's own arithmetic (reconcileOldReplicaSets in pkg/controller/deployment/rolling.go).
+package rollout
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+const (
+	// revisionAnnotation numbers a Deployment's ReplicaSets: the newest has the highest.
+	revisionAnnotation = "deployment.kubernetes.io/revision"
+	// deadlineExceeded is the reason of the condition Progressing of a Deployment that makes no progress
+	// (TimedOutReason in pkg/controller/deployment/util).
+	deadlineExceeded = "ProgressDeadlineExceeded"
+
+	// defaultDeadline is the API's default of progressDeadlineSeconds; it bounds rollouts without a deadline too.
+	defaultDeadline = 600 * time.Second
+	// defaultGrace is the API's default of terminationGracePeriodSeconds.
+	defaultGrace = 30 * time.Second
+)
+
+// Rollout is a Deployment seen from its newest ReplicaSet, whose pods replace those of the others.
+type Rollout struct {
+	// Deployment, New and Old are the UIDs of the Deployment, of its newest ReplicaSet, and of the others.
+	Deployment, New types.UID
+	Old             map[types.UID]bool
+	// Wanted is how many new pods there are to be by now.
+	Wanted int
+	// Replacing says that old ReplicaSets still have pods that are not ending.
+	Replacing bool
+	// Grace is the longest time that one of the Deployment's pods may take to end.
+	Grace time.Duration
+	// Deadline is how long the rollout may make no progress.
+	Deadline time.Duration
+
+	spare   int  // by how many the wanted pods exceed those that must be available
+	stopped bool // no old pod goes before a new one is available, or none at all
+}
+
+// Of returns the rollout in which the pods of the ReplicaSet with the UID own are the new ones, or nil if there is none: own is
+// not the newest of the Deployment's ReplicaSets, it is the only one, or pods are not replaced by rolling update. all may
+// contain ReplicaSets of others.
+func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout {
+	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
+		return nil
+	}
+	r := &Rollout{Deployment: d.UID, New: own, Old: map[types.UID]bool{}, Deadline: defaultDeadline}
+	var newest *appsv1.ReplicaSet
+	for _, rs := range all {
+		if !metav1.IsControlledBy(rs, d) {
+			continue
+		}
+		if newest == nil || revision(rs) > revision(newest) {
+			newest = rs
+		}
+		if rs.UID != own {
+			r.Old[rs.UID] = true
+			r.Replacing = r.Replacing || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0
+		}
+		if rs.UID == own || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0 {
+			r.Grace = max(r.Grace, graceOf(&rs.Spec.Template.Spec))
+		}
+		r.spare += replicas(rs.Spec.Replicas)
+	}
+	if newest == nil || newest.UID != own || len(r.Old) == 0 {
+		return nil
+	}
+	r.Wanted = replicas(newest.Spec.Replicas)
+	unavailable := maxUnavailable(d)
+	r.spare -= replicas(d.Spec.Replicas) - unavailable
+	r.stopped = unavailable == 0 || d.Spec.Paused || isStuck(d)
+	if s := d.Spec.ProgressDeadlineSeconds; s != nil && *s != math.MaxInt32 {
+		r.Deadline = time.Duration(*s) * time.Second
+	}
+	return r
+}
+
+// GoesOn reports whether the Deployment controller will delete old pods although pending new ones find no place, because pods may
+// be unavailable. Where none may, the new ones are what the rollout waits for.
+func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
+
+func replicas(n *int32) int {
+	if n == nil {
+		return 1
+	}
+	return int(*n)
+}
+
+// revision is 0 where it is not known.
+func revision(rs *appsv1.ReplicaSet) int64 {
+	n, _ := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
+	return n
+}
+
+func graceOf(spec *corev1.PodSpec) time.Duration {
+	if s := spec.TerminationGracePeriodSeconds; s != nil {
+		return time.Duration(*s) * time.Second
+	}
+	return defaultGrace
+}
+
+func isStuck(d *appsv1.Deployment) bool {
+	for i := range d.Status.Conditions {
+		if c := &d.Status.Conditions[i]; c.Type == appsv1.DeploymentProgressing {
+			return c.Status == corev1.ConditionFalse && c.Reason == deadlineExceeded
+		}
+	}
+	return false
+}
+
+// maxUnavailable is how many pods may be unavailable: a percentage is rounded down, and is 1 where neither it nor the surge allow
+// for any progress.
+func maxUnavailable(d *appsv1.Deployment) int {
+	wanted := replicas(d.Spec.Replicas)
+	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%") // the API's defaults
+	if rolling := d.Spec.Strategy.RollingUpdate; rolling != nil {
+		surge, unavailable = *intstr.ValueOrDefault(rolling.MaxSurge, surge), *intstr.ValueOrDefault(rolling.MaxUnavailable, unavailable)
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(&unavailable, wanted, false)
+	if err != nil {
+		return 0 // the API server does not let it in
+	}
+	if s, err := intstr.GetScaledValueFromIntOrPercent(&surge, wanted, true); n == 0 && err == nil && s == 0 {
+		n = 1
+	}
+	return min(n, wanted)
+}

@@ -1,0 +1,129 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+// slowEnd is the finalizer by which a test's pods take some time to end: KWOK's end at once.
+const slowEnd = "example.com/slow-end"
+
+// with returns the configuration with a line added to the plugin's arguments, as a file.
+func with(t *testing.T, config, line string) string {
+	t.Helper()
+	data, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(data), "      pools:", "      "+line+"\n      pools:", 1)
+	if changed == string(data) {
+		t.Fatalf("%s has no pools", config)
+	}
+	file := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// finalize lets pods with the finalizer end that have been ending for so long.
+func (e *env) finalize(after time.Duration) {
+	go func() {
+		for range time.Tick(200 * time.Millisecond) {
+			pods, err := e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{})
+			if e.ctx.Err() != nil {
+				return
+			}
+			if err != nil {
+				continue
+			}
+			for _, p := range pods.Items {
+				if p.DeletionTimestamp != nil && len(p.Finalizers) > 0 && time.Since(p.DeletionTimestamp.Time) > after {
+					_, _ = e.Client.CoreV1().Pods(namespace).Patch(e.ctx, p.Name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+				}
+			}
+		}
+	}()
+}
+
+// TestRollout updates 20 pods that fill the VMs, with a surge of 25 %: with pods that may be unavailable, next to none bursts,
+// and without, no more than the surge. Beside it, what it is when the surge is not held.
+func TestRollout(t *testing.T) {
+	roll := func(t *testing.T, config, maxUnavailable string) (burst int, took time.Duration) {
+		e := start(t, nil, vms("userpool", "user", 5, 5, 5, 20))
+		e.schedule(config, userTier(5), virtualTier())
+		e.finalize(2 * time.Second)
+		d := deployment("web", 20, "500m", endsFast, func(t *corev1.PodTemplateSpec) { t.Finalizers = []string{slowEnd} })
+		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{
+			MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.Parse(maxUnavailable))}
+		e.create(d)
+		e.lands(30*time.Second, "web", map[string]int{"userpool": 20})
+		e.eventually(30*time.Second, func() string { return e.notReady("web") })
+		watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counted := make(chan map[types.UID]bool)
+		go func() {
+			burst := map[types.UID]bool{}
+			for event := range watcher.ResultChan() {
+				if p, ok := event.Object.(*corev1.Pod); ok && p.Spec.NodeName == devcluster.VirtualNodeName {
+					burst[p.UID] = true
+				}
+			}
+			counted <- burst
+		}()
+		started := time.Now()
+		if _, err := e.Client.AppsV1().Deployments(namespace).Patch(e.ctx, "web", types.StrategicMergePatchType,
+			[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e.eventually(150*time.Second, func() string {
+			d, err := e.Client.AppsV1().Deployments(namespace).Get(e.ctx, "web", metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			if s := d.Status; s.ObservedGeneration < d.Generation || s.UpdatedReplicas != 20 || s.AvailableReplicas != 20 || s.Replicas != 20 {
+				return fmt.Sprintf("the rollout is at %+v", s)
+			}
+			return ""
+		})
+		took = time.Since(started)
+		watcher.Stop()
+		return len(<-counted), took
+	}
+	for _, tc := range []struct {
+		maxUnavailable string
+		most           int
+	}{{"25%", 1}, {"0", 5}} {
+		t.Run("maxUnavailable "+tc.maxUnavailable, func(t *testing.T) {
+			var held, free int
+			var heldTook, freeTook time.Duration
+			t.Run("held", func(t *testing.T) { held, heldTook = roll(t, "testdata/fixed.yaml", tc.maxUnavailable) })
+			t.Run("not held", func(t *testing.T) {
+				free, freeTook = roll(t, with(t, "testdata/fixed.yaml", "scaleIn: {holdSurge: false}"), tc.maxUnavailable)
+			})
+			t.Logf("pods that burst in a rollout of 20: %d in %v; %d in %v if the surge is not held",
+				held, heldTook.Round(time.Second), free, freeTook.Round(time.Second))
+			if held > tc.most {
+				t.Errorf("%d pods burst, want at most %d", held, tc.most)
+			}
+			if free <= tc.most {
+				t.Errorf("only %d pods burst if the surge is not held: the test shows nothing", free)
+			}
+		})
+	}
+}
