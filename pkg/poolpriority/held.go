@@ -129,15 +129,16 @@ func (h *held) rooms(but types.UID) []heldRoom {
 	return rooms
 }
 
-// stirred has the pods looked at again that wait for room in the rollout of the Deployment with the UID, and reports whether
-// there are any.
+// stirred has the pods looked at again that wait for room in the rollout of the Deployment with the UID, each of them once in
+// stirredAgain, and reports whether there are any.
 func (h *held) stirred(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	found := false
 	for _, entry := range h.pods {
 		if entry.room != nil && entry.room.deployment == deployment {
-			entry.room.stirred, found = true, true
+			entry.room.Until = capacity.Earliest(entry.room.Until, entry.since.Add(stirredAgain))
+			found = true
 		}
 	}
 	return found

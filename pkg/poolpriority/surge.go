@@ -25,8 +25,9 @@ import (
 const (
 	// endingSlack is how much longer than its grace period a pod may take to end: the kubelet cleans up after it.
 	endingSlack = 5 * time.Second
-	// lookAgain is when a pod that waits for a rollout to go on is tried again at the latest.
-	lookAgain = 10 * time.Second
+	// lookAgain is when a pod that waits for a rollout to go on is tried again at the latest, and stirredAgain when it is at the
+	// earliest if the rollout changes.
+	lookAgain, stirredAgain = 10 * time.Second, time.Second
 	// replicaSetLag is how much later than its pods the scheduler may hear of a ReplicaSet.
 	replicaSetLag = 5 * time.Second
 )
@@ -36,14 +37,13 @@ type room struct {
 	gate.Room
 	node                   string
 	ending                 bool               // all that it waits for is ending already
-	replaces               map[types.UID]bool // the ReplicaSets whose pods it waits for otherwise
-	deployment, replicaSet types.UID          // the pod's own
-	stirred                bool               // the rollout changed since the pod was held
+	replaces               map[types.UID]int // the ReplicaSets whose pods it waits for otherwise
+	deployment, replicaSet types.UID         // the pod's own
 }
 
-// asRequested is the room as the gate sees it: none once it has to be looked at again.
+// asRequested is the room as the gate sees it.
 func (r *room) asRequested() gate.Room {
-	if r == nil || r.stirred {
+	if r == nil {
 		return gate.Room{}
 	}
 	return r.Room
@@ -157,7 +157,7 @@ func (s *search) room(ctx context.Context, surge *rollout.Rollout) (*room, error
 					} else if gone.After(until) {
 						until = gone
 					}
-				} else if owner := metav1.GetControllerOfNoCopy(pod); owner != nil && replaced[owner.UID] {
+				} else if replaced[ownerOf(info)] {
 					ending = false
 				} else {
 					continue
@@ -184,14 +184,14 @@ func (s *search) room(ctx context.Context, surge *rollout.Rollout) (*room, error
 }
 
 // ends reports whether pods of one of the ReplicaSets are ending on nodes better than a burst pool's.
-func (s *search) ends(replicaSets map[types.UID]bool) bool {
+func (s *search) ends(replicaSets map[types.UID]int) bool {
 	for rank := 0; rank <= s.pl.pools.Regular(); rank++ {
 		for _, position := range s.pl.index.tiers[rank] {
 			if !s.pl.index.entries[position].ending {
 				continue
 			}
 			for _, info := range s.nodes[position].GetPods() {
-				if owner := metav1.GetControllerOfNoCopy(info.GetPod()); isEnding(info) && owner != nil && replicaSets[owner.UID] {
+				if _, is := replicaSets[ownerOf(info)]; is && isEnding(info) {
 					return true
 				}
 			}
@@ -200,33 +200,49 @@ func (s *search) ends(replicaSets map[types.UID]bool) bool {
 	return false
 }
 
+// ownerOf returns the UID of what controls the pod, or "".
+func ownerOf(info fwk.PodInfo) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(info.GetPod()); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
+
 // replaced returns the ReplicaSets whose pods will go although the pod finds no place: those that the rollout replaces, if it
-// goes on, and those that other held pods wait for.
+// goes on, and those that new pods of other rollouts wait for.
 func (s *search) replaced(surge *rollout.Rollout, taken []heldRoom) map[types.UID]bool {
 	replaced := map[types.UID]bool{}
-	promised := 0 // new pods that have no place, and will have that of a pod that is ending
+	promised, waiting := 0, 0 // new pods that will have the place of one that is ending, and that wait for one to end
 	for i := range taken {
 		switch other := &taken[i]; {
 		case other.ending && other.replicaSet == surge.New:
 			promised++
-		case !other.ending && other.deployment != surge.Deployment:
+		case !other.ending && other.replicaSet == surge.New:
+			waiting++
+		case !other.ending:
 			for uid := range other.replaces {
 				replaced[uid] = true
 			}
 		}
 	}
-	if !surge.GoesOn(0) {
+	if !surge.Replacing {
 		return replaced
 	}
-	placed := 0
+	living := map[types.UID]int{}
 	for _, info := range s.nodes {
 		for _, p := range info.GetPods() {
-			if owner := metav1.GetControllerOfNoCopy(p.GetPod()); owner != nil && owner.UID == surge.New && !isEnding(p) {
-				placed++
+			if owner := ownerOf(p); !isEnding(p) && owner != "" {
+				if _, old := surge.Old[owner]; old || owner == surge.New {
+					living[owner]++
+				}
 			}
 		}
 	}
-	if surge.GoesOn(max(0, surge.Wanted-placed-promised)) {
+	condemned := 0 // old pods that the ReplicaSet controller is about to delete
+	for uid, wanted := range surge.Old {
+		condemned += max(0, living[uid]-wanted)
+	}
+	if pending := surge.Wanted - living[surge.New] - promised - condemned; waiting < condemned || surge.GoesOn(max(0, pending)) {
 		for uid := range surge.Old {
 			replaced[uid] = true
 		}

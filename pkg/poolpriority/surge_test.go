@@ -151,10 +151,20 @@ func TestSurge(t *testing.T) {
 		w.deployment.Spec.Paused = false
 		w.plugin.gate.held.stirred("web")
 		for _, r := range w.plugin.gate.held.rooms("") {
-			if !r.asRequested().Until.IsZero() {
-				t.Error("a rollout that changed does not have its pods looked at")
+			if until := time.Until(r.Until); until > stirredAgain {
+				t.Errorf("a pod of a rollout that changed is looked at in %v", until)
 			}
 		}
+	})
+	t.Run("old pods that are about to be deleted", func(t *testing.T) {
+		w := newRolling(t, 0)
+		w.replicas("old", 1, 3)
+		w.expect("the first", w.try("new"), forRollout)
+		w.expect("the second, for which nobody goes", w.try("new"), "virtual")
+		w = newRolling(t, 1) // 4 are there, 3 are wanted, one of which may go
+		w.replicas("old", 1, 3)
+		w.expect("the first", w.try("new"), forRollout)
+		w.expect("the second", w.try("new"), forRollout)
 	})
 	t.Run("who is not held", func(t *testing.T) {
 		w := newRolling(t, 1)

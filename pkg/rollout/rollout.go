@@ -29,9 +29,10 @@ const (
 
 // Rollout is a Deployment seen from its newest ReplicaSet, whose pods replace those of the others.
 type Rollout struct {
-	// Deployment, New and Old are the UIDs of the Deployment, of its newest ReplicaSet, and of the others.
+	// Deployment and New are the UIDs of the Deployment and of its newest ReplicaSet.
 	Deployment, New types.UID
-	Old             map[types.UID]bool
+	// Old is how many pods each of its other ReplicaSets is to have by now.
+	Old map[types.UID]int
 	// Wanted is how many new pods there are to be by now.
 	Wanted int
 	// Replacing says that old ReplicaSets still have pods that are not ending.
@@ -52,7 +53,7 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
 	}
-	r := &Rollout{Deployment: d.UID, New: own, Old: map[types.UID]bool{}, Deadline: defaultDeadline}
+	r := &Rollout{Deployment: d.UID, New: own, Old: map[types.UID]int{}, Deadline: defaultDeadline}
 	var newest *appsv1.ReplicaSet
 	for _, rs := range all {
 		if !metav1.IsControlledBy(rs, d) {
@@ -62,7 +63,7 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 			newest = rs
 		}
 		if rs.UID != own {
-			r.Old[rs.UID] = true
+			r.Old[rs.UID] = replicas(rs.Spec.Replicas)
 			r.Replacing = r.Replacing || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0
 		}
 		if rs.UID == own || replicas(rs.Spec.Replicas) > 0 || rs.Status.Replicas > 0 {
