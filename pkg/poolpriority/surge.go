@@ -36,7 +36,7 @@ const (
 type room struct {
 	gate.Room
 	node                   string
-	ending                 bool               // all that it waits for is ending already
+	ending                 bool              // all that it waits for is ending already
 	replaces               map[types.UID]int // the ReplicaSets whose pods it waits for otherwise
 	deployment, replicaSet types.UID         // the pod's own
 }

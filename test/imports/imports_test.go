@@ -28,9 +28,11 @@ var allowed = map[string][]string{
 	"pkg/scalein":                    {"pkg/pool"},
 	"pkg/rollout":                    {},
 	"pkg/poolpriority":               {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/capacity/published", "pkg/gate", "pkg/rollout", "pkg/scalein"},
+	"pkg/returning":                  {},
 	"pkg/controller":                 {"pkg/apis/config/v1", "pkg/pool", "pkg/scalein"},
 	"pkg/controller/preflight":       {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
-	"pkg/controller/command":         {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/preflight"},
+	"pkg/controller/returner":        {"pkg/pool", "pkg/returning"},
+	"pkg/controller/command":         {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/preflight", "pkg/controller/returner"},
 	"pkg/devcluster":                 {},
 	"pkg/devcluster/referee":         {"pkg/devcluster"},
 	"pkg/devcluster/demo":            {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
@@ -41,7 +43,7 @@ var allowed = map[string][]string{
 }
 
 // pure lists the packages that hold rules, with what they must not depend on in any way.
-var pure = []string{"pkg/pool", "pkg/scalein", "pkg/rollout", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/gate"}
+var pure = []string{"pkg/pool", "pkg/scalein", "pkg/rollout", "pkg/returning", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/gate"}
 var impure = []string{"k8s.io/client-go/informers", "k8s.io/client-go/kubernetes", "k8s.io/kubernetes/pkg/scheduler/framework", "k8s.io/kube-scheduler/framework"}
 
 // shipped lists the commands that are deployed, and what must never be in them.

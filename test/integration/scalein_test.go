@@ -74,11 +74,7 @@ func TestScaleIn(t *testing.T) {
 func (e *env) notReady(app string) string {
 	e.Helper()
 	for _, p := range e.pods(app) {
-		ready := false
-		for _, c := range p.Status.Conditions {
-			ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}
-		if !ready {
+		if !isReady(&p) {
 			return p.Name + " is not ready"
 		}
 	}

@@ -66,7 +66,7 @@ func (e *env) hasMetrics(lines ...string) {
 	})
 }
 
-// eventOn waits for an event with the reason on the object, and returns its message.
+// eventOn waits for an event with the reason on the object (any of its kind if name is ""), and returns its message.
 func (e *env) eventOn(namespace, kind, name, reason string) string {
 	e.Helper()
 	var message string
@@ -76,7 +76,7 @@ func (e *env) eventOn(namespace, kind, name, reason string) string {
 			return err.Error()
 		}
 		for _, event := range list.Items {
-			if event.InvolvedObject.Kind == kind && event.InvolvedObject.Name == name && event.Reason == reason {
+			if event.InvolvedObject.Kind == kind && (name == "" || event.InvolvedObject.Name == name) && event.Reason == reason {
 				message = event.Message
 				return ""
 			}

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
@@ -21,6 +22,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -37,7 +39,7 @@ func New() *cobra.Command {
 	o := options{}
 	command := &cobra.Command{
 		Use:   "pool-priority-controller",
-		Short: "Keep the gate taint on burst nodes, give the pods that are bound to them its toleration, and keep deletion costs in line",
+		Short: "Keep the gate taint on burst nodes, give the pods that are bound to them its toleration, keep deletion costs in line, and bring pods back",
 		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
 			ctrl.SetLogger(klog.Background())
@@ -59,7 +61,7 @@ func New() *cobra.Command {
 }
 
 func run(ctx context.Context, o options) error {
-	_, args, pools, err := load(o.config)
+	profile, args, pools, err := load(o.config)
 	if err != nil {
 		return err
 	}
@@ -94,14 +96,18 @@ func run(ctx context.Context, o options) error {
 	if *args.ScaleIn.PodDeletionCost && !observe {
 		errs = append(errs, (&controller.DeletionCost{Client: manager.GetClient(), Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}).SetupWithManager(ctx, manager))
 	}
+	if returner.Wanted(pools) && !observe {
+		errs = append(errs, manager.Add(&returner.Returner{Config: restConfig, Profile: *profile, Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	return manager.Start(ctx)
 }
 
-// load returns the scheduler's configuration file, the plugin's arguments in it, and their pools.
-func load(file string) ([]byte, *configv1.PoolPriorityArgs, pool.List, error) {
+// load returns, from the scheduler's configuration file, the profile that configures the plugin, the plugin's arguments in it, and
+// their pools.
+func load(file string) (*schedconfig.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
 		return nil, nil, pool.List{}, errors.New("--config is required: name the scheduler's configuration file")
 	}
@@ -112,12 +118,12 @@ func load(file string) ([]byte, *configv1.PoolPriorityArgs, pool.List, error) {
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("reading the configuration: %w", err)
 	}
-	args, err := configv1.Load(data)
+	profile, args, err := configv1.Load(data)
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("%s: %w", file, err)
 	}
 	pools, err := pool.NewList(args.Pools)
-	return data, args, pools, err
+	return profile, args, pools, err
 }
 
 // newClient returns a client without a cache, for commands that end.

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller/preflight"
 )
 
@@ -29,13 +28,9 @@ tolerate every taint, which keep autoscalers from adding nodes for them. It ends
 }
 
 func runPreflight(ctx context.Context, file string, out io.Writer) error {
-	data, _, pools, err := load(file)
+	profile, _, pools, err := load(file)
 	if err != nil {
 		return err
-	}
-	schedulers, err := configv1.SchedulerNames(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", file, err)
 	}
 	c, err := newClient()
 	if err != nil {
@@ -49,7 +44,7 @@ func runPreflight(ctx context.Context, file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report := preflight.Check(pools, schedulers, nodes.Items, workloads)
+	report := preflight.Check(pools, []string{profile.SchedulerName}, nodes.Items, workloads)
 	if err := write(out, report, len(workloads)); err != nil {
 		return err
 	}

@@ -37,25 +37,25 @@ func addToScheme(s *runtime.Scheme) error {
 // PluginName is the name of the plugin whose arguments PoolPriorityArgs are.
 const PluginName = "PoolPriority"
 
-// Load reads a KubeSchedulerConfiguration as the scheduler does and returns the arguments of its first profile that has
-// them, defaulted and validated. Register must have been called.
-func Load(data []byte) (*PoolPriorityArgs, error) {
+// Load reads a KubeSchedulerConfiguration as the scheduler does and returns the profile that configures the plugin, and the
+// arguments in it, defaulted and validated. Register must have been called.
+func Load(data []byte) (*schedconfig.KubeSchedulerProfile, *PoolPriorityArgs, error) {
 	config, err := decode(data)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := CheckProfiles(config); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for i := range config.Profiles {
 		if args := argsOf(&config.Profiles[i]); args != nil {
 			if err := Validate(args).ToAggregate(); err != nil {
-				return nil, fmt.Errorf("profile %q: %w", config.Profiles[i].SchedulerName, err)
+				return nil, nil, fmt.Errorf("profile %q: %w", config.Profiles[i].SchedulerName, err)
 			}
-			return args, nil
+			return &config.Profiles[i], args, nil
 		}
 	}
-	return nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+	return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
 }
 
 // CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state of the pools,
@@ -71,22 +71,6 @@ func CheckProfiles(config *schedconfig.KubeSchedulerConfiguration) error {
 		return fmt.Errorf("the profiles %s configure the plugin %s, and only one may: run a scheduler for each list of pools", strings.Join(names, ", "), PluginName)
 	}
 	return nil
-}
-
-// SchedulerNames returns the names of the profiles of a KubeSchedulerConfiguration that configure the plugin: what pods opt in
-// with.
-func SchedulerNames(data []byte) ([]string, error) {
-	config, err := decode(data)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for i := range config.Profiles {
-		if argsOf(&config.Profiles[i]) != nil {
-			names = append(names, config.Profiles[i].SchedulerName)
-		}
-	}
-	return names, nil
 }
 
 func decode(data []byte) (*schedconfig.KubeSchedulerConfiguration, error) {
