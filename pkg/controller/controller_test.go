@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -167,5 +168,34 @@ func TestDeletionCost(t *testing.T) {
 				t.Errorf("%d events, want %d", n, tc.events)
 			}
 		})
+	}
+}
+
+// TestCostThatIsRewritten: with somebody who keeps rewriting a cost there is no fight, and one event.
+func TestCostThatIsRewritten(t *testing.T) {
+	yes := true
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "p",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}}, Spec: corev1.PodSpec{NodeName: "vm"}}
+	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pod, node("vm", map[string]string{"mode": "user"})).Build()
+	recorder := record.NewFakeRecorder(100)
+	r := &DeletionCost{Client: c, Pools: pools(t), Recorder: recorder}
+	for i := range 50 {
+		if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
+			t.Fatal(err)
+		}
+		got := &corev1.Pod{}
+		if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
+			t.Fatal(err)
+		}
+		if cost := got.Annotations[scalein.CostAnnotation]; i > 0 && cost != strconv.Itoa(i) {
+			t.Fatalf("the cost that somebody set to %d is %s", i, cost)
+		}
+		got.Annotations[scalein.CostAnnotation] = strconv.Itoa(i + 1)
+		if err := c.Update(context.Background(), got); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(recorder.Events); n != 1 {
+		t.Errorf("%d events, want one", n)
 	}
 }

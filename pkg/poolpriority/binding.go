@@ -19,6 +19,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod,
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, nodeName)},
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
+	pl.mentionKind(klog.FromContext(ctx), pod)
 	if cacher := pl.handle.APICacher(); cacher != nil {
 		finished, err := cacher.BindPod(binding)
 		if err == nil {
@@ -34,6 +35,21 @@ func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod,
 		return fwk.AsStatus(err)
 	}
 	return nil
+}
+
+// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a ReplicaSet reads the
+// cost.
+func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
+	kind := "Pod"
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		kind = owner.Kind
+	}
+	if !pl.deletionCost || kind == "ReplicaSet" {
+		return
+	}
+	if _, said := pl.kinds.LoadOrStore(kind, true); !said {
+		logger.Info("Pods of this kind are placed in the pools' order and gated, but scaled in as ever: only ReplicaSets go by deletion costs", "kind", kind, "pod", klog.KObj(pod))
+	}
 }
 
 // annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what changed since

@@ -46,7 +46,8 @@ type PoolPriority struct {
 
 	nodes        corelisters.NodeLister
 	pods         corelisters.PodLister
-	deletionCost bool // pods are bound with it
+	deletionCost bool     // pods are bound with it
+	kinds        sync.Map // kinds of workloads that were said not to go by it
 
 	index      *index
 	fitFilters func() bool // whether NodeResourcesFit is among the filter plugins

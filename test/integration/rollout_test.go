@@ -60,11 +60,16 @@ func (e *env) finalize(after time.Duration) {
 }
 
 // TestRollout updates 20 pods that fill the VMs, with a surge of 25 %: with pods that may be unavailable, next to none bursts,
-// and without, no more than the surge. Beside it, what it is when the surge is not held.
+// and without, no more than the surge, which Return brings home. Beside it, what it is when the surge is not held.
 func TestRollout(t *testing.T) {
-	roll := func(t *testing.T, config, maxUnavailable string) (burst int, took time.Duration) {
+	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool) (burst int, took time.Duration) {
 		e := start(t, nil, vms("userpool", "user", 5, 5, 5, 20))
+		e.rbac = returnRBAC
 		e.schedule(config, userTier(5), virtualTier())
+		if comesHome {
+			e.control(config)
+			e.waitGated(true)
+		}
 		e.finalize(2 * time.Second)
 		d := deployment("web", 20, "500m", endsFast, func(t *corev1.PodTemplateSpec) { t.Finalizers = []string{slowEnd} })
 		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{
@@ -103,8 +108,15 @@ func TestRollout(t *testing.T) {
 		})
 		took = time.Since(started)
 		watcher.Stop()
-		return len(<-counted), took
+		burst = len(<-counted)
+		if comesHome {
+			done := time.Now()
+			e.lands(60*time.Second, "web", map[string]int{"userpool": 20})
+			t.Logf("%d pods came home within %v of the rollout's end", burst, time.Since(done).Round(time.Second))
+		}
+		return burst, took
 	}
+	const fixed = "testdata/fixed.yaml"
 	for _, tc := range []struct {
 		maxUnavailable string
 		most           int
@@ -112,9 +124,9 @@ func TestRollout(t *testing.T) {
 		t.Run("maxUnavailable "+tc.maxUnavailable, func(t *testing.T) {
 			var held, free int
 			var heldTook, freeTook time.Duration
-			t.Run("held", func(t *testing.T) { held, heldTook = roll(t, "testdata/fixed.yaml", tc.maxUnavailable) })
+			t.Run("held", func(t *testing.T) { held, heldTook = roll(t, fixed, tc.maxUnavailable, false) })
 			t.Run("not held", func(t *testing.T) {
-				free, freeTook = roll(t, with(t, "testdata/fixed.yaml", "scaleIn: {holdSurge: false}"), tc.maxUnavailable)
+				free, freeTook = roll(t, with(t, fixed, "scaleIn: {holdSurge: false}"), tc.maxUnavailable, false)
 			})
 			t.Logf("pods that burst in a rollout of 20: %d in %v; %d in %v if the surge is not held",
 				held, heldTook.Round(time.Second), free, freeTook.Round(time.Second))
@@ -126,4 +138,5 @@ func TestRollout(t *testing.T) {
 			}
 		})
 	}
+	t.Run("maxUnavailable 0, with Return", func(t *testing.T) { roll(t, returnConfig, "0", true) })
 }

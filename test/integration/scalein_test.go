@@ -3,6 +3,7 @@ package integration
 import (
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,55 +19,72 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-var rounds = flag.Int("rounds", 5, "how often TestScaleIn scales out and in again")
+var rounds = flag.Int("rounds", 3, "how often TestScaleIn scales out and in again")
 
 // endsFast has pods end within a second: the virtual kubelet waits for as long as they may take.
 func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) }
 
 // TestScaleIn plays the open end of the article: burst-required scaled to 17, of which one is on the virtual node, and back to
-// one. With our deletion costs the survivor is on a VM, every time; without them it is what is counted.
+// one; and burst-preferred to 20 and back to 2. With our deletion costs the survivors are on VMs, every time; without them it is
+// what is counted. The pods come in two steps, so that their ages differ.
 func TestScaleIn(t *testing.T) {
-	agentpool := vms("agentpool", "user", 2, 2, 2, 20)
-	agentpool.CPU = resource.MustParse("850m") // 8 pods
-	play := func(t *testing.T, config string) (onVM int) {
-		e := start(t, fast(), agentpool, vms("systempool", "system", 1, 1, 1, 10))
+	play := func(t *testing.T, config, app, cpu string, from, to int32, full map[string]int) (onVM int) {
+		agentpool, systempool := vms("agentpool", "user", 2, 2, 2, 20), vms("systempool", "system", 1, 1, 1, 10)
+		agentpool.CPU, systempool.CPU = resource.MustParse(cpu), resource.MustParse("850m")
+		e := start(t, fast(), agentpool, systempool)
 		e.control(config)
 		e.waitGated(true)
 		e.schedule(config, userTier(2), systemTier(1), virtualTier())
-		d := load(t, "testdata/burst-required.yaml")
+		d := load(t, "testdata/"+app+".yaml")
 		*d.Spec.Replicas = 0
 		endsFast(&d.Spec.Template)
 		e.create(d)
-		for range *rounds {
-			e.scale("burst-required", 17)
-			e.lands(60*time.Second, "burst-required", map[string]int{"agentpool": 16, "aci": 1})
-			e.eventually(30*time.Second, func() string { return e.notReady("burst-required") })
-			e.scale("burst-required", 1)
+		remain := func(want int) {
+			t.Helper()
 			e.eventually(60*time.Second, func() string {
-				if n := len(e.pods("burst-required")); n != 1 {
-					return fmt.Sprintf("%d pods", n)
-				}
-				return ""
-			})
-			if e.placed("burst-required")["agentpool"] == 1 {
-				onVM++
-			}
-			e.scale("burst-required", 0)
-			e.eventually(60*time.Second, func() string {
-				if n := len(e.pods("burst-required")); n != 0 {
+				if n := len(e.pods(app)); n != want {
 					return fmt.Sprintf("%d pods", n)
 				}
 				return ""
 			})
 		}
+		for range *rounds {
+			first := 1 + rand.Int32N(from-1)
+			e.scale(app, first)
+			remain(int(first))
+			e.eventually(30*time.Second, func() string { return e.notReady(app) })
+			e.scale(app, from)
+			e.lands(60*time.Second, app, full)
+			e.eventually(30*time.Second, func() string { return e.notReady(app) })
+			e.scale(app, to)
+			remain(int(to))
+			if e.placed(app)["aci"] == 0 {
+				onVM++
+			}
+			e.scale(app, 0)
+			remain(0)
+		}
 		return onVM
 	}
-	var ours, without int
-	t.Run("with deletion costs", func(t *testing.T) { ours = play(t, aksConfig) })
-	t.Run("without", func(t *testing.T) { without = play(t, with(t, aksConfig, "scaleIn: {podDeletionCost: false}")) })
-	t.Logf("the survivor is on a VM: %d of %d times with our costs, %d of %d without", ours, *rounds, without, *rounds)
-	if ours != *rounds {
-		t.Errorf("the survivor was on a VM %d of %d times", ours, *rounds)
+	for _, tc := range []struct {
+		app, cpu string
+		from, to int32
+		full     map[string]int
+	}{
+		{"burst-required", "850m", 17, 1, map[string]int{"agentpool": 16, "aci": 1}},
+		{"burst-preferred", "2", 20, 2, map[string]int{"agentpool": 16, "systempool": 3, "aci": 1}},
+	} {
+		t.Run(tc.app, func(t *testing.T) {
+			var ours, without int
+			t.Run("with deletion costs", func(t *testing.T) { ours = play(t, aksConfig, tc.app, tc.cpu, tc.from, tc.to, tc.full) })
+			t.Run("without", func(t *testing.T) {
+				without = play(t, with(t, aksConfig, "scaleIn: {podDeletionCost: false}"), tc.app, tc.cpu, tc.from, tc.to, tc.full)
+			})
+			t.Logf("%d to %d: all survivors are on VMs %d of %d times with our costs, %d of %d without", tc.from, tc.to, ours, *rounds, without, *rounds)
+			if ours != *rounds {
+				t.Errorf("the survivors were on VMs %d of %d times", ours, *rounds)
+			}
+		})
 	}
 }
 

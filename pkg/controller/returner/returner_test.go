@@ -1,0 +1,256 @@
+package returner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/kubernetes/pkg/scheduler"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+func TestMain(m *testing.M) {
+	if err := configv1.Register(); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// cluster is a returner on a client that answers evictions as told.
+type cluster struct {
+	*testing.T
+	*Returner
+	ctx     context.Context
+	clock   *clocktesting.FakeClock
+	client  *fake.Clientset
+	evicted []string
+	answers map[string][]error // by pod; nil evicts it
+}
+
+func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
+	t.Helper()
+	data, err := os.ReadFile("../../../manifests/overlays/aks/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	profile, args, err := configv1.Load(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, EvictionsPerMinute: 600, PerWorkload: 100}
+	pools, err := pool.NewList(args.Pools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
+	c.Returner = &Returner{Profile: *profile, Pools: pools, Recorder: record.NewFakeRecorder(1000)}
+	c.client.PrependReactor("create", "pods", func(action k8stesting.Action) (bool, runtime.Object, error) {
+		create, ok := action.(k8stesting.CreateAction)
+		if !ok || action.GetSubresource() != "eviction" {
+			return false, nil, nil
+		}
+		eviction := create.GetObject().(*policyv1.Eviction)
+		if eviction.DeleteOptions == nil || eviction.DeleteOptions.Preconditions == nil || eviction.DeleteOptions.Preconditions.UID == nil {
+			t.Error("an eviction without the pod's UID")
+		}
+		c.evicted = append(c.evicted, eviction.Name)
+		if answers := c.answers[eviction.Name]; len(answers) > 0 {
+			c.answers[eviction.Name] = answers[1:]
+			return true, nil, answers[0]
+		}
+		return true, nil, nil
+	})
+	factory := scheduler.NewInformerFactory(c.client, 0)
+	if err := c.setUp(ctx, c.client, factory, c.clock); err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(ctx.Done())
+	if err := c.rooms.synced(ctx, factory); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// after runs rounds for the time and returns the pods whose eviction was asked for, in order.
+func (c *cluster) after(d time.Duration) []string {
+	c.evicted = nil
+	for end := c.clock.Now().Add(d); c.clock.Now().Before(end); c.clock.Step(c.interval()) {
+		c.round(c.ctx)
+	}
+	return c.evicted
+}
+
+func (c *cluster) expect(what string, got []string, want ...string) {
+	c.Helper()
+	if !slices.Equal(got, want) {
+		c.Errorf("%s: evictions of %v, want %v", what, got, want)
+	}
+}
+
+func node(name, mode, cpu string) *st.NodeWrapper {
+	return st.MakeNode().Name(name).Label("kubernetes.azure.com/mode", mode).Label(corev1.LabelHostname, name).
+		Capacity(map[corev1.ResourceName]string{"cpu": cpu, "memory": "16Gi", "pods": "30"})
+}
+
+func virtual() *corev1.Node {
+	return st.MakeNode().Name("virtual").Label("type", "virtual-kubelet").
+		Capacity(map[corev1.ResourceName]string{"cpu": "10000", "memory": "4Ti", "pods": "5000"}).Obj()
+}
+
+// pod is a pod of 1 CPU on the virtual node; the first to be named is the oldest.
+func pod(name string, age int) *st.PodWrapper {
+	p := st.MakePod().Name(name).UID(name).Namespace("default").SchedulerName("pool-priority-scheduler").Node("virtual").
+		Req(map[corev1.ResourceName]string{"cpu": "1", "memory": "1Gi"}).CreationTimestamp(metav1.NewTime(start.Add(-time.Duration(age) * time.Hour)))
+	p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "rs-" + name, UID: types.UID("rs-" + name), Controller: ptr.To(true)}}
+	return p
+}
+
+// TestRoom: room is what the scheduler's filters say, kept for the pods that were chosen before, oldest first.
+func TestRoom(t *testing.T) {
+	c := newCluster(t, virtual(),
+		node("user", "user", "2").Obj(),
+		node("tainted", "user", "10").Taints([]corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}}).Obj(),
+		node("cordoned", "user", "10").Unschedulable(true).Obj(),
+		node("excluded", "", "10").Label("type", "virtual-kubelet").Obj(),
+		pod("third", 1).Obj(), pod("first", 3).Obj(), pod("second", 2).Obj(),
+		pod("elsewhere", 9).NodeSelector(map[string]string{"type": "virtual-kubelet"}).Obj(),
+		pod("large", 9).Req(map[corev1.ResourceName]string{"cpu": "3"}).Obj(),
+		pod("others", 9).SchedulerName("default-scheduler").Obj(),
+		pod("opted-out", 9).Annotation("poolpriority.dev/return", "Never").Obj(),
+	)
+	c.expect("before stableFor", c.after(time.Minute))
+	c.expect("after stableFor", c.after(c.interval()), "first", "second")
+}
+
+// TestAntiAffinity: what other pods say counts, also those for which room is kept.
+func TestAntiAffinity(t *testing.T) {
+	apart := func(name string, age int) *corev1.Pod {
+		return pod(name, age).Label("app", "apart").PodAntiAffinityExists("app", corev1.LabelHostname, st.PodAntiAffinityWithRequiredReq).Obj()
+	}
+	c := newCluster(t, virtual(), node("user", "user", "10").Obj(), node("system", "system", "10").Obj(), apart("a", 3), apart("b", 2), apart("c", 1))
+	c.expect("three that must be apart, and two nodes", c.after(time.Minute+c.interval()), "a", "b")
+}
+
+// TestAnswers: whatever the API server answers, others go on, and what was refused is tried again, ever later.
+func TestAnswers(t *testing.T) {
+	c := newCluster(t, virtual(), node("user", "user", "10").Obj(),
+		pod("refused", 5).Obj(), pod("failing", 4).Obj(), pod("gone", 3).Obj(), pod("another", 2).Obj(), pod("fine", 1).Obj())
+	pods := schema.GroupResource{Resource: "pods"}
+	refused := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	c.answers = map[string][]error{
+		"refused": {refused, refused, refused},
+		"failing": {errors.New("connection refused")},
+		"gone":    {apierrors.NewNotFound(pods, "gone")},
+		"another": {apierrors.NewConflict(pods, "another", errors.New("the UID in the precondition does not match"))},
+	}
+	c.after(time.Minute)
+	c.expect("the first time", c.after(c.interval()), "refused", "failing", "gone", "another", "fine")
+	for _, name := range []string{"gone", "another", "fine"} {
+		if err := c.client.CoreV1().Pods("default").Delete(c.ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for deadline := time.Now().Add(10 * time.Second); c.rooms.scheduler.Cache.Dump().Nodes["virtual"] == nil || len(c.rooms.scheduler.Cache.Dump().Nodes["virtual"].Pods) > 2; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the deletions are not seen")
+		}
+	}
+	first := c.clock.Now()
+	var times []time.Duration
+	for range 1000 {
+		for _, name := range c.after(c.interval()) {
+			if name == "refused" {
+				times = append(times, c.clock.Since(first))
+			}
+		}
+	}
+	if len(times) < 3 || times[1]-times[0] < time.Minute {
+		t.Errorf("the refused pod was tried again after %v", times)
+	}
+	for i := 2; i < len(times) && i < 3; i++ {
+		if times[i]-times[i-1] <= times[i-1]-times[i-2] {
+			t.Errorf("the refused pod was tried again after %v: the pauses do not grow", times)
+		}
+	}
+	t.Logf("the refused pod was tried again after %v", times)
+}
+
+// TestOwnProfile: a profile with plugins of others, and with few of Kubernetes' own, serves as well.
+func TestOwnProfile(t *testing.T) {
+	files := []string{"../../../manifests/overlays/karpenter/config.yaml"}
+	examples, err := os.ReadDir("../../../manifests/examples")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, example := range examples {
+		files = append(files, "../../../manifests/examples/"+example.Name())
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		profile, args, err := configv1.Load(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pools, err := pool.NewList(args.Pools)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := fake.NewClientset()
+		r := &Returner{Profile: *profile, Pools: pools}
+		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		filters := fmt.Sprint(r.rooms.framework.ListPlugins().Filter.Enabled)
+		for _, name := range []string{"TaintToleration", "NodeResourcesFit", "NodeUnschedulable"} {
+			if !slices.ContainsFunc(r.rooms.framework.ListPlugins().Filter.Enabled, func(p schedconfig.Plugin) bool { return p.Name == name }) {
+				t.Errorf("%s: %s is not among the filters: %s", file, name, filters)
+			}
+		}
+	}
+}
+
+// TestWorkload: the pods of a Deployment's ReplicaSets are of one workload.
+func TestWorkload(t *testing.T) {
+	rs := func(name string) *appsv1.ReplicaSet {
+		return &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name),
+			OwnerReferences: []metav1.OwnerReference{{Kind: "Deployment", Name: "web", UID: "web", Controller: ptr.To(true)}}}}
+	}
+	c := newCluster(t, rs("rs-1"), rs("rs-2"))
+	for _, tc := range []struct {
+		kind, name string
+		want       types.UID
+	}{{"ReplicaSet", "rs-1", "web"}, {"ReplicaSet", "rs-2", "web"}, {"ReplicaSet", "rs-3", "rs-3"}, {"StatefulSet", "db", "db"}} {
+		if got := c.workloadOf("default", &metav1.OwnerReference{Kind: tc.kind, Name: tc.name, UID: types.UID(tc.name)}); got != tc.want {
+			t.Errorf("%s %s is of %s, want %s", tc.kind, tc.name, got, tc.want)
+		}
+	}
+}
