@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"pkg/returning":                  {},
 	"pkg/controller":                 {"pkg/apis/config/v1", "pkg/pool", "pkg/scalein"},
 	"pkg/controller/preflight":       {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
-	"pkg/controller/returner":        {"pkg/pool", "pkg/returning"},
+	"pkg/controller/returner":        {"pkg/apis/config/v1", "pkg/pool", "pkg/returning"},
 	"pkg/controller/command":         {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/preflight", "pkg/controller/returner"},
 	"pkg/devcluster":                 {},
 	"pkg/devcluster/referee":         {"pkg/devcluster"},

@@ -3,9 +3,13 @@ package returner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,8 +34,15 @@ import (
 	"poolpriority.dev/scheduler/pkg/returning"
 )
 
-// maxInterval is how often the pods are looked at, at the least.
-const maxInterval = 10 * time.Second
+const (
+	// maxInterval is how often the pods are looked at, at the least.
+	maxInterval = 10 * time.Second
+	// evictionTimeout is how long the API server may take to answer.
+	evictionTimeout = 5 * time.Second
+	// backoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they are left
+	// alone.
+	backoffAnnotation = "poolpriority.dev/return-backoff"
+)
 
 // Returner evicts pods of burst pools that have Return enabled once there has been room for them elsewhere for long enough.
 type Returner struct {
@@ -50,7 +61,8 @@ type Returner struct {
 	pods        corelisters.PodLister
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
-	planners    []*returning.Planner // by burst pool; nil where Return is not enabled
+	planner     *returning.Planner
+	away        map[types.UID]move // what was evicted and may not have been replaced
 }
 
 // Wanted reports whether a pool has Return enabled.
@@ -66,7 +78,7 @@ func Wanted(pools pool.List) bool {
 // NeedLeaderElection has one controller at a time evict pods.
 func (r *Returner) NeedLeaderElection() bool { return true }
 
-// Start looks at the pods again and again until the context ends.
+// Start looks at the pods again and again until the context ends. What keeps it from that stops nothing else.
 func (r *Returner) Start(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("return")
 	ctx = klog.NewContext(ctx, logger)
@@ -76,12 +88,14 @@ func (r *Returner) Start(ctx context.Context) error {
 	}
 	factory := scheduler.NewInformerFactory(client, 0)
 	if err := r.setUp(ctx, client, factory, clock.RealClock{}); err != nil {
-		return err
+		logger.Error(err, "Pods are not returned from burst pools; does the scheduler start with this configuration?")
+		return nil
 	}
 	factory.Start(ctx.Done())
 	if err := r.rooms.synced(ctx, factory); err != nil {
 		return nil //nolint:nilerr // the controller ends
 	}
+	r.restore(ctx)
 	logger.Info("Pods are returned from burst pools")
 	wait.UntilWithContext(ctx, r.round, r.interval())
 	return nil
@@ -106,55 +120,118 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
 	factory.Apps().V1().ReplicaSets().Informer() // has it started with the others
+	var rules []*returning.Rules
 	for i := r.Pools.Regular(); i < r.Pools.Len(); i++ {
-		var planner *returning.Planner
+		var of *returning.Rules
 		if c := r.Pools.At(i).Burst.Return; c.Enabled {
-			planner = returning.NewPlanner(returning.Rules{
-				StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval(),
-			})
+			of = &returning.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
 		}
-		r.planners = append(r.planners, planner)
+		rules = append(rules, of)
 	}
+	r.planner, r.away = returning.NewPlanner(rules), map[types.UID]move{}
 	return nil
 }
 
 // round looks at all pods once.
 func (r *Returner) round(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	if err := r.rooms.begin(logger); err != nil {
-		logger.Error(err, "Pods are not returned from burst pools in this round")
-		return
-	}
+	began := r.clock.Now()
 	world, err := r.look()
 	if err != nil {
 		logger.Error(err, "Pods are not returned from burst pools in this round")
 		return
 	}
-	for b, planner := range r.planners {
-		if planner == nil {
+	for _, failure := range r.planner.Arrive(began, world.membersOf) {
+		r.tell(ctx, &failure, world)
+	}
+	away := r.planner.Away()
+	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
+	if err := r.rooms.begin(logger, slices.Collect(maps.Values(r.away))); err != nil {
+		logger.Error(err, "Pods are not returned from burst pools in this round")
+		return
+	}
+	for b := len(world.candidates) - 1; b >= 0; b-- { // the worst pool first
+		from := r.Pools.At(r.Pools.Regular() + b)
+		if !from.Burst.Return.Enabled {
 			continue
 		}
-		found := map[types.UID]string{}
+		found := map[types.UID]*move{}
 		room := func(p returning.Pod) bool {
 			pod := world.pods[p.UID]
-			node, err := r.rooms.find(ctx, pod)
+			m, err := r.rooms.find(ctx, pod, r.given(pod, from))
 			if err != nil {
 				logger.Error(err, "It cannot be told whether there is room for the pod outside of burst pools", "pod", klog.KObj(pod))
 				return false
 			}
-			found[p.UID] = node
-			return node != ""
+			found[p.UID] = m
+			return m != nil
 		}
-		for _, p := range planner.Round(r.clock.Now(), world.candidates[b], room, world.membersOf) {
-			r.evict(ctx, planner, p, world.pods[p.UID], found[p.UID], r.Pools.At(r.Pools.Regular()+b), world.membersOf(p.Workload))
+		for _, p := range r.planner.Round(began, b, world.candidates[b], room) {
+			if r.clock.Since(began) > maxInterval {
+				return // the API server is slow, and what was seen is old
+			}
+			r.evict(ctx, b, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
 		}
+	}
+}
+
+// given are the tolerations that the pod was given for the pool and that what replaces it will not have.
+func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
+	var own []corev1.Toleration
+	if owner := metav1.GetControllerOfNoCopy(pod); owner.Kind == "ReplicaSet" {
+		if rs, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(owner.Name); err == nil {
+			own = rs.Spec.Template.Spec.Tolerations
+		}
+	}
+	return slices.DeleteFunc(from.Tolerations(), func(t corev1.Toleration) bool {
+		return slices.ContainsFunc(own, func(o corev1.Toleration) bool { return o.MatchToleration(&t) })
+	})
+}
+
+// tell logs that an eviction was in vain, and notes it on the pod that it led to: the next leader goes by that.
+func (r *Returner) tell(ctx context.Context, f *returning.Failure, w *world) {
+	logger := klog.FromContext(ctx)
+	landed := w.pods[f.Landed]
+	logger.Info("Returning a pod from a burst pool did not help", "reason", f.Reason, "workload", f.Workload, "replacement", klog.KObj(landed), "inARow", f.InARow, "until", f.Until)
+	if landed == nil {
+		return
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": landed.UID, "annotations": map[string]string{
+		backoffAnnotation: strconv.Itoa(f.InARow) + " " + f.Until.UTC().Format(time.RFC3339)}}})
+	if err == nil {
+		_, err = r.client.CoreV1().Pods(landed.Namespace).Patch(ctx, landed.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		logger.Error(err, "The pause of a pod's workload is not noted on the pod: the controller forgets it when it ends", "pod", klog.KObj(landed))
+	}
+}
+
+// restore takes over what the last leader noted on pods.
+func (r *Returner) restore(ctx context.Context) {
+	pods, err := r.pods.List(labels.Everything())
+	if err != nil {
+		return // a lister of everything does not fail
+	}
+	for _, pod := range pods {
+		noted, owner := pod.Annotations[backoffAnnotation], metav1.GetControllerOfNoCopy(pod)
+		if noted == "" || owner == nil {
+			continue
+		}
+		count, at, _ := strings.Cut(noted, " ")
+		failures, err := strconv.Atoi(count)
+		until, timeErr := time.Parse(time.RFC3339, at)
+		if err := errors.Join(err, timeErr); err != nil || failures < 1 {
+			klog.FromContext(ctx).Info("An annotation is not as the controller writes it, and is passed over", "pod", klog.KObj(pod), "annotation", backoffAnnotation, "value", noted)
+			continue
+		}
+		r.planner.Restore(r.workloadOf(pod.Namespace, owner), failures, until)
 	}
 }
 
 // world is what a round looks at.
 type world struct {
-	pods       map[types.UID]*corev1.Pod
-	candidates [][]returning.Pod // by burst pool
+	pods       map[types.UID]*corev1.Pod // of our scheduler
+	candidates [][]returning.Pod         // by burst pool
 	members    map[types.UID][]returning.Member
 }
 
@@ -165,7 +242,7 @@ func (r *Returner) look() (*world, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods: %w", err)
 	}
-	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returning.Pod, len(r.planners)), members: map[types.UID][]returning.Member{}}
+	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returning.Pod, r.Pools.Len()-r.Pools.Regular()), members: map[types.UID][]returning.Member{}}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner == nil || pod.Spec.SchedulerName != r.Profile.SchedulerName {
@@ -178,16 +255,29 @@ func (r *Returner) look() (*world, error) {
 			}
 		}
 		workload := r.workloadOf(pod.Namespace, owner)
-		if pod.DeletionTimestamp == nil {
-			w.members[workload] = append(w.members[workload], returning.Member{UID: pod.UID, Bound: pod.Spec.NodeName != "", Burst: burst >= 0})
-		}
-		if burst < 0 || r.planners[burst] == nil || returning.Stays(pod) != "" {
+		w.pods[pod.UID] = pod
+		w.members[workload] = append(w.members[workload], returning.Member{UID: pod.UID, Owner: owner.UID,
+			Bound: pod.Spec.NodeName != "", Burst: burst >= 0, Ready: isReady(pod), Ending: pod.DeletionTimestamp != nil})
+		if burst < 0 || returning.Stays(pod) != "" {
 			continue
 		}
-		w.pods[pod.UID] = pod
-		w.candidates[burst] = append(w.candidates[burst], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Owner: owner.UID, Workload: workload})
+		w.candidates[burst] = append(w.candidates[burst], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time,
+			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	return w, nil
+}
+
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+// claims reports whether the pod claims what ties it to certain nodes.
+func claims(pod *corev1.Pod) bool {
+	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
+		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
+	})
 }
 
 // workloadOf returns the UID of what the user made: of the Deployment of a ReplicaSet, or of what controls the pod.
@@ -202,25 +292,27 @@ func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) ty
 	return owner.UID
 }
 
-// evict asks for the pod's eviction, which PodDisruptionBudgets may refuse.
-func (r *Returner) evict(ctx context.Context, planner *returning.Planner, p returning.Pod, pod *corev1.Pod, node string, from *pool.Pool, members []returning.Member) {
-	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", node)
-	err := r.client.PolicyV1().Evictions(pod.Namespace).Evict(ctx, &policyv1.Eviction{
+// evict asks for the eviction of the pod of the burst pool with the index b, which PodDisruptionBudgets may refuse.
+func (r *Returner) evict(ctx context.Context, b int, p returning.Pod, pod *corev1.Pod, to *move, members []returning.Member) {
+	from := r.Pools.At(r.Pools.Regular() + b)
+	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", to.to)
+	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // the client tries again by itself otherwise, for minutes
+	defer cancel()
+	err := r.client.PolicyV1().Evictions(pod.Namespace).Evict(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}},
 	})
-	now := r.clock.Now()
+	now, stableFor := r.clock.Now(), from.Burst.Return.StableFor.Duration
 	switch {
 	case err == nil:
-		failures, _ := planner.Failures(p.Workload)
-		planner.Evicted(now, p, members)
-		logger.Info("Evicted a pod from a burst pool: there is room for it elsewhere", "stableFor", from.Burst.Return.StableFor.Duration, "failures", failures)
-		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from burst pool %s: node %s has had room for it for %s",
-			from.Name, node, from.Burst.Return.StableFor.Duration)
+		r.planner.Evicted(now, b, p, members)
+		r.away[pod.UID] = move{pod: to.pod, to: to.to}
+		logger.Info("Evicted a pod from a burst pool: there is room for it elsewhere", "stableFor", stableFor)
+		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from burst pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)
 	case apierrors.IsNotFound(err) || apierrors.IsConflict(err):
 		logger.V(2).Info("The pod to return from a burst pool is gone", "answer", err.Error())
 	default:
-		pause := planner.Refused(now, p)
+		pause := r.planner.Refused(now, p)
 		if apierrors.IsTooManyRequests(err) {
 			logger.Info("A pod is not returned from a burst pool yet: its eviction was refused", "answer", answer(err), "pause", pause)
 		} else {

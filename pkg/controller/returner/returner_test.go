@@ -14,6 +14,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -105,6 +106,20 @@ func (c *cluster) after(d time.Duration) []string {
 	return c.evicted
 }
 
+// seen waits until the cache has as many pods on the virtual node.
+func (c *cluster) seen(pods int) {
+	c.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		listed, err := c.Returner.pods.List(labels.Everything())
+		if n := c.rooms.scheduler.Cache.Dump().Nodes["virtual"]; err == nil && len(listed) == pods && n != nil && len(n.Pods) == pods {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.Fatalf("%d pods are listed, want %d", len(listed), pods)
+		}
+	}
+}
+
 func (c *cluster) expect(what string, got []string, want ...string) {
 	c.Helper()
 	if !slices.Equal(got, want) {
@@ -156,6 +171,60 @@ func TestAntiAffinity(t *testing.T) {
 	c.expect("three that must be apart, and two nodes", c.after(time.Minute+c.interval()), "a", "b")
 }
 
+// TestOnTheWay: the room of a pod that was evicted and not replaced yet is not anybody else's.
+func TestOnTheWay(t *testing.T) {
+	c := newCluster(t, virtual(), node("user", "user", "1").Obj(), pod("first", 2).Obj(), pod("second", 1).Obj())
+	c.after(time.Minute)
+	c.expect("the oldest", c.after(c.interval()), "first")
+	c.expect("for an hour, in which it is not replaced", c.after(time.Hour))
+}
+
+// TestGivenTolerations: what the pod was given for the burst pool, its replacement will not have.
+func TestGivenTolerations(t *testing.T) {
+	taint := corev1.Taint{Key: "virtual-kubelet.io/provider", Effect: corev1.TaintEffectNoSchedule}
+	given := corev1.Toleration{Key: taint.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	with := func(p *st.PodWrapper) *corev1.Pod {
+		p.Spec.Tolerations = append(p.Spec.Tolerations, given)
+		return p.Obj()
+	}
+	template := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs-own", Namespace: "default", UID: "rs-own"}}
+	template.Spec.Template.Spec.Tolerations = []corev1.Toleration{given}
+	c := newCluster(t, virtual(), node("user", "user", "10").Taints([]corev1.Taint{taint}).Obj(), template,
+		with(pod("given", 2)), with(pod("own", 1)))
+	c.expect("after stableFor", c.after(time.Minute+c.interval()), "own")
+}
+
+// TestBackoffIsNoted: an eviction in vain is noted on the replacement, and the next controller goes on with it.
+func TestBackoffIsNoted(t *testing.T) {
+	c := newCluster(t, virtual(), node("user", "user", "1").Obj(), pod("first", 2).Obj())
+	c.after(time.Minute)
+	c.expect("the pod", c.after(c.interval()), "first")
+	again := pod("again", 0)
+	again.OwnerReferences = pod("first", 0).OwnerReferences
+	if _, err := c.client.CoreV1().Pods("default").Create(c.ctx, again.Obj(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.seen(2)
+	if err := c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.seen(1)
+	c.after(c.interval())
+	noted, err := c.client.CoreV1().Pods("default").Get(c.ctx, "again", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "1 " + start.Add(time.Minute+c.interval()+time.Minute).UTC().Format(time.RFC3339)
+	if got := noted.Annotations[backoffAnnotation]; got != want {
+		t.Fatalf("noted %q, want %q", got, want)
+	}
+	noted.Annotations[backoffAnnotation] = "5 " + start.Add(time.Hour).UTC().Format(time.RFC3339)
+	garbled := pod("garbled", 1).Annotation(backoffAnnotation, "tomorrow").Obj()
+	next := newCluster(t, virtual(), node("user", "user", "1").Obj(), noted, garbled)
+	next.restore(next.ctx)
+	next.expect("the pause of the one, and not of the other", next.after(time.Minute+next.interval()), "garbled")
+}
+
 // TestAnswers: whatever the API server answers, others go on, and what was refused is tried again, ever later.
 func TestAnswers(t *testing.T) {
 	c := newCluster(t, virtual(), node("user", "user", "10").Obj(),
@@ -175,11 +244,7 @@ func TestAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(10 * time.Second); c.rooms.scheduler.Cache.Dump().Nodes["virtual"] == nil || len(c.rooms.scheduler.Cache.Dump().Nodes["virtual"].Pods) > 2; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the deletions are not seen")
-		}
-	}
+	c.seen(2)
 	first := c.clock.Now()
 	var times []time.Duration
 	for range 1000 {
@@ -189,13 +254,8 @@ func TestAnswers(t *testing.T) {
 			}
 		}
 	}
-	if len(times) < 3 || times[1]-times[0] < time.Minute {
-		t.Errorf("the refused pod was tried again after %v", times)
-	}
-	for i := 2; i < len(times) && i < 3; i++ {
-		if times[i]-times[i-1] <= times[i-1]-times[i-2] {
-			t.Errorf("the refused pod was tried again after %v: the pauses do not grow", times)
-		}
+	if len(times) != 3 || times[2]-times[1] <= times[1]-times[0] {
+		t.Errorf("the pod whose eviction was refused three times was tried again after %v, want three times with growing pauses", times)
 	}
 	t.Logf("the refused pod was tried again after %v", times)
 }
@@ -234,6 +294,35 @@ func TestOwnProfile(t *testing.T) {
 			if !slices.ContainsFunc(r.rooms.framework.ListPlugins().Filter.Enabled, func(p schedconfig.Plugin) bool { return p.Name == name }) {
 				t.Errorf("%s: %s is not among the filters: %s", file, name, filters)
 			}
+		}
+	}
+}
+
+// TestProfilesWithoutDefaults: a profile that lists its plugins by itself has the filters that it lists.
+func TestProfilesWithoutDefaults(t *testing.T) {
+	for _, points := range []string{
+		"{multiPoint: {enabled: [{name: PoolPriority}]}, filter: {enabled: [{name: PoolPriority}, {name: NodeResourcesFit}], disabled: [{name: '*'}]}, preFilter: {enabled: [{name: NodeResourcesFit}, {name: PoolPriority}], disabled: [{name: '*'}]}, bind: {disabled: [{name: DefaultBinder}]}}",
+		"{multiPoint: {enabled: [{name: PrioritySort}, {name: NodeResourcesFit}, {name: PoolPriority}], disabled: [{name: '*'}]}, filter: {enabled: [{name: PoolPriority}]}}",
+		"{multiPoint: {enabled: [{name: Coscheduling}, {name: NodeResourcesFit}, {name: PoolPriority}], disabled: [{name: '*'}]}, queueSort: {disabled: [{name: '*'}], enabled: [{name: Coscheduling}]}}",
+	} {
+		profile, _, err := configv1.Load([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: s\n  plugins: " + points +
+			"\n  pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		client := fake.NewClientset()
+		r := &Returner{Profile: *profile}
+		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {
+			t.Errorf("%s: %v", points, err)
+			continue
+		}
+		var filters []string
+		for _, p := range r.rooms.framework.ListPlugins().Filter.Enabled {
+			filters = append(filters, p.Name)
+		}
+		slices.Sort(filters)
+		if want := []string{"NodeResourcesFit", "TaintToleration"}; !slices.Equal(filters, want) {
+			t.Errorf("%s: the filters are %v, want %v", points, filters, want)
 		}
 	}
 }

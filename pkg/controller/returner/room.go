@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -41,14 +43,18 @@ type rooms struct {
 // move is a pod for which room is kept.
 type move struct {
 	pod  fwk.PodInfo
-	from fwk.NodeInfo
+	from fwk.NodeInfo // nil: it has left
 	to   string
 }
 
 // newRooms prepares a scheduler for the profile. Its informers are the factory's, which is to be started afterwards.
 func newRooms(ctx context.Context, profile schedconfig.KubeSchedulerProfile, pools pool.List, client kubernetes.Interface, config *rest.Config, factory informers.SharedInformerFactory) (*rooms, error) {
+	own, left := inTree(profile)
+	if left.Delete(configv1.PluginName).Len() > 0 {
+		klog.FromContext(ctx).Info("Plugins that are not Kubernetes' own have no say in whether there is room for a pod", "plugins", sets.List(left))
+	}
 	s, err := scheduler.New(ctx, client, factory, nil, func(string) events.EventRecorder { return &events.FakeRecorder{} },
-		scheduler.WithProfiles(inTree(profile)), scheduler.WithKubeConfig(config))
+		scheduler.WithProfiles(own), scheduler.WithKubeConfig(config))
 	if err != nil {
 		return nil, fmt.Errorf("preparing the scheduler's filters: %w", err)
 	}
@@ -60,12 +66,20 @@ func newRooms(ctx context.Context, profile schedconfig.KubeSchedulerProfile, poo
 	return &rooms{pools: pools, scheduler: s, framework: f, snapshot: snapshot}, nil
 }
 
-// inTree is the profile without the plugins that Kubernetes does not bring: PoolPriority, whose order does not matter here and whose
-// gate has no say on VMs, and others that look at more than whether a node can take a pod.
-func inTree(profile schedconfig.KubeSchedulerProfile) schedconfig.KubeSchedulerProfile {
+// inTree is the profile without the plugins that Kubernetes does not bring, and their names: PoolPriority, whose order does not
+// matter here and whose gate has no say on VMs, and others, which are not asked.
+func inTree(profile schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedulerProfile, sets.Set[string]) {
 	p := *profile.DeepCopy()
 	registry := plugins.NewInTreeRegistry()
-	foreign := func(name string) bool { _, known := registry[name]; return name != "*" && !known }
+	left := sets.New[string]()
+	foreign := func(name string) bool {
+		_, known := registry[name]
+		if known || name == "*" {
+			return false
+		}
+		left.Insert(name)
+		return true
+	}
 	for _, set := range []*schedconfig.PluginSet{
 		&p.Plugins.PreEnqueue, &p.Plugins.QueueSort, &p.Plugins.PreFilter, &p.Plugins.Filter, &p.Plugins.PostFilter, &p.Plugins.PreScore, &p.Plugins.Score,
 		&p.Plugins.Reserve, &p.Plugins.Permit, &p.Plugins.PreBind, &p.Plugins.Bind, &p.Plugins.PostBind, &p.Plugins.MultiPoint,
@@ -73,21 +87,29 @@ func inTree(profile schedconfig.KubeSchedulerProfile) schedconfig.KubeSchedulerP
 		set.Enabled = slices.DeleteFunc(set.Enabled, func(p schedconfig.Plugin) bool { return foreign(p.Name) })
 	}
 	// What PoolPriority does in their place, and what no profile may be without.
-	enable(&p.Plugins.Filter, names.TaintToleration)
-	enable(&p.Plugins.Bind, names.DefaultBinder)
+	enable(&p, &p.Plugins.Filter, names.TaintToleration)
+	enable(&p, &p.Plugins.Bind, names.DefaultBinder)
 	if len(p.Plugins.QueueSort.Enabled) == 0 {
-		enable(&p.Plugins.QueueSort, names.PrioritySort)
+		enable(&p, &p.Plugins.QueueSort, names.PrioritySort)
 	}
 	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedconfig.PluginConfig) bool { return foreign(c.Name) })
-	return p
+	return p, left
 }
 
-func enable(set *schedconfig.PluginSet, name string) {
-	set.Disabled = slices.DeleteFunc(set.Disabled, func(p schedconfig.Plugin) bool { return p.Name == name || p.Name == "*" })
+// enable has the plugin among those of the extension point.
+func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, name string) {
+	is := func(what string) func(schedconfig.Plugin) bool {
+		return func(p schedconfig.Plugin) bool { return p.Name == what }
+	}
+	set.Disabled = slices.DeleteFunc(set.Disabled, is(name))
+	everywhere := slices.ContainsFunc(p.Plugins.MultiPoint.Enabled, is(name)) && !slices.ContainsFunc(set.Disabled, is("*"))
+	if !everywhere && !slices.ContainsFunc(set.Enabled, is(name)) {
+		set.Enabled = append(set.Enabled, schedconfig.Plugin{Name: name})
+	}
 }
 
-// begin starts a round: the cluster is looked at as it is now, and nothing is kept for anyone.
-func (r *rooms) begin(logger klog.Logger) error {
+// begin starts a round: the cluster is looked at as it is now, and room is kept for those that are on their way.
+func (r *rooms) begin(logger klog.Logger, away []move) error {
 	if err := r.scheduler.Cache.UpdateSnapshot(logger, r.snapshot); err != nil {
 		return fmt.Errorf("looking at the cluster: %w", err)
 	}
@@ -96,6 +118,9 @@ func (r *rooms) begin(logger klog.Logger) error {
 		return fmt.Errorf("listing the nodes: %w", err)
 	}
 	r.moved, r.kept = nil, map[string]fwk.NodeInfo{}
+	for _, m := range away {
+		r.keep(m)
+	}
 	r.nodes = r.nodes[:0]
 	for _, node := range nodes {
 		if rank, _ := r.pools.RankOf(node.Node().Labels); rank != pool.Excluded && int(rank) <= r.pools.Regular() {
@@ -110,36 +135,56 @@ func (r *rooms) begin(logger klog.Logger) error {
 	return nil
 }
 
-// find returns the best-ranked node that would take the pod, keeps the room for it until the round is over, and returns "" if there
-// is none.
-func (r *rooms) find(ctx context.Context, pod *corev1.Pod) (string, error) {
+// keep keeps room for the pod until the round is over.
+func (r *rooms) keep(m move) {
+	node, ok := r.kept[m.to]
+	if !ok {
+		var err error
+		if node, err = r.snapshot.NodeInfos().Get(m.to); err != nil {
+			return // it is gone, and the room with it
+		}
+		node = node.Snapshot()
+		r.kept[m.to] = node
+	}
+	node.AddPodInfo(m.pod)
+	r.moved = append(r.moved, m)
+}
+
+// find returns the move to the best-ranked node that would take the pod, and keeps the room for it until the round is over; nil if
+// there is none. What replaces the pod does not tolerate what was given to this one.
+func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil {
-		return "", nil //nolint:nilerr // its node is gone, and it will be
+		return nil, nil //nolint:nilerr // its node is gone, and it will be
 	}
 	leaving, err := framework.NewPodInfo(pod)
 	if err != nil {
-		return "", fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
+		return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 	}
 	arriving := pod.DeepCopy()
 	arriving.Spec.NodeName, arriving.Status.NominatedNodeName = "", ""
+	arriving.Spec.Tolerations = slices.DeleteFunc(arriving.Spec.Tolerations, func(t corev1.Toleration) bool {
+		return slices.ContainsFunc(given, func(g corev1.Toleration) bool { return g.MatchToleration(&t) })
+	})
 	state := framework.NewCycleState()
 	result, status, _ := r.framework.RunPreFilterPlugins(ctx, state, arriving)
 	if status.IsRejected() {
-		return "", nil
+		return nil, nil
 	} else if !status.IsSuccess() {
-		return "", status.AsError()
+		return nil, status.AsError()
 	}
 	// The pod itself leaves, and those for which room is kept move.
 	if err := r.remove(ctx, state, arriving, leaving, from); err != nil {
-		return "", err
+		return nil, err
 	}
 	for _, m := range r.moved {
-		if err := r.remove(ctx, state, arriving, m.pod, m.from); err != nil {
-			return "", err
+		if m.from != nil {
+			if err := r.remove(ctx, state, arriving, m.pod, m.from); err != nil {
+				return nil, err
+			}
 		}
 		if status := r.framework.RunPreFilterExtensionAddPod(ctx, state, arriving, m.pod, r.kept[m.to]); !status.IsSuccess() {
-			return "", status.AsError()
+			return nil, status.AsError()
 		}
 	}
 	requests := resource.PodRequests(arriving, resource.PodResourcesOptions{})
@@ -154,25 +199,23 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod) (string, error) {
 		if tooLarge(requests, node) {
 			continue
 		}
-		status := r.framework.RunFilterPlugins(ctx, state, arriving, node)
+		status := r.framework.RunFilterPluginsWithNominatedPods(ctx, state, arriving, node)
 		if !status.IsSuccess() && !status.IsRejected() {
-			return "", status.AsError()
+			return nil, status.AsError()
 		}
 		if !status.IsSuccess() {
 			continue
 		}
-		kept := node.Snapshot()
 		arriving.Spec.NodeName = name
 		info, err := framework.NewPodInfo(arriving)
 		if err != nil {
-			return "", fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
+			return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
 		}
-		kept.AddPodInfo(info)
-		r.kept[name] = kept
-		r.moved = append(r.moved, move{pod: info, from: from, to: name})
-		return name, nil
+		m := move{pod: info, from: from, to: name}
+		r.keep(m)
+		return &m, nil
 	}
-	return "", nil
+	return nil, nil
 }
 
 func (r *rooms) remove(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, leaving fwk.PodInfo, from fwk.NodeInfo) error {
@@ -210,6 +253,6 @@ func (r *rooms) synced(ctx context.Context, factory informers.SharedInformerFact
 			return ctx.Err()
 		}
 		slices.Sort(missing)
-		logger.Error(errors.Join(err, wait.Err()), "Pods are not returned from burst pools yet: the cluster cannot be read; does the controller have the rights of manifests/components/return?", "missing", missing)
+		logger.Error(errors.Join(err, wait.Err()), "Pods are not returned from burst pools yet: the cluster cannot be read; does the controller have the rights of manifests/components/return, and is this Kubernetes 1.35 or later?", "missing", missing)
 	}
 }

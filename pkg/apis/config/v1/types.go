@@ -162,7 +162,9 @@ type Burst struct {
 }
 
 // Return has pods of a burst pool evicted, oldest first, for which there is room on nodes that exist outside of burst pools.
-// PodDisruptionBudgets hold, and no node is ordered for it. Only pods that a controller replaces are evicted, Jobs' left out.
+// PodDisruptionBudgets hold, and no node is ordered for it. Only pods of ReplicaSets, StatefulSets and ReplicationControllers are
+// evicted, and those of other controllers with the annotation poolpriority.dev/return: Always. It needs order: Strict, and looks by
+// the profile's filters, of which those that are not Kubernetes' own are left out.
 type Return struct {
 	// Enabled switches it on. Default false.
 	Enabled bool `json:"enabled,omitempty"`
@@ -173,8 +175,8 @@ type Return struct {
 	// EvictionsPerMinute is how many pods of the pool are evicted in a minute, evenly spread. 1 to 600; default 2.
 	EvictionsPerMinute int32 `json:"evictionsPerMinute,omitempty"`
 
-	// PerWorkload is how many pods of one workload may be on their way at a time: evicted, and not replaced yet. At least 1;
-	// default 1.
+	// PerWorkload is how many pods of one workload may be on their way at a time: evicted, and without a replacement that is
+	// ready. At least 1; default 1.
 	PerWorkload int32 `json:"perWorkload,omitempty"`
 }
 

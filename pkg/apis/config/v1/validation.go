@@ -28,6 +28,12 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 	}
 	errs = append(errs, validateConfigMapID(args.StatusConfigMap, field.NewPath("statusConfigMap"))...)
 	errs = append(errs, validatePools(args.Pools, field.NewPath("pools"))...)
+	for i := range args.Pools {
+		if burst := args.Pools[i].Burst; burst != nil && burst.Return.Enabled && args.Order == OrderPreferred {
+			errs = append(errs, field.Forbidden(field.NewPath("pools").Index(i).Child("burst", "return", "enabled"),
+				"with order: Preferred the replacement may be put into the burst pool again although there is room elsewhere; set order: Strict, or switch return off"))
+		}
+	}
 	return append(errs, validateCapacity(&args.Capacity, field.NewPath("capacity"))...)
 }
 
