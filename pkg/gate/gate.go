@@ -29,6 +29,7 @@ var (
 	ReasonUnknown = capacity.Reason{Code: "PoolUnknown", Sentence: "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow"}
 	ReasonUnseen  = capacity.Reason{Code: "NodesUnseen", Sentence: "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at"}
 	ReasonRoom    = capacity.Reason{Code: "RolloutMakesRoom", Sentence: "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere"}
+	ReasonEarly   = capacity.Reason{Code: "OwnerUnseen", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not heard of the pod's ReplicaSet yet"}
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
@@ -72,10 +73,10 @@ type Request struct {
 	BurstPods []int
 }
 
-// Room is a place in an earlier pool that a pod will find once other pods have ended.
+// Room is a place in an earlier pool that a pod will, or may, find once other pods have ended.
 type Room struct {
-	// Detail says where it is.
-	Detail string
+	// Reason is ReasonRoom, with where the room is, or ReasonEarly.
+	Reason capacity.Reason
 	// Until is how long it is waited for; zero if there is no such place.
 	Until time.Time
 }
@@ -143,8 +144,7 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 		earlier.Until = capacity.Earliest(earlier.Until, until)
 	}
 	if earlier.Open && now.Before(req.Room.Until) {
-		earlier = Verdict{Reason: ReasonRoom, Until: req.Room.Until}
-		earlier.Reason.Detail = req.Room.Detail
+		earlier = Verdict{Reason: req.Room.Reason, Until: req.Room.Until}
 	}
 	for b := range d.Burst {
 		d.Burst[b] = r.burst(req, b, earlier, view, now)

@@ -59,10 +59,14 @@ func TestDecide(t *testing.T) {
 		user, system capacity.Pool
 		unschedFor   time.Duration
 		annotations  map[string]string
+		room         time.Duration // for how long room is waited for
 		wantOpen     bool
 		wantCode     string
 		wantUntil    time.Duration // from now; 0: never
 	}{
+		{name: "all full, and old pods make room", user: full, system: full, room: minute, wantCode: "RolloutMakesRoom", wantUntil: minute},
+		{name: "all full, and old pods made room until now", user: full, system: full, room: -1, wantOpen: true, wantCode: "Open"},
+		{name: "old pods make room, and a pool can grow", user: full, system: canGrow, room: minute, wantCode: "PoolCanGrow"},
 		{name: "all full", user: full, system: full, wantOpen: true, wantCode: "Open"},
 		{name: "the first can grow", user: canGrow, system: full, wantCode: "PoolCanGrow"},
 		{name: "the second can grow", user: full, system: canGrow, wantCode: "PoolCanGrow"},
@@ -87,6 +91,9 @@ func TestDecide(t *testing.T) {
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}}
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince = ago(tc.unschedFor)
+			}
+			if tc.room != 0 {
+				request.Room = Room{Reason: ReasonRoom, Until: now.Add(max(tc.room, 0))}
 			}
 			view := &capacity.View{Pools: []capacity.Pool{tc.user, tc.system, {}}}
 			r := rule(t, nil)

@@ -218,11 +218,14 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 	}
 }
 
-// waitForSources waits until it is known whether what the pools are judged by exists. An API server that does not answer is
-// not waited for: what cannot be read is Unknown.
+// waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are. An API server
+// that does not answer is not waited for: what cannot be read is Unknown.
 func (g *gatekeeper) waitForSources(ctx context.Context) {
-	for deadline := g.clock.Now().Add(sourcesTimeout); !g.sources.settled() && g.clock.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := g.clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.rollouts.synced()) && g.clock.Now().Before(deadline) && ctx.Err() == nil; {
 		g.clock.Sleep(settleTime)
+	}
+	if !g.rollouts.synced() {
+		klog.FromContext(ctx).Info("Deployments cannot be read: the new pods of rollouts burst like others until they can be; may the scheduler list and watch them?")
 	}
 }
 

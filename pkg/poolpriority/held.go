@@ -129,19 +129,35 @@ func (h *held) rooms(but types.UID) []heldRoom {
 	return rooms
 }
 
+// waitingSince is since when the pod has been waiting for pods to be ended; zero if it has not.
+func (h *held) waitingSince(uid types.UID) time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if entry, ok := h.pods[uid]; ok && entry.room != nil {
+		return entry.room.since
+	}
+	return time.Time{}
+}
+
 // stirred has the pods looked at again that wait for room in the rollout of the Deployment with the UID, each of them once in
-// stirredAgain, and reports whether there are any.
+// stirredAgain, and more rarely the more there are. It reports whether that is earlier than before for any.
 func (h *held) stirred(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	found := false
+	var waiting []*heldPod
 	for _, entry := range h.pods {
 		if entry.room != nil && entry.room.deployment == deployment {
-			entry.room.Until = capacity.Earliest(entry.room.Until, entry.since.Add(stirredAgain))
-			found = true
+			waiting = append(waiting, entry)
 		}
 	}
-	return found
+	after := max(stirredAgain, time.Duration(len(waiting))*stirredEach)
+	moved := false
+	for _, entry := range waiting {
+		if due := entry.since.Add(after); due.Before(entry.room.Until) {
+			entry.room.Until, moved = due, true
+		}
+	}
+	return moved
 }
 
 // has reports whether the pod is held.

@@ -21,6 +21,7 @@ type index struct {
 	tiers   [][]int        // rank -> positions
 	next    []int          // rank -> where in the tier the next search starts
 	nodes   []gate.Nodes   // by regular pool
+	version int            // rises when an entry changes
 }
 
 type entry struct {
@@ -65,6 +66,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 			continue
 		}
 		old := *e
+		x.version++
 		e.fill(info)
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)

@@ -18,7 +18,6 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/rollout"
 )
 
 const (
@@ -102,11 +101,18 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, nodes
 	if pl.observe {
 		c.decision = observed(logger, pl.pools, pod, decided)
 	}
-	var surge *rollout.Rollout
+	var surge surge
 	if pl.gate != nil && slices.ContainsFunc(decided.Burst, func(v gate.Verdict) bool { return v.Open }) {
-		surge = pl.gate.rollouts.of(pod)
+		surge = pl.gate.rollouts.of(pod, pl.gate.clock.Now())
 	}
-	if !pl.strict && surge == nil {
+	if pl.gate != nil {
+		defer func() {
+			if c.room == nil {
+				pl.gate.held.leave(pod.UID)
+			}
+		}()
+	}
+	if !pl.strict && !surge.may() {
 		return decided, nil
 	}
 	proving := *c
@@ -123,32 +129,31 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, nodes
 		return decided, err
 	}
 	rank, found, err := search.best(ctx, &proving.decision)
-	if err != nil || found == nil {
+	if err != nil {
 		return decided, err
 	}
-	if int(rank) > pl.pools.Regular() {
+	if b := int(rank) - pl.pools.Regular() - 1; found != nil && b >= 0 && decided.Burst[b].Open && surge.may() {
 		room, err := search.room(ctx, surge)
 		if err != nil {
 			return decided, err
 		}
 		if room != nil {
-			b := int(rank) - pl.pools.Regular() - 1
-			waiting := pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes, room.asRequested())
-			switch {
-			case waiting.Burst[b].Open: // it has waited for long enough
-			case pl.observe:
-				observed(logger, pl.pools, pod, waiting)
-				decided = waiting
-			default:
-				c.decision, c.room = waiting, room
-				return waiting, nil
+			decided = pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes, room.asRequested())
+			if pl.observe {
+				observed(logger, pl.pools, pod, decided)
+			} else {
+				c.decision = decided
+				rank, found, err = search.best(ctx, &decided) // one whose waitLimit is over is open still
+				if err != nil {
+					return decided, err
+				}
+				if found == nil && slices.ContainsFunc(decided.Burst, func(v gate.Verdict) bool { return v.Reason.Code == room.Reason.Code }) {
+					c.room = room
+				}
 			}
 		}
 	}
-	if pl.gate != nil {
-		pl.gate.held.leave(pod.UID)
-	}
-	if pl.strict {
+	if found != nil && pl.strict {
 		c.worst, c.narrowed, c.found = rank, true, found
 		logger.V(5).Info("Found room", "pod", klog.KObj(pod), "rank", rank, "nodes", len(found))
 	}
@@ -195,7 +200,8 @@ func (pl *PoolPriority) newSearch(ctx context.Context, proving *cycle, pod *v1.P
 }
 
 // best returns the best rank that has a feasible node, with the names of some nodes of that rank that may be feasible, one of
-// which is. It returns no names if no node is feasible. Burst pools that the decision closes are left out.
+// which is. It returns no names if no node is feasible. Burst pools that the decision closes are left out; the proving cycle must
+// have them open that it does not.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (pool.Rank, sets.Set[string], error) {
 	pools := s.pl.pools
 	for rank := range s.pl.index.tiers {

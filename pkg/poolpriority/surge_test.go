@@ -61,8 +61,13 @@ func newRolling(t *testing.T, maxUnavailable int32) *rolling {
 
 func (w *rolling) replicas(name string, revision, n int32) {
 	w.Helper()
+	w.replicasOf("web", name, revision, n)
+}
+
+func (w *rolling) replicasOf(deployment, name string, revision, n int32) {
+	w.Helper()
 	if err := w.replicaSets.Add(&appsv1.ReplicaSet{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), OwnerReferences: owner("Deployment", "web"),
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), OwnerReferences: owner("Deployment", deployment),
 			Annotations: map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(revision)}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &n},
 	}); err != nil {
@@ -91,11 +96,14 @@ func (w *rolling) retry(p *v1.Pod) string {
 		return node
 	}
 	c, readErr := readCycle(state)
-	if readErr != nil || c.room == nil || !strings.Contains(err.Error(), gate.ReasonRoom.Sentence) {
+	if readErr != nil || c.room == nil || !strings.Contains(err.Error(), c.room.Reason.Sentence) {
 		w.Fatalf("pod %s was told %v (%v)", p.Name, err, readErr)
 	}
 	// As PostFilter does, but that the lister does not know the pod.
 	w.plugin.gate.held.add(p, &c.decision, c.room, time.Now())
+	if c.room.Reason.Code == gate.ReasonEarly.Code {
+		return "held for a moment"
+	}
 	if c.room.ending {
 		return "held for ending pods"
 	}
@@ -185,7 +193,7 @@ func TestSurge(t *testing.T) {
 	t.Run("pods that do not end in time", func(t *testing.T) {
 		w := newRolling(t, 0)
 		w.replicas("old", 1, 0)
-		w.end(time.Hour, "old-0")
+		w.end(time.Hour, "old-0", "old-2", "old-3")
 		w.end(-time.Minute, "old-1")
 		w.expect("in an hour, and a minute ago", w.try("new"), "virtual")
 		w.end(-time.Second, "old-2")
@@ -195,7 +203,7 @@ func TestSurge(t *testing.T) {
 		w := newRolling(t, 0)
 		p := pod("early")
 		p.OwnerReferences, p.Pod.CreationTimestamp = owner("ReplicaSet", "unknown"), metav1.Now()
-		w.expect("a new pod", w.retry(p.Obj()), forRollout)
+		w.expect("a new pod", w.retry(p.Obj()), "held for a moment")
 		p.Pod.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Minute))
 		w.expect("an old one", w.retry(p.Obj()), "virtual")
 	})
@@ -206,6 +214,40 @@ func TestSurge(t *testing.T) {
 			w.bound[fmt.Sprintf("old-%d", i)].OwnerReferences[0].UID = "new"
 		}
 		w.expect("a pod", w.try("new"), "virtual")
+	})
+	t.Run("a ReplicaSet of which an old state is known", func(t *testing.T) {
+		w := newRolling(t, 0) // the rollout is undone
+		w.replicas("older", 0, 0)
+		w.expect("a new pod of the ReplicaSet that is used again", w.try("older", func(p *st.PodWrapper) { p.Pod.CreationTimestamp = metav1.Now() }), "held for a moment")
+	})
+	t.Run("another rollout goes on", func(t *testing.T) {
+		w := newRolling(t, 1)
+		other := w.deployment.DeepCopy()
+		other.Name, other.UID, other.Spec.Strategy.RollingUpdate.MaxUnavailable = "other", "other", ptr.To(intstr.FromInt32(0))
+		if err := w.deployments.Add(other); err != nil {
+			t.Fatal(err)
+		}
+		w.replicasOf("other", "other-old", 1, 4)
+		w.replicasOf("other", "other-new", 2, 2)
+		w.expect("a pod of the one that goes on by itself", w.try("new"), forRollout)
+		w.expect("a pod that its own rollout waits for", w.try("other-new"), "virtual")
+		w.end(20*time.Second, "old-0", "old-1")
+		w.expect("a pod for which there is ending room besides", w.try("other-new"), forEnding)
+	})
+	t.Run("a rollout that goes on for too long", func(t *testing.T) {
+		w := newRolling(t, 1)
+		w.expect("a pod", w.try("new"), forRollout)
+		held := w.plugin.gate.held.rooms("")[0].pod
+		entry := w.plugin.gate.held.pods[held.UID]
+		entry.room.since = time.Now().Add(-maxWait + time.Minute)
+		w.expect("the pod, before maxWait", w.retry(held), forRollout)
+		if since := w.plugin.gate.held.waitingSince(held.UID); time.Since(since) < maxWait-2*time.Minute {
+			t.Errorf("the pod has been waiting since %v: it was forgotten that it had before", since)
+		}
+		w.plugin.gate.held.pods[held.UID].room.since = time.Now().Add(-maxWait)
+		w.expect("the pod, after maxWait", w.retry(held), "virtual")
+		w.end(20*time.Second, "old-0")
+		w.expect("another", w.try("new"), forEnding)
 	})
 	t.Run("waitLimit", func(t *testing.T) {
 		w := newRolling(t, 1)

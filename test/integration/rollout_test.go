@@ -59,10 +59,16 @@ func (e *env) finalize(after time.Duration) {
 	}()
 }
 
+// rolled is what a rollout did.
+type rolled struct {
+	burst int
+	took  time.Duration
+}
+
 // TestRollout updates 20 pods that fill the VMs, with a surge of 25 %: with pods that may be unavailable, next to none bursts,
 // and without, no more than the surge, which Return brings home. Beside it, what it is when the surge is not held.
 func TestRollout(t *testing.T) {
-	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool) (burst int, took time.Duration) {
+	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool, apps ...string) rolled {
 		e := start(t, nil, vms("userpool", "user", 5, 5, 5, 20))
 		e.rbac = returnRBAC
 		e.schedule(config, userTier(5), virtualTier())
@@ -71,12 +77,17 @@ func TestRollout(t *testing.T) {
 			e.waitGated(true)
 		}
 		e.finalize(2 * time.Second)
-		d := deployment("web", 20, "500m", endsFast, func(t *corev1.PodTemplateSpec) { t.Finalizers = []string{slowEnd} })
-		d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{
-			MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.Parse(maxUnavailable))}
-		e.create(d)
-		e.lands(30*time.Second, "web", map[string]int{"userpool": 20})
-		e.eventually(30*time.Second, func() string { return e.notReady("web") })
+		replicas := 20 / len(apps)
+		for _, app := range apps {
+			d := deployment(app, int32(replicas), "500m", endsFast, func(t *corev1.PodTemplateSpec) { t.Finalizers = []string{slowEnd} })
+			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{
+				MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.Parse(maxUnavailable))}
+			e.create(d)
+		}
+		for _, app := range apps {
+			e.lands(30*time.Second, app, map[string]int{"userpool": replicas})
+			e.eventually(30*time.Second, func() string { return e.notReady(app) })
+		}
 		watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -92,51 +103,58 @@ func TestRollout(t *testing.T) {
 			counted <- burst
 		}()
 		started := time.Now()
-		if _, err := e.Client.AppsV1().Deployments(namespace).Patch(e.ctx, "web", types.StrategicMergePatchType,
-			[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
+		for _, app := range apps {
+			if _, err := e.Client.AppsV1().Deployments(namespace).Patch(e.ctx, app, types.StrategicMergePatchType,
+				[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`), metav1.PatchOptions{}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		e.eventually(150*time.Second, func() string {
-			d, err := e.Client.AppsV1().Deployments(namespace).Get(e.ctx, "web", metav1.GetOptions{})
-			if err != nil {
-				return err.Error()
-			}
-			if s := d.Status; s.ObservedGeneration < d.Generation || s.UpdatedReplicas != 20 || s.AvailableReplicas != 20 || s.Replicas != 20 {
-				return fmt.Sprintf("the rollout is at %+v", s)
-			}
-			return ""
-		})
-		took = time.Since(started)
+		for _, app := range apps {
+			e.eventually(150*time.Second, func() string {
+				d, err := e.Client.AppsV1().Deployments(namespace).Get(e.ctx, app, metav1.GetOptions{})
+				if err != nil {
+					return err.Error()
+				}
+				if s, n := d.Status, int32(replicas); s.ObservedGeneration < d.Generation || s.UpdatedReplicas != n || s.AvailableReplicas != n || s.Replicas != n {
+					return fmt.Sprintf("the rollout is at %+v", s)
+				}
+				return ""
+			})
+		}
+		took := time.Since(started)
 		watcher.Stop()
-		burst = len(<-counted)
+		burst := len(<-counted)
 		if comesHome {
 			done := time.Now()
-			e.lands(60*time.Second, "web", map[string]int{"userpool": 20})
+			e.lands(60*time.Second, apps[0], map[string]int{"userpool": replicas})
 			t.Logf("%d pods came home within %v of the rollout's end", burst, time.Since(done).Round(time.Second))
 		}
-		return burst, took
+		return rolled{burst, took.Round(time.Second)}
 	}
 	const fixed = "testdata/fixed.yaml"
 	for _, tc := range []struct {
-		maxUnavailable string
-		most           int
-	}{{"25%", 1}, {"0", 5}} {
-		t.Run("maxUnavailable "+tc.maxUnavailable, func(t *testing.T) {
-			var held, free int
-			var heldTook, freeTook time.Duration
-			t.Run("held", func(t *testing.T) { held, heldTook = roll(t, fixed, tc.maxUnavailable, false) })
+		name, maxUnavailable string
+		apps                 []string
+		most                 int
+	}{
+		{"maxUnavailable 25%", "25%", []string{"web"}, 1},
+		{"maxUnavailable 25%, two at a time", "25%", []string{"web", "api"}, 2},
+		{"maxUnavailable 0", "0", []string{"web"}, 5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var held, free rolled
+			t.Run("held", func(t *testing.T) { held = roll(t, fixed, tc.maxUnavailable, false, tc.apps...) })
 			t.Run("not held", func(t *testing.T) {
-				free, freeTook = roll(t, with(t, fixed, "scaleIn: {holdSurge: false}"), tc.maxUnavailable, false)
+				free = roll(t, with(t, fixed, "scaleIn: {holdSurge: false}"), tc.maxUnavailable, false, tc.apps...)
 			})
-			t.Logf("pods that burst in a rollout of 20: %d in %v; %d in %v if the surge is not held",
-				held, heldTook.Round(time.Second), free, freeTook.Round(time.Second))
-			if held > tc.most {
-				t.Errorf("%d pods burst, want at most %d", held, tc.most)
+			t.Logf("pods that burst in a rollout of 20: %d in %v; %d in %v if the surge is not held", held.burst, held.took, free.burst, free.took)
+			if held.burst > tc.most {
+				t.Errorf("%d pods burst, want at most %d", held.burst, tc.most)
 			}
-			if free <= tc.most {
-				t.Errorf("only %d pods burst if the surge is not held: the test shows nothing", free)
+			if free.burst <= tc.most {
+				t.Errorf("only %d pods burst if the surge is not held: the test shows nothing", free.burst)
 			}
 		})
 	}
-	t.Run("maxUnavailable 0, with Return", func(t *testing.T) { roll(t, returnConfig, "0", true) })
+	t.Run("maxUnavailable 0, with Return", func(t *testing.T) { roll(t, returnConfig, "0", true, "web") })
 }

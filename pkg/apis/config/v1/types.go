@@ -72,7 +72,7 @@ type ScaleIn struct {
 
 	// HoldSurge has the new pods of a Deployment's rolling update wait, instead of going to a burst pool, while the pods that it
 	// replaces make room for them: those that are ending, until the end of their grace period, and those that will be, while
-	// the rollout goes on without the waiting pods, for at most its progressDeadlineSeconds. Default true.
+	// the rollout goes on without the waiting pods, for at most 5 minutes or half its progressDeadlineSeconds. Default true.
 	HoldSurge *bool `json:"holdSurge,omitempty"`
 }
 
