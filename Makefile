@@ -5,7 +5,7 @@ export CGO_ENABLED = 0
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null)
 V := k8s.io/component-base/version
-LDFLAGS = -s -w -X $(V).gitVersion=$(KUBERNETES) -X $(V).gitCommit=$(VERSION) -X $(V).gitTreeState=clean
+LDFLAGS = -s -w -X $(V).gitVersion=$(KUBERNETES) -X poolpriority.dev/scheduler/pkg/version.ours=$(VERSION)
 
 
 .DEFAULT_GOAL := help

@@ -21,6 +21,7 @@ import (
 	_ "k8s.io/component-base/metrics/prometheus/version"  // for the metric of the version
 	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // for the arguments of its plugins
@@ -29,6 +30,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
+	"poolpriority.dev/scheduler/pkg/version"
 )
 
 func main() {
@@ -50,7 +52,10 @@ that --config names. Pods opt in by schedulerName.`,
 		Args:              cobra.NoArgs,
 		PersistentPreRunE: func(*cobra.Command, []string) error { return opts.ComponentGlobalsRegistry.Set() },
 		RunE: func(command *cobra.Command, _ []string) error {
-			verflag.PrintAndExitIfRequested()
+			if f := command.Flags().Lookup("version"); f != nil && f.Value.String() != "false" {
+				_, err := fmt.Fprintln(command.OutOrStdout(), command.Name(), "version", version.String())
+				return err
+			}
 			features := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
 			if err := logsapi.ValidateAndApply(opts.Logs, features); err != nil {
 				return err
@@ -81,6 +86,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		return err
 	}
 	if err := configv1.CheckProfiles(&config.ComponentConfig); err != nil {
+		return err
+	}
+	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
 	}
 	if config.LeaderElection != nil {

@@ -19,6 +19,7 @@ const module = "poolpriority.dev/scheduler/"
 var allowed = map[string][]string{
 	"pkg/apis/config/v1":             {},
 	"pkg/pool":                       {"pkg/apis/config/v1"},
+	"pkg/version":                    {},
 	"pkg/capacity":                   {},
 	"pkg/capacity/static":            {"pkg/capacity"},
 	"pkg/capacity/clusterautoscaler": {"pkg/apis/config/v1", "pkg/capacity"},
@@ -32,12 +33,12 @@ var allowed = map[string][]string{
 	"pkg/controller":                 {"pkg/apis/config/v1", "pkg/pool", "pkg/scalein"},
 	"pkg/controller/preflight":       {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
 	"pkg/controller/returner":        {"pkg/apis/config/v1", "pkg/pool", "pkg/returning"},
-	"pkg/controller/command":         {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/preflight", "pkg/controller/returner"},
+	"pkg/controller/command":         {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/preflight", "pkg/controller/returner", "pkg/version"},
 	"pkg/devcluster":                 {},
 	"pkg/devcluster/referee":         {"pkg/devcluster"},
 	"pkg/devcluster/demo":            {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
 	"pkg/devcluster/command":         {"pkg/devcluster", "pkg/devcluster/demo"},
-	"cmd/scheduler":                  {"pkg/apis/config/v1", "pkg/poolpriority"},
+	"cmd/scheduler":                  {"pkg/apis/config/v1", "pkg/poolpriority", "pkg/version"},
 	"cmd/controller":                 {"pkg/controller/command"},
 	"cmd/devcluster":                 {"pkg/devcluster/command"},
 }

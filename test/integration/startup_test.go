@@ -4,6 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +16,9 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 )
@@ -167,5 +175,46 @@ func TestBadConfigurations(t *testing.T) {
 				t.Error("the file names no message")
 			}
 		})
+	}
+}
+
+// TestServerVersion: an API server that is too old ends start-up, and one that is newer than those tested with is warned of. The
+// real one is asked through a proxy that changes its version.
+func TestServerVersion(t *testing.T) {
+	e := start(t, nil)
+	config, err := clientcmd.BuildConfigFromFlags("", e.KubeConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		minor, want string
+		code        int
+	}{
+		{"34", "the API server is Kubernetes 1.34 (v1.34.0), and this version needs 1.35 or later: upgrade the cluster, or install the version that is built for 1.34", 1},
+		{"36", "the API server is Kubernetes 1.36 (v1.36.0), newer than 1.35, the latest that this version was tested with", stillRunning},
+	} {
+		proxy := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server) }}
+		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/version" {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"major": "1", "minor": %q, "gitVersion": "v1.%s.0"}`, tc.minor, tc.minor)
+				return
+			}
+			proxy.ServeHTTP(w, r)
+		}))
+		out, code := e.run(aksConfig, "Handlers synced", "--v=3", "--master="+front.URL)
+		front.CloseClientConnections()
+		front.Close()
+		if code != tc.code || !strings.Contains(out, tc.want) {
+			t.Errorf("an API server 1.%s: exit code %d, want %d and %q:\n%s", tc.minor, code, tc.code, tc.want, tail([]byte(out), 2000))
+		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -24,6 +25,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/version"
 )
 
 // leaseName is the name of the leader's lease.
@@ -38,9 +40,10 @@ type options struct {
 func New() *cobra.Command {
 	o := options{}
 	command := &cobra.Command{
-		Use:   "pool-priority-controller",
-		Short: "Keep the gate taint on burst nodes, give the pods that are bound to them its toleration, keep deletion costs in line, and bring pods back",
-		Args:  cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		Use:     "pool-priority-controller",
+		Short:   "Keep the gate taint on burst nodes, give the pods that are bound to them its toleration, keep deletion costs in line, and bring pods back",
+		Version: version.String(),
+		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
 			ctrl.SetLogger(klog.Background())
 			return run(ctrl.SetupSignalHandler(), o)
@@ -75,6 +78,13 @@ func run(ctx context.Context, o options) error {
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return fmt.Errorf("reading the cluster's address: %w", err)
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(restConfig)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := version.CheckServer(klog.FromContext(ctx), client); err != nil {
+		return err
 	}
 	manager, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),

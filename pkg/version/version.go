@@ -1,0 +1,56 @@
+// Package version says which version this is, and which API servers it runs against.
+package version
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/component-base/version"
+	"k8s.io/klog/v2"
+)
+
+// ours is stamped when the binaries are built.
+var ours = "unknown"
+
+// The minors of Kubernetes 1 that this version is built for, that is the least that it runs against, and the latest that it was
+// tested with.
+const (
+	built  = 35
+	tested = 35
+)
+
+// String is our version and that of the Kubernetes that is built in.
+func String() string { return fmt.Sprintf("%s (Kubernetes %s)", ours, version.Get().GitVersion) }
+
+// Check compares the API server's version with those that this version runs against. An older minor is an error; one that is newer
+// than those it was tested with, or that is not understood, is a warning.
+func Check(server *apimachineryversion.Info) (warning string, err error) {
+	minor, parseErr := strconv.Atoi(strings.TrimSuffix(server.Minor, "+")) // providers mark theirs with a "+"
+	switch {
+	case parseErr != nil || server.Major != "1":
+		return fmt.Sprintf("the API server says that it is Kubernetes %s.%s (%s), which is not understood; this version is built for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
+	case minor < built:
+		return "", fmt.Errorf("the API server is Kubernetes 1.%d (%s), and this version needs 1.%d or later: upgrade the cluster, or install the version that is built for 1.%d", minor, server.GitVersion, built, minor)
+	case minor > tested:
+		return fmt.Sprintf("the API server is Kubernetes 1.%d (%s), newer than 1.%d, the latest that this version was tested with", minor, server.GitVersion, tested), nil
+	}
+	return "", nil
+}
+
+// CheckServer asks the API server for its version, logs what Check warns of and returns its error. A server that cannot be asked is
+// not judged: it is away for a moment.
+func CheckServer(logger klog.Logger, client discovery.ServerVersionInterface) error {
+	info, err := client.ServerVersion()
+	if err != nil {
+		logger.Error(err, "The API server's version cannot be read")
+		return nil
+	}
+	warning, err := Check(info)
+	if warning != "" {
+		logger.Info("Take care: " + warning)
+	}
+	return err
+}
