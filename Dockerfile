@@ -1,5 +1,7 @@
-# The binaries are built outside (make build): static, so that nothing else is needed.
+# One image for the scheduler and the controller. The binaries are built outside (make image-binaries): static, so that nothing
+# else is needed, and reproducible.
 FROM scratch
-COPY bin/pool-priority-scheduler bin/pool-priority-controller /
+ARG TARGETARCH=amd64
+COPY bin/image/linux/${TARGETARCH}/ /
 USER 65532:65532
 ENTRYPOINT ["/pool-priority-scheduler"]

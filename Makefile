@@ -20,6 +20,29 @@ build: ## Build the scheduler, the controller and the embedded cluster's command
 	@hack/step.sh "build controller" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-controller ./cmd/controller
 	@hack/step.sh "build devcluster" go build -ldflags "-s -w" -o bin/devcluster ./cmd/devcluster
 
+IMAGE ?= pool-priority-scheduler
+PLATFORMS ?= amd64 arm64
+
+.PHONY: image-binaries
+image-binaries: ## Build what the image holds, for each of PLATFORMS (amd64 arm64), into bin/image/
+	@for arch in $(PLATFORMS); do \
+	  GOARCH=$$arch GOOS=linux hack/step.sh "image binaries, $$arch" go build -ldflags "$(LDFLAGS)" -o bin/image/linux/$$arch/pool-priority-scheduler ./cmd/scheduler && \
+	  GOARCH=$$arch GOOS=linux hack/step.sh "image binaries, controller, $$arch" go build -ldflags "$(LDFLAGS)" -o bin/image/linux/$$arch/pool-priority-controller ./cmd/controller || exit 1; \
+	done
+
+.PHONY: image
+image: PLATFORMS = $(shell go env GOARCH)
+image: image-binaries ## Build the image IMAGE:VERSION for this machine's architecture; needs Docker
+	docker build --build-arg TARGETARCH=$(PLATFORMS) -t $(IMAGE):$(VERSION) .
+
+.PHONY: image-push
+image-push: image-binaries ## Build the image IMAGE:VERSION for all PLATFORMS and push it; needs Docker with buildx
+	docker buildx build --platform $(shell echo $(PLATFORMS) | sed 's/[^ ]*/linux\/&/g; s/ /,/g') -t $(IMAGE):$(VERSION) --push .
+
+.PHONY: reproducible
+reproducible: ## Build the image's binaries once more, from a clone in another directory, and compare them byte for byte
+	@hack/step.sh "reproducible binaries" hack/verify-reproducible.sh
+
 .PHONY: tools
 tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go modules
 	@hack/build-tools.sh bin/tools

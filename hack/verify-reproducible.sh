@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Fails if the image's binaries, built from the same commit in two directories, are not the same bytes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$(git rev-parse HEAD)
+arch=$(go env GOARCH)
+copies=$(mktemp -d)
+trap 'rm -rf "$copies"' EXIT
+for name in one another/place; do
+  git clone --quiet . "$copies/$name"
+  make --silent -C "$copies/$name" image-binaries PLATFORMS="$arch" VERSION="$version" >&2
+done
+cd "$copies/one/bin/image/linux/$arch"
+for binary in *; do
+  cmp "$binary" "$copies/another/place/bin/image/linux/$arch/$binary"
+  echo "$binary: $(sha256sum < "$binary" | cut -c1-16)…, $(($(stat -c %s "$binary") / 1000000)) MB"
+done

@@ -1,0 +1,117 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+// TestFailOver: whichever way the leader goes in the middle of 200 pods, a standby with the lease settings that ship takes over in
+// time, all pods run, and the order is kept. A leader that is thawed ends.
+func TestFailOver(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
+	config := root + "/manifests/examples/static.yaml"
+	data, err := os.ReadFile(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := filepath.Join(t.TempDir(), "second.yaml")
+	if err := os.WriteFile(second, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	holder := func() string {
+		lease, err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	changes := func(from string, within time.Duration) time.Duration {
+		t.Helper()
+		began := time.Now()
+		e.eventually(within, func() string {
+			if now := holder(); now == "" || now == from {
+				return fmt.Sprintf("the lease is held by %q", now)
+			}
+			return ""
+		})
+		return time.Since(began)
+	}
+	e.schedule(config, userTier(3), systemTier(1), virtualTier())
+	changes("", 20*time.Second)
+	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standby.Stop(); e.checkLogOf(standby) })
+	leader := e.scheduler
+	judged := 0
+	for _, tc := range []struct {
+		name   string
+		signal syscall.Signal
+		within time.Duration
+	}{
+		{"deleted", syscall.SIGTERM, 5 * time.Second},
+		{"killed", syscall.SIGKILL, 15 * time.Second},
+		{"frozen", syscall.SIGSTOP, 15 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			sub := *e
+			sub.TB = t
+			e := &sub
+			before := holder()
+			e.create(deployment(tc.name, 200, "50m", endsFast))
+			bound := 0
+			for deadline := time.Now().Add(20 * time.Second); bound < 20; time.Sleep(5 * time.Millisecond) {
+				bound = 0
+				for _, p := range e.pods(tc.name) {
+					if p.Spec.NodeName != "" {
+						bound++
+					}
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("%d pods are bound", bound)
+				}
+			}
+			if err := syscall.Kill(leader.PID(), tc.signal); err != nil {
+				t.Fatal(err)
+			}
+			took := changes(before, tc.within)
+			e.lands(60*time.Second, tc.name, map[string]int{"userpool": 120, "systempool": 40, "aci": 40})
+			t.Logf("%s with %d pods bound: the standby took over after %v", tc.name, bound, took.Round(100*time.Millisecond))
+			judged += 200
+			e.rightOrder(judged)
+			if tc.signal == syscall.SIGSTOP {
+				if err := syscall.Kill(leader.PID(), syscall.SIGCONT); err != nil {
+					t.Fatal(err)
+				}
+			}
+			select {
+			case <-leader.Done():
+			case <-time.After(10 * time.Second):
+				t.Error("the leader that was thawed goes on")
+			}
+			if err := leader.Restart(); err != nil {
+				t.Fatal(err)
+			}
+			leader, standby = standby, leader
+			if err := e.Client.AppsV1().Deployments(namespace).Delete(e.ctx, tc.name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			e.eventually(30*time.Second, func() string {
+				if n := len(e.pods("")); n > 0 {
+					return fmt.Sprintf("%d pods are left", n)
+				}
+				return ""
+			})
+			time.Sleep(3 * time.Second) // the standby has started
+		})
+	}
+}
