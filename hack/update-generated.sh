@@ -7,3 +7,10 @@ plugins=$(go list -m -f '{{.Dir}}' sigs.k8s.io/scheduler-plugins)
 cd "${1:-.}"
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
 install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/components/coscheduling/podgroup-crd.yaml
+# The chart's roles are those of the manifests.
+for name in serviceaccount scheduler controller; do
+  install -m 644 manifests/rbac/$name.yaml charts/pool-priority-scheduler/files/$name.yaml
+done
+for name in karpenter return; do
+  install -m 644 manifests/components/$name/rbac.yaml charts/pool-priority-scheduler/files/$name.yaml
+done

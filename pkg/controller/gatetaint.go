@@ -47,7 +47,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	if err := r.Client.Patch(ctx, node, patch); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("changing the taints of node %s: %w", node.Name, err))
 	}
-	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", isGated(taints))
+	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", hasGateTaint(taints))
 	return reconcile.Result{}, nil
 }
 
@@ -55,7 +55,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 func (r *GateTaint) wanted(node *corev1.Node) ([]corev1.Taint, bool) {
 	i := r.Pools.Of(node.Labels)
 	want := !r.Off && i != pool.None && r.Pools.At(i).IsBurst()
-	if want == isGated(node.Spec.Taints) {
+	if want == IsGated(node) {
 		return nil, false
 	}
 	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
@@ -65,6 +65,9 @@ func (r *GateTaint) wanted(node *corev1.Node) ([]corev1.Taint, bool) {
 	return taints, true
 }
 
-func isGated(taints []corev1.Taint) bool {
+// IsGated reports whether the node has the gate taint.
+func IsGated(node *corev1.Node) bool { return hasGateTaint(node.Spec.Taints) }
+
+func hasGateTaint(taints []corev1.Taint) bool {
 	return slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
 }

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
@@ -28,8 +29,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
-// leaseName is the name of the leader's lease.
-const leaseName = "pool-priority-controller"
+const (
+	// leaseName is the name of the leader's lease.
+	leaseName = "pool-priority-controller"
+
+	// removeQuiet is how often in a row no node may have the gate taint for it to count as gone; nodes are looked at every
+	// removeInterval, removeTries times at the most.
+	removeQuiet, removeInterval, removeTries = 3, 2 * time.Second, 30
+)
 
 type options struct {
 	config, namespace, healthAddress string
@@ -55,7 +62,7 @@ func New() *cobra.Command {
 	fs.StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
-	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end: for uninstalling")
+	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	fs.AddGoFlag(klogFlags.Lookup("v"))
@@ -64,16 +71,16 @@ func New() *cobra.Command {
 }
 
 func run(ctx context.Context, o options) error {
-	profile, args, pools, err := load(o.config)
-	if err != nil {
-		return err
-	}
 	if o.removeGateTaint {
 		c, err := newClient()
 		if err != nil {
 			return err
 		}
-		return removeGateTaint(ctx, c, pools)
+		return removeGateTaint(ctx, c)
+	}
+	profile, args, pools, err := load(o.config)
+	if err != nil {
+		return err
 	}
 	restConfig, err := config.GetConfig()
 	if err != nil {
@@ -149,18 +156,42 @@ func newClient() (client.Client, error) {
 	return c, nil
 }
 
-// removeGateTaint takes the taint off all nodes, and goes on where one cannot be changed.
-func removeGateTaint(ctx context.Context, c client.Client, pools pool.List) error {
-	nodes := &corev1.NodeList{}
-	if err := c.List(ctx, nodes); err != nil {
-		return fmt.Errorf("listing the nodes: %w", err)
-	}
-	r := &controller.GateTaint{Client: c, Pools: pools, Off: true}
-	var errs []error
-	for i := range nodes.Items {
-		if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])}); err != nil {
-			errs = append(errs, err)
+// removeGateTaint takes the taint off all nodes, and looks again until it stays off: a controller that is about to end may put it
+// back. It goes on where a node cannot be changed.
+func removeGateTaint(ctx context.Context, c client.Client) error {
+	r := &controller.GateTaint{Client: c, Off: true}
+	var last error
+	for quiet, tries := 0, 0; quiet < removeQuiet; tries++ {
+		if tries > 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(removeInterval):
+			}
+		}
+		nodes := &corev1.NodeList{}
+		if err := c.List(ctx, nodes); err != nil {
+			return fmt.Errorf("listing the nodes: %w", err)
+		}
+		tainted := 0
+		var errs []error
+		for i := range nodes.Items {
+			if !controller.IsGated(&nodes.Items[i]) {
+				continue
+			}
+			tainted++
+			if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])}); err != nil {
+				errs = append(errs, err)
+			}
+		}
+		if last = errors.Join(errs...); tainted > 0 {
+			quiet = 0
+		} else {
+			quiet++
+		}
+		if tries >= removeTries {
+			return errors.Join(last, fmt.Errorf("the gate taint comes back on %d node(s): does a controller still run? Remove it first", tainted))
 		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
