@@ -1,0 +1,142 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/scalein"
+)
+
+// TestRights: each rule of our own roles is needed: without it, the scheduler or the controller is refused something. (That they are
+// enough, all other tests check: none of their logs may say "forbidden".)
+func TestRights(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.rbac, e.refused = returnRBAC, true
+	const config = "testdata/rights.yaml"
+	node := e.nodesOf("userpool")[0].Name
+	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	e.schedule(config, userTier(1), virtualTier())
+	controller := e.control(config)
+	e.waitGated(true)
+	// A burst pod that is to come back and may not, and a pod whose cost somebody changed.
+	e.create(deployment("web", 1, "100m"))
+	e.lands(20*time.Second, "web", map[string]int{"aci": 1})
+	if _, err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: "web"},
+		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = false })
+	e.create(deployment("changed", 1, "100m"))
+	e.lands(20*time.Second, "changed", map[string]int{"userpool": 1})
+	if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, e.pods("changed")[0].Name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	ours := []*devcluster.Component{e.scheduler, controller}
+	// refusedWithout starts both anew without the rule, and waits until one of them is refused something.
+	refusedWithout := func(t *testing.T, rule rbacv1.PolicyRule) {
+		for _, lease := range []string{devcluster.SchedulerName, devcluster.ControllerName} {
+			if err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Delete(e.ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+		}
+		if err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Delete(e.ctx, "pool-priority-status", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		for _, c := range ours {
+			if err := os.Truncate(c.Log(), 0); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Restart(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer func() {
+			for _, c := range ours {
+				c.Stop()
+			}
+		}()
+		sub := *e
+		sub.TB = t
+		sub.eventually(25*time.Second, func() string {
+			for _, c := range ours {
+				log, err := os.ReadFile(c.Log())
+				if err != nil {
+					return err.Error()
+				}
+				for _, line := range strings.Split(string(log), "\n") {
+					for _, resource := range rule.Resources {
+						kind, _, _ := strings.Cut(resource, "/")
+						if strings.Contains(line, "forbidden") && strings.Contains(line, kind) {
+							return ""
+						}
+					}
+				}
+			}
+			return fmt.Sprintf("nothing was refused without %v", rule)
+		})
+	}
+	for _, c := range ours {
+		c.Stop()
+	}
+	// once goes through the rules of a role and takes one away at a time.
+	once := func(name string, rules []rbacv1.PolicyRule, update func(rules []rbacv1.PolicyRule) error) {
+		for i, rule := range rules {
+			t.Run(fmt.Sprintf("%s without %s of %s", name, strings.Join(rule.Verbs, ","), strings.Join(rule.Resources, ",")), func(t *testing.T) {
+				if err := update(append(append([]rbacv1.PolicyRule{}, rules[:i]...), rules[i+1:]...)); err != nil {
+					t.Fatal(err)
+				}
+				refusedWithout(t, rule)
+			})
+		}
+		if err := update(rules); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	clusterRoles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range clusterRoles.Items {
+		if strings.HasPrefix(role.Name, "pool-priority") {
+			n += len(role.Rules)
+			once(role.Name, role.Rules, func(rules []rbacv1.PolicyRule) error {
+				_, err := e.Client.RbacV1().ClusterRoles().Update(e.ctx, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Rules: rules}, metav1.UpdateOptions{})
+				return err
+			})
+		}
+	}
+	roles, err := e.Client.RbacV1().Roles(metav1.NamespaceAll).List(e.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, role := range roles.Items {
+		if strings.HasPrefix(role.Name, "pool-priority") {
+			n += len(role.Rules)
+			once(role.Name, role.Rules, func(rules []rbacv1.PolicyRule) error {
+				_, err := e.Client.RbacV1().Roles(role.Namespace).Update(e.ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, Rules: rules}, metav1.UpdateOptions{})
+				return err
+			})
+		}
+	}
+	if n < 14 {
+		t.Errorf("%d rules were tried", n)
+	}
+}
