@@ -196,7 +196,7 @@ func (s *search) room(ctx context.Context, surge surge) (*room, error) {
 	}
 	taken := s.pl.gate.held.rooms(s.pod.UID)
 	since := s.pl.gate.held.waitingSince(s.pod.UID)
-	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, surge.of.Deadline/2)) && s.goesOn(surge.of, counts, taken)
+	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, surge.of.Deadline/2)) && s.goesOn(ctx, surge.of, counts, taken)
 	node, until, err := s.roomAmong(ctx, surge.of, taken, false, now)
 	ending := node != ""
 	if node == "" && err == nil && goesOn {
@@ -271,7 +271,7 @@ func coming(taken []heldRoom, node string, surge *rollout.Rollout, replaced bool
 }
 
 // goesOn reports whether old pods will go although the pod finds no place.
-func (s *search) goesOn(surge *rollout.Rollout, counts *podCounts, taken []heldRoom) bool {
+func (s *search) goesOn(ctx context.Context, surge *rollout.Rollout, counts *podCounts, taken []heldRoom) bool {
 	promised, waiting := 0, 0 // new pods that will have the place of one that is ending, and that wait for one to end
 	for i := range taken {
 		if taken[i].replicaSet == surge.New && taken[i].ending {
@@ -284,7 +284,11 @@ func (s *search) goesOn(surge *rollout.Rollout, counts *podCounts, taken []heldR
 	for uid, wanted := range surge.Old {
 		condemned += max(0, counts.living[uid]-wanted)
 	}
-	return waiting < condemned || surge.GoesOn(max(0, surge.Wanted-counts.living[surge.New]-promised-condemned))
+	pending := max(0, surge.Wanted-counts.living[surge.New]-promised-condemned)
+	goesOn := waiting < condemned || surge.GoesOn(pending)
+	klog.FromContext(ctx).V(4).Info("Looked at a rollout", "pod", klog.KObj(s.pod), "goesOn", goesOn, "wanted", surge.Wanted, "placed", counts.living[surge.New],
+		"waitForEnding", promised, "waitForOthers", waiting, "condemned", condemned, "pending", pending)
+	return goesOn
 }
 
 // fitsInPlaceOf reports whether the pod fits on the node once the leaving pods are gone and the coming ones are there.

@@ -76,9 +76,15 @@ func TestScaleIn(t *testing.T) {
 	} {
 		t.Run(tc.app, func(t *testing.T) {
 			var ours, without int
-			t.Run("with deletion costs", func(t *testing.T) { ours = play(t, aksConfig, tc.app, tc.cpu, tc.from, tc.to, tc.full) })
-			t.Run("without", func(t *testing.T) {
-				without = play(t, with(t, aksConfig, "scaleIn: {podDeletionCost: false}"), tc.app, tc.cpu, tc.from, tc.to, tc.full)
+			t.Run("both", func(t *testing.T) { // beside one another, each in a cluster of its own
+				t.Run("with deletion costs", func(t *testing.T) {
+					t.Parallel()
+					ours = play(t, aksConfig, tc.app, tc.cpu, tc.from, tc.to, tc.full)
+				})
+				t.Run("without", func(t *testing.T) {
+					t.Parallel()
+					without = play(t, with(t, aksConfig, "scaleIn: {podDeletionCost: false}"), tc.app, tc.cpu, tc.from, tc.to, tc.full)
+				})
 			})
 			t.Logf("%d to %d: all survivors are on VMs %d of %d times with our costs, %d of %d without", tc.from, tc.to, ours, *rounds, without, *rounds)
 			if ours != *rounds {
