@@ -71,10 +71,15 @@ func vms(name, mode string, nodes, minimum, maximum, priority int) devcluster.Po
 // start brings up a cluster with the pools, the virtual node and, unless options is nil, the simulated autoscaler.
 func start(t testing.TB, autoscaler *devcluster.AutoscalerOptions, pools ...devcluster.Pool) *env {
 	t.Helper()
+	return startWith(t, devcluster.Options{Pools: pools, Autoscaler: autoscaler})
+}
+
+// startWith does so with further options.
+func startWith(t testing.TB, options devcluster.Options) *env {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	cluster, err := devcluster.Start(ctx, devcluster.Options{
-		Dir: t.TempDir(), BinDir: filepath.Join(*bin, "tools"), Pools: pools, VirtualNode: true, Autoscaler: autoscaler,
-	})
+	options.Dir, options.BinDir, options.VirtualNode = t.TempDir(), filepath.Join(*bin, "tools"), true
+	cluster, err := devcluster.Start(ctx, options)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
