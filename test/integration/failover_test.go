@@ -13,11 +13,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/devcluster"
 )
 
-// TestFailOver: whichever way the leader goes in the middle of 200 pods, a standby with the lease settings that ship takes over in
-// time, all pods run, and the order is kept. A leader that is thawed ends.
+// TestFailOver: whichever way the leader goes in the middle of 205 pods, a standby with the lease settings that ship takes over in
+// time, all pods run but the five that are over the burst pool's budget, and the order is kept. A leader that is thawed ends, and the
+// budget holds.
 func TestFailOver(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
-	config := root + "/manifests/examples/static.yaml"
+	const config = "testdata/failover.yaml"
 	data, err := os.ReadFile(config)
 	if err != nil {
 		t.Fatal(err)
@@ -53,6 +54,7 @@ func TestFailOver(t *testing.T) {
 	t.Cleanup(func() { standby.Stop(); e.checkLogOf(standby) })
 	leader := e.scheduler
 	judged := 0
+	wanted := map[string]int{"userpool": 120, "systempool": 40, "aci": 40, "": 5}
 	for _, tc := range []struct {
 		name   string
 		signal syscall.Signal
@@ -67,7 +69,7 @@ func TestFailOver(t *testing.T) {
 			sub.TB = t
 			e := &sub
 			before := holder()
-			e.create(deployment(tc.name, 200, "50m", endsFast))
+			e.create(deployment(tc.name, 205, "50m", endsFast))
 			bound := 0
 			for deadline := time.Now().Add(20 * time.Second); bound < 20; time.Sleep(5 * time.Millisecond) {
 				bound = 0
@@ -84,7 +86,7 @@ func TestFailOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			took := changes(before, tc.within)
-			e.lands(60*time.Second, tc.name, map[string]int{"userpool": 120, "systempool": 40, "aci": 40})
+			e.lands(60*time.Second, tc.name, wanted)
 			t.Logf("%s with %d pods bound: the standby took over after %v", tc.name, bound, took.Round(100*time.Millisecond))
 			judged += 200
 			e.rightOrder(judged)
@@ -97,6 +99,9 @@ func TestFailOver(t *testing.T) {
 			case <-leader.Done():
 			case <-time.After(10 * time.Second):
 				t.Error("the leader that was thawed goes on")
+			}
+			if got := e.placed(tc.name); !equal(got, wanted) {
+				t.Errorf("after all: %v, want %v", got, wanted)
 			}
 			if err := leader.Restart(); err != nil {
 				t.Fatal(err)

@@ -223,3 +223,44 @@ func TestCostsOfOthers(t *testing.T) {
 		return ""
 	})
 }
+
+// TestEditedList: when the list is edited, the pods that run get the costs of the new order, and new pods follow it.
+func TestEditedList(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.schedule("testdata/fixed.yaml", userTier(1), systemTier(1), virtualTier())
+	controller := e.control("testdata/fixed.yaml")
+	e.waitGated(true)
+	e.create(deployment("web", 5, "500m"))
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 1})
+	has := func(user, system string) {
+		t.Helper()
+		e.eventually(20*time.Second, func() string {
+			for _, p := range e.pods("web") {
+				want := user
+				if strings.Contains(p.Spec.NodeName, "systempool") {
+					want = system
+				}
+				if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
+					return fmt.Sprintf("pod %s on %s has %q, want %q", p.Name, p.Spec.NodeName, got, want)
+				}
+			}
+			return ""
+		})
+	}
+	has("2000 user", "1000 system")
+	controller.Stop()
+	e.scheduler.Stop()
+	e.checkLog()
+	e.schedule("testdata/edited.yaml", systemTier(1), userTier(1), virtualTier()) // system first, and user has another name
+	e.control("testdata/edited.yaml")
+	has("1000 users", "2000 system")
+	e.scale("web", 9)
+	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
+	e.scale("web", 4)
+	e.eventually(60*time.Second, func() string {
+		if got := e.placed("web"); !equal(got, map[string]int{"systempool": 4}) {
+			return fmt.Sprint(got)
+		}
+		return ""
+	})
+}

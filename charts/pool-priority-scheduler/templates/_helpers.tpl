@@ -19,7 +19,7 @@ leaderElection:
   resourceNamespace: {{ .Release.Namespace }}
   leaseDuration: 10s
   renewDeadline: 7s
-  retryPeriod: 2s
+  retryPeriod: 1s
 profiles:
 - schedulerName: {{ .Values.schedulerName }}
   plugins:

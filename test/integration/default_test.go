@@ -1,0 +1,57 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+)
+
+// TestBesideTheDefaultScheduler: with the default scheduler on the same cluster, its pods do not get onto the virtual node, though they
+// tolerate it, once it has the gate taint, and its lease is its own.
+func TestBesideTheDefaultScheduler(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.control("testdata/fixed.yaml")
+	e.waitGated(true)
+	e.schedule("testdata/fixed.yaml", userTier(1), virtualTier())
+	s, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/default-scheduler.yaml", e.rbac)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Cleanup(s.Stop)
+	lease := func() string {
+		lease, err := e.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(e.ctx, "kube-scheduler", metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	var holder string
+	e.eventually(20*time.Second, func() string {
+		if holder = lease(); holder == "" {
+			return "the default scheduler does not lead"
+		}
+		return ""
+	})
+	asDefault := func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = corev1.DefaultSchedulerName }
+	e.create(deployment("theirs", 2, "500m", toleratesVirtualNode, asDefault))
+	e.lands(20*time.Second, "theirs", map[string]int{"userpool": 2})
+	e.create(deployment("ours", 4, "500m"))
+	e.lands(20*time.Second, "ours", map[string]int{"userpool": 2, "aci": 2})
+	e.create(deployment("more", 3, "500m", toleratesVirtualNode, asDefault))
+	e.lands(20*time.Second, "more", map[string]int{"": 3})
+	e.stays(4*time.Second, func() string {
+		if got := e.placed("more"); !equal(got, map[string]int{"": 3}) {
+			return fmt.Sprintf("the default scheduler's pods: %v", got)
+		}
+		return ""
+	})
+	if now := lease(); now != holder {
+		t.Errorf("the default scheduler's lease went from %q to %q", holder, now)
+	}
+}
