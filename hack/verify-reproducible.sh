@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Fails if the image's binaries, built from the same commit in two directories, are not the same bytes.
+# Fails if the image's binaries, built from the same commit and VERSION in two directories, are not the same bytes. The second build
+# takes the packages from the build cache, which -trimpath makes independent of the directory, and links anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(git rev-parse HEAD)

@@ -33,6 +33,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
+// defaultLease is the lease that kube-scheduler has if its configuration names none.
+const defaultLease = "kube-system/kube-scheduler"
+
 func main() {
 	if err := configv1.Register(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -87,6 +90,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	}
 	if err := configv1.CheckProfiles(&config.ComponentConfig); err != nil {
 		return err
+	}
+	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configv1.Configured(&config.ComponentConfig) {
+		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this one holds it: set resourceName: pool-priority-scheduler and a resourceNamespace of your own", defaultLease)
 	}
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err

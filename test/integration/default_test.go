@@ -15,6 +15,7 @@ import (
 // TestBesideTheDefaultScheduler: with the default scheduler on the same cluster, its pods do not get onto the virtual node, though they
 // tolerate it, once it has the gate taint, and its lease is its own.
 func TestBesideTheDefaultScheduler(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.control("testdata/fixed.yaml")
 	e.waitGated(true)

@@ -15,6 +15,7 @@ import (
 // TestOptIn: in a namespace with the label, pods that name no scheduler are ours; others keep what they name. Without the label, and
 // once a workload is switched back, its pods are the default scheduler's again, and those that run stay.
 func TestOptIn(t *testing.T) {
+	t.Parallel()
 	e := startWith(t, devcluster.Options{
 		Pools:         []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)},
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},

@@ -89,6 +89,7 @@ func annotated(key, value string) func(*corev1.PodTemplateSpec) {
 // TestReturn: after the VM pool has grown, burst pods come home, within their rate, never against a PodDisruptionBudget, and not
 // those that opted out, that nothing would replace, or for which there is no room.
 func TestReturn(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 5, 20))
 	e.rbac = returnRBAC
 	e.schedule(returnConfig, userTier(1), virtualTier())

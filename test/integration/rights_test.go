@@ -23,6 +23,7 @@ import (
 // TestRights: each rule of our own roles is needed: without it, the scheduler or the controller is refused something. (That they are
 // enough, all other tests check: none of their logs may say "forbidden".)
 func TestRights(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.rbac, e.refused = returnRBAC, true
 	const config = "testdata/rights.yaml"

@@ -182,6 +182,7 @@ func TestScaleInOrder(t *testing.T) {
 
 // TestCostsOfOthers: pods of another scheduler on listed nodes are brought in line, also when a node is relabelled.
 func TestCostsOfOthers(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.schedule("testdata/fixed.yaml", userTier(1), virtualTier())
 	e.stock()
@@ -226,6 +227,7 @@ func TestCostsOfOthers(t *testing.T) {
 
 // TestEditedList: when the list is edited, the pods that run get the costs of the new order, and new pods follow it.
 func TestEditedList(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.schedule("testdata/fixed.yaml", userTier(1), systemTier(1), virtualTier())
 	controller := e.control("testdata/fixed.yaml")

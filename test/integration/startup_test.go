@@ -178,9 +178,19 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
+// TestDefaultLease: a configuration that names no lease would take that of the cluster's own scheduler, and stop it.
+func TestDefaultLease(t *testing.T) {
+	e := start(t, nil)
+	out, code := e.run("testdata/no-lease.yaml", "Handlers synced", "--v=3", "--leader-elect=true")
+	if want := "leaderElection: kube-system/kube-scheduler is the lease of the cluster's default scheduler"; code != 1 || !strings.Contains(out, want) {
+		t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, tail([]byte(out), 2000))
+	}
+}
+
 // TestServerVersion: an API server that is too old ends start-up, and one that is newer than those tested with is warned of. The
 // real one is asked through a proxy that changes its version.
 func TestServerVersion(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil)
 	config, err := clientcmd.BuildConfigFromFlags("", e.KubeConfig())
 	if err != nil {

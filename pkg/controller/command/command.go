@@ -15,6 +15,7 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
@@ -96,6 +97,7 @@ func run(ctx context.Context, o options) error {
 	manager, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
 		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: ptr.To(10 * time.Second), RenewDeadline: ptr.To(7 * time.Second), RetryPeriod: ptr.To(time.Second), // as the scheduler's
 		HealthProbeBindAddress: o.healthAddress, Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {

@@ -2,6 +2,7 @@ package v1
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -56,6 +57,11 @@ func Load(data []byte) (*schedconfig.KubeSchedulerProfile, *PoolPriorityArgs, er
 		}
 	}
 	return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+}
+
+// Configured reports whether a profile configures the plugin.
+func Configured(config *schedconfig.KubeSchedulerConfiguration) bool {
+	return slices.ContainsFunc(config.Profiles, func(p schedconfig.KubeSchedulerProfile) bool { return argsOf(&p) != nil })
 }
 
 // CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state of the pools,
