@@ -150,7 +150,7 @@ func (h *held) stirred(deployment types.UID) bool {
 			waiting = append(waiting, entry)
 		}
 	}
-	after := max(stirredAgain, time.Duration(len(waiting))*stirredEach)
+	after := max(stirredAgain, time.Duration(len(waiting))*tryEach)
 	moved := false
 	for _, entry := range waiting {
 		if due := entry.since.Add(after); due.Before(entry.room.Until) {

@@ -28,8 +28,9 @@ const (
 	endingSlack = 5 * time.Second
 	// lookAgain is when a pod that waits for a rollout to go on is tried again at the latest.
 	lookAgain = 10 * time.Second
-	// stirredAgain is when it is at the earliest if the rollout changes, or stirredEach for each pod that waits.
-	stirredAgain, stirredEach = time.Second, 10 * time.Millisecond
+	// stirredAgain is when it is at the earliest if the rollout changes. Both are longer where many pods wait: a try costs some
+	// milliseconds in a large cluster, and each pod has tryEach.
+	stirredAgain, tryEach = time.Second, 40 * time.Millisecond
 	// maxWait is for how long at most a pod waits for pods that are not ending yet.
 	maxWait = 5 * time.Minute
 	// replicaSetLag is how much later than its pods the scheduler may hear of a ReplicaSet.
@@ -81,7 +82,8 @@ type rollouts struct {
 type podCounts struct {
 	version int // of the index
 	living  map[types.UID]int
-	ending  map[types.UID]int // on nodes better than a burst pool's
+	ending  map[types.UID]int   // on nodes better than a burst pool's
+	on      map[types.UID][]int // the positions of those nodes, rising
 }
 
 // end reports whether pods of one of the ReplicaSets are ending.
@@ -161,14 +163,18 @@ func (s *search) countPods() *podCounts {
 	if counts.living != nil && counts.version == s.pl.index.version {
 		return counts
 	}
-	*counts = podCounts{version: s.pl.index.version, living: map[types.UID]int{}, ending: map[types.UID]int{}}
+	*counts = podCounts{version: s.pl.index.version, living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID][]int{}}
 	for position, node := range s.nodes {
 		better := int(s.pl.index.entries[position].rank) <= s.pl.pools.Regular()
 		for _, info := range node.GetPods() {
+			owner := ownerOf(info)
 			if !isEnding(info) {
-				counts.living[ownerOf(info)]++
+				counts.living[owner]++
 			} else if better {
-				counts.ending[ownerOf(info)]++
+				counts.ending[owner]++
+			}
+			if on := counts.on[owner]; better && (len(on) == 0 || on[len(on)-1] != position) {
+				counts.on[owner] = append(on, position)
 			}
 		}
 	}
@@ -201,7 +207,7 @@ func (s *search) room(ctx context.Context, surge surge) (*room, error) {
 	ending := node != ""
 	if node == "" && err == nil && goesOn {
 		node, _, err = s.roomAmong(ctx, surge.of, taken, true, now)
-		until = now.Add(lookAgain)
+		until = now.Add(max(lookAgain, time.Duration(len(taken))*tryEach))
 		if since.IsZero() {
 			since = now
 		}
@@ -218,10 +224,18 @@ func (s *search) room(ctx context.Context, surge surge) (*room, error) {
 // roomAmong returns the best-ranked node on which the pod will fit once those that are ending have ended and, with replaced, those
 // that the rollout replaces; and when those that are ending will have. It returns "" if there is none.
 func (s *search) roomAmong(ctx context.Context, surge *rollout.Rollout, taken []heldRoom, replaced bool, now time.Time) (string, time.Time, error) {
+	old := map[int]bool{} // the nodes that have pods which the rollout replaces
+	if replaced {
+		for uid := range surge.Old {
+			for _, position := range s.countPods().on[uid] {
+				old[position] = true
+			}
+		}
+	}
 	for rank := 0; rank <= s.pl.pools.Regular(); rank++ {
 		for _, position := range s.pl.index.tiers[rank] {
 			e := &s.pl.index.entries[position]
-			if (!e.ending && !replaced) || (s.only != nil && !s.only.Has(e.node.Name)) {
+			if (!e.ending && !old[position]) || (s.only != nil && !s.only.Has(e.node.Name)) {
 				continue
 			}
 			leaving, until := s.leaving(position, surge, replaced, now)
