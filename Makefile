@@ -61,6 +61,7 @@ test-unit: ## Run the tests beside the code, those of concurrent packages with t
 
 .PHONY: test-integration
 test-integration: tools build ## Run the tests on the embedded cluster
+	@hack/step.sh "build Helm, to test the chart" go -C hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/bin/tools/ tool
 	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -skip '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 .PHONY: test-karpenter

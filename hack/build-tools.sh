@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Builds what the embedded cluster runs, from Go modules, into the directory given: etcd, kube-apiserver,
-# kube-controller-manager, kubectl and kwok; and helm, to test the chart. A stamp holds the modules' checksums: an unchanged directory is left alone.
+# kube-controller-manager, kubectl and kwok. A stamp holds the modules' checksums: an unchanged directory is left alone.
 # Usage: build-tools.sh DIR
 set -euo pipefail
 out=$(realpath -m "$1")
 cd "$(dirname "$0")/tools"
-stamp=$(cat {kubernetes,kwok,helm}/go.{mod,sum} "../$(basename "$0")" <(go version) | sha256sum | cut -d' ' -f1)
+stamp=$(cat {kubernetes,kwok}/go.{mod,sum} "../$(basename "$0")" <(go version) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out"
 
@@ -14,7 +14,7 @@ minor=${version#v1.}; minor=${minor%%.*}
 v=k8s.io/component-base/version
 ldflags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=$minor -X $v.gitTreeState=clean -X $v.gitCommit=$version"
 
-echo "Building Kubernetes $version (etcd, kube-apiserver, kube-controller-manager, kubectl), KWOK and Helm from Go modules." >&2
+echo "Building Kubernetes $version (etcd, kube-apiserver, kube-controller-manager, kubectl) and KWOK from Go modules." >&2
 echo "The first time this compiles for 5 to 10 minutes on 2 cores; later runs start in seconds." >&2
 start=$SECONDS
 (cd kubernetes && go build -ldflags "$ldflags" -o "$out/" tool && mv "$out/server" "$out/etcd")
@@ -22,9 +22,6 @@ echo "  Kubernetes and etcd: $((SECONDS - start)) s" >&2
 start=$SECONDS
 (cd kwok && go build -ldflags "-s -w" -o "$out/" tool)
 echo "  KWOK: $((SECONDS - start)) s" >&2
-start=$SECONDS
-(cd helm && go build -ldflags "-s -w" -o "$out/" tool)
-echo "  Helm: $((SECONDS - start)) s" >&2
 # kwok has no stages built in: its module has those that make nodes and pods ready at once.
 stages=$(cd kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
 {
