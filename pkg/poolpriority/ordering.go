@@ -105,7 +105,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, nodes
 	if pl.gate != nil && slices.ContainsFunc(decided.Burst, func(v gate.Verdict) bool { return v.Open }) {
 		surge = pl.gate.rollouts.of(pod, pl.gate.clock.Now())
 	}
-	if pl.gate != nil {
+	if surge.may() { // no other pod waits for room, and a room that is left while the gate is closed for all matters to nobody
 		defer func() {
 			if c.room == nil {
 				pl.gate.held.leave(pod.UID)

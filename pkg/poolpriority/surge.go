@@ -9,7 +9,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	appslisters "k8s.io/client-go/listers/apps/v1"
@@ -73,9 +72,19 @@ func (s surge) may() bool { return s.of != nil || s.unseen != nil }
 // rollouts tells which pods are the new ones of a rollout. A nil one knows of none.
 type rollouts struct {
 	deployments appslisters.DeploymentLister
-	replicaSets appslisters.ReplicaSetLister
+	replicaSets cache.Indexer        // with the index byController
 	hasSynced   cache.InformerSynced // the Deployments are known
 	pods        podCounts
+}
+
+// byController is the index of ReplicaSets by the UID of what controls them.
+const byController = "poolpriority.dev/controller"
+
+func controllerIndex(obj any) ([]string, error) {
+	if owner := metav1.GetControllerOfNoCopy(obj.(*appsv1.ReplicaSet)); owner != nil {
+		return []string{string(owner.UID)}, nil
+	}
+	return nil, nil
 }
 
 // podCounts are the pods of each owner in a snapshot.
@@ -108,12 +117,16 @@ func newRollouts(ctx context.Context, handle fwk.Handle, stirred func(deployment
 		}
 		return obj, nil
 	}))
+	replicaSets := handle.SharedInformerFactory().Apps().V1().ReplicaSets().Informer()
+	if err := replicaSets.AddIndexers(cache.Indexers{byController: controllerIndex}); err != nil {
+		return nil, fmt.Errorf("indexing ReplicaSets: %w", err)
+	}
 	r := &rollouts{
 		deployments: factory.Apps().V1().Deployments().Lister(),
-		replicaSets: handle.SharedInformerFactory().Apps().V1().ReplicaSets().Lister(),
+		replicaSets: replicaSets.GetIndexer(),
 		hasSynced:   factory.Apps().V1().Deployments().Informer().HasSynced,
 	}
-	if _, err := handle.SharedInformerFactory().Apps().V1().ReplicaSets().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	if _, err := replicaSets.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(_, obj any) {
 			if owner := metav1.GetControllerOf(obj.(*appsv1.ReplicaSet)); owner != nil {
 				stirred(owner.UID)
@@ -132,8 +145,9 @@ func (r *rollouts) of(pod *v1.Pod, now time.Time) surge {
 	if r == nil || owner == nil || owner.Kind != "ReplicaSet" {
 		return surge{}
 	}
-	own, err := r.replicaSets.ReplicaSets(pod.Namespace).Get(owner.Name)
-	if err != nil || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
+	obj, _, _ := r.replicaSets.GetByKey(pod.Namespace + "/" + owner.Name) // does not fail
+	own, known := obj.(*appsv1.ReplicaSet)
+	if !known || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
 		// It wants no pod, as far as is known, and has one: what is known is old. Or it does since, and the pod will go.
 		if now.Sub(pod.CreationTimestamp.Time) > replicaSetLag {
 			return surge{}
@@ -150,9 +164,13 @@ func (r *rollouts) of(pod *v1.Pod, now time.Time) surge {
 	if err != nil || d.UID != deployment.UID {
 		return surge{}
 	}
-	all, err := r.replicaSets.ReplicaSets(pod.Namespace).List(labels.Everything())
+	objs, err := r.replicaSets.ByIndex(byController, string(d.UID))
 	if err != nil {
-		return surge{} // a lister of everything does not fail
+		return surge{} // the index is there
+	}
+	all := make([]*appsv1.ReplicaSet, len(objs))
+	for i := range objs {
+		all[i] = objs[i].(*appsv1.ReplicaSet)
 	}
 	return surge{of: rollout.Of(d, all, own.UID)}
 }

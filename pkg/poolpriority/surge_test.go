@@ -37,10 +37,10 @@ func owner(kind, name string) []metav1.OwnerReference {
 func newRolling(t *testing.T, maxUnavailable int32) *rolling {
 	t.Helper()
 	w := &rolling{harness: newHarness(t, aks(t)),
-		replicaSets: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+		replicaSets: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byController: controllerIndex}),
 		deployments: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
 	}
-	w.plugin.gate.rollouts = &rollouts{replicaSets: appslisters.NewReplicaSetLister(w.replicaSets), deployments: appslisters.NewDeploymentLister(w.deployments)}
+	w.plugin.gate.rollouts = &rollouts{replicaSets: w.replicaSets, deployments: appslisters.NewDeploymentLister(w.deployments)}
 	w.deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To(int32(4)), Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{
 			MaxSurge: ptr.To(intstr.FromInt32(2)), MaxUnavailable: ptr.To(intstr.FromInt32(maxUnavailable))}}}}

@@ -94,9 +94,8 @@ type Member struct {
 
 // Failure is an eviction that did not help.
 type Failure struct {
-	Workload types.UID
-	// Landed is the replacement, if there is one.
-	Landed types.UID
+	// Evicted is the pod, and Landed what replaced it, if anything did.
+	Evicted, Landed types.UID
 	// InARow is how many there have been, and Until how long the workload is left alone.
 	InARow int
 	Until  time.Time
@@ -154,7 +153,7 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 	since := map[types.UID]time.Time{}
 	full := map[types.UID]bool{} // owners for whose pods there is no room any more
 	kept := map[types.UID]int{}  // rooms, by workload
-	away := map[types.UID]int{}
+	away := map[types.UID]int{}  // chosen now, by workload
 	chosen := []Pod{}
 	for _, pod := range pods {
 		if len(since) >= maxRooms {
@@ -176,10 +175,11 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 		if before, ok := plan.since[pod.UID]; ok {
 			since[pod.UID] = before
 		}
+		onTheirWay := away[pod.Workload]
 		if w != nil {
-			away[pod.Workload] = max(away[pod.Workload], len(w.away))
+			onTheirWay += len(w.away)
 		}
-		if now.Sub(since[pod.UID]) >= plan.rules.StableFor && away[pod.Workload] < plan.rules.PerWorkload && float64(len(chosen)+1) <= plan.limiter.TokensAt(now) {
+		if now.Sub(since[pod.UID]) >= plan.rules.StableFor && onTheirWay < plan.rules.PerWorkload && float64(len(chosen)+1) <= plan.limiter.TokensAt(now) {
 			away[pod.Workload]++
 			chosen = append(chosen, pod)
 		}
@@ -251,7 +251,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			case reason != "":
 				w.notBefore = now.Add(double(e.pause, w.failures, maxPause))
 				w.failures++
-				failures = append(failures, Failure{Workload: uid, Landed: m.UID, InARow: w.failures, Until: w.notBefore, Reason: reason})
+				failures = append(failures, Failure{Evicted: e.uid, Landed: m.UID, InARow: w.failures, Until: w.notBefore, Reason: reason})
 			case over:
 				w.failures = 0
 			default:

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	deploymentutil "k8s.io/kubernetes/pkg/controller/deployment/util"
 	"k8s.io/utils/ptr"
 )
 
@@ -92,5 +93,25 @@ func TestGoesOn(t *testing.T) {
 		if got := r.GoesOn(tc.pending); got != tc.expect {
 			t.Errorf("%s: goes on: %t, want %t", tc.name, got, tc.expect)
 		}
+	}
+}
+
+// TestAsTheController: what the package works out by itself, so as to need no client, is what the Deployment controller does.
+func TestAsTheController(t *testing.T) {
+	for wanted := range int32(30) {
+		for _, unavailable := range []string{"0", "1", "7", "50", "0%", "1%", "10%", "25%", "33%", "100%"} {
+			for _, surge := range []string{"0", "3", "0%", "25%"} {
+				d := deployment(unavailable, func(d *appsv1.Deployment) {
+					d.Spec.Replicas = ptr.To(wanted)
+					d.Spec.Strategy.RollingUpdate.MaxSurge = ptr.To(intstr.Parse(surge))
+				})
+				if got, want := maxUnavailable(d), int(deploymentutil.MaxUnavailable(*d)); got != want {
+					t.Errorf("%d replicas, maxUnavailable %s, maxSurge %s: %d may be unavailable, the controller says %d", wanted, unavailable, surge, got, want)
+				}
+			}
+		}
+	}
+	if revisionAnnotation != deploymentutil.RevisionAnnotation || deadlineExceeded != deploymentutil.TimedOutReason {
+		t.Error("the names differ")
 	}
 }

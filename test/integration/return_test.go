@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 const (
@@ -31,7 +32,7 @@ func (e *env) watchEvictions(app string, least int) (stop func() []time.Time) {
 	}
 	ready := map[types.UID]bool{}
 	note := func(p *corev1.Pod) {
-		ready[p.UID] = p.DeletionTimestamp == nil && isReady(p)
+		ready[p.UID] = p.DeletionTimestamp == nil && podutil.IsPodReady(p)
 	}
 	for i := range list.Items {
 		note(&list.Items[i])
@@ -71,15 +72,6 @@ func (e *env) watchEvictions(app string, least int) (stop func() []time.Time) {
 		<-done
 		return at
 	}
-}
-
-func isReady(p *corev1.Pod) bool {
-	for _, c := range p.Status.Conditions {
-		if c.Type == corev1.PodReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
 }
 
 func annotated(key, value string) func(*corev1.PodTemplateSpec) {

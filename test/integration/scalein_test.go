@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
@@ -98,7 +99,7 @@ func TestScaleIn(t *testing.T) {
 func (e *env) notReady(app string) string {
 	e.Helper()
 	for _, p := range e.pods(app) {
-		if !isReady(&p) {
+		if !podutil.IsPodReady(&p) {
 			return p.Name + " is not ready"
 		}
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/scheduler"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/utils/clock"
@@ -191,8 +192,11 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 // tell logs that an eviction was in vain, and notes it on the pod that it led to: the next leader goes by that.
 func (r *Returner) tell(ctx context.Context, f *returning.Failure, w *world) {
 	logger := klog.FromContext(ctx)
-	landed := w.pods[f.Landed]
-	logger.Info("Returning a pod from a burst pool did not help", "reason", f.Reason, "workload", f.Workload, "replacement", klog.KObj(landed), "inARow", f.InARow, "until", f.Until)
+	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
+	if m, ok := r.away[f.Evicted]; ok {
+		evicted = klog.KObj(m.pod.GetPod())
+	}
+	logger.Info("Returning a pod from a burst pool did not help", "reason", f.Reason, "pod", evicted, "replacement", klog.KObj(landed), "inARow", f.InARow, "until", f.Until)
 	if landed == nil {
 		return
 	}
@@ -257,7 +261,7 @@ func (r *Returner) look() (*world, error) {
 		workload := r.workloadOf(pod.Namespace, owner)
 		w.pods[pod.UID] = pod
 		w.members[workload] = append(w.members[workload], returning.Member{UID: pod.UID, Owner: owner.UID,
-			Bound: pod.Spec.NodeName != "", Burst: burst >= 0, Ready: isReady(pod), Ending: pod.DeletionTimestamp != nil})
+			Bound: pod.Spec.NodeName != "", Burst: burst >= 0, Ready: podutil.IsPodReady(pod), Ending: pod.DeletionTimestamp != nil})
 		if burst < 0 || returning.Stays(pod) != "" {
 			continue
 		}
@@ -265,12 +269,6 @@ func (r *Returner) look() (*world, error) {
 			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	return w, nil
-}
-
-func isReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
-		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-	})
 }
 
 // claims reports whether the pod claims what ties it to certain nodes.
