@@ -2,31 +2,43 @@ package main
 
 import (
 	"context"
-	"sync"
+	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// announcingLock closes a channel when this process first holds the lock. One that loses it ends.
+// leadership is told of the lease: poolpriority.Leadership.
+type leadership interface {
+	Extend(until time.Time)
+	End()
+}
+
+// announcingLock tells the plugin what becomes of the lock: when this process first holds it, and until when nobody else can. One
+// that loses it ends.
 type announcingLock struct {
 	resourcelock.Interface
-	once    sync.Once
-	leading chan<- struct{}
+	leadership leadership
 }
 
 // Create implements resourcelock.Interface.
 func (l *announcingLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.announce(l.Interface.Create(ctx, record), record)
+	return l.announce(record, func() error { return l.Interface.Create(ctx, record) })
 }
 
 // Update implements resourcelock.Interface.
 func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.announce(l.Interface.Update(ctx, record), record)
+	return l.announce(record, func() error { return l.Interface.Update(ctx, record) })
 }
 
-func (l *announcingLock) announce(err error, record resourcelock.LeaderElectionRecord) error {
-	if err == nil && record.HolderIdentity == l.Identity() {
-		l.once.Do(func() { close(l.leading) })
+func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, write func() error) error {
+	if record.HolderIdentity != l.Identity() {
+		l.leadership.End() // before it is given up, not after
+		return write()
 	}
-	return err
+	asked := time.Now() // others count from when they see the answer, which is later
+	if err := write(); err != nil {
+		return err
+	}
+	l.leadership.Extend(asked.Add(time.Duration(record.LeaseDurationSeconds) * time.Second))
+	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/server"
@@ -79,9 +80,9 @@ that --config names. Pods opt in by schedulerName.`,
 }
 
 func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
-	leading := make(chan struct{})
+	leadership := poolpriority.NewLeadership()
 	config, scheduler, err := app.Setup(ctx, opts,
-		app.WithPlugin(poolpriority.Name, poolpriority.NewFactory(leading)),
+		app.WithPlugin(poolpriority.Name, poolpriority.NewFactory(leadership)),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
 		app.WithPlugin(noderesources.AllocatableName, noderesources.NewAllocatable),
 	)
@@ -98,9 +99,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		return err
 	}
 	if config.LeaderElection != nil {
-		config.LeaderElection.Lock = &announcingLock{Interface: config.LeaderElection.Lock, leading: leading}
+		config.LeaderElection.Lock = &announcingLock{Interface: config.LeaderElection.Lock, leadership: leadership}
 	} else {
-		close(leading)
+		leadership.Extend(time.Now().AddDate(100, 0, 0)) // it is the only one
 	}
 	if mutable, ok := features.(featuregate.MutableFeatureGate); ok {
 		mutable.AddMetrics()

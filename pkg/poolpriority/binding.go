@@ -3,6 +3,7 @@ package poolpriority
 import (
 	"context"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,8 +14,14 @@ import (
 )
 
 // Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in: the API server copies a
-// Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own.
+// Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own. A scheduler whose
+// lease has run out binds nothing.
 func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	ctx, cancel, err := pl.leadership.bound(ctx, time.Now())
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	defer cancel()
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, nodeName)},
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},

@@ -52,6 +52,7 @@ type PoolPriority struct {
 	index      *index
 	fitFilters func() bool // whether NodeResourcesFit is among the filter plugins
 	gate       *gatekeeper // nil without burst pools
+	leadership *Leadership // nil if this scheduler is the only one
 }
 
 var _ fwk.PreFilterPlugin = &PoolPriority{}
@@ -87,18 +88,19 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	return newPlugin(ctx, args, handle, clock.RealClock{})
 }
 
-// NewFactory returns a function like New for a scheduler that closes the channel when it leads.
-func NewFactory(leading <-chan struct{}) frameworkruntime.PluginFactory {
+// NewFactory returns a function like New for a scheduler that may have others standing by.
+func NewFactory(leadership *Leadership) frameworkruntime.PluginFactory {
 	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
 		if err != nil {
 			return nil, err
 		}
+		pl.leadership = leadership
 		if pl.gate != nil {
 			go func() {
 				select {
 				case <-ctx.Done():
-				case <-leading:
+				case <-leadership.began:
 					pl.gate.lead()
 				}
 			}()
