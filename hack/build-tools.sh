@@ -3,21 +3,20 @@
 # kube-controller-manager, kubectl and kwok. A stamp holds the modules' checksums: an unchanged directory is left alone.
 # Usage: build-tools.sh DIR
 set -euo pipefail
+: "${CGO_ENABLED:?is set by make: run make tools}"
 out=$(realpath -m "$1")
 cd "$(dirname "$0")/tools"
-stamp=$(cat {kubernetes,kwok}/go.{mod,sum} "../$(basename "$0")" <(go version) | sha256sum | cut -d' ' -f1)
+stamp=$(cat {kubernetes,kwok}/go.{mod,sum} "../$(basename "$0")" ../kubernetes-ldflags.sh <(go version) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out"
 
 version=$(cd kubernetes && go list -m -f '{{.Version}}' k8s.io/kubernetes)
-minor=${version#v1.}; minor=${minor%%.*}
-v=k8s.io/component-base/version
-ldflags="-s -w -X $v.gitVersion=$version -X $v.gitMajor=1 -X $v.gitMinor=$minor -X $v.gitTreeState=clean -X $v.gitCommit=$version"
+ldflags=$(../kubernetes-ldflags.sh)
 
 echo "Building Kubernetes $version (etcd, kube-apiserver, kube-controller-manager, kubectl) and KWOK from Go modules." >&2
 echo "The first time this compiles for 5 to 10 minutes on 2 cores; later runs start in seconds." >&2
 start=$SECONDS
-(cd kubernetes && go build -ldflags "$ldflags" -o "$out/" tool && mv "$out/server" "$out/etcd")
+(cd kubernetes && go build -ldflags "$ldflags" -o "$out/" go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kubectl} && mv "$out/server" "$out/etcd")
 echo "  Kubernetes and etcd: $((SECONDS - start)) s" >&2
 start=$SECONDS
 (cd kwok && go build -ldflags "-s -w" -o "$out/" tool)

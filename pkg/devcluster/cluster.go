@@ -25,6 +25,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/client-go/util/cert"
+
+	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
 )
 
 // Options say what a cluster is made of.
@@ -42,6 +44,9 @@ type Options struct {
 	// APIServerArgs are added to the API server's command line.
 	APIServerArgs []string
 }
+
+// VirtualNodeName is the name of the virtual node, AKS's.
+const VirtualNodeName = virtualnode.Name
 
 // Cluster is a running control plane with its nodes.
 type Cluster struct {

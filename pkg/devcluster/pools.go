@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
 )
 
 const (
@@ -197,7 +199,11 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 		m.BootDelay = delay
 	}
 	if c.options.VirtualNode {
-		if err := c.startVirtualNode(ctx); err != nil {
+		ready, failed := make(chan struct{}), make(chan error, 1)
+		c.run(func() { failed <- virtualnode.Run(ctx, c.Client, func() { close(ready) }) })
+		select {
+		case <-ready:
+		case err := <-failed:
 			return err
 		}
 	}
@@ -265,4 +271,14 @@ func nodeIsReady(node *corev1.Node) bool {
 
 func hasTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+}
+
+// run runs a part of the cluster in this process; Stop waits for its end.
+func (c *Cluster) run(f func()) {
+	done := make(chan struct{})
+	c.running = append(c.running, done)
+	go func() {
+		defer close(done)
+		f()
+	}()
 }

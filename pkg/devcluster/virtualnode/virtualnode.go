@@ -1,4 +1,6 @@
-package devcluster
+// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a provider that keeps pods in memory
+// instead of running them as Azure container instances.
+package virtualnode
 
 import (
 	"context"
@@ -13,13 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 )
 
-// VirtualNodeName is the name that AKS's virtual-node add-on gives its node.
-const VirtualNodeName = "virtual-node-aci-linux"
+// Name is the name that AKS's virtual-node add-on gives its node.
+const Name = "virtual-node-aci-linux"
 
 // virtualNode is AKS's virtual node: its name, labels, taint and capacity. It has no providerID, zone or ephemeral storage.
 func virtualNode() *corev1.Node {
@@ -30,13 +33,13 @@ func virtualNode() *corev1.Node {
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: VirtualNodeName,
+			Name: Name,
 			Labels: map[string]string{
 				"type":                  "virtual-kubelet",
 				"kubernetes.io/role":    "agent",
 				corev1.LabelOSStable:    "linux",
 				"beta.kubernetes.io/os": "linux",
-				corev1.LabelHostname:    VirtualNodeName,
+				corev1.LabelHostname:    Name,
 				"alpha.service-controller.kubernetes.io/exclude-balancer": "true",
 				corev1.LabelNodeExcludeBalancers:                          "true",
 			},
@@ -50,39 +53,42 @@ func virtualNode() *corev1.Node {
 	}
 }
 
-// startVirtualNode runs the real virtual-kubelet with a provider that keeps pods in memory.
-func (c *Cluster) startVirtualNode(ctx context.Context) error {
+// Run registers the node and serves it until the context ends. It calls ready once the node and its pods are served, and returns an
+// error if that cannot be.
+func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 	const resync = time.Minute
-	pods := informers.NewSharedInformerFactoryWithOptions(c.Client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", VirtualNodeName).String()
+	pods := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", Name).String()
 	}))
-	others := informers.NewSharedInformerFactory(c.Client, resync)
+	others := informers.NewSharedInformerFactory(client, resync)
 	broadcaster := record.NewBroadcaster()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	podController, err := vk.NewPodController(vk.PodControllerConfig{
-		PodClient:         c.Client.CoreV1(),
+		PodClient:         client.CoreV1(),
 		PodInformer:       pods.Core().V1().Pods(),
 		ConfigMapInformer: others.Core().V1().ConfigMaps(),
 		SecretInformer:    others.Core().V1().Secrets(),
 		ServiceInformer:   others.Core().V1().Services(),
-		EventRecorder:     broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: VirtualNodeName}),
+		EventRecorder:     broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: Name}),
 		Provider:          &memoryProvider{pods: map[string]*corev1.Pod{}},
 	})
 	if err != nil {
 		return fmt.Errorf("making the virtual node's pod controller: %w", err)
 	}
-	nodeController, err := vk.NewNodeController(vk.NewNaiveNodeProvider(), virtualNode(), c.Client.CoreV1().Nodes(),
-		vk.WithNodeEnableLeaseV1(c.Client.CoordinationV1().Leases(corev1.NamespaceNodeLease), 40))
+	nodeController, err := vk.NewNodeController(vk.NewNaiveNodeProvider(), virtualNode(), client.CoreV1().Nodes(),
+		vk.WithNodeEnableLeaseV1(client.CoordinationV1().Leases(corev1.NamespaceNodeLease), 40))
 	if err != nil {
 		return fmt.Errorf("making the virtual node: %w", err)
 	}
 	pods.Start(ctx.Done())
 	others.Start(ctx.Done())
-	c.run(func() {
-		defer broadcaster.Shutdown()
-		_ = podController.Run(ctx, 20)
-	})
-	c.run(func() { _ = nodeController.Run(ctx) })
+	var running sync.WaitGroup
+	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	running.Go(func() { _ = podController.Run(ctx, 20) })
+	running.Go(func() { _ = nodeController.Run(ctx) })
 	select {
 	case <-podController.Ready():
 	case <-podController.Done():
@@ -93,17 +99,18 @@ func (c *Cluster) startVirtualNode(ctx context.Context) error {
 	case <-nodeController.Done():
 		return fmt.Errorf("running the virtual node: %w", nodeController.Err())
 	}
-	return nil
-}
-
-// run runs a part of the cluster in this process; Stop waits for its end.
-func (c *Cluster) run(f func()) {
-	done := make(chan struct{})
-	c.running = append(c.running, done)
-	go func() {
-		defer close(done)
-		f()
-	}()
+	ready()
+	select {
+	case <-podController.Done():
+		err = podController.Err()
+	case <-nodeController.Done():
+		err = nodeController.Err()
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("the virtual node has ended: %w", err)
 }
 
 // memoryProvider is a virtual-kubelet provider whose pods run at once and do nothing.

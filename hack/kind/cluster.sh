@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Makes the kind cluster of test/e2e and loads images into it, or deletes it. Needs a Docker engine (engine.sh).
+# Usage: cluster.sh create NODE-IMAGE IMAGE ... | logs DIR | delete
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+name=pool-priority-e2e
+kubeconfig=$PWD/bin/kind/kubeconfig
+kind=bin/kind/kind
+
+create() {
+  node_image=$1
+  shift
+  # Nodes get ready when their pods are connected, which is done below: kind cannot wait for it.
+  "$kind" create cluster --name "$name" --config test/e2e/kind.yaml --image "$node_image" --kubeconfig "$kubeconfig" --wait 0
+  export KUBECONFIG=$kubeconfig
+  nodes=$("$kind" get nodes --name "$name")
+  want=$(wc -l <<< "$nodes")
+  for _ in $(seq 300); do
+    pods=$(bin/tools/kubectl get nodes -o jsonpath='{range .items[*]}{.metadata.name} {.spec.podCIDR} {.status.addresses[?(@.type=="InternalIP")].address}{"\n"}{end}' | awk 'NF == 3')
+    [ "$(wc -l <<< "$pods")" = "$want" ] && break
+    sleep 0.2
+  done
+  # Each node's pods have a network of their own, and a route to that of each other node.
+  while read -r node cidr _; do
+    docker exec --interactive "$node" sh -euc 'mkdir -p /etc/cni/net.d && cat > /etc/cni/net.d/10-pods.conflist' << END
+{"cniVersion": "0.3.1", "name": "pods", "plugins": [
+  {"type": "ptp", "ipMasq": false, "ipam": {"type": "host-local", "dataDir": "/run/cni-ipam-state", "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": "$cidr"}]]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}]}
+END
+    awk -v self="$node" '$1 != self {print "ip route replace " $2 " via " $3}' <<< "$pods" | docker exec --interactive "$node" sh -eu
+  done <<< "$pods"
+  bin/tools/kubectl wait --for=condition=Ready --timeout=120s nodes --all > /dev/null
+  for image in "$@"; do "$kind" load docker-image --name "$name" "$image" 2>&1 | grep -v '^Image: ' || true; done
+}
+
+case $1 in
+create) shift && create "$@" ;;
+logs) "$kind" export logs --name "$name" "$2" > /dev/null ;;
+delete) "$kind" delete cluster --name "$name" --kubeconfig "$kubeconfig" ;;
+*) echo "usage: $0 create NODE-IMAGE IMAGE ... | logs DIR | delete" >&2 && exit 2 ;;
+esac
