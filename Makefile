@@ -70,6 +70,18 @@ test-karpenter: tools build ## Run the tests against the real Karpenter, which i
 	@hack/step.sh "NodePools against Karpenter's types" go -C test/karpenter test -count=1 .
 	@hack/step.sh "Karpenter tests" go test -count=1 -timeout 10m ./test/integration -run '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
+# The image of Kubernetes 1.35 that the pinned version of kind is released with.
+KIND_NODE_IMAGE ?= kindest/node:v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f798ce64c80f9e22f6ed45afd09323c0
+
+.PHONY: test-e2e
+test-e2e: tools build ## Run the end-to-end tests on a kind cluster of KIND_NODE_IMAGE; needs Docker
+	@hack/step.sh "build Helm" go -C hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/bin/tools/ tool
+	@hack/kind/engine.sh hack/kind/lane.sh $(KIND_NODE_IMAGE)
+
+.PHONY: kind-node-image
+kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and Go modules, where no image registry is; needs root
+	@hack/kind/engine.sh hack/kind/node-image.sh local/node:$(KUBERNETES)
+
 .PHONY: bench
 bench: tools build ## Measure how fast the gate acts and what binding costs, on the embedded cluster
 	@go test -count=1 -timeout 20m ./test/integration -run '^$$' -bench . -benchtime 3x -bin $(CURDIR)/bin

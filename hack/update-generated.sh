@@ -14,3 +14,7 @@ done
 for name in karpenter return coscheduling; do
   install -m 644 manifests/components/$name/rbac.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
+# The overlay that watches before it acts is that of AKS with one line more.
+sed -e '1i # Generated from ../aks/config.yaml: the same pools, but nothing is held back.' \
+  -e 's/^      pools: .*/      mode: Observe                         # decides, logs and counts; holds nothing, sets no gate taint\n&/' \
+  manifests/overlays/aks/config.yaml > manifests/overlays/aks-observe/config.yaml

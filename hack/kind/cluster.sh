@@ -29,6 +29,9 @@ create() {
 END
     awk -v self="$node" '$1 != self {print "ip route replace " $2 " via " $3}' <<< "$pods" | docker exec --interactive "$node" sh -eu
   done <<< "$pods"
+  # As on AKS, kube-proxy keeps off the virtual node.
+  bin/tools/kubectl --namespace kube-system patch daemonset kube-proxy --patch '{"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {
+    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]}]}]}}}}}}}' > /dev/null
   bin/tools/kubectl wait --for=condition=Ready --timeout=120s nodes --all > /dev/null
   for image in "$@"; do "$kind" load docker-image --name "$name" "$image" 2>&1 | grep -v '^Image: ' || true; done
 }

@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # Builds a node image for kind from Debian packages and Go modules, where no image registry can be reached: what kind's own base
 # image does, with the same files (they are in kind's module), and the Kubernetes that hack/tools/kubernetes pins. Needs root (for
-# debootstrap), and Docker. An image that is there already is left alone.
+# debootstrap), and Docker. An image that is up to date is left alone.
 # Usage: node-image.sh IMAGE
 set -euo pipefail
 image=$1
+self=$(realpath "$0")
 cd "$(dirname "$0")/../.."
-if docker image inspect "$image" > /dev/null 2>&1; then exit 0; fi
+stamp=$(cat hack/tools/{kubernetes,kind}/go.sum hack/tools/kind/*/*.go "$self" | sha256sum | cut -d' ' -f1)
+if [ "$(docker image inspect --format '{{.Config.Labels.stamp}}' "$image" 2> /dev/null)" = "$stamp" ]; then exit 0; fi
 out=bin/kind
 mkdir -p "$out"
 for name in etcd kube-apiserver kube-controller-manager kubectl; do ln -sf "../tools/$name" "$out/$name"; done
@@ -83,4 +85,4 @@ for _ in $(seq 50); do within ctr version > /dev/null 2>&1 && break; sleep 0.2; 
 mapfile -t all < <(for name in kube-apiserver kube-controller-manager kube-scheduler kube-proxy etcd pause; do named "$name"; done)
 docker save "${all[@]}" | within ctr --namespace k8s.io images import --no-unpack - > /dev/null
 within sh -c 'kill $(pidof containerd); while pidof containerd > /dev/null; do sleep 0.1; done; rm -f /tmp/containerd.log'
-docker commit --change 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]' --change 'ENV container=docker' "$container" "$image" > /dev/null
+docker commit --change 'ENTRYPOINT ["/usr/local/bin/entrypoint", "/sbin/init"]' --change 'ENV container=docker' --change "LABEL stamp=$stamp" "$container" "$image" > /dev/null

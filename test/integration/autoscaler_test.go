@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // interval is the autoscaler's loop in these tests; the recorded one's was 10 s. A run that showed nothing in 65 s showed
@@ -26,8 +27,8 @@ func autoscalerEnv(t *testing.T, unneeded time.Duration) *env {
 	e := start(t, &devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded, InitialBackoff: 5 * time.Minute},
 		vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	e.schedule("testdata/stock-scheduler.yaml")
-	e.create(deployment("filler", 1, "1900m", stock, selects(devcluster.ModeLabel, "system")))
-	e.lands(20*time.Second, "filler", map[string]int{"systempool": 1})
+	e.Create(suite.Deployment("filler", 1, "1900m", stock, suite.Selects(devcluster.ModeLabel, "system")))
+	e.Lands(20*time.Second, "filler", map[string]int{"systempool": 1})
 	return e
 }
 
@@ -38,22 +39,22 @@ func (e *env) targets() string {
 
 func (e *env) noScaleUp() {
 	e.Helper()
-	e.stays(10*interval, func() string {
+	e.Stays(10*interval, func() string {
 		if got := e.targets(); got != "0 1" {
 			return "scaled up to " + got
 		}
 		return ""
 	})
-	if got := e.events("TriggeredScaleUp"); len(got) > 0 {
+	if got := e.Events("TriggeredScaleUp"); len(got) > 0 {
 		e.Errorf("events: %v", got)
 	}
 }
 
 func (e *env) scalesTo(want string) {
 	e.Helper()
-	e.eventually(20*time.Second, func() string {
+	e.Eventually(20*time.Second, func() string {
 		if got := e.targets(); got != want {
-			return fmt.Sprintf("targets are %s, want %s; %s", got, want, e.said(""))
+			return fmt.Sprintf("targets are %s, want %s; %s", got, want, e.Said(""))
 		}
 		return ""
 	})
@@ -67,13 +68,13 @@ func TestRecordedRuns(t *testing.T) {
 		})
 	}
 	pending := func(e *env, changes ...func(*corev1.PodTemplateSpec)) {
-		e.create(deployment("pending", 1, "1500m", append(changes, stock)...))
+		e.Create(suite.Deployment("pending", 1, "1500m", append(changes, stock)...))
 	}
 	t.Run("A: a pending pod that tolerates the virtual node triggers nothing", func(t *testing.T) {
 		e := autoscalerEnv(t, 0)
-		pending(e, toleratesVirtualNode)
-		e.eventually(10*time.Second, func() string {
-			if e.said("pending") == "" {
+		pending(e, suite.ToleratesVirtualNode)
+		e.Eventually(10*time.Second, func() string {
+			if e.Said("pending") == "" {
 				return "the pod is not pending"
 			}
 			return ""
@@ -85,18 +86,18 @@ func TestRecordedRuns(t *testing.T) {
 		pending(e)
 		e.scalesTo("1 1")
 		want := "pod triggered scale-up: [{" + e.pool("userpool").Group() + " 0->1 (max: 3)}]"
-		e.eventually(5*time.Second, func() string {
-			if got := e.events("TriggeredScaleUp"); !slices.Contains(got, want) {
+		e.Eventually(5*time.Second, func() string {
+			if got := e.Events("TriggeredScaleUp"); !slices.Contains(got, want) {
 				return fmt.Sprintf("events %q, want %q", got, want)
 			}
 			return ""
 		})
-		e.lands(10*time.Second, "pending", map[string]int{"userpool": 1})
-		e.scale("pending", 6)
+		e.Lands(10*time.Second, "pending", map[string]int{"userpool": 1})
+		e.Scale("pending", 6)
 		e.scalesTo("3 2")
-		e.lands(10*time.Second, "pending", map[string]int{"userpool": 3, "systempool": 1, "": 2})
-		e.eventually(5*time.Second, func() string {
-			if got := e.events("NotTriggerScaleUp"); !slices.Contains(got, "pod didn't trigger scale-up: 2 max node group size reached") {
+		e.Lands(10*time.Second, "pending", map[string]int{"userpool": 3, "systempool": 1, "": 2})
+		e.Eventually(5*time.Second, func() string {
+			if got := e.Events("NotTriggerScaleUp"); !slices.Contains(got, "pod didn't trigger scale-up: 2 max node group size reached") {
 				return fmt.Sprintf("events %q", got)
 			}
 			return ""
@@ -105,13 +106,13 @@ func TestRecordedRuns(t *testing.T) {
 	t.Run("C1: a cordoned virtual node is skipped", func(t *testing.T) {
 		e := autoscalerEnv(t, 0)
 		e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-		pending(e, toleratesVirtualNode)
+		pending(e, suite.ToleratesVirtualNode)
 		e.scalesTo("1 1")
 	})
 	t.Run("C2: a taint of our own hides the virtual node from pods that tolerate only AKS's", func(t *testing.T) {
 		e := autoscalerEnv(t, 0)
 		extraTaint(e)
-		pending(e, toleratesVirtualNode)
+		pending(e, suite.ToleratesVirtualNode)
 		e.scalesTo("1 1")
 	})
 	t.Run("C2b: but not from a pod that tolerates everything", func(t *testing.T) {
@@ -124,7 +125,7 @@ func TestRecordedRuns(t *testing.T) {
 	})
 	t.Run("C4: a pod that tolerates and requires another node", func(t *testing.T) {
 		e := autoscalerEnv(t, 0)
-		pending(e, toleratesVirtualNode, func(t *corev1.PodTemplateSpec) {
+		pending(e, suite.ToleratesVirtualNode, func(t *corev1.PodTemplateSpec) {
 			t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 					{Key: "type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-kubelet"}}}}}}}}
@@ -133,9 +134,9 @@ func TestRecordedRuns(t *testing.T) {
 	})
 	t.Run("C6, C7: only the reason Unschedulable counts", func(t *testing.T) {
 		e := autoscalerEnv(t, 0)
-		d := deployment("nobodys", 1, "1500m")
+		d := suite.Deployment("nobodys", 1, "1500m")
 		d.Spec.Template.Spec.SchedulerName = "nobody"
-		e.create(d)
+		e.Create(d)
 		e.noScaleUp() // no condition at all
 		e.setUnschedulable("nobodys", corev1.PodReasonSchedulerError)
 		e.noScaleUp()
@@ -144,14 +145,14 @@ func TestRecordedRuns(t *testing.T) {
 	})
 	t.Run("D1: a VM is drained onto the virtual node, whose pod then waits for ever", func(t *testing.T) {
 		e := autoscalerEnv(t, 5*interval)
-		e.create(deployment("seed", 1, "1500m", stock))
-		e.lands(20*time.Second, "seed", map[string]int{"userpool": 1})
-		e.create(deployment("roaming", 1, "300m", stock, toleratesVirtualNode))
-		e.lands(20*time.Second, "roaming", map[string]int{"userpool": 1})
-		e.scale("seed", 0)
-		e.lands(20*time.Second, "roaming", map[string]int{"": 1})
+		e.Create(suite.Deployment("seed", 1, "1500m", stock))
+		e.Lands(20*time.Second, "seed", map[string]int{"userpool": 1})
+		e.Create(suite.Deployment("roaming", 1, "300m", stock, suite.ToleratesVirtualNode))
+		e.Lands(20*time.Second, "roaming", map[string]int{"userpool": 1})
+		e.Scale("seed", 0)
+		e.Lands(20*time.Second, "roaming", map[string]int{"": 1})
 		e.scalesTo("0 1")
-		e.stays(10*interval, func() string {
+		e.Stays(10*interval, func() string {
 			if got := e.targets(); got != "0 1" {
 				return "scaled up to " + got
 			}
@@ -160,9 +161,9 @@ func TestRecordedRuns(t *testing.T) {
 	})
 	t.Run("D2: without the toleration the VM is kept", func(t *testing.T) {
 		e := autoscalerEnv(t, 5*interval)
-		e.create(deployment("running", 1, "600m", stock))
-		e.lands(20*time.Second, "running", map[string]int{"userpool": 1})
-		e.stays(20*interval, func() string {
+		e.Create(suite.Deployment("running", 1, "600m", stock))
+		e.Lands(20*time.Second, "running", map[string]int{"userpool": 1})
+		e.Stays(20*interval, func() string {
 			if got := e.targets(); got != "1 1" {
 				return "scaled to " + got
 			}
@@ -172,9 +173,9 @@ func TestRecordedRuns(t *testing.T) {
 	t.Run("D3: with a taint of our own on the virtual node the VM is kept", func(t *testing.T) {
 		e := autoscalerEnv(t, 5*interval)
 		extraTaint(e)
-		e.create(deployment("running", 1, "600m", stock, toleratesVirtualNode))
-		e.lands(20*time.Second, "running", map[string]int{"userpool": 1})
-		e.stays(20*interval, func() string {
+		e.Create(suite.Deployment("running", 1, "600m", stock, suite.ToleratesVirtualNode))
+		e.Lands(20*time.Second, "running", map[string]int{"userpool": 1})
+		e.Stays(20*interval, func() string {
 			if got := e.targets(); got != "1 1" {
 				return "scaled to " + got
 			}
@@ -193,7 +194,7 @@ func TestRecordedRuns(t *testing.T) {
 			return cm.Data["status"]
 		}
 		first := status()
-		e.eventually(5*time.Second, func() string {
+		e.Eventually(5*time.Second, func() string {
 			if status() == first {
 				return "the status does not change while the autoscaler idles"
 			}
@@ -201,7 +202,7 @@ func TestRecordedRuns(t *testing.T) {
 		})
 		e.Autoscaler.Kill()
 		frozen := status()
-		e.stays(4*interval, func() string {
+		e.Stays(4*interval, func() string {
 			if status() != frozen {
 				return "the status changed after the kill"
 			}
@@ -213,7 +214,7 @@ func TestRecordedRuns(t *testing.T) {
 		if s := status(); !strings.Contains(s, "autoscalerStatus: Initializing") || strings.Contains(s, "nodeGroups") {
 			e.Errorf("after the restart: %s", s)
 		}
-		e.eventually(5*time.Second, func() string {
+		e.Eventually(5*time.Second, func() string {
 			if !strings.Contains(status(), "autoscalerStatus: Running") {
 				return "not running after the restart"
 			}
@@ -229,9 +230,9 @@ func TestRecordedRuns(t *testing.T) {
 	t.Run("F: a refused scale-up puts the group in back-off, and the next pool grows in the same loop", func(t *testing.T) {
 		e := autoscalerEnv(t, 0)
 		e.pool("userpool").Refuse("QuotaExceeded: Operation could not be completed as it results in exceeding approved Total Regional Cores quota")
-		e.create(deployment("pending", 2, "1500m", stock))
+		e.Create(suite.Deployment("pending", 2, "1500m", stock))
 		e.scalesTo("0 2")
-		e.eventually(5*time.Second, func() string {
+		e.Eventually(5*time.Second, func() string {
 			cm, err := e.Client.CoreV1().ConfigMaps("kube-system").Get(e.ctx, "cluster-autoscaler-status", metav1.GetOptions{})
 			if err != nil {
 				return err.Error()
@@ -243,8 +244,8 @@ func TestRecordedRuns(t *testing.T) {
 			}
 			return ""
 		})
-		e.scale("pending", 0)
-		e.eventually(5*time.Second, func() string {
+		e.Scale("pending", 0)
+		e.Eventually(5*time.Second, func() string {
 			cm, err := e.Client.CoreV1().ConfigMaps("kube-system").Get(e.ctx, "cluster-autoscaler-status", metav1.GetOptions{})
 			if err != nil {
 				return err.Error()
@@ -257,9 +258,9 @@ func TestRecordedRuns(t *testing.T) {
 	})
 	t.Run("G: a pod that is bound to the virtual node directly is no business of the autoscaler's", func(t *testing.T) {
 		e := autoscalerEnv(t, 0)
-		e.create(deployment("bound", 1, "1500m", func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = devcluster.VirtualNodeName }))
-		e.eventually(10*time.Second, func() string {
-			for _, p := range e.pods("bound") {
+		e.Create(suite.Deployment("bound", 1, "1500m", func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = devcluster.VirtualNodeName }))
+		e.Eventually(10*time.Second, func() string {
+			for _, p := range e.Pods("bound") {
 				if p.Status.Phase == corev1.PodRunning {
 					return ""
 				}
@@ -273,7 +274,7 @@ func TestRecordedRuns(t *testing.T) {
 // setUnschedulable sets the condition that a scheduler would.
 func (e *env) setUnschedulable(app, reason string) {
 	e.Helper()
-	for _, p := range e.pods(app) {
+	for _, p := range e.Pods(app) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Now()}}
 		if _, err := e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, &p, metav1.UpdateOptions{}); err != nil {
 			e.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // TestBudgetAndWaitLimit: the budget is never overshot, with many pods in flight and the scheduler killed in between; a
@@ -16,10 +17,10 @@ import (
 // could grow.
 func TestBudgetAndWaitLimit(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20))
-	e.schedule("testdata/budget.yaml", userTier(1), virtualTier())
+	e.schedule("testdata/budget.yaml", suite.UserTier(1), suite.VirtualTier())
 	most := 0
 	within := func() string {
-		got := e.placed("web")
+		got := e.Placed("web")
 		most = max(most, got["aci"])
 		if got["aci"] > 20 {
 			return fmt.Sprintf("over the budget: %v", got)
@@ -27,19 +28,19 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 		return ""
 	}
 	created := time.Now()
-	e.create(deployment("web", 60, "500m"))
-	e.stays(3*time.Second, func() string {
-		if got := e.placed("web"); got["aci"] > 0 {
+	e.Create(suite.Deployment("web", 60, "500m"))
+	e.Stays(3*time.Second, func() string {
+		if got := e.Placed("web"); got["aci"] > 0 {
 			return fmt.Sprintf("burst after %v, before waitLimit, while the pool can grow: %v", time.Since(created), got)
 		}
 		return ""
 	})
-	e.eventually(20*time.Second, func() string {
+	e.Eventually(20*time.Second, func() string {
 		if complaint := within(); complaint != "" {
 			e.Fatal(complaint)
 		}
 		if most == 0 {
-			return "no pod bursts; " + e.said("web")
+			return "no pod bursts; " + e.Said("web")
 		}
 		return ""
 	})
@@ -47,14 +48,14 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	if err := e.scheduler.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	e.lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 20, "": 36})
-	e.stays(2*time.Second, within)
-	if said := e.said("web"); !strings.Contains(said, gate.ReasonBudget.Sentence) {
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 20, "": 36})
+	e.Stays(2*time.Second, within)
+	if said := e.Said("web"); !strings.Contains(said, gate.ReasonBudget.Sentence) {
 		t.Errorf("a pod over the budget was told %q", said)
 	}
 
 	// The end of a burst pod lets one in, at once.
-	for _, p := range e.pods("web") {
+	for _, p := range e.Pods("web") {
 		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
 			if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
@@ -62,11 +63,11 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 			break
 		}
 	}
-	e.eventually(10*time.Second, func() string {
+	e.Eventually(10*time.Second, func() string {
 		if complaint := within(); complaint != "" {
 			e.Fatal(complaint)
 		}
-		if got := e.placed("web"); got["aci"] != 20 {
+		if got := e.Placed("web"); got["aci"] != 20 {
 			return fmt.Sprintf("after the end of a burst pod: %v", got)
 		}
 		return ""
@@ -75,23 +76,23 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
 }
 
 // TestPodsThatAskForTheVirtualNode are not held; one that opted out is, for good.
 func TestPodsThatAskForTheVirtualNode(t *testing.T) {
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
-	e.schedule(aksConfig, userTier(3), systemTier(2), virtualTier())
-	e.create(load(t, "testdata/virtual-only.yaml"))
-	e.lands(10*time.Second, "virtual-only", map[string]int{"aci": 1})
-	never := load(t, "testdata/virtual-only.yaml")
+	e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
+	e.Create(suite.Load(t, "testdata/virtual-only.yaml"))
+	e.Lands(10*time.Second, "virtual-only", map[string]int{"aci": 1})
+	never := suite.Load(t, "testdata/virtual-only.yaml")
 	never.Name, never.Labels = "never", nil
 	never.Spec.Selector.MatchLabels = map[string]string{"app": "never"}
 	never.Spec.Template.Labels = map[string]string{"app": "never"}
 	never.Spec.Template.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
-	e.create(never)
-	e.eventually(10*time.Second, func() string {
-		if said := e.said("never"); !strings.Contains(said, gate.ReasonOptOut.Sentence) {
+	e.Create(never)
+	e.Eventually(10*time.Second, func() string {
+		if said := e.Said("never"); !strings.Contains(said, gate.ReasonOptOut.Sentence) {
 			return fmt.Sprintf("the pod was told %q", said)
 		}
 		return ""

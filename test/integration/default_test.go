@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // TestBesideTheDefaultScheduler: with the default scheduler on the same cluster, its pods do not get onto the virtual node, though they
@@ -19,7 +20,7 @@ func TestBesideTheDefaultScheduler(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.control("testdata/fixed.yaml")
 	e.waitGated(true)
-	e.schedule("testdata/fixed.yaml", userTier(1), virtualTier())
+	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
 	s, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/default-scheduler.yaml", e.rbac)
 	if err != nil {
 		t.Fatal(err)
@@ -33,21 +34,21 @@ func TestBesideTheDefaultScheduler(t *testing.T) {
 		return *lease.Spec.HolderIdentity
 	}
 	var holder string
-	e.eventually(20*time.Second, func() string {
+	e.Eventually(20*time.Second, func() string {
 		if holder = lease(); holder == "" {
 			return "the default scheduler does not lead"
 		}
 		return ""
 	})
 	asDefault := func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = corev1.DefaultSchedulerName }
-	e.create(deployment("theirs", 2, "500m", toleratesVirtualNode, asDefault))
-	e.lands(20*time.Second, "theirs", map[string]int{"userpool": 2})
-	e.create(deployment("ours", 4, "500m"))
-	e.lands(20*time.Second, "ours", map[string]int{"userpool": 2, "aci": 2})
-	e.create(deployment("more", 3, "500m", toleratesVirtualNode, asDefault))
-	e.lands(20*time.Second, "more", map[string]int{"": 3})
-	e.stays(4*time.Second, func() string {
-		if got := e.placed("more"); !equal(got, map[string]int{"": 3}) {
+	e.Create(suite.Deployment("theirs", 2, "500m", suite.ToleratesVirtualNode, asDefault))
+	e.Lands(20*time.Second, "theirs", map[string]int{"userpool": 2})
+	e.Create(suite.Deployment("ours", 4, "500m"))
+	e.Lands(20*time.Second, "ours", map[string]int{"userpool": 2, "aci": 2})
+	e.Create(suite.Deployment("more", 3, "500m", suite.ToleratesVirtualNode, asDefault))
+	e.Lands(20*time.Second, "more", map[string]int{"": 3})
+	e.Stays(4*time.Second, func() string {
+		if got := e.Placed("more"); !suite.Equal(got, map[string]int{"": 3}) {
 			return fmt.Sprintf("the default scheduler's pods: %v", got)
 		}
 		return ""

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // TestFailOver: whichever way the leader goes in the middle of 205 pods, a standby with the lease settings that ship takes over in
@@ -37,7 +38,7 @@ func TestFailOver(t *testing.T) {
 	changes := func(from string, within time.Duration) time.Duration {
 		t.Helper()
 		began := time.Now()
-		e.eventually(within, func() string {
+		e.Eventually(within, func() string {
 			if now := holder(); now == "" || now == from {
 				return fmt.Sprintf("the lease is held by %q", now)
 			}
@@ -45,7 +46,7 @@ func TestFailOver(t *testing.T) {
 		})
 		return time.Since(began)
 	}
-	e.schedule(config, userTier(3), systemTier(1), virtualTier())
+	e.schedule(config, suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
 	changes("", 20*time.Second)
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
 	if err != nil {
@@ -69,11 +70,11 @@ func TestFailOver(t *testing.T) {
 			sub.TB = t
 			e := &sub
 			before := holder()
-			e.create(deployment(tc.name, 205, "50m", endsFast))
+			e.Create(suite.Deployment(tc.name, 205, "50m", endsFast))
 			bound := 0
 			for deadline := time.Now().Add(20 * time.Second); bound < 20; time.Sleep(5 * time.Millisecond) {
 				bound = 0
-				for _, p := range e.pods(tc.name) {
+				for _, p := range e.Pods(tc.name) {
 					if p.Spec.NodeName != "" {
 						bound++
 					}
@@ -86,10 +87,10 @@ func TestFailOver(t *testing.T) {
 				t.Fatal(err)
 			}
 			took := changes(before, tc.within)
-			e.lands(60*time.Second, tc.name, wanted)
+			e.Lands(60*time.Second, tc.name, wanted)
 			t.Logf("%s with %d pods bound: the standby took over after %v", tc.name, bound, took.Round(100*time.Millisecond))
 			judged += 200
-			e.rightOrder(judged)
+			e.RightOrder(judged)
 			if tc.signal == syscall.SIGSTOP {
 				if err := syscall.Kill(leader.PID(), syscall.SIGCONT); err != nil {
 					t.Fatal(err)
@@ -100,7 +101,7 @@ func TestFailOver(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Error("the leader that was thawed goes on")
 			}
-			if got := e.placed(tc.name); !equal(got, wanted) {
+			if got := e.Placed(tc.name); !suite.Equal(got, wanted) {
 				t.Errorf("after all: %v, want %v", got, wanted)
 			}
 			if err := leader.Restart(); err != nil {
@@ -110,8 +111,8 @@ func TestFailOver(t *testing.T) {
 			if err := e.Client.AppsV1().Deployments(namespace).Delete(e.ctx, tc.name, metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			e.eventually(30*time.Second, func() string {
-				if n := len(e.pods("")); n > 0 {
+			e.Eventually(30*time.Second, func() string {
+				if n := len(e.Pods("")); n > 0 {
 					return fmt.Sprintf("%d pods are left", n)
 				}
 				return ""

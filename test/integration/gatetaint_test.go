@@ -15,6 +15,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // control starts the controller with the configuration.
@@ -42,7 +43,7 @@ func (e *env) isGated() bool {
 
 func (e *env) waitGated(want bool) {
 	e.Helper()
-	e.eventually(15*time.Second, func() string {
+	e.Eventually(15*time.Second, func() string {
 		if got := e.isGated(); got != want {
 			return fmt.Sprintf("the virtual node has the gate taint: %v", got)
 		}
@@ -52,7 +53,7 @@ func (e *env) waitGated(want bool) {
 
 // noPendingGateToleration complains of pods that tolerate the gate taint and are not bound.
 func (e *env) noPendingGateToleration() string {
-	for _, p := range e.pods("") {
+	for _, p := range e.Pods("") {
 		if p.Spec.NodeName == "" && slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey }) {
 			return "pending pod " + p.Name + " tolerates the gate taint"
 		}
@@ -70,24 +71,24 @@ func TestArticles(t *testing.T) {
 		e := start(t, fast(), agentpool, system)
 		e.control(aksConfig)
 		e.waitGated(true)
-		e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
-		d := load(t, "testdata/burst-required.yaml")
-		e.create(d)
-		e.lands(20*time.Second, "burst-required", map[string]int{"agentpool": 1})
-		e.scale("burst-required", 17)
-		e.eventually(60*time.Second, func() string {
+		e.schedule(aksConfig, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
+		d := suite.Load(t, "testdata/burst-required.yaml")
+		e.Create(d)
+		e.Lands(20*time.Second, "burst-required", map[string]int{"agentpool": 1})
+		e.Scale("burst-required", 17)
+		e.Eventually(60*time.Second, func() string {
 			if complaint := e.noPendingGateToleration(); complaint != "" {
 				t.Fatal(complaint)
 			}
-			if got := e.placed("burst-required"); !equal(got, map[string]int{"agentpool": 16, "aci": 1}) {
-				return fmt.Sprintf("%v; %s", got, e.said("burst-required"))
+			if got := e.Placed("burst-required"); !suite.Equal(got, map[string]int{"agentpool": 16, "aci": 1}) {
+				return fmt.Sprintf("%v; %s", got, e.Said("burst-required"))
 			}
 			return ""
 		})
-		e.rightOrder(17)
+		e.RightOrder(17)
 		// What is bound says truly what it tolerates.
-		e.eventually(10*time.Second, func() string {
-			for _, p := range e.pods("burst-required") {
+		e.Eventually(10*time.Second, func() string {
+			for _, p := range e.Pods("burst-required") {
 				tolerates := slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey })
 				if tolerates != (p.Spec.NodeName == devcluster.VirtualNodeName) {
 					return fmt.Sprintf("pod %s on %s tolerates the gate taint: %v", p.Name, p.Spec.NodeName, tolerates)
@@ -100,16 +101,16 @@ func TestArticles(t *testing.T) {
 		e := start(t, fast(), agentpool, system)
 		config := "testdata/aks-without-gate-taint.yaml"
 		e.control(config)
-		e.schedule(config, userTier(2), systemTier(1), virtualTier())
-		d := load(t, "testdata/burst-required.yaml")
+		e.schedule(config, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
+		d := suite.Load(t, "testdata/burst-required.yaml")
 		*d.Spec.Replicas = 17
-		e.create(d)
-		e.lands(20*time.Second, "burst-required", map[string]int{"agentpool": 8, "": 9})
-		e.stays(8*time.Second, func() string { // 16 loops
+		e.Create(d)
+		e.Lands(20*time.Second, "burst-required", map[string]int{"agentpool": 8, "": 9})
+		e.Stays(8*time.Second, func() string { // 16 loops
 			if n := e.pool("agentpool").Target(); n != 1 {
 				return fmt.Sprintf("the pool grew to %d: it was thought that it would not", n)
 			}
-			if got := e.placed("burst-required"); got["aci"] > 0 {
+			if got := e.Placed("burst-required"); got["aci"] > 0 {
 				return fmt.Sprintf("burst below the maximum: %v", got)
 			}
 			return ""
@@ -124,21 +125,21 @@ func TestArticles(t *testing.T) {
 		e := start(t, options, vms("userpool", "user", 1, 1, 2, 20), system)
 		e.control(aksConfig)
 		e.waitGated(true)
-		e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
-		d := load(t, "testdata/burst-preferred.yaml")
+		e.schedule(aksConfig, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
+		d := suite.Load(t, "testdata/burst-preferred.yaml")
 		*d.Spec.Replicas = 30
-		e.create(d)
-		e.lands(60*time.Second, "burst-preferred", map[string]int{"userpool": 16, "systempool": 8, "aci": 6})
-		e.rightOrder(30)
-		e.scale("burst-preferred", 8)
-		e.eventually(60*time.Second, func() string { // the burst pods go first, and take the 30 s that they may
-			if n := len(e.pods("burst-preferred")); n != 8 {
+		e.Create(d)
+		e.Lands(60*time.Second, "burst-preferred", map[string]int{"userpool": 16, "systempool": 8, "aci": 6})
+		e.RightOrder(30)
+		e.Scale("burst-preferred", 8)
+		e.Eventually(60*time.Second, func() string { // the burst pods go first, and take the 30 s that they may
+			if n := len(e.Pods("burst-preferred")); n != 8 {
 				return fmt.Sprintf("%d pods", n)
 			}
 			return ""
 		})
-		e.stays(8*time.Second, func() string {
-			if got := e.placed("burst-preferred"); got["aci"] > 0 {
+		e.Stays(8*time.Second, func() string {
+			if got := e.Placed("burst-preferred"); got["aci"] > 0 {
 				return fmt.Sprintf("pods are on the virtual node: %v", got)
 			}
 			return ""
@@ -160,7 +161,7 @@ func TestGateTaintIsKept(t *testing.T) {
 	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	e.eventually(10*time.Second, func() string {
+	e.Eventually(10*time.Second, func() string {
 		anew := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}}
 		if _, err := e.Client.CoreV1().Nodes().Create(e.ctx, anew, metav1.CreateOptions{}); err != nil {
 			if _, err := e.Client.CoreV1().Nodes().Get(e.ctx, node.Name, metav1.GetOptions{}); err != nil {
@@ -199,11 +200,11 @@ func TestPreflight(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, clean)
 	}
-	e.create(deployment("ours", 1, "100m", toleratesVirtualNode))
-	pinned := deployment("pinned", 1, "100m", toleratesVirtualNode, selects("type", "virtual-kubelet"))
+	e.Create(suite.Deployment("ours", 1, "100m", suite.ToleratesVirtualNode))
+	pinned := suite.Deployment("pinned", 1, "100m", suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
 	pinned.Spec.Template.Spec.SchedulerName = ""
-	e.create(pinned)
-	e.create(deployment("everything", 1, "100m", func(t *corev1.PodTemplateSpec) {
+	e.Create(pinned)
+	e.Create(suite.Deployment("everything", 1, "100m", func(t *corev1.PodTemplateSpec) {
 		t.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	}))
 	out, err := run()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 const (
@@ -32,7 +33,7 @@ func startKarpenter(t *testing.T, config string) *env {
 	if err := e.ApplyFile(e.ctx, "testdata/nodepool.yaml"); err != nil {
 		t.Fatal(err)
 	}
-	e.schedule(config, userTier(0), systemTier(1), virtualTier())
+	e.schedule(config, suite.UserTier(0), suite.SystemTier(1), suite.VirtualTier())
 	return e
 }
 
@@ -41,36 +42,36 @@ func startKarpenter(t *testing.T, config string) *env {
 func TestKarpenter(t *testing.T) {
 	e := startKarpenter(t, karpenterConfig)
 	e.waitGated(true)
-	d := load(t, "testdata/burst-required.yaml")
-	e.create(d)
-	e.lands(60*time.Second, "burst-required", map[string]int{"agentpool": 1})
-	e.scale("burst-required", 20)
-	e.eventually(90*time.Second, func() string {
+	d := suite.Load(t, "testdata/burst-required.yaml")
+	e.Create(d)
+	e.Lands(60*time.Second, "burst-required", map[string]int{"agentpool": 1})
+	e.Scale("burst-required", 20)
+	e.Eventually(90*time.Second, func() string {
 		if complaint := e.noPendingGateToleration(); complaint != "" {
 			t.Fatal(complaint)
 		}
-		got := e.placed("burst-required")
+		got := e.Placed("burst-required")
 		if got["aci"] > 0 && got["agentpool"] < 18 {
 			t.Fatalf("burst before the NodePool was full: %v", got)
 		}
-		if !equal(got, map[string]int{"agentpool": 18, "aci": 2}) {
-			return fmt.Sprintf("%v; %s", got, e.said("burst-required"))
+		if !suite.Equal(got, map[string]int{"agentpool": 18, "aci": 2}) {
+			return fmt.Sprintf("%v; %s", got, e.Said("burst-required"))
 		}
 		return ""
 	})
 	if n := len(e.nodesOf("agentpool")); n != 2 {
 		t.Errorf("%d nodes, want the 2 that the limits allow", n)
 	}
-	e.scale("burst-required", 8)
-	e.eventually(60*time.Second, func() string {
-		if got := e.placed("burst-required"); got["agentpool"]+got["aci"] != 8 || len(e.nodesOf("agentpool")) != 1 {
+	e.Scale("burst-required", 8)
+	e.Eventually(60*time.Second, func() string {
+		if got := e.Placed("burst-required"); got["agentpool"]+got["aci"] != 8 || len(e.nodesOf("agentpool")) != 1 {
 			return fmt.Sprintf("%v on %d nodes", got, len(e.nodesOf("agentpool")))
 		}
 		return ""
 	})
-	burst := e.placed("burst-required")["aci"]
-	e.stays(5*time.Second, func() string {
-		if got := e.placed("burst-required"); got["aci"] > burst {
+	burst := e.Placed("burst-required")["aci"]
+	e.Stays(5*time.Second, func() string {
+		if got := e.Placed("burst-required"); got["aci"] > burst {
 			return fmt.Sprintf("there were %d pods on the virtual node, and now %v", burst, got)
 		}
 		return ""
@@ -81,13 +82,13 @@ func TestKarpenter(t *testing.T) {
 // and orders nothing. (The articles' pods prefer or may choose other nodes, which Karpenter tries first.)
 func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 	e := startKarpenter(t, "testdata/karpenter-without-gate-taint.yaml")
-	e.create(deployment("web", 12, "250m", toleratesVirtualNode))
-	e.lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
-	e.stays(15*time.Second, func() string {
+	e.Create(suite.Deployment("web", 12, "250m", suite.ToleratesVirtualNode))
+	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
+	e.Stays(15*time.Second, func() string {
 		if n := len(e.nodesOf("agentpool")); n != 0 {
 			return fmt.Sprintf("the NodePool has %d nodes: it was thought that Karpenter would order none", n)
 		}
-		if got := e.placed("web"); got["aci"] > 0 {
+		if got := e.Placed("web"); got["aci"] > 0 {
 			return fmt.Sprintf("burst below the limits: %v", got)
 		}
 		return ""
@@ -99,9 +100,9 @@ func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 func TestNoKarpenter(t *testing.T) {
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
 	e.rbac = karpenterRBAC
-	e.schedule(filepath.Join("testdata", "karpenter-no-grace.yaml"), userTier(0), systemTier(1), virtualTier())
-	e.create(deployment("web", 12, "250m"))
-	e.lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
+	e.schedule(filepath.Join("testdata", "karpenter-no-grace.yaml"), suite.UserTier(0), suite.SystemTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 12, "250m"))
+	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
 	e.logs("the cluster has no NodePools: Karpenter is not installed")
-	e.lands(20*time.Second, "web", map[string]int{"systempool": 8, "aci": 4})
+	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "aci": 4})
 }

@@ -17,6 +17,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 const noPending = "a pending pod must not tolerate the gate taint"
@@ -30,7 +31,7 @@ func (e *env) autoscalerSays(pool string, target, maximum int) {
 		Data: map[string]string{"status": fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}}\n",
 			e.pool(pool).Group(), target, maximum, target)},
 	}
-	e.eventually(20*time.Second, func() string {
+	e.Eventually(20*time.Second, func() string {
 		_, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{})
 		if apierrors.IsNotFound(err) {
 			_, err = e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{})
@@ -57,10 +58,10 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 	t.Cleanup(func() { controller.Stop() })
 	e.autoscalerSays("userpool", 1, 3)
-	e.schedule(config, userTier(0), virtualTier())
+	e.schedule(config, suite.UserTier(0), suite.VirtualTier())
 	e.waitGated(true)
-	e.create(deployment("full", 4, "500m"))
-	e.lands(20*time.Second, "full", map[string]int{"userpool": 4})
+	e.Create(suite.Deployment("full", 4, "500m"))
+	e.Lands(20*time.Second, "full", map[string]int{"userpool": 4})
 	e.policyWorks()
 
 	killed := map[string]func() error{
@@ -102,13 +103,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 			name := fmt.Sprintf("pod-%d", n)
 			e.autoscalerSays("userpool", 1, 3)
 			time.Sleep(500 * time.Millisecond) // what is published may be from before the last kill
-			e.eventually(20*time.Second, func() string {
+			e.Eventually(20*time.Second, func() string {
 				if status, err := e.published(); err != nil || len(status.Pools) != 1 || status.Pools[0].State != capacity.CanGrow {
 					return fmt.Sprintf("published: %+v, %v", status, err)
 				}
 				return ""
 			})
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: deployment("x", 1, "100m").Spec.Template.Spec}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: suite.Deployment("x", 1, "100m").Spec.Template.Spec}
 			if _, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -123,13 +124,13 @@ func TestKilledAtEveryStep(t *testing.T) {
 			if !s.open {
 				e.autoscalerSays("userpool", 3, 3)
 			}
-			e.eventually(90*time.Second, func() string {
+			e.Eventually(90*time.Second, func() string {
 				p, err := e.Client.CoreV1().Pods(namespace).Get(e.ctx, name, metav1.GetOptions{})
 				if err != nil {
 					return err.Error()
 				}
 				if p.Spec.NodeName != devcluster.VirtualNodeName || !toleratesGate(p) {
-					return fmt.Sprintf("%s killed, step %q: the pod is on %q and tolerates the gate taint: %v; %s", part, s.name, p.Spec.NodeName, toleratesGate(p), e.said(name))
+					return fmt.Sprintf("%s killed, step %q: the pod is on %q and tolerates the gate taint: %v; %s", part, s.name, p.Spec.NodeName, toleratesGate(p), e.Said(name))
 				}
 				return ""
 			})
@@ -165,14 +166,14 @@ func (e *env) waitPod(name string, want func(*corev1.Pod) bool) {
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
-	e.Fatalf("pod %s did not come so far; %s", name, e.said(name))
+	e.Fatalf("pod %s did not come so far; %s", name, e.Said(name))
 }
 
 // policyWorks waits until the admission policy refuses what it is there to refuse.
 func (e *env) policyWorks() {
 	e.Helper()
-	e.eventually(20*time.Second, func() string {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: deployment("x", 1, "100m").Spec.Template.Spec}
+	e.Eventually(20*time.Second, func() string {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "refused"}, Spec: suite.Deployment("x", 1, "100m").Spec.Template.Spec}
 		pod.Spec.Tolerations = []corev1.Toleration{{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists}}
 		_, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), noPending) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // BenchmarkGate measures how fast the gate acts on a control plane: from the status that says that the pools are at their
@@ -27,9 +28,9 @@ func BenchmarkGate(b *testing.B) {
 	e.control("testdata/no-leader-election.yaml")
 	e.waitGated(true)
 	e.autoscalerSays("userpool", 1, 3)
-	e.schedule("testdata/no-leader-election.yaml", userTier(0), virtualTier())
-	e.create(deployment("full", 4, "500m"))
-	e.lands(20*time.Second, "full", map[string]int{"userpool": 4})
+	e.schedule("testdata/no-leader-election.yaml", suite.UserTier(0), suite.VirtualTier())
+	e.Create(suite.Deployment("full", 4, "500m"))
+	e.Lands(20*time.Second, "full", map[string]int{"userpool": 4})
 	var first, last, one, binding []time.Duration
 	for i := range b.N {
 		// One held pod.
@@ -45,18 +46,18 @@ func BenchmarkGate(b *testing.B) {
 		// The same without a gate: the time between the first and the last binding.
 		app = fmt.Sprintf("open-%d", i)
 		bound := e.bindings(app, crowd)
-		e.create(deployment(app, crowd, "100m"))
+		e.Create(suite.Deployment(app, crowd, "100m"))
 		at = <-bound
 		binding = append(binding, at[crowd-1]-at[0])
 		for _, app := range []string{fmt.Sprintf("one-%d", i), fmt.Sprintf("crowd-%d", i), app} {
-			e.scale(app, 0)
+			e.Scale(app, 0)
 			// At once: the virtual kubelet ends ten pods a second.
 			if err := e.Client.CoreV1().Pods(namespace).DeleteCollection(e.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{LabelSelector: "app=" + app}); err != nil {
 				b.Fatal(err)
 			}
 		}
-		e.eventually(2*time.Minute, func() string {
-			if n := len(e.pods("")); n > 4 {
+		e.Eventually(2*time.Minute, func() string {
+			if n := len(e.Pods("")); n > 4 {
 				return fmt.Sprintf("%d pods", n)
 			}
 			return ""
@@ -99,9 +100,9 @@ func BenchmarkBinding(b *testing.B) {
 	}
 	measure := func(config string) time.Duration {
 		e := start(b, nil, vms("userpool", "user", 1, 1, 1, 20))
-		e.schedule(config, userTier(1), virtualTier())
+		e.schedule(config, suite.UserTier(1), suite.VirtualTier())
 		bound := e.bindings("web", counted)
-		e.create(deployment("web", pods, "100m"))
+		e.Create(suite.Deployment("web", pods, "100m"))
 		at := <-bound
 		e.scheduler.Stop()
 		e.Stop()
@@ -125,10 +126,10 @@ func (e *env) hold(app string, n int32) {
 	e.Helper()
 	e.autoscalerSays("userpool", 1, 3)
 	time.Sleep(300 * time.Millisecond) // until the scheduler has seen it
-	e.create(deployment(app, n, "100m"))
-	e.eventually(2*time.Minute, func() string {
+	e.Create(suite.Deployment(app, n, "100m"))
+	e.Eventually(2*time.Minute, func() string {
 		held := 0
-		for _, p := range e.pods(app) {
+		for _, p := range e.Pods(app) {
 			if slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Reason == corev1.PodReasonUnschedulable }) {
 				held++
 			}

@@ -201,7 +201,7 @@ func TestInstall(t *testing.T) {
 // gone waits until the namespace is gone.
 func (e *env) gone() {
 	e.Helper()
-	e.eventually(60*time.Second, func() string {
+	e.Eventually(60*time.Second, func() string {
 		if _, err := e.Client.CoreV1().Namespaces().Get(e.ctx, devcluster.SchedulerNamespace, metav1.GetOptions{}); err == nil {
 			return fmt.Sprintf("namespace %s is there", devcluster.SchedulerNamespace)
 		}

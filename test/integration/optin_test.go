@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // TestOptIn: in a namespace with the label, pods that name no scheduler are ours; others keep what they name. Without the label, and
@@ -20,7 +21,7 @@ func TestOptIn(t *testing.T) {
 		Pools:         []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)},
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 	})
-	e.schedule("testdata/fixed.yaml", userTier(1), virtualTier())
+	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
 	if err := e.ApplyFile(e.ctx, root+"/manifests/components/opt-in/policy.yaml"); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +47,7 @@ func TestOptIn(t *testing.T) {
 		return pod.Spec.SchedulerName
 	}
 	label(`"pool-priority-scheduler"`)
-	e.eventually(30*time.Second, func() string { // the API server reads its policies now and then
+	e.Eventually(30*time.Second, func() string { // the API server reads its policies now and then
 		if got := named(""); got != devcluster.SchedulerName {
 			return "a pod is given to " + got
 		}
@@ -58,24 +59,24 @@ func TestOptIn(t *testing.T) {
 	if got := named("", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", UID: "d"}); got != corev1.DefaultSchedulerName {
 		t.Errorf("a DaemonSet's pod is given to %s", got)
 	}
-	d := deployment("web", 2, "100m")
+	d := suite.Deployment("web", 2, "100m")
 	d.Spec.Template.Spec.SchedulerName = ""
-	e.create(d)
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 2})
+	e.Create(d)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 2})
 
 	// Back: pods that run stay where they are, new ones are the default scheduler's.
 	label("null")
-	e.eventually(30*time.Second, func() string {
+	e.Eventually(30*time.Second, func() string {
 		if got := named(""); got != corev1.DefaultSchedulerName {
 			return "a pod is given to " + got
 		}
 		return ""
 	})
-	before := e.pods("web")
-	e.scale("web", 3)
-	e.eventually(20*time.Second, func() string {
+	before := e.Pods("web")
+	e.Scale("web", 3)
+	e.Eventually(20*time.Second, func() string {
 		ours, others := 0, 0
-		for _, p := range e.pods("web") {
+		for _, p := range e.Pods("web") {
 			switch {
 			case p.Spec.SchedulerName == devcluster.SchedulerName && p.Spec.NodeName != "":
 				ours++

@@ -14,6 +14,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // TestPoolsFillInOrder is the story: existing nodes in order, then growth, then the virtual node, and all without the
@@ -25,10 +26,10 @@ func TestPoolsFillInOrder(t *testing.T) {
 	}{{"undisturbed", false}, {"with the scheduler killed again and again", true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
-			e.schedule(aksConfig, userTier(3), systemTier(2), virtualTier())
-			e.create(deployment("web", 1, "500m"))
-			e.lands(20*time.Second, "web", map[string]int{"userpool": 1})
-			e.scale("web", 25)
+			e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
+			e.Create(suite.Deployment("web", 1, "500m"))
+			e.Lands(20*time.Second, "web", map[string]int{"userpool": 1})
+			e.Scale("web", 25)
 			if tc.kill {
 				for range 3 {
 					time.Sleep(700 * time.Millisecond)
@@ -39,8 +40,8 @@ func TestPoolsFillInOrder(t *testing.T) {
 				}
 			}
 			// A killed leader's lease runs out before the next one takes over.
-			e.lands(90*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 5})
-			e.rightOrder(25)
+			e.Lands(90*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 5})
+			e.RightOrder(25)
 		})
 	}
 }
@@ -48,19 +49,19 @@ func TestPoolsFillInOrder(t *testing.T) {
 // TestRefereeSeesWrongOrder runs the in-tree scheduler under our name: the referee of all these tests must complain.
 func TestRefereeSeesWrongOrder(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 2, 2, 4, 20), vms("systempool", "system", 2, 2, 2, 10))
-	e.schedule("testdata/no-order.yaml", userTier(4), systemTier(2), virtualTier())
-	e.create(deployment("web", 8, "500m")) // spread over all four VMs
-	e.eventually(20*time.Second, func() string {
-		if byTier, _ := e.referee.Judge(); byTier[0]+byTier[1] < 8 {
+	e.schedule("testdata/no-order.yaml", suite.UserTier(4), suite.SystemTier(2), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 8, "500m")) // spread over all four VMs
+	e.Eventually(20*time.Second, func() string {
+		if byTier, _ := e.Referee.Judge(); byTier[0]+byTier[1] < 8 {
 			return fmt.Sprintf("placements judged: %v", byTier)
 		}
 		return ""
 	})
-	e.create(deployment("burst", 40, "500m", toleratesVirtualNode))
+	e.Create(suite.Deployment("burst", 40, "500m", suite.ToleratesVirtualNode))
 	var violations []string
-	e.eventually(30*time.Second, func() string {
+	e.Eventually(30*time.Second, func() string {
 		var byTier []int
-		if byTier, violations = e.referee.Judge(); byTier[0]+byTier[1]+byTier[2] < 40 {
+		if byTier, violations = e.Referee.Judge(); byTier[0]+byTier[1]+byTier[2] < 40 {
 			return fmt.Sprintf("placements judged: %v", byTier)
 		}
 		return ""
@@ -75,38 +76,38 @@ func TestRefereeSeesWrongOrder(t *testing.T) {
 // TestStaticAndFixedPools opens the gate by sources that are no autoscaler.
 func TestStaticAndFixedPools(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 2, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
-	e.schedule(root+"/manifests/examples/static.yaml", userTier(3), systemTier(1), virtualTier())
-	e.create(deployment("web", 14, "500m"))
+	e.schedule(root+"/manifests/examples/static.yaml", suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 14, "500m"))
 	// Two of three user nodes: the gate stays closed, for as long as it takes.
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "": 2})
-	e.stays(3*time.Second, func() string {
-		if got := e.placed("web"); got["aci"] > 0 {
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "": 2})
+	e.Stays(3*time.Second, func() string {
+		if got := e.Placed("web"); got["aci"] > 0 {
 			return fmt.Sprintf("burst below the maximum: %v", got)
 		}
 		return ""
 	})
-	if said := e.said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) || !strings.Contains(said, "Unschedulable") {
+	if said := e.Said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) || !strings.Contains(said, "Unschedulable") {
 		t.Errorf("a held pod was told %q", said)
 	}
 	if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 10, "systempool": 4})
-	e.scale("web", 20)
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 12, "systempool": 4, "aci": 4})
-	e.rightOrder(20)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 10, "systempool": 4})
+	e.Scale("web", 20)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 12, "systempool": 4, "aci": 4})
+	e.RightOrder(20)
 }
 
 // TestScaleFromZero: a pool without nodes, whose nodes would tell which node group is its own, is not taken for full or
 // unknown: it grows, and nothing bursts before that.
 func TestScaleFromZero(t *testing.T) {
 	e := start(t, fast(), vms("userpool", "user", 0, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule("testdata/aks-no-grace.yaml", userTier(1), systemTier(1), virtualTier())
+	e.schedule("testdata/aks-no-grace.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	time.Sleep(2 * time.Second) // for the pool to be Unknown for longer than the grace, if it were
-	e.create(deployment("web", 10, "500m"))
-	e.lands(60*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 2})
-	e.rightOrder(10)
-	for _, p := range e.pods("web") {
+	e.Create(suite.Deployment("web", 10, "500m"))
+	e.Lands(60*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 2})
+	e.RightOrder(10)
+	for _, p := range e.Pods("web") {
 		if p.Spec.NodeName != devcluster.VirtualNodeName {
 			continue
 		}
@@ -124,30 +125,30 @@ func TestPinnedPods(t *testing.T) {
 	system := vms("systempool", "system", 1, 1, 1, 10)
 	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	e := start(t, fast(), apps, system)
-	e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
-	pinned := load(t, "testdata/pinned-pool.yaml")
-	e.create(pinned)
-	e.lands(60*time.Second, "pinned-pool", map[string]int{"appsnodepool": 100})
+	e.schedule(aksConfig, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
+	pinned := suite.Load(t, "testdata/pinned-pool.yaml")
+	e.Create(pinned)
+	e.Lands(60*time.Second, "pinned-pool", map[string]int{"appsnodepool": 100})
 
 	// The rest of the pods of both nodes, by count: 220 in all. The virtual node takes what is over, since the system
 	// pool, where it may not go, does not hold the gate: it is below its maximum of nodes for nobody here.
-	e.create(deployment("ordinary", 130, "1m"))
-	e.lands(90*time.Second, "ordinary", map[string]int{"appsnodepool": 120, "aci": 10})
+	e.Create(suite.Deployment("ordinary", 130, "1m"))
+	e.Lands(90*time.Second, "ordinary", map[string]int{"appsnodepool": 120, "aci": 10})
 	for _, n := range e.nodesOf("systempool") {
-		for _, p := range append(e.pods("pinned-pool"), e.pods("ordinary")...) {
+		for _, p := range append(e.Pods("pinned-pool"), e.Pods("ordinary")...) {
 			if p.Spec.NodeName == n.Name {
 				t.Errorf("pod %s is on the system node, whose taint it does not tolerate", p.Name)
 			}
 		}
 	}
-	e.scale("pinned-pool", 101)
-	e.stays(3*time.Second, func() string {
-		if got := e.placed("pinned-pool"); got["appsnodepool"] != 100 || got["aci"] > 0 {
+	e.Scale("pinned-pool", 101)
+	e.Stays(3*time.Second, func() string {
+		if got := e.Placed("pinned-pool"); got["appsnodepool"] != 100 || got["aci"] > 0 {
 			return fmt.Sprintf("pinned pods by pool: %v", got)
 		}
 		return ""
 	})
-	e.rightOrder(230)
+	e.RightOrder(230)
 }
 
 // TestTaintedSystemPoolDoesNotHoldTheGate: it could grow, for others.
@@ -155,17 +156,17 @@ func TestTaintedSystemPoolDoesNotHoldTheGate(t *testing.T) {
 	system := vms("systempool", "system", 1, 1, 5, 10)
 	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), system)
-	e.schedule(aksConfig, userTier(1), systemTier(5), virtualTier())
-	e.create(deployment("web", 5, "500m"))
+	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(5), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 5, "500m"))
 	// For the first 30 s of a node the taint might be one that goes.
-	e.lands(60*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
+	e.Lands(60*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
 	// One that may use the system pool is not let through: it waits for the pool to grow.
-	critical := deployment("critical", 10, "500m", func(t *corev1.PodTemplateSpec) {
+	critical := suite.Deployment("critical", 10, "500m", func(t *corev1.PodTemplateSpec) {
 		t.Spec.Tolerations = []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}
 	})
-	e.create(critical)
-	e.lands(60*time.Second, "critical", map[string]int{"systempool": 10})
-	e.rightOrder(15)
+	e.Create(critical)
+	e.Lands(60*time.Second, "critical", map[string]int{"systempool": 10})
+	e.RightOrder(15)
 }
 
 // TestCordonedAndNotReadyPools are not mistaken for pools that the pod cannot use: both could grow.
@@ -187,11 +188,11 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			// No autoscaler decides here: what counts is that the gate stays closed while its status says the pool can grow.
 			e := start(t, nil, vms("userpool", "user", 1, 1, 2, 20))
-			e.schedule("testdata/one-pool.yaml", userTier(2), virtualTier())
+			e.schedule("testdata/one-pool.yaml", suite.UserTier(2), suite.VirtualTier())
 			for _, n := range e.nodesOf("userpool") {
 				e.updateNode(n.Name, tc.change)
 			}
-			e.eventually(20*time.Second, func() string {
+			e.Eventually(20*time.Second, func() string {
 				for _, n := range e.nodesOf("userpool") {
 					if len(n.Spec.Taints) == 0 {
 						return "node " + n.Name + " has no taint"
@@ -199,15 +200,15 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 				}
 				return ""
 			})
-			e.create(deployment("web", 2, "500m"))
-			e.eventually(10*time.Second, func() string {
-				if said := e.said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) {
+			e.Create(suite.Deployment("web", 2, "500m"))
+			e.Eventually(10*time.Second, func() string {
+				if said := e.Said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) {
 					return fmt.Sprintf("the pod was told %q", said)
 				}
 				return ""
 			})
-			e.stays(2*time.Second, func() string {
-				if got := e.placed("web"); got["aci"] > 0 {
+			e.Stays(2*time.Second, func() string {
+				if got := e.Placed("web"); got["aci"] > 0 {
 					return fmt.Sprintf("burst while the pool could grow: %v", got)
 				}
 				return ""
@@ -216,13 +217,13 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 			if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
 				t.Fatal(err)
 			}
-			e.eventually(10*time.Second, func() string {
+			e.Eventually(10*time.Second, func() string {
 				if n := len(e.nodesOf("userpool")); n != 2 {
 					return fmt.Sprintf("%d nodes", n)
 				}
 				return ""
 			})
-			e.lands(20*time.Second, "web", map[string]int{"userpool": 2})
+			e.Lands(20*time.Second, "web", map[string]int{"userpool": 2})
 		})
 	}
 }
@@ -230,20 +231,20 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 // TestDrainedPool drains and deletes a pool's nodes: its pods move on in order.
 func TestDrainedPool(t *testing.T) {
 	e := start(t, fast(), vms("userpool", "user", 1, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule(aksConfig, userTier(1), systemTier(1), virtualTier())
+	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	e.stock()
-	e.create(deployment("web", 6, "490m"))
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 2})
+	e.Create(suite.Deployment("web", 6, "490m"))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 2})
 	if _, err := e.Client.AppsV1().DaemonSets(namespace).Create(e.ctx, daemonSet("agent"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	agents := func() map[string]int {
-		counts := e.placed("agent")
+		counts := e.Placed("agent")
 		delete(counts, "")
 		return counts
 	}
-	e.eventually(20*time.Second, func() string {
-		if got := agents(); !equal(got, map[string]int{"userpool": 1, "systempool": 1}) {
+	e.Eventually(20*time.Second, func() string {
+		if got := agents(); !suite.Equal(got, map[string]int{"userpool": 1, "systempool": 1}) {
 			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
 		}
 		return ""
@@ -253,19 +254,19 @@ func TestDrainedPool(t *testing.T) {
 	// room, and none that the pods can use can grow while the autoscaler is told that the pool is gone.
 	node := e.nodesOf("userpool")[0].Name
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	for _, p := range e.pods("web") {
+	for _, p := range e.Pods("web") {
 		if p.Spec.NodeName == node {
 			if err := e.Client.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}}); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	e.lands(30*time.Second, "web", map[string]int{"systempool": 4, "aci": 2})
+	e.Lands(30*time.Second, "web", map[string]int{"systempool": 4, "aci": 2})
 	if err := e.pool("userpool").Delete(e.ctx, node); err != nil {
 		t.Fatal(err)
 	}
-	e.eventually(20*time.Second, func() string {
-		if got := agents(); !equal(got, map[string]int{"systempool": 1}) {
+	e.Eventually(20*time.Second, func() string {
+		if got := agents(); !suite.Equal(got, map[string]int{"systempool": 1}) {
 			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
 		}
 		return ""
@@ -274,7 +275,7 @@ func TestDrainedPool(t *testing.T) {
 
 // daemonSet is one of another scheduler's, which ignores taints as agents do.
 func daemonSet(name string) *appsv1.DaemonSet {
-	d := deployment(name, 0, "1m", func(t *corev1.PodTemplateSpec) {
+	d := suite.Deployment(name, 0, "1m", func(t *corev1.PodTemplateSpec) {
 		t.Spec.SchedulerName = "stock"
 		t.Spec.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} // not the virtual node, which has no such label
 	})
@@ -288,11 +289,11 @@ func TestGarbageInTheStatus(t *testing.T) {
 	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	e.schedule(aksConfig, userTier(1), systemTier(1), virtualTier())
-	e.create(deployment("web", 9, "500m"))
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
-	e.eventually(10*time.Second, func() string {
-		if said := e.said("web"); !strings.Contains(said, gate.ReasonUnknown.Sentence) {
+	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 9, "500m"))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
+	e.Eventually(10*time.Second, func() string {
+		if said := e.Said("web"); !strings.Contains(said, gate.ReasonUnknown.Sentence) {
 			return fmt.Sprintf("the pod was told %q", said)
 		}
 		return ""
@@ -323,11 +324,11 @@ func TestGarbageInTheStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	repaired := time.Now()
-	e.lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
+	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	if took := time.Since(repaired); took > 3*time.Second {
 		t.Errorf("the held pod was woken after %v", took)
 	} else {
 		t.Logf("the held pod was on the virtual node %v after the status was repaired", took.Round(time.Millisecond))
 	}
-	e.rightOrder(9)
+	e.RightOrder(9)
 }

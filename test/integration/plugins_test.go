@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // TestGangAcrossPools: of a gang of 10, nobody runs until all can; then they fill the pools in order.
@@ -30,24 +32,24 @@ func TestGangAcrossPools(t *testing.T) {
 		"metadata": map[string]any{"name": "gang"},
 		"spec":     map[string]any{"minMember": int64(10), "scheduleTimeoutSeconds": int64(30)},
 	}}
-	e.eventually(15*time.Second, func() string {
+	e.Eventually(15*time.Second, func() string {
 		if _, err := groups.Create(e.ctx, gang, metav1.CreateOptions{}); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	e.schedule(root+"/manifests/examples/coscheduling.yaml", userTier(0), systemTier(0))
+	e.schedule(root+"/manifests/examples/coscheduling.yaml", suite.UserTier(0), suite.SystemTier(0))
 	inGang := func(t *corev1.PodTemplateSpec) { t.Labels["scheduling.x-k8s.io/pod-group"] = "gang" }
-	e.create(deployment("gang", 9, "500m", inGang))
-	e.stays(4*time.Second, func() string {
-		if got := e.placed("gang"); got["userpool"]+got["systempool"] > 0 {
+	e.Create(suite.Deployment("gang", 9, "500m", inGang))
+	e.Stays(4*time.Second, func() string {
+		if got := e.Placed("gang"); got["userpool"]+got["systempool"] > 0 {
 			return fmt.Sprintf("a part of the gang runs: %v", got)
 		}
 		return ""
 	})
-	e.scale("gang", 10)
-	e.lands(60*time.Second, "gang", map[string]int{"userpool": 4, "systempool": 6})
-	e.rightOrder(10)
+	e.Scale("gang", 10)
+	e.Lands(60*time.Second, "gang", map[string]int{"userpool": 4, "systempool": 6})
+	e.RightOrder(10)
 }
 
 // TestPackingInsidePool: NodeResourcesAllocatable picks the smallest node of a pool, the strict order the pool.
@@ -57,9 +59,9 @@ func TestPackingInsidePool(t *testing.T) {
 	tiny := vms("systempool", "system", 1, 0, 1, 10)
 	tiny.CPU = resource.MustParse("1") // the smallest node of all is in the worse pool
 	e := start(t, nil, small, large, tiny)
-	e.schedule(root+"/manifests/examples/packing.yaml", userTier(0), systemTier(0))
-	e.create(deployment("web", 6, "500m"))
-	e.lands(20*time.Second, "web", map[string]int{"small": 6})
-	e.scale("web", 12)
-	e.lands(20*time.Second, "web", map[string]int{"small": 8, "large": 4})
+	e.schedule(root+"/manifests/examples/packing.yaml", suite.UserTier(0), suite.SystemTier(0))
+	e.Create(suite.Deployment("web", 6, "500m"))
+	e.Lands(20*time.Second, "web", map[string]int{"small": 6})
+	e.Scale("web", 12)
+	e.Lands(20*time.Second, "web", map[string]int{"small": 8, "large": 4})
 }

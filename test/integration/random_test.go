@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 var (
@@ -35,15 +36,15 @@ func TestRandomCluster(t *testing.T) {
 	user, system := vms("userpool", "user", 2, 2, 8, 20), vms("systempool", "system", 1, 1, 4, 10)
 	user.CPU, system.CPU = resource.MustParse("4"), resource.MustParse("4")
 	e := start(t, &devcluster.AutoscalerOptions{Interval: 500 * time.Millisecond, UnneededTime: 3 * time.Second}, user, system)
-	e.schedule(aksConfig, userTier(8), systemTier(4), virtualTier())
+	e.schedule(aksConfig, suite.UserTier(8), suite.SystemTier(4), suite.VirtualTier())
 
 	const workloads = 14
 	changed := map[string]bool{} // nodes that were cordoned or tainted
 	for i := range workloads {
-		e.create(randomWorkload(r, i))
+		e.Create(randomWorkload(r, i))
 	}
 	total := func() int {
-		byTier, _ := e.referee.Judge()
+		byTier, _ := e.Referee.Judge()
 		n := 0
 		for _, placed := range byTier {
 			n += placed
@@ -54,18 +55,18 @@ func TestRandomCluster(t *testing.T) {
 	for total() < *podCount && time.Since(begin) < 8*time.Minute {
 		switch n := r.IntN(20); {
 		case n < 12:
-			e.scale(fmt.Sprintf("w%d", r.IntN(workloads)), int32(r.IntN(16)))
+			e.Scale(fmt.Sprintf("w%d", r.IntN(workloads)), int32(r.IntN(16)))
 		case n < 14: // a wave of quiet, in which the pools shrink
 			for i := range workloads {
 				if r.IntN(3) > 0 {
-					e.scale(fmt.Sprintf("w%d", i), 0)
+					e.Scale(fmt.Sprintf("w%d", i), 0)
 				}
 			}
 		default:
 			e.changeRandomNode(r, changed)
 		}
 		time.Sleep(time.Duration(100+r.IntN(600)) * time.Millisecond)
-		if stuck := e.referee.Stuck(); len(stuck) > 0 {
+		if stuck := e.Referee.Stuck(); len(stuck) > 0 {
 			t.Fatal(stuck)
 		}
 	}
@@ -73,19 +74,19 @@ func TestRandomCluster(t *testing.T) {
 		e.heal(name)
 	}
 	// Whatever is pending now either has no room anywhere, or is stuck.
-	e.eventually(60*time.Second, func() string {
+	e.Eventually(60*time.Second, func() string {
 		pending := 0
-		for _, p := range e.pods("") {
+		for _, p := range e.Pods("") {
 			if p.Spec.NodeName == "" {
 				pending++
 			}
 		}
 		if pending > 0 {
-			return fmt.Sprintf("%d pods are pending; %s", pending, e.said(""))
+			return fmt.Sprintf("%d pods are pending; %s", pending, e.Said(""))
 		}
 		return ""
 	})
-	byTier := e.rightOrder(*podCount)
+	byTier := e.RightOrder(*podCount)
 	t.Logf("%d pods placed in %v, by tier %v", total(), time.Since(begin).Round(time.Second), byTier)
 	for tier, n := range byTier {
 		if n == 0 {
@@ -110,7 +111,7 @@ func randomWorkload(r *rand.Rand, i int) *appsv1.Deployment {
 		})
 	case 2: // one pool and no other
 		cpu = 20
-		changes = append(changes, selects(devcluster.ModeLabel, "user"))
+		changes = append(changes, suite.Selects(devcluster.ModeLabel, "user"))
 	case 3:
 		cpu = 20
 		changes = append(changes, func(t *corev1.PodTemplateSpec) {
@@ -126,7 +127,7 @@ func randomWorkload(r *rand.Rand, i int) *appsv1.Deployment {
 			t.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
 		})
 	}
-	return deployment(fmt.Sprintf("w%d", i), int32(r.IntN(6)), fmt.Sprintf("%dm", cpu), changes...)
+	return suite.Deployment(fmt.Sprintf("w%d", i), int32(r.IntN(6)), fmt.Sprintf("%dm", cpu), changes...)
 }
 
 // changeRandomNode cordons, drains or taints a VM, or heals one.
@@ -152,7 +153,7 @@ func (e *env) changeRandomNode(r *rand.Rand, changed map[string]bool) {
 		}
 	})
 	if kind == 1 {
-		for _, p := range e.pods("") {
+		for _, p := range e.Pods("") {
 			if p.Spec.NodeName != name {
 				continue
 			}

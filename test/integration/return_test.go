@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 const (
@@ -84,25 +86,25 @@ func TestReturn(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 5, 20))
 	e.rbac = returnRBAC
-	e.schedule(returnConfig, userTier(1), virtualTier())
+	e.schedule(returnConfig, suite.UserTier(1), suite.VirtualTier())
 	controller := e.control(returnConfig)
 	e.waitGated(true)
-	e.create(deployment("web", 8, "500m", endsFast))
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 4})
+	e.Create(suite.Deployment("web", 8, "500m", endsFast))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "aci": 4})
 	stay := map[string]func(*corev1.PodTemplateSpec){
 		"opted-out-1": annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
 		"opted-out-2": annotated("karpenter.sh/do-not-disrupt", "true"),
 		"opted-out-3": annotated("poolpriority.dev/return", "Never"),
-		"elsewhere":   selects("disk", "none"), // no VM has it
+		"elsewhere":   suite.Selects("disk", "none"), // no VM has it
 		"blocked":     func(*corev1.PodTemplateSpec) {},
 	}
 	for name, change := range stay {
-		d := deployment(name, 1, "100m", endsFast, change)
+		d := suite.Deployment(name, 1, "100m", endsFast, change)
 		if name == "elsewhere" {
 			d.Spec.Template.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
 		}
-		e.create(d)
-		e.lands(20*time.Second, name, map[string]int{"aci": 1})
+		e.Create(d)
+		e.Lands(20*time.Second, name, map[string]int{"aci": 1})
 	}
 	budget := func(app string, value intstr.IntOrString) {
 		t.Helper()
@@ -112,7 +114,7 @@ func TestReturn(t *testing.T) {
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		e.eventually(20*time.Second, func() string {
+		e.Eventually(20*time.Second, func() string {
 			pdb, err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Get(e.ctx, app, metav1.GetOptions{})
 			if err != nil || pdb.Status.ObservedGeneration == 0 {
 				return fmt.Sprint("the PodDisruptionBudget is not looked at yet: ", err)
@@ -120,11 +122,11 @@ func TestReturn(t *testing.T) {
 			return ""
 		})
 	}
-	e.eventually(20*time.Second, func() string { return e.notReady("web") })
+	e.Eventually(20*time.Second, func() string { return e.notReady("web") })
 	budget("web", intstr.FromInt32(1))
 	budget("blocked", intstr.FromInt32(0))
-	e.stays(8*time.Second, func() string { // there is no room
-		if got := e.placed("web"); !equal(got, map[string]int{"userpool": 4, "aci": 4}) {
+	e.Stays(8*time.Second, func() string { // there is no room
+		if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 4, "aci": 4}) {
 			return fmt.Sprint(got)
 		}
 		return ""
@@ -134,7 +136,7 @@ func TestReturn(t *testing.T) {
 	if err := e.pool("userpool").Grow(e.ctx, 2); err != nil {
 		t.Fatal(err)
 	}
-	e.lands(60*time.Second, "web", map[string]int{"userpool": 8})
+	e.Lands(60*time.Second, "web", map[string]int{"userpool": 8})
 	took := time.Since(grown)
 	at := stop()
 	if len(at) != 4 {
@@ -150,9 +152,9 @@ func TestReturn(t *testing.T) {
 	}
 	t.Logf("4 pods came home in %v", took.Round(time.Second))
 	e.eventOn(namespace, "Pod", "", "Returning")
-	e.stays(6*time.Second, func() string {
+	e.Stays(6*time.Second, func() string {
 		for name := range stay {
-			if got := e.placed(name); !equal(got, map[string]int{"aci": 1}) {
+			if got := e.Placed(name); !suite.Equal(got, map[string]int{"aci": 1}) {
 				return fmt.Sprintf("%s: %v", name, got)
 			}
 		}
@@ -164,5 +166,5 @@ func TestReturn(t *testing.T) {
 	if err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Delete(e.ctx, "blocked", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	e.lands(90*time.Second, "blocked", map[string]int{"userpool": 1})
+	e.Lands(90*time.Second, "blocked", map[string]int{"userpool": 1})
 }

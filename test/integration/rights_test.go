@@ -18,6 +18,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/scalein"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // TestRights: each rule of our own roles is needed: without it, the scheduler or the controller is refused something. (That they are
@@ -29,12 +30,12 @@ func TestRights(t *testing.T) {
 	const config = "testdata/rights.yaml"
 	node := e.nodesOf("userpool")[0].Name
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	e.schedule(config, userTier(1), virtualTier())
+	e.schedule(config, suite.UserTier(1), suite.VirtualTier())
 	controller := e.control(config)
 	e.waitGated(true)
 	// A burst pod that is to come back and may not, and a pod whose cost somebody changed.
-	e.create(deployment("web", 1, "100m"))
-	e.lands(20*time.Second, "web", map[string]int{"aci": 1})
+	e.Create(suite.Deployment("web", 1, "100m"))
+	e.Lands(20*time.Second, "web", map[string]int{"aci": 1})
 	if _, err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
@@ -42,9 +43,9 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = false })
-	e.create(deployment("changed", 1, "100m"))
-	e.lands(20*time.Second, "changed", map[string]int{"userpool": 1})
-	if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, e.pods("changed")[0].Name, types.MergePatchType,
+	e.Create(suite.Deployment("changed", 1, "100m"))
+	e.Lands(20*time.Second, "changed", map[string]int{"userpool": 1})
+	if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, e.Pods("changed")[0].Name, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestRights(t *testing.T) {
 		}()
 		sub := *e
 		sub.TB = t
-		sub.eventually(25*time.Second, func() string {
+		sub.Eventually(25*time.Second, func() string {
 			for _, c := range ours {
 				log, err := os.ReadFile(c.Log())
 				if err != nil {

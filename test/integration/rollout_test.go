@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // slowEnd is the finalizer by which a test's pods take some time to end: KWOK's end at once.
@@ -71,7 +72,7 @@ func TestRollout(t *testing.T) {
 	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool, apps ...string) rolled {
 		e := start(t, nil, vms("userpool", "user", 5, 5, 5, 20))
 		e.rbac = returnRBAC
-		e.schedule(config, userTier(5), virtualTier())
+		e.schedule(config, suite.UserTier(5), suite.VirtualTier())
 		if comesHome {
 			e.control(config)
 			e.waitGated(true)
@@ -79,14 +80,14 @@ func TestRollout(t *testing.T) {
 		e.finalize(2 * time.Second)
 		replicas := 20 / len(apps)
 		for _, app := range apps {
-			d := deployment(app, int32(replicas), "500m", endsFast, func(t *corev1.PodTemplateSpec) { t.Finalizers = []string{slowEnd} })
+			d := suite.Deployment(app, int32(replicas), "500m", endsFast, func(t *corev1.PodTemplateSpec) { t.Finalizers = []string{slowEnd} })
 			d.Spec.Strategy.RollingUpdate = &appsv1.RollingUpdateDeployment{
 				MaxSurge: ptr.To(intstr.FromString("25%")), MaxUnavailable: ptr.To(intstr.Parse(maxUnavailable))}
-			e.create(d)
+			e.Create(d)
 		}
 		for _, app := range apps {
-			e.lands(30*time.Second, app, map[string]int{"userpool": replicas})
-			e.eventually(30*time.Second, func() string { return e.notReady(app) })
+			e.Lands(30*time.Second, app, map[string]int{"userpool": replicas})
+			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 		}
 		watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
 		if err != nil {
@@ -110,7 +111,7 @@ func TestRollout(t *testing.T) {
 			}
 		}
 		for _, app := range apps {
-			e.eventually(150*time.Second, func() string {
+			e.Eventually(150*time.Second, func() string {
 				d, err := e.Client.AppsV1().Deployments(namespace).Get(e.ctx, app, metav1.GetOptions{})
 				if err != nil {
 					return err.Error()
@@ -126,7 +127,7 @@ func TestRollout(t *testing.T) {
 		burst := len(<-counted)
 		if comesHome {
 			done := time.Now()
-			e.lands(60*time.Second, apps[0], map[string]int{"userpool": replicas})
+			e.Lands(60*time.Second, apps[0], map[string]int{"userpool": replicas})
 			t.Logf("%d pods came home within %v of the rollout's end", burst, time.Since(done).Round(time.Second))
 		}
 		return rolled{burst, took.Round(time.Second)}

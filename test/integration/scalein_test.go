@@ -18,6 +18,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/scalein"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 var rounds = flag.Int("rounds", 3, "how often TestScaleIn scales out and in again")
@@ -35,15 +36,15 @@ func TestScaleIn(t *testing.T) {
 		e := start(t, fast(), agentpool, systempool)
 		e.control(config)
 		e.waitGated(true)
-		e.schedule(config, userTier(2), systemTier(1), virtualTier())
-		d := load(t, "testdata/"+app+".yaml")
+		e.schedule(config, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
+		d := suite.Load(t, "testdata/"+app+".yaml")
 		*d.Spec.Replicas = 0
 		endsFast(&d.Spec.Template)
-		e.create(d)
+		e.Create(d)
 		remain := func(want int) {
 			t.Helper()
-			e.eventually(60*time.Second, func() string {
-				if n := len(e.pods(app)); n != want {
+			e.Eventually(60*time.Second, func() string {
+				if n := len(e.Pods(app)); n != want {
 					return fmt.Sprintf("%d pods", n)
 				}
 				return ""
@@ -51,18 +52,18 @@ func TestScaleIn(t *testing.T) {
 		}
 		for range *rounds {
 			first := 1 + rand.Int32N(from-1)
-			e.scale(app, first)
+			e.Scale(app, first)
 			remain(int(first))
-			e.eventually(30*time.Second, func() string { return e.notReady(app) })
-			e.scale(app, from)
-			e.lands(60*time.Second, app, full)
-			e.eventually(30*time.Second, func() string { return e.notReady(app) })
-			e.scale(app, to)
+			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
+			e.Scale(app, from)
+			e.Lands(60*time.Second, app, full)
+			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
+			e.Scale(app, to)
 			remain(int(to))
-			if e.placed(app)["aci"] == 0 {
+			if e.Placed(app)["aci"] == 0 {
 				onVM++
 			}
-			e.scale(app, 0)
+			e.Scale(app, 0)
 			remain(0)
 		}
 		return onVM
@@ -98,7 +99,7 @@ func TestScaleIn(t *testing.T) {
 // notReady complains of pods that are not ready: a ReplicaSet deletes them first, whatever their cost.
 func (e *env) notReady(app string) string {
 	e.Helper()
-	for _, p := range e.pods(app) {
+	for _, p := range e.Pods(app) {
 		if !podutil.IsPodReady(&p) {
 			return p.Name + " is not ready"
 		}
@@ -110,7 +111,7 @@ func (e *env) notReady(app string) string {
 // cost of the user's is kept; and a pod has its cost from the first instant at which it is bound.
 func TestScaleInOrder(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule("testdata/fixed.yaml", userTier(1), systemTier(1), virtualTier())
+	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -123,10 +124,10 @@ func TestScaleInOrder(t *testing.T) {
 			}
 		}
 	}()
-	e.create(deployment("web", 12, "500m", endsFast))
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
-	e.eventually(20*time.Second, func() string { return e.notReady("web") })
-	for _, p := range e.pods("web") {
+	e.Create(suite.Deployment("web", 12, "500m", endsFast))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
+	e.Eventually(20*time.Second, func() string { return e.notReady("web") })
+	for _, p := range e.Pods("web") {
 		want := "2000 user"
 		if p.Spec.NodeName == devcluster.VirtualNodeName {
 			want = "-1000 aci"
@@ -137,14 +138,14 @@ func TestScaleInOrder(t *testing.T) {
 			t.Errorf("pod %s on %s has %q, want %q", p.Name, p.Spec.NodeName, got, want)
 		}
 	}
-	e.scale("web", 8)
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4})
-	e.scale("web", 3)
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 3})
+	e.Scale("web", 8)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4})
+	e.Scale("web", 3)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 3})
 	gone := func(left int) {
 		t.Helper()
-		e.eventually(30*time.Second, func() string {
-			if n := len(e.pods("web")); n != left {
+		e.Eventually(30*time.Second, func() string {
+			if n := len(e.Pods("web")); n != left {
 				return fmt.Sprintf("%d pods are there, %d are to stay", n, left)
 			}
 			return ""
@@ -153,26 +154,26 @@ func TestScaleInOrder(t *testing.T) {
 	gone(3)
 
 	// The scale-in comes while the burst pods are being bound.
-	e.scale("web", 12)
-	e.eventually(20*time.Second, func() string {
-		if got := e.placed("web"); got["aci"] == 0 {
+	e.Scale("web", 12)
+	e.Eventually(20*time.Second, func() string {
+		if got := e.Placed("web"); got["aci"] == 0 {
 			return fmt.Sprint(got)
 		}
 		return ""
 	})
-	e.scale("web", 4)
+	e.Scale("web", 4)
 	gone(4)
-	if got := e.placed("web"); got["aci"] > 0 { // which VM pods stay depends on which of them were ready
+	if got := e.Placed("web"); got["aci"] > 0 { // which VM pods stay depends on which of them were ready
 		t.Errorf("pods on the virtual node survived: %v", got)
 	}
-	e.scale("web", 0)
+	e.Scale("web", 0)
 	gone(0)
 
-	e.create(deployment("own", 1, "100m", func(t *corev1.PodTemplateSpec) {
+	e.Create(suite.Deployment("own", 1, "100m", func(t *corev1.PodTemplateSpec) {
 		t.Annotations = map[string]string{scalein.CostAnnotation: "7"}
 	}))
-	e.lands(20*time.Second, "own", map[string]int{"userpool": 1})
-	if got := e.pods("own")[0].Annotations[scalein.CostAnnotation]; got != "7" {
+	e.Lands(20*time.Second, "own", map[string]int{"userpool": 1})
+	if got := e.Pods("own")[0].Annotations[scalein.CostAnnotation]; got != "7" {
 		t.Errorf("the user's cost is %q now, want 7", got)
 	}
 	watcher.Stop()
@@ -185,14 +186,14 @@ func TestScaleInOrder(t *testing.T) {
 func TestCostsOfOthers(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	e.schedule("testdata/fixed.yaml", userTier(1), virtualTier())
+	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
 	e.stock()
 	e.control("testdata/fixed.yaml")
-	e.create(deployment("others", 2, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }))
+	e.Create(suite.Deployment("others", 2, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }))
 	has := func(want string) {
 		t.Helper()
-		e.eventually(20*time.Second, func() string {
-			pods := e.pods("others")
+		e.Eventually(20*time.Second, func() string {
+			pods := e.Pods("others")
 			for _, p := range pods {
 				if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
 					return fmt.Sprintf("pod %s has %q, want %q", p.Name, got, want)
@@ -205,15 +206,15 @@ func TestCostsOfOthers(t *testing.T) {
 	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "system" })
 	has("1000 system")
 	// Somebody else's value is left alone, and one event says so.
-	pod := e.pods("others")[0]
+	pod := e.Pods("others")[0]
 	if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, pod.Name, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.eventOn(namespace, "Pod", pod.Name, "DeletionCostKept")
 	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "user" })
-	e.eventually(20*time.Second, func() string {
-		for _, p := range e.pods("others") {
+	e.Eventually(20*time.Second, func() string {
+		for _, p := range e.Pods("others") {
 			want := "2000 user"
 			if p.Name == pod.Name {
 				want = "7 user"
@@ -230,15 +231,15 @@ func TestCostsOfOthers(t *testing.T) {
 func TestEditedList(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule("testdata/fixed.yaml", userTier(1), systemTier(1), virtualTier())
+	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	controller := e.control("testdata/fixed.yaml")
 	e.waitGated(true)
-	e.create(deployment("web", 5, "500m"))
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 1})
+	e.Create(suite.Deployment("web", 5, "500m"))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 1})
 	has := func(user, system string) {
 		t.Helper()
-		e.eventually(20*time.Second, func() string {
-			for _, p := range e.pods("web") {
+		e.Eventually(20*time.Second, func() string {
+			for _, p := range e.Pods("web") {
 				want := user
 				if strings.Contains(p.Spec.NodeName, "systempool") {
 					want = system
@@ -254,14 +255,14 @@ func TestEditedList(t *testing.T) {
 	controller.Stop()
 	e.scheduler.Stop()
 	e.checkLog()
-	e.schedule("testdata/edited.yaml", systemTier(1), userTier(1), virtualTier()) // system first, and user has another name
+	e.schedule("testdata/edited.yaml", suite.SystemTier(1), suite.UserTier(1), suite.VirtualTier()) // system first, and user has another name
 	e.control("testdata/edited.yaml")
 	has("1000 users", "2000 system")
-	e.scale("web", 9)
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
-	e.scale("web", 4)
-	e.eventually(60*time.Second, func() string {
-		if got := e.placed("web"); !equal(got, map[string]int{"systempool": 4}) {
+	e.Scale("web", 9)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
+	e.Scale("web", 4)
+	e.Eventually(60*time.Second, func() string {
+		if got := e.Placed("web"); !suite.Equal(got, map[string]int{"systempool": 4}) {
 			return fmt.Sprint(got)
 		}
 		return ""

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // run runs the scheduler's binary with the configuration against the cluster until it prints the text or ends, and
@@ -167,7 +168,7 @@ func TestBadConfigurations(t *testing.T) {
 				if want, ok := strings.CutPrefix(line, "# want: "); ok {
 					wanted++
 					if !strings.Contains(out, want) {
-						t.Errorf("no %q in:\n%s", want, tail([]byte(out), 2000))
+						t.Errorf("no %q in:\n%s", want, suite.Tail([]byte(out), 2000))
 					}
 				}
 			}
@@ -183,7 +184,7 @@ func TestDefaultLease(t *testing.T) {
 	e := start(t, nil)
 	out, code := e.run("testdata/no-lease.yaml", "Handlers synced", "--v=3", "--leader-elect=true")
 	if want := "leaderElection: kube-system/kube-scheduler is the lease of the cluster's default scheduler"; code != 1 || !strings.Contains(out, want) {
-		t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, tail([]byte(out), 2000))
+		t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, suite.Tail([]byte(out), 2000))
 	}
 }
 
@@ -224,7 +225,7 @@ func TestServerVersion(t *testing.T) {
 		front.CloseClientConnections()
 		front.Close()
 		if code != tc.code || !strings.Contains(out, tc.want) {
-			t.Errorf("an API server 1.%s: exit code %d, want %d and %q:\n%s", tc.minor, code, tc.code, tc.want, tail([]byte(out), 2000))
+			t.Errorf("an API server 1.%s: exit code %d, want %d and %q:\n%s", tc.minor, code, tc.code, tc.want, suite.Tail([]byte(out), 2000))
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/capacity/published"
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // published returns what the leader published.
@@ -41,7 +42,7 @@ func (e *env) metrics() string {
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil || response.StatusCode != http.StatusOK {
-		e.Fatalf("%v, %s: %s", err, response.Status, tail(body, 1000))
+		e.Fatalf("%v, %s: %s", err, response.Status, suite.Tail(body, 1000))
 	}
 	return string(body)
 }
@@ -49,7 +50,7 @@ func (e *env) metrics() string {
 // hasMetrics waits until the scheduler's metrics have the lines.
 func (e *env) hasMetrics(lines ...string) {
 	e.Helper()
-	e.eventually(10*time.Second, func() string {
+	e.Eventually(10*time.Second, func() string {
 		metrics := e.metrics()
 		for _, line := range lines {
 			if !strings.Contains(metrics, line) {
@@ -70,7 +71,7 @@ func (e *env) hasMetrics(lines ...string) {
 func (e *env) eventOn(namespace, kind, name, reason string) string {
 	e.Helper()
 	var message string
-	e.eventually(20*time.Second, func() string {
+	e.Eventually(20*time.Second, func() string {
 		list, err := e.Client.CoreV1().Events(namespace).List(e.ctx, metav1.ListOptions{})
 		if err != nil {
 			return err.Error()
@@ -89,10 +90,10 @@ func (e *env) eventOn(namespace, kind, name, reason string) string {
 // TestPublishedState: the states of the pools, with reasons and since when, are in the ConfigMap and in the metrics.
 func TestPublishedState(t *testing.T) {
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule(aksConfig, userTier(2), systemTier(1), virtualTier())
-	e.create(deployment("web", 13, "500m"))
-	e.lands(40*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "aci": 1})
-	e.eventually(10*time.Second, func() string {
+	e.schedule(aksConfig, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 13, "500m"))
+	e.Lands(40*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "aci": 1})
+	e.Eventually(10*time.Second, func() string {
 		status, err := e.published()
 		if err != nil {
 			return err.Error()
@@ -122,7 +123,7 @@ func TestPublishedState(t *testing.T) {
 	}
 	time.Sleep(2 * time.Second)
 	before := version()
-	e.stays(5*time.Second, func() string { // ten writes of the autoscaler
+	e.Stays(5*time.Second, func() string { // ten writes of the autoscaler
 		if now := version(); now != before {
 			return "the state was published again although nothing changed"
 		}
@@ -133,9 +134,9 @@ func TestPublishedState(t *testing.T) {
 // TestProblems: what is wrong around the scheduler is in the log, in the published state, and in an event on the object.
 func TestProblems(t *testing.T) {
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule("testdata/problems.yaml", userTier(1), systemTier(1), virtualTier())
-	e.create(deployment("web", 9, "500m"))
-	e.lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
+	e.schedule("testdata/problems.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 9, "500m"))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
 	noGroup := e.eventOn("kube-system", "ConfigMap", "cluster-autoscaler-status", "NoNodeGroup")
 	if want := "pool user: no node group in the cluster autoscaler's status belongs to the pool: the status has " + e.pool("systempool").Group(); !strings.HasPrefix(noGroup, want) {
 		t.Errorf("the event says %q, want %q…", noGroup, want)
@@ -148,7 +149,7 @@ func TestProblems(t *testing.T) {
 	e.logs(noGroup)
 	e.logs(overlap)
 	e.logs(`No node matches the pool's nodeSelector`)
-	e.eventually(10*time.Second, func() string {
+	e.Eventually(10*time.Second, func() string {
 		status, err := e.published()
 		if err != nil {
 			return err.Error()
@@ -170,13 +171,13 @@ func TestObserve(t *testing.T) {
 	controller.Stop()
 	e.control("testdata/observe.yaml")
 	e.waitGated(false)
-	e.schedule("testdata/observe.yaml", userTier(1), systemTier(1), virtualTier())
-	e.create(deployment("tolerant", 12, "500m", toleratesVirtualNode))
-	e.lands(20*time.Second, "tolerant", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
-	e.create(deployment("plain", 1, "500m"))
-	e.lands(10*time.Second, "plain", map[string]int{"": 1})
-	e.stays(3*time.Second, func() string {
-		if got := e.placed("plain"); !equal(got, map[string]int{"": 1}) {
+	e.schedule("testdata/observe.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("tolerant", 12, "500m", suite.ToleratesVirtualNode))
+	e.Lands(20*time.Second, "tolerant", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
+	e.Create(suite.Deployment("plain", 1, "500m"))
+	e.Lands(10*time.Second, "plain", map[string]int{"": 1})
+	e.Stays(3*time.Second, func() string {
+		if got := e.Placed("plain"); !suite.Equal(got, map[string]int{"": 1}) {
 			return fmt.Sprint(got)
 		}
 		return ""
@@ -216,8 +217,8 @@ func (e *env) burstAfter(grace time.Duration, app string, since time.Time) {
 	e.Helper()
 	const every = 4 * time.Second
 	e.crash(every, grace+2*every, func() string {
-		if got := e.placed(app); got["aci"] == 0 {
-			return fmt.Sprintf("%v; %s", got, e.said(app))
+		if got := e.Placed(app); got["aci"] == 0 {
+			return fmt.Sprintf("%v; %s", got, e.Said(app))
 		}
 		return ""
 	})
@@ -234,17 +235,17 @@ func TestCrashLoop(t *testing.T) {
 	const grace = 15 * time.Second
 	t.Run("while the pool is unknown", func(t *testing.T) {
 		e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // no autoscaler, no status
-		e.schedule("testdata/crash-loop-unknown.yaml", userTier(1), virtualTier())
+		e.schedule("testdata/crash-loop-unknown.yaml", suite.UserTier(1), suite.VirtualTier())
 		started := time.Now()
-		e.create(deployment("web", 5, "500m"))
+		e.Create(suite.Deployment("web", 5, "500m"))
 		e.burstAfter(grace, "web", started)
 	})
 	t.Run("while the autoscaler declines a pod that had a scheduling gate", func(t *testing.T) {
 		options := fast()
 		e := start(t, options, vms("userpool", "user", 1, 1, 3, 20))
 		e.pool("userpool").Refuse("") // it can grow, but not for what does not fit its nodes' zone
-		e.schedule("testdata/crash-loop-decline.yaml", userTier(1), virtualTier())
-		e.create(deployment("web", 1, "500m", func(t *corev1.PodTemplateSpec) {
+		e.schedule("testdata/crash-loop-decline.yaml", suite.UserTier(1), suite.VirtualTier())
+		e.Create(suite.Deployment("web", 1, "500m", func(t *corev1.PodTemplateSpec) {
 			t.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}}
 			// A zone that the pool may have and the autoscaler's template has not.
 			t.Spec.NodeSelector = nil
@@ -252,15 +253,15 @@ func TestCrashLoop(t *testing.T) {
 				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"westeurope-1"}}}},
 			}}}}
 		}))
-		e.lands(10*time.Second, "web", map[string]int{"": 1})
-		e.stays(6*time.Second, func() string { // older than its gate: that time does not count
-			if got := e.placed("web"); got[""] != 1 {
+		e.Lands(10*time.Second, "web", map[string]int{"": 1})
+		e.Stays(6*time.Second, func() string { // older than its gate: that time does not count
+			if got := e.Placed("web"); got[""] != 1 {
 				return fmt.Sprint(got)
 			}
 			return ""
 		})
-		e.eventually(10*time.Second, func() string {
-			pods := e.pods("web")
+		e.Eventually(10*time.Second, func() string {
+			pods := e.Pods("web")
 			if len(pods) == 0 {
 				return "no pod"
 			}

@@ -19,7 +19,7 @@ leaderElection:
   resourceNamespace: {{ .Release.Namespace }}
   leaseDuration: 10s
   renewDeadline: 7s
-  retryPeriod: 1s
+  retryPeriod: 500ms
 profiles:
 - schedulerName: {{ .Values.schedulerName }}
   plugins:

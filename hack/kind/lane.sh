@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# The end-to-end tests: builds the images, makes the kind cluster, runs the tests on it and deletes it. The logs of a run that failed
+# are in bin/kind/logs. Needs a Docker engine (engine.sh), and bin/ and bin/tools/ built.
+# Usage: lane.sh NODE-IMAGE
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+node_image=$1
+out=bin/kind
+mkdir -p "$out/image"
+go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" tool
+go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/image/" ./pause
+go build -ldflags "-s -w" -o "$out/image/agent" ./test/e2e/image
+hack/step.sh "build the image" make --no-print-directory image VERSION=e2e
+hack/step.sh "build the tests' image" docker build --quiet --file test/e2e/image/Dockerfile --tag pool-priority-e2e:e2e "$out/image"
+
+rm -rf "$out/logs"
+hack/kind/cluster.sh delete > /dev/null 2>&1 || true # of a run that was killed
+trap 'hack/step.sh "delete the kind cluster" hack/kind/cluster.sh delete > /dev/null 2>&1 || true' EXIT
+trap 'exit 143' TERM INT
+create() { hack/kind/cluster.sh create "$node_image" pool-priority-scheduler:e2e pool-priority-e2e:e2e; }
+start=$SECONDS
+echo "==> create the kind cluster"
+create || {
+  hack/kind/cluster.sh logs "$out/logs" || true
+  echo "==> create the kind cluster: FAILED; logs are in $out/logs"
+  exit 1
+}
+echo "==> create the kind cluster: done after $((SECONDS - start)) s"
+hack/step.sh "end-to-end tests" go test -count=1 -timeout 20m ./test/e2e -kubeconfig "$PWD/$out/kubeconfig" -bin "$PWD/bin" -logs "$PWD/$out/logs/ours" || {
+  hack/kind/cluster.sh logs "$out/logs" || true
+  echo "the logs are in $out/logs"
+  exit 1
+}

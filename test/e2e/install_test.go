@@ -1,0 +1,496 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// TestHelm: the preflight finds whom the gate taint would lock out, helm install is enough, a changed value rolls without a gap in
+// scheduling, and helm uninstall leaves no gate taint.
+func TestHelm(t *testing.T) {
+	e := start(t)
+	const chart = root + "/charts/pool-priority-scheduler"
+
+	pinned := suite.Deployment("pinned", 1, "1m", small, suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
+	pinned.Spec.Template.Spec.SchedulerName = ""
+	e.Create(pinned)
+	said := e.preflight(true)
+	if !strings.Contains(said, "pinned") {
+		t.Errorf("the preflight does not mention the Deployment that is pinned to the virtual node:\n%s", said)
+	}
+	e.gone("pinned")
+	e.preflight(false)
+
+	e.helm("install", "pool-priority", chart, "--namespace", system, "--create-namespace", "--values", "values.yaml")
+	e.rolledOut()
+	e.order(5)
+
+	// The new configuration allows three pods on the virtual node. Meanwhile a pod is made each half second.
+	stop := make(chan struct{})
+	slowest := make(chan time.Duration, 1)
+	go func() { slowest <- e.stream("stream", stop) }()
+	e.helm("upgrade", "pool-priority", chart, "--namespace", system, "--values", e.edited("values.yaml", "    burst:\n", "    burst:\n      maxPods: 3\n"))
+	e.rolledOut()
+	close(stop)
+	if waited := <-slowest; waited > 5*time.Second {
+		t.Errorf("a pod waited %v for its node while the configuration changed", waited)
+	} else {
+		t.Logf("while the configuration changed no pod waited for longer than %v for its node", waited)
+	}
+	free := e.free()
+	e.Create(suite.Deployment("budget", int32(free["userpool"]+free["systempool"]+5), "1m", small))
+	e.Lands(60*time.Second, "budget", map[string]int{"userpool": free["userpool"], "systempool": free["systempool"], "aci": 3, "": 2})
+	e.gone("budget")
+
+	e.logs.end()
+	e.helm("uninstall", "pool-priority", "--namespace", system)
+	e.ungated()
+	e.kubectl("delete", "namespace", system, "--timeout=60s")
+}
+
+// TestKustomize installs with kustomize and lives through what a cluster does.
+func TestKustomize(t *testing.T) {
+	e := start(t)
+	e.kubectl("apply", "-k", root+"/manifests/overlays/kind")
+	e.rolledOut()
+	for _, step := range []struct {
+		name string
+		test func(*env)
+	}{
+		{"order", func(e *env) { e.order(10) }},
+		{"leader deleted", func(e *env) { e.failOver("deleted", 5*time.Second) }},
+		{"leader killed", func(e *env) { e.failOver("killed", 15*time.Second) }},
+		{"leader frozen", func(e *env) { e.failOver("frozen", 15*time.Second) }},
+		{"API server restarts", (*env).restartAPIServer},
+		{"beside the default scheduler", (*env).besideDefault},
+		{"a configuration that is wrong", (*env).wrongConfiguration},
+		{"a pool is added", (*env).addPool},
+		{"a pool is drained and removed", (*env).removePool},
+	} {
+		if !t.Run(step.name, func(t *testing.T) {
+			sub := *e
+			sub.TB = t
+			step.test(&sub)
+		}) {
+			return // the next one would start from who knows what
+		}
+	}
+	e.logs.end()
+	e.kubectl("delete", "-k", root+"/manifests/overlays/kind", "--timeout=60s")
+	e.must(filepath.Join(*bin, "pool-priority-controller"), "--remove-gate-taint")
+	e.ungated()
+}
+
+// preflight runs the preflight of the kind overlay, which ends with status 1 if it finds something.
+func (e *env) preflight(finds bool) string {
+	e.Helper()
+	config := root + "/manifests/overlays/kind/config.yaml"
+	if !finds {
+		return e.must(filepath.Join(*bin, "pool-priority-controller"), "preflight", "--config="+config)
+	}
+	out := e.run("../pool-priority-controller", "preflight", "--config="+config)
+	if !strings.Contains(out, "exit status 1") {
+		e.Errorf("the preflight ends without complaint:\n%s", out)
+	}
+	return out
+}
+
+// ungated waits until no node has the gate taint.
+func (e *env) ungated() {
+	e.Helper()
+	e.Eventually(60*time.Second, func() string {
+		nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, node := range nodes.Items {
+			for _, taint := range node.Spec.Taints {
+				if taint.Key == configv1.GateTaintKey {
+					return fmt.Sprintf("%s still has the gate taint; %s", node.Name, e.run("kubectl", "-n", system, "get", "jobs,pods"))
+				}
+			}
+		}
+		return ""
+	})
+}
+
+// order: the pools fill in order, and empty in the reverse order.
+func (e *env) order(burst int) {
+	free := e.free()
+	user, other := free["userpool"], free["systempool"]
+	_, before := e.Referee.Judge()
+	e.Create(suite.Deployment("order", int32(user+other+burst), "1m", small))
+	e.runs(120*time.Second, "order", map[string]int{"userpool": user, "systempool": other, "aci": burst})
+	e.inOrder(before)
+	e.Logf("%d pods: user %d, system %d, virtual node %d", user+other+burst, user, other, burst)
+	e.Scale("order", int32(user+other))
+	e.Lands(60*time.Second, "order", map[string]int{"userpool": user, "systempool": other})
+	e.Scale("order", int32(user))
+	e.Lands(60*time.Second, "order", map[string]int{"userpool": user})
+	e.Scale("order", 1)
+	e.Lands(60*time.Second, "order", map[string]int{"userpool": 1})
+	e.gone("order")
+}
+
+// inOrder fails the test if the referee has seen more violations than before.
+func (e *env) inOrder(before []string) {
+	e.Helper()
+	time.Sleep(1500 * time.Millisecond) // it judges what is a second old
+	_, violations := e.Referee.Judge()
+	for _, v := range violations[len(before):] {
+		e.Error(v)
+	}
+}
+
+// budget is how many pods the configurations below let burst.
+const budget = 160
+
+// edited writes a copy of a file with changes, pairs of what to replace and by what, and returns its path.
+func (e *env) edited(file string, changes ...string) string {
+	e.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		e.Fatal(err)
+	}
+	text := string(data)
+	for i := 0; i < len(changes); i += 2 {
+		if !strings.Contains(text, changes[i]) {
+			e.Fatalf("%s has no %q", file, changes[i])
+		}
+		text = strings.Replace(text, changes[i], changes[i+1], 1)
+	}
+	path := filepath.Join(e.TempDir(), filepath.Base(file))
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		e.Fatal(err)
+	}
+	return path
+}
+
+// configure applies the kind overlay with a changed configuration, as one does who has a kustomization of one's own.
+func (e *env) configure(changes ...string) {
+	e.Helper()
+	dir := filepath.Dir(e.edited(root+"/manifests/overlays/kind/config.yaml", changes...))
+	base, err := filepath.Abs(root + "/manifests/base")
+	if err != nil {
+		e.Fatal(err)
+	}
+	if base, err = filepath.Rel(dir, base); err != nil {
+		e.Fatal(err)
+	}
+	kustomization := fmt.Sprintf(`resources: [%s]
+images: [{name: pool-priority-scheduler, newTag: e2e}]
+configMapGenerator:
+- {name: pool-priority-scheduler-config, namespace: %s, files: [config.yaml]}
+`, base, system)
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
+		e.Fatal(err)
+	}
+	e.kubectl("apply", "-k", dir)
+}
+
+// withBudget is the change that limits the pods on the virtual node.
+func withBudget(n int) []string {
+	return []string{"        burst:\n", fmt.Sprintf("        burst:\n          maxPods: %d\n", n)}
+}
+
+// burst creates as many pods as fill the VMs and the budget, and five more, and waits until some of them are bound.
+func (e *env) burst(app string) (total int) {
+	e.Helper()
+	for _, n := range e.free() {
+		total += n
+	}
+	total += budget + 5
+	e.Create(suite.Deployment(app, int32(total), "1m", small))
+	e.Eventually(30*time.Second, func() string {
+		if bound := total - e.Placed(app)[""]; bound < 20 {
+			return fmt.Sprintf("%d pods are bound", bound)
+		}
+		return ""
+	})
+	return total
+}
+
+// all waits until all pods of the burst run but the five that are over the budget. How many are in which pool of VMs is not certain:
+// our own pods take room there, and move.
+func (e *env) all(timeout time.Duration, app string, total int) {
+	e.Helper()
+	e.Eventually(timeout, func() string {
+		got := e.Placed(app)
+		if got["aci"] != budget || got[""] != 5 || got["userpool"]+got["systempool"] != total-budget-5 {
+			return fmt.Sprintf("pods of %s by pool: %v, want %d on VMs, %d in aci and 5 pending; %s", app, got, total-budget-5, budget, e.Said(app))
+		}
+		return ""
+	})
+	e.ready(timeout, app)
+}
+
+// failOver: the leader goes in the middle of 200 pods; all run but those over the budget, in order, and the standby has taken over
+// in time.
+func (e *env) failOver(how string, within time.Duration) {
+	if how == "deleted" {
+		e.configure(withBudget(budget)...)
+		e.rolledOut()
+	}
+	_, before := e.Referee.Judge()
+	name := e.leader()
+	leader, err := e.Client.CoreV1().Pods(system).Get(e.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	total := e.burst(how)
+	bound := total - e.Placed(how)[""]
+	began := time.Now()
+	switch how {
+	case "deleted":
+		e.kubectl("-n", system, "delete", "pod", name, "--wait=false")
+	case "killed":
+		e.signal("SIGKILL", "pool-priority-scheduler", leader)
+	case "frozen":
+		e.signal("SIGSTOP", "pool-priority-scheduler", leader)
+	}
+	var took time.Duration
+	e.Eventually(within+10*time.Second, func() string {
+		if now := e.leader(); now == "" || now == name {
+			return fmt.Sprintf("%s leads", now)
+		}
+		took = time.Since(began)
+		return ""
+	})
+	if took > within {
+		e.Errorf("the standby took over after %v, want at most %v", took, within)
+	}
+	e.all(120*time.Second, how, total)
+	if how == "frozen" {
+		e.Logf("thawed: %s", e.signal("SIGCONT", "pool-priority-scheduler", leader))
+		time.Sleep(3 * time.Second)
+		e.all(time.Second, how, total)
+	}
+	e.Logf("%s with %d of %d pods bound: the standby took over after %.1f s; all run after %.0f s: %v", how, bound, total, took.Seconds(), time.Since(began).Seconds(), e.Placed(how))
+	e.inOrder(before)
+	e.rolledOut()
+	e.gone(how)
+}
+
+// restartAPIServer: the API server ends in the middle of 200 pods and comes back; all run, in order.
+func (e *env) restartAPIServer() {
+	servers, err := e.Client.CoreV1().Pods(metav1.NamespaceSystem).List(e.ctx, metav1.ListOptions{LabelSelector: "component=kube-apiserver"})
+	if err != nil || len(servers.Items) != 1 {
+		e.Fatalf("%d API servers; %v", len(servers.Items), err)
+	}
+	_, before := e.Referee.Judge()
+	total := e.burst("restart")
+	began := time.Now()
+	e.signal("SIGKILL", "kube-apiserver", &servers.Items[0])
+	e.Eventually(120*time.Second, func() string {
+		_, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	down := time.Since(began)
+	e.all(180*time.Second, "restart", total)
+	pods, err := e.Client.CoreV1().Pods(system).List(e.ctx, metav1.ListOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	restarts := map[string]int32{}
+	for _, pod := range pods.Items {
+		for _, c := range pod.Status.ContainerStatuses {
+			restarts[pod.Name] += c.RestartCount
+		}
+	}
+	e.Logf("the API server was away for %.1f s; all pods run %.0f s after it ended; restarts of ours: %v", down.Seconds(), time.Since(began).Seconds(), restarts)
+	e.inOrder(before)
+	e.rolledOut()
+	e.gone("restart")
+}
+
+// besideDefault: the default scheduler's pods stay off the virtual node, also those that tolerate its own taint, and its lease is its
+// own.
+func (e *env) besideDefault() {
+	lease := func() string {
+		lease, err := e.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(e.ctx, "kube-scheduler", metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil || lease.Spec.LeaseTransitions == nil {
+			e.Fatalf("the default scheduler's lease: %v", err)
+		}
+		return fmt.Sprintf("%s, %d transitions", *lease.Spec.HolderIdentity, *lease.Spec.LeaseTransitions)
+	}
+	before, free := lease(), e.free()
+	_, violations := e.Referee.Judge()
+	e.Create(suite.Deployment("ours", int32(free["userpool"]), "1m", small))
+	theirs := suite.Deployment("theirs", 10, "1m", small, suite.ToleratesVirtualNode)
+	theirs.Spec.Template.Spec.SchedulerName = ""
+	e.Create(theirs)
+	e.Eventually(60*time.Second, func() string {
+		if ours, theirs := e.Placed("ours"), e.Placed("theirs"); ours[""]+theirs[""] > 0 || ours["aci"]+theirs["aci"] > 0 {
+			return fmt.Sprintf("ours are in %v, the default scheduler's in %v", ours, theirs)
+		}
+		return ""
+	})
+	if after := lease(); after != before {
+		e.Errorf("the default scheduler's lease was that of %s and is that of %s", before, after)
+	}
+	e.inOrder(violations)
+	e.gone("ours")
+	e.gone("theirs")
+}
+
+// wrongConfiguration: the new replicas do not get ready and say what is wrong, and those that run go on.
+func (e *env) wrongConfiguration() {
+	leader := e.leader()
+	e.configure("        burst:\n", "        burst:\n          maxPodz: 5\n")
+	var broken string
+	e.Eventually(90*time.Second, func() string {
+		pods, err := e.Client.CoreV1().Pods(system).List(e.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=pool-priority-scheduler"})
+		if err != nil {
+			return err.Error()
+		}
+		ready := 0
+		for _, pod := range pods.Items {
+			for _, c := range pod.Status.Conditions {
+				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+					ready++
+				}
+			}
+			for _, c := range pod.Status.ContainerStatuses {
+				if c.RestartCount > 1 && !c.Ready {
+					broken = pod.Name
+				}
+			}
+		}
+		if ready != 2 || broken == "" {
+			return fmt.Sprintf("%d replicas are ready, %q restarts", ready, broken)
+		}
+		return ""
+	})
+	described := e.kubectl("-n", system, "describe", "pod", broken)
+	if !strings.Contains(described, "maxPodz") {
+		e.Errorf("kubectl describe does not name the field:\n%s", described)
+	}
+	for _, line := range strings.Split(described, "\n") {
+		if strings.Contains(line, "maxPodz") {
+			e.Logf("kubectl describe: %s", strings.TrimSpace(line))
+		}
+	}
+	e.Create(suite.Deployment("meanwhile", 3, "1m", small))
+	e.runs(60*time.Second, "meanwhile", map[string]int{"userpool": 3})
+	if now := e.leader(); now != leader {
+		e.Errorf("%s led and %s leads", leader, now)
+	}
+	e.gone("meanwhile")
+	e.configure(withBudget(5)...)
+	e.rolledOut()
+}
+
+// addPool: a pool that the list gets by a change of the configuration is used in its place.
+func (e *env) addPool() {
+	e.configure(append(withBudget(5), "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n", "")...)
+	e.rolledOut()
+	e.Create(suite.Deployment("without", 3, "1m", small))
+	e.runs(60*time.Second, "without", map[string]int{"userpool": 3})
+	e.gone("without")
+	e.configure(append(withBudget(5), "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n", "",
+		"      - name: user\n", "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n      - name: user\n")...)
+	e.rolledOut()
+	e.Create(suite.Deployment("with", 3, "1m", small))
+	e.runs(60*time.Second, "with", map[string]int{"systempool": 3})
+	e.gone("with")
+	e.configure(withBudget(5)...)
+	e.rolledOut()
+}
+
+// removePool: the system pool is drained and removed while pods are pending. Its pods wait for the budget, and run when it grows.
+func (e *env) removePool() {
+	free := e.free()
+	total := free["userpool"] + free["systempool"] + 5 + 5
+	e.Create(suite.Deployment("remove", int32(total), "1m", small))
+	e.Lands(60*time.Second, "remove", map[string]int{"userpool": free["userpool"], "systempool": free["systempool"], "aci": 5, "": 5})
+	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.ModeLabel + "=system"})
+	if err != nil {
+		e.Fatal(err)
+	}
+	for _, node := range nodes.Items {
+		e.kubectl("drain", node.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
+	}
+	for _, node := range nodes.Items {
+		e.kubectl("delete", "node", node.Name)
+	}
+	e.Eventually(60*time.Second, func() string {
+		got := e.Placed("remove")
+		if got["systempool"] > 0 || got["aci"] != 5 || got[""] != total-got["userpool"]-5 {
+			return fmt.Sprintf("%v of %d", got, total)
+		}
+		return ""
+	})
+	if said := e.Said("remove"); !strings.Contains(said, "maxPods") && !strings.Contains(said, "budget") {
+		e.Errorf("a pending pod is not told of the budget: %s", said)
+	} else {
+		e.Logf("pending: %s", said)
+	}
+	e.configure(withBudget(200)...)
+	e.rolledOut()
+	e.Eventually(60*time.Second, func() string {
+		if got := e.Placed("remove"); got[""] > 0 {
+			return fmt.Sprintf("%v", got)
+		}
+		return ""
+	})
+	e.Logf("after the pool is gone and the budget has grown: %v", e.Placed("remove"))
+	e.gone("remove")
+}
+
+// stream makes a pod each half second until it is told to stop, and returns how long the slowest took to get its node.
+func (e *env) stream(app string, stop <-chan struct{}) time.Duration {
+	made := map[string]time.Time{}
+	var slowest time.Duration
+	look := func() {
+		pods, err := e.Client.CoreV1().Pods(suite.Namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+		if err != nil {
+			return
+		}
+		for _, pod := range pods.Items {
+			if at, ok := made[pod.Name]; ok && pod.Spec.NodeName != "" {
+				slowest = max(slowest, time.Since(at))
+				delete(made, pod.Name)
+			}
+		}
+	}
+	d := suite.Deployment(app, 1, "1m", small)
+	var last time.Time
+	for n := 0; ; time.Sleep(50 * time.Millisecond) {
+		select {
+		case <-stop:
+			for deadline := time.Now().Add(30 * time.Second); len(made) > 0 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+				look()
+			}
+			for _, at := range made {
+				slowest = max(slowest, time.Since(at))
+			}
+			e.run("kubectl", "-n", suite.Namespace, "delete", "pods", "-l", "app="+app, "--timeout=60s")
+			return slowest
+		default:
+		}
+		look()
+		if time.Since(last) < 500*time.Millisecond {
+			continue
+		}
+		last = time.Now()
+		n++
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", app, n), Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		if _, err := e.Client.CoreV1().Pods(suite.Namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err == nil {
+			made[pod.Name] = last
+		}
+	}
+}

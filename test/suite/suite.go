@@ -1,0 +1,274 @@
+// Package suite is what tests share that watch pods being placed on a cluster, embedded or real.
+package suite
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/devcluster/referee"
+)
+
+// Namespace is where the tests' pods are.
+const Namespace = metav1.NamespaceDefault
+
+// Suite is a test on a cluster.
+type Suite struct {
+	testing.TB
+	// Referee judges the placements, if the test has one.
+	Referee *referee.Referee
+
+	ctx    context.Context
+	client kubernetes.Interface
+}
+
+// New returns the test's suite.
+func New(ctx context.Context, t testing.TB, client kubernetes.Interface) Suite {
+	return Suite{TB: t, ctx: ctx, client: client}
+}
+
+// UserTier is AKS's user pools, of at most that many VMs.
+func UserTier(maximum int) referee.Tier {
+	return referee.Tier{Name: "user", Max: maximum, Owns: func(n *corev1.Node) bool { return n.Labels[devcluster.ModeLabel] == "user" }}
+}
+
+// SystemTier is AKS's system pools, of at most that many VMs.
+func SystemTier(maximum int) referee.Tier {
+	return referee.Tier{Name: "system", Max: maximum, Owns: func(n *corev1.Node) bool { return n.Labels[devcluster.ModeLabel] == "system" }}
+}
+
+// VirtualTier is the virtual node.
+func VirtualTier() referee.Tier {
+	return referee.Tier{Name: "aci", Owns: func(n *corev1.Node) bool { return n.Name == devcluster.VirtualNodeName }}
+}
+
+// Eventually waits until check returns "", and fails with what it returns otherwise.
+func (s *Suite) Eventually(timeout time.Duration, check func() string) {
+	s.Helper()
+	deadline := time.Now().Add(timeout)
+	for {
+		complaint := check()
+		if complaint == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			s.Fatalf("after %v: %s", timeout, complaint)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+}
+
+// Stays checks that check returns "" for the duration.
+func (s *Suite) Stays(duration time.Duration, check func() string) {
+	s.Helper()
+	for deadline := time.Now().Add(duration); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+		if complaint := check(); complaint != "" {
+			s.Fatal(complaint)
+		}
+	}
+}
+
+// RightOrder waits until all placements are judged and fails if one was wrong. It returns the pods by tier.
+func (s *Suite) RightOrder(total int) []int {
+	s.Helper()
+	var byTier []int
+	var violations []string
+	s.Eventually(30*time.Second, func() string {
+		byTier, violations = s.Referee.Judge()
+		judged := 0
+		for _, n := range byTier {
+			judged += n
+		}
+		if judged < total {
+			return fmt.Sprintf("%d of %d placements were judged: %v", judged, total, byTier)
+		}
+		return ""
+	})
+	for _, v := range violations {
+		s.Error(v)
+	}
+	return byTier
+}
+
+// Deployment is a Deployment of pods that ask for the CPU.
+func Deployment(name string, replicas int32, cpu string, changes ...func(*corev1.PodTemplateSpec)) *appsv1.Deployment {
+	labels := map[string]string{"app": name}
+	d := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: Namespace},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					SchedulerName: devcluster.SchedulerName,
+					Containers: []corev1.Container{{Name: "web", Image: "web", Resources: corev1.ResourceRequirements{
+						Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("64Mi")}}}},
+				},
+			},
+		},
+	}
+	for _, change := range changes {
+		change(&d.Spec.Template)
+	}
+	return d
+}
+
+// ToleratesVirtualNode makes pods tolerate the virtual node's own taint, as the articles have it.
+func ToleratesVirtualNode(t *corev1.PodTemplateSpec) {
+	t.Spec.Tolerations = append(t.Spec.Tolerations, corev1.Toleration{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists})
+}
+
+// Selects gives pods a node selector.
+func Selects(key, value string) func(*corev1.PodTemplateSpec) {
+	return func(t *corev1.PodTemplateSpec) {
+		if t.Spec.NodeSelector == nil {
+			t.Spec.NodeSelector = map[string]string{}
+		}
+		t.Spec.NodeSelector[key] = value
+	}
+}
+
+// Create creates the Deployment.
+func (s *Suite) Create(d *appsv1.Deployment) {
+	s.Helper()
+	if _, err := s.client.AppsV1().Deployments(Namespace).Create(s.ctx, d, metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// Load reads a Deployment from a file, for our scheduler.
+func Load(t testing.TB, path string) *appsv1.Deployment {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &appsv1.Deployment{}
+	if err := yaml.UnmarshalStrict(data, d); err != nil {
+		t.Fatal(err)
+	}
+	d.Namespace = Namespace
+	d.Spec.Template.Spec.SchedulerName = devcluster.SchedulerName
+	return d
+}
+
+// Scale sets the number of the Deployment's pods.
+func (s *Suite) Scale(name string, replicas int32) {
+	s.Helper()
+	_, err := s.client.AppsV1().Deployments(Namespace).UpdateScale(s.ctx, name, &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}, metav1.UpdateOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// Pods returns the pods of the app, or all with "".
+func (s *Suite) Pods(app string) []corev1.Pod {
+	s.Helper()
+	options := metav1.ListOptions{}
+	if app != "" {
+		options.LabelSelector = "app=" + app
+	}
+	list, err := s.client.CoreV1().Pods(Namespace).List(s.ctx, options)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return list.Items
+}
+
+// Placed counts the app's pods by the name of their pool; pending ones count under "".
+func (s *Suite) Placed(app string) map[string]int {
+	s.Helper()
+	pods := s.Pods(app) // before the nodes, so that a new node's pod has its pool
+	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	poolOf := map[string]string{}
+	for _, n := range nodes.Items {
+		poolOf[n.Name] = n.Labels[devcluster.AgentPoolLabel]
+		if n.Name == devcluster.VirtualNodeName {
+			poolOf[n.Name] = "aci"
+		}
+	}
+	counts := map[string]int{}
+	for _, p := range pods {
+		// A kubelet may reject a pod, when two schedulers have used the last room of its node, and its workload makes another.
+		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed {
+			counts[poolOf[p.Spec.NodeName]]++
+		}
+	}
+	return counts
+}
+
+// Lands waits until the app's pods are placed as wanted, by pool.
+func (s *Suite) Lands(timeout time.Duration, app string, want map[string]int) {
+	s.Helper()
+	s.Eventually(timeout, func() string {
+		if got := s.Placed(app); !Equal(got, want) {
+			return fmt.Sprintf("pods of %s by pool: %v, want %v; %s", app, got, want, s.Said(app))
+		}
+		return ""
+	})
+}
+
+// Equal reports whether the counts are the same, where a count that is missing is 0.
+func Equal(a, b map[string]int) bool {
+	for k, v := range a {
+		if b[k] != v {
+			return false
+		}
+	}
+	for k, v := range b {
+		if a[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// Said is what a pending pod of the app was told.
+func (s *Suite) Said(app string) string {
+	for _, p := range s.Pods(app) {
+		for _, c := range p.Status.Conditions {
+			if p.Spec.NodeName == "" && c.Type == corev1.PodScheduled {
+				return fmt.Sprintf("%s: %s: %s", p.Name, c.Reason, c.Message)
+			}
+		}
+	}
+	return ""
+}
+
+// Events returns the messages of the events with the reason.
+func (s *Suite) Events(reason string) []string {
+	s.Helper()
+	list, err := s.client.CoreV1().Events(Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var messages []string
+	for _, event := range list.Items {
+		messages = append(messages, event.Message)
+	}
+	return messages
+}
+
+// Tail returns at most the last n bytes.
+func Tail(data []byte, n int) string {
+	if len(data) > n {
+		data = data[len(data)-n:]
+	}
+	return string(data)
+}
