@@ -87,7 +87,7 @@ func TestKustomize(t *testing.T) {
 		}
 	}
 	e.logs.end()
-	e.kubectl("delete", "-k", root+"/manifests/overlays/kind", "--timeout=60s")
+	e.kubectl("delete", "-k", root+"/manifests/overlays/kind", "--ignore-not-found", "--timeout=60s") // the namespace takes the rest along
 	e.must(filepath.Join(*bin, "pool-priority-controller"), "--remove-gate-taint")
 	e.ungated()
 }
