@@ -81,8 +81,9 @@ that --config names. Pods opt in by schedulerName.`,
 
 func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
 	leadership := poolpriority.NewLeadership()
+	factory := poolpriority.NewFactory(leadership)
 	config, scheduler, err := app.Setup(ctx, opts,
-		app.WithPlugin(poolpriority.Name, poolpriority.NewFactory(leadership)),
+		app.WithPlugin(poolpriority.Name, factory.New),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
 		app.WithPlugin(noderesources.AllocatableName, noderesources.NewAllocatable),
 	)
@@ -107,5 +108,6 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		mutable.AddMetrics()
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
+	factory.Wrap(scheduler.Profiles)
 	return app.Run(ctx, config, scheduler)
 }

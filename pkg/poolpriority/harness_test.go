@@ -104,7 +104,21 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) (*har
 		scheduler.WithExtenders(cfg.Extenders...),
 		scheduler.WithFrameworkOutOfTreeRegistry(registry),
 	)
+	if err == nil {
+		h.wrap()
+	}
 	return h, err
+}
+
+// wrap has the profile look for the best pool after PreFilter, as our binary does.
+func (h *harness) wrap() {
+	(&Factory{plugins: map[string]*PoolPriority{ourProfile: h.plugin}}).Wrap(h.sched.Profiles)
+}
+
+// unwrap leaves the plugin to itself, as in a scheduler of somebody else's.
+func (h *harness) unwrap() {
+	h.sched.Profiles[ourProfile] = h.sched.Profiles[ourProfile].(*narrowing).Framework
+	h.plugin.wrapped = false
 }
 
 // setCapacity replaces what the gate goes by: a state for each regular pool.

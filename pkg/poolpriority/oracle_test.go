@@ -23,14 +23,21 @@ var (
 
 // TestStrictOrder compares every placement with brute force: each node of the snapshot through each in-tree filter.
 func TestStrictOrder(t *testing.T) {
-	for _, nodes := range []int{150, 600} {
-		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
+	for _, tc := range []struct {
+		nodes   int
+		wrapped bool
+	}{{150, true}, {150, false}, {600, true}} {
+		nodes := tc.nodes
+		t.Run(fmt.Sprintf("%d nodes, wrapped %t", nodes, tc.wrapped), func(t *testing.T) {
 			s := *seed
 			if s == 0 {
 				s = rand.Uint64()
 			}
 			t.Logf("seed %d", s)
 			w := newWorld(t, rand.New(rand.NewPCG(s, uint64(nodes))), nodes)
+			if !tc.wrapped {
+				w.unwrap()
+			}
 			attempts := *placements
 			if testing.Short() {
 				attempts = min(attempts, 1500)

@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -38,6 +39,8 @@ type cycle struct {
 	decision gate.Decision
 	burst    []*v1.Pod // the pod as it is for the nodes of each burst pool
 	room     *room     // what the pod waits for, if that closed the gate
+
+	nodes []fwk.NodeInfo // the snapshot
 
 	flags *flags
 }
@@ -70,22 +73,24 @@ func readCycle(state fwk.CycleState) (*cycle, error) {
 // some nodes of that rank, or all nodes if none is feasible: statuses and preemption are then as without the plugin.
 func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if _, err := state.Read(stateKey); err == nil {
-		// This is the run inside prove. Skip would switch off our Filter there.
+		// This is the run inside nestedSearch. Skip would switch off our Filter there.
 		return nil, nil
 	}
 	pl.index.refresh(nodes)
-	c := &cycle{worst: anyRank, flags: &flags{}}
+	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes}
 	if pl.gate != nil {
 		pl.gate.lead()
 		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes, gate.Room{})
 		c.burst = pl.asOnBurstNodes(pod)
 	}
-	decided, err := pl.choose(ctx, c, pod, nodes)
-	if err != nil {
-		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
+	if pl.wrapped { // by what goes on when all PreFilters have run
+		state.Write(stateKey, c)
+		return nil, nil
 	}
-	if pl.gate != nil {
-		recordDecision(pl.pools, &decided)
+	if err := pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
+		return pl.nestedSearch(ctx, proving, pod)
+	}); err != nil {
+		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
 	}
 	state.Write(stateKey, c)
 	if c.narrowed {
@@ -94,10 +99,14 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	return nil, nil
 }
 
-// choose completes what PreFilter decides with the best rank that has room, and returns the gate's decision.
-func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (gate.Decision, error) {
+// choose completes what PreFilter decides with the best rank that has room. It asks for a search at most once, by what the proving
+// cycle that it gives lets pass.
+func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func(proving *cycle) (*search, error)) error {
 	logger := klog.FromContext(ctx)
 	decided := c.decision
+	if pl.gate != nil {
+		defer func() { recordDecision(pl.pools, &decided) }()
+	}
 	if pl.observe {
 		c.decision = observed(logger, pl.pools, pod, decided)
 	}
@@ -113,39 +122,39 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, nodes
 		}()
 	}
 	if !pl.strict && !surge.may() {
-		return decided, nil
+		return nil
 	}
 	proving := *c
 	proving.flags = &flags{}
-	search, err := pl.newSearch(ctx, &proving, pod, nodes)
+	search, err := newSearch(&proving)
 	if errors.Is(err, errRejected) {
 		// Either the pod was rejected in the outer run too, and Filter will not be called, or something changed
 		// between the runs. Without a proof no node may be taken; PostFilter has the pod tried again.
 		if pl.strict {
 			c.worst = noRank
 		}
-		return decided, nil
+		return nil
 	} else if err != nil {
-		return decided, err
+		return err
 	}
 	rank, found, err := search.best(ctx, &proving.decision)
 	if err != nil {
-		return decided, err
+		return err
 	}
 	if b := int(rank) - pl.pools.Regular() - 1; found != nil && b >= 0 && decided.Burst[b].Open && surge.may() {
 		room, err := search.room(ctx, surge)
 		if err != nil {
-			return decided, err
+			return err
 		}
 		if room != nil {
-			decided = pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes, room.asRequested())
+			decided = pl.gate.decide(pod, pl.index.burstPods(c.nodes), pl.index.nodes, room.asRequested())
 			if pl.observe {
 				observed(logger, pl.pools, pod, decided)
 			} else {
 				c.decision = decided
 				rank, found, err = search.best(ctx, &decided) // one whose waitLimit is over is open still
 				if err != nil {
-					return decided, err
+					return err
 				}
 				if found == nil && slices.ContainsFunc(decided.Burst, func(v gate.Verdict) bool { return v.Reason.Code == room.Reason.Code }) {
 					c.room = room
@@ -157,7 +166,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, nodes
 		c.worst, c.narrowed, c.found = rank, true, found
 		logger.V(5).Info("Found room", "pod", klog.KObj(pod), "rank", rank, "nodes", len(found))
 	}
-	return decided, nil
+	return nil
 }
 
 // observed logs what the gate would hold back and returns a decision that holds nothing back.
@@ -178,11 +187,9 @@ func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return n
 
 var errRejected = errors.New("rejected by a PreFilter plugin")
 
-// newSearch returns a search for feasible nodes by what the proving cycle lets pass. It returns errRejected if another plugin
-// rejects the pod altogether.
-func (pl *PoolPriority) newSearch(ctx context.Context, proving *cycle, pod *v1.Pod, nodes []fwk.NodeInfo) (*search, error) {
-	// The other PreFilters run once more, on a state of their own: only a whole run tells which Filters are skipped,
-	// and a Filter whose PreFilter said Skip must not be called.
+// nestedSearch returns a search by a run of its own of the other PreFilters, on a state of its own: only a whole run tells which
+// Filters are skipped, and a Filter whose PreFilter said Skip must not be called. It returns errRejected if one rejects the pod.
+func (pl *PoolPriority) nestedSearch(ctx context.Context, proving *cycle, pod *v1.Pod) (*search, error) {
 	state := framework.NewCycleState()
 	state.Write(stateKey, proving)
 	result, status, _ := pl.handle.RunPreFilterPlugins(ctx, state, pod)
@@ -191,12 +198,23 @@ func (pl *PoolPriority) newSearch(ctx context.Context, proving *cycle, pod *v1.P
 	} else if !status.IsSuccess() {
 		return nil, status.AsError()
 	}
+	return pl.newSearch(state, pod, proving.nodes, result), nil
+}
+
+// newSearch returns a search for feasible nodes by a state that all PreFilters have run on, with what they allow. The cycle in it says
+// what our own Filter lets pass.
+func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
 	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
-	if !result.AllNodes() {
-		s.only = result.NodeNames
+	if !allowed.AllNodes() {
+		s.only = allowed.NodeNames
 	}
-	s.byResources = pl.fitFilters() && !state.GetSkipFilterPlugins().Has(names.NodeResourcesFit)
-	return s, nil
+	skipped := state.GetSkipFilterPlugins()
+	s.byResources = pl.filters().Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit)
+	if pl.filters().Has(names.NodeAffinity) && !skipped.Has(names.NodeAffinity) {
+		affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+		s.affinity = &affinity
+	}
+	return s
 }
 
 // best returns the best rank that has a feasible node, with the names of some nodes of that rank that may be feasible, one of
@@ -224,7 +242,8 @@ type search struct {
 	nodes       []fwk.NodeInfo
 	only        sets.Set[string] // the nodes that other PreFilters allow; nil allows all
 	request     requests
-	byResources bool // whether NodeResourcesFit would reject what does not fit
+	byResources bool                               // whether NodeResourcesFit would reject what does not fit
+	affinity    *nodeaffinity.RequiredNodeAffinity // what NodeAffinity would reject nodes by; nil if by nothing
 }
 
 // mayPass reports whether nothing that the index knows rules the node out.
@@ -233,7 +252,15 @@ func (s *search) mayPass(position int) bool {
 	if s.byResources && !s.request.fit(e.free) {
 		return false
 	}
-	return s.only == nil || s.only.Has(e.node.Name)
+	if s.only != nil && !s.only.Has(e.node.Name) {
+		return false
+	}
+	if s.affinity != nil {
+		if match, err := s.affinity.Match(e.node); err == nil && !match {
+			return false
+		}
+	}
+	return true
 }
 
 // tier returns the names of nodes of the rank, at least one of which is feasible, or nil if none is.

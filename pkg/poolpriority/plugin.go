@@ -14,6 +14,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -22,7 +23,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/tainttoleration"
-	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -50,9 +50,10 @@ type PoolPriority struct {
 	kinds        sync.Map // kinds of workloads that were said not to go by it
 
 	index      *index
-	fitFilters func() bool // whether NodeResourcesFit is among the filter plugins
-	gate       *gatekeeper // nil without burst pools
-	leadership *Leadership // nil if this scheduler is the only one
+	filters    func() sets.Set[string] // the names of the filter plugins
+	gate       *gatekeeper             // nil without burst pools
+	leadership *Leadership             // nil if this scheduler is the only one
+	wrapped    bool                    // the profile looks for the best pool after PreFilter
 }
 
 var _ fwk.PreFilterPlugin = &PoolPriority{}
@@ -86,27 +87,6 @@ func (pl *PoolPriority) Name() string { return Name }
 // counts as leading, and tells the world of the pools, from the first scheduling cycle on.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	return newPlugin(ctx, args, handle, clock.RealClock{})
-}
-
-// NewFactory returns a function like New for a scheduler that may have others standing by.
-func NewFactory(leadership *Leadership) frameworkruntime.PluginFactory {
-	return func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-		pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
-		if err != nil {
-			return nil, err
-		}
-		pl.leadership = leadership
-		if pl.gate != nil {
-			go func() {
-				select {
-				case <-ctx.Done():
-				case <-leadership.began:
-					pl.gate.lead()
-				}
-			}()
-		}
-		return pl, nil
-	}
 }
 
 func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock clock.WithTicker) (*PoolPriority, error) {
@@ -146,7 +126,13 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),
 		deletionCost: *args.ScaleIn.PodDeletionCost,
 		index:        newIndex(pools),
-		fitFilters:   sync.OnceValue(func() bool { return find(f.ListPlugins().Filter, names.NodeResourcesFit) >= 0 }),
+		filters: sync.OnceValue(func() sets.Set[string] {
+			enabled := sets.New[string]()
+			for _, plugin := range f.ListPlugins().Filter.Enabled {
+				enabled.Insert(plugin.Name)
+			}
+			return enabled
+		}),
 	}
 	for i := pools.Regular(); i < pools.Len(); i++ {
 		var given []v1.Toleration

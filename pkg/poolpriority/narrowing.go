@@ -1,0 +1,89 @@
+package poolpriority
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/utils/clock"
+)
+
+// Factory makes the plugin for the profiles of one scheduler.
+type Factory struct {
+	leadership *Leadership
+	plugins    map[string]*PoolPriority // by profile
+}
+
+// NewFactory returns a factory for a scheduler that may have others standing by.
+func NewFactory(leadership *Leadership) *Factory {
+	return &Factory{leadership: leadership, plugins: map[string]*PoolPriority{}}
+}
+
+// New is like the function New, for the factory's scheduler.
+func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	pl.leadership = f.leadership
+	f.plugins[pl.handle.ProfileName()] = pl
+	if pl.gate != nil {
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-f.leadership.began:
+				pl.gate.lead()
+			}
+		}()
+	}
+	return pl, nil
+}
+
+// Wrap has the profiles that have the plugin look for the best pool on the cycle's own state, once all PreFilter plugins have run.
+// A plugin by itself has no place for that: it must run them all a second time in its PreFilter, which doubles what a cycle takes for
+// pods with topology spread constraints or inter-pod affinity. The placements are the same. To be called before the scheduler runs.
+func (f *Factory) Wrap(profiles map[string]framework.Framework) {
+	for name, pl := range f.plugins {
+		if profile, ok := profiles[name]; ok {
+			pl.wrapped = true
+			profiles[name] = &narrowing{Framework: profile, pl: pl}
+		}
+	}
+}
+
+// narrowing is a profile whose PreFilter ends with the search for the best pool.
+type narrowing struct {
+	framework.Framework
+	pl *PoolPriority
+}
+
+// RunPreFilterPlugins runs the PreFilter plugins, and narrows the cycle to nodes of the best rank that has room.
+func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
+	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
+	if !status.IsSuccess() {
+		return result, status, plugins
+	}
+	c, err := readCycle(state)
+	if err != nil {
+		return result, fwk.AsStatus(err), plugins
+	}
+	err = n.pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
+		state.Write(stateKey, proving)
+		return n.pl.newSearch(state, pod, c.nodes, result), nil
+	})
+	state.Write(stateKey, c)
+	if err != nil {
+		return result, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err)), plugins
+	}
+	if c.narrowed {
+		if plugins == nil {
+			plugins = sets.New[string]()
+		}
+		return &fwk.PreFilterResult{NodeNames: c.found}, status, plugins.Insert(Name)
+	}
+	return result, status, plugins
+}

@@ -1,0 +1,324 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	goruntime "runtime"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"poolpriority.dev/scheduler/pkg/poolpriority"
+)
+
+// fill is how much of the pools is taken.
+type fill string
+
+const (
+	roomy       fill = "roomy"       // a tenth of each node
+	nearlyFull  fill = "nearly full" // one user node in a hundred has room, the system nodes have
+	full        fill = "full"        // no user node has room, the system nodes have
+	overflowing fill = "overflowing" // the virtual node alone has room
+)
+
+// kind is a kind of pods.
+type kind string
+
+const (
+	plain         kind = "plain"
+	spread        kind = "spread"          // over zones, at most one more than in any other
+	antiAffinity  kind = "anti-affinity"   // none on a node with another of its kind
+	nothing       kind = "matches nothing" // a node selector that no node has
+	unschedulable kind = "unschedulable"   // more CPU than any VM has, and not fit for the virtual node
+	volume        kind = "with a PVC"      // a claim that is bound
+)
+
+const mode = "kubernetes.azure.com/mode"
+
+// cluster is a scheduler without an API server: the real framework, plugins and cache, with the variants as profiles.
+type cluster struct {
+	ctx    context.Context
+	sched  *scheduler.Scheduler
+	filter fwk.FilterPlugin // ours
+	serial int
+}
+
+// newCluster returns a cluster of that many VMs, three user nodes for each two system nodes, and one virtual node.
+func newCluster(ctx context.Context, profiles string, wrap bool, size int, f fill) (*cluster, error) {
+	config, err := options.LoadConfigFromFile(klog.Background(), profiles)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{ctx: ctx}
+	objects := []runtime.Object{&v1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: "volume", Annotations: map[string]string{"pv.kubernetes.io/bound-by-controller": "yes"}},
+		Spec: v1.PersistentVolumeSpec{
+			Capacity: v1.ResourceList{v1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteMany},
+			ClaimRef:               &v1.ObjectReference{Namespace: "default", Name: "claim", UID: "claim"},
+			PersistentVolumeSource: v1.PersistentVolumeSource{NFS: &v1.NFSVolumeSource{Server: "server", Path: "/"}},
+		},
+		Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
+	}, &v1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "claim", UID: "claim", Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "volume", AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}},
+		Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+	}}
+	plugins := poolpriority.NewFactory(poolpriority.NewLeadership())
+	client := fake.NewClientset(objects...)
+	factory := scheduler.NewInformerFactory(client, 0)
+	c.sched, err = scheduler.New(ctx, client, factory, nil, func(string) events.EventRecorder { return &events.FakeRecorder{} },
+		scheduler.WithProfiles(config.Profiles...),
+		scheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{
+			poolpriority.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+				plugin, err := plugins.New(ctx, args, handle)
+				c.filter, _ = plugin.(fwk.FilterPlugin)
+				return plugin, err
+			},
+		}))
+	if err != nil {
+		return nil, err
+	}
+	if wrap { // as our binary does
+		plugins.Wrap(c.sched.Profiles)
+	}
+	// The nodes are put into the informer's store and the scheduler's cache at once: no fake API server is in the way.
+	for i := range size + 1 {
+		node := makeNode(i, size)
+		if err := factory.Core().V1().Nodes().Informer().GetIndexer().Add(node); err != nil {
+			return nil, err
+		}
+		c.sched.Cache.AddNode(klog.Background(), node)
+		for _, pod := range fillers(i, size, f) {
+			if err := c.sched.Cache.AddPod(klog.Background(), pod); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return c, c.start(factory)
+}
+
+// start runs the informers but that of nodes, which would start from an empty list.
+func (c *cluster) start(factory informers.SharedInformerFactory) error {
+	core := factory.Core().V1()
+	for _, informer := range []interface {
+		Run(<-chan struct{})
+		HasSynced() bool
+	}{core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer(), factory.Storage().V1().StorageClasses().Informer(),
+		factory.Storage().V1().CSINodes().Informer(), factory.Storage().V1().CSIDrivers().Informer()} {
+		go informer.Run(c.ctx.Done())
+		for deadline := time.Now().Add(10 * time.Second); !informer.HasSynced(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				return errors.New("an informer does not sync")
+			}
+		}
+	}
+	return nil
+}
+
+func makeNode(i, size int) *v1.Node {
+	name := fmt.Sprintf("node-%05d", i)
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{
+		v1.LabelHostname: name, v1.LabelTopologyZone: fmt.Sprintf("zone-%d", i%3), v1.LabelOSStable: "linux",
+	}}}
+	cpu, memory, pods := "4", "16Gi", "110"
+	switch {
+	case i == size:
+		node.Labels["type"] = "virtual-kubelet"
+		node.Spec.Taints = []v1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: v1.TaintEffectNoSchedule}}
+		cpu, memory, pods = "10000", "4Ti", "5000"
+	case isUser(i):
+		node.Labels[mode] = "user"
+	default:
+		node.Labels[mode] = "system"
+	}
+	node.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse(cpu), v1.ResourceMemory: resource.MustParse(memory), v1.ResourcePods: resource.MustParse(pods)}
+	node.Status.Capacity = node.Status.Allocatable
+	node.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
+	return node
+}
+
+func isUser(i int) bool { return i%5 < 3 }
+
+// fillers are the ten pods that are on the node from the start.
+func fillers(i, size int, f fill) []*v1.Pod {
+	const count = 10
+	cpu := int64(40) // a tenth of the node, together
+	taken := f == overflowing || isUser(i) && (f == full || f == nearlyFull && i%100 != 0)
+	switch {
+	case i == size:
+		return nil
+	case taken:
+		cpu = 395 // 50m are left
+	}
+	var pods []*v1.Pod
+	for n := range count {
+		pod := makePod(fmt.Sprintf("filler-%d-%d", i, n), plain)
+		pod.Labels = map[string]string{"app": "filler"}
+		pod.Spec.NodeName = fmt.Sprintf("node-%05d", i)
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(cpu, resource.DecimalSI)
+		pods = append(pods, pod)
+	}
+	return pods
+}
+
+// makePod returns a pod that tolerates the virtual node, so that every variant may use it.
+func makePod(name string, k kind) *v1.Pod {
+	pod := &v1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": string(k[0])}},
+		Spec: v1.PodSpec{
+			Containers: []v1.Container{{Name: "c", Image: "image", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{
+				v1.ResourceCPU: resource.MustParse("100m"), v1.ResourceMemory: resource.MustParse("128Mi")}}}},
+			Tolerations: []v1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: v1.TolerationOpExists}},
+		},
+	}
+	mine := &metav1.LabelSelector{MatchLabels: pod.Labels}
+	switch k {
+	case plain:
+	case spread:
+		pod.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: v1.LabelTopologyZone, WhenUnsatisfiable: v1.DoNotSchedule, LabelSelector: mine}}
+	case antiAffinity:
+		pod.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: []v1.PodAffinityTerm{{TopologyKey: v1.LabelHostname, LabelSelector: mine}}}}
+	case nothing:
+		pod.Spec.NodeSelector = map[string]string{"no": "node"}
+	case unschedulable:
+		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("5")
+		pod.Spec.HostNetwork = true
+		pod.Spec.Tolerations = nil
+	case volume:
+		pod.Spec.Volumes = []v1.Volume{{Name: "v", VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "claim"}}}}
+	}
+	return pod
+}
+
+// outcome is what became of pods.
+type outcome struct {
+	cycles          []time.Duration // sorted
+	bytes           uint64          // allocated per pod, the cache's part with it
+	placed          int
+	wrong           int // in a worse pool than has a feasible node
+	wronglyUnplaced int // although a node is feasible
+}
+
+// schedule runs a cycle for each of n pods, one after the other, and takes them away again. With judge it compares each with brute
+// force, which takes longer than scheduling it.
+func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome, error) {
+	logger := klog.Background()
+	c.serial++
+	o := &outcome{cycles: make([]time.Duration, 0, n)}
+	pods := make([]*v1.Pod, n)
+	for i := range pods {
+		pods[i] = makePod(fmt.Sprintf("%s-%d-%d", profile, c.serial, i), k)
+		pods[i].Spec.SchedulerName = profile
+	}
+	defer func() {
+		for _, pod := range pods {
+			if pod.Spec.NodeName != "" {
+				_ = c.sched.Cache.RemovePod(logger, pod)
+			}
+		}
+		// The snapshot learns of it outside of the next variant's time.
+		_, _ = c.sched.SchedulePod(c.ctx, c.sched.Profiles["default"], framework.NewCycleState(), makePod("none", nothing))
+	}()
+	var before, after goruntime.MemStats
+	goruntime.ReadMemStats(&before)
+	for _, pod := range pods {
+		start := time.Now()
+		result, err := c.sched.SchedulePod(c.ctx, c.sched.Profiles[profile], framework.NewCycleState(), pod)
+		o.cycles = append(o.cycles, time.Since(start))
+		var fit *framework.FitError
+		if err != nil && !errors.As(err, &fit) {
+			return nil, fmt.Errorf("profile %s: %w", profile, err)
+		}
+		if judge {
+			best, err := c.best(pod)
+			if err != nil {
+				return nil, err
+			}
+			switch {
+			case fit != nil && best >= 0:
+				o.wronglyUnplaced++
+			case fit == nil && (best < 0 || c.rank(result.SuggestedHost) != best):
+				o.wrong++
+			}
+		}
+		if fit != nil {
+			continue
+		}
+		o.placed++
+		pod.Spec.NodeName = result.SuggestedHost
+		if err := c.sched.Cache.AddPod(logger, pod); err != nil {
+			return nil, err
+		}
+	}
+	goruntime.ReadMemStats(&after)
+	o.bytes = (after.TotalAlloc - before.TotalAlloc) / uint64(n)
+	slices.Sort(o.cycles)
+	return o, nil
+}
+
+// best returns the best rank that has a feasible node by the in-tree filters, each node through each of them, or -1.
+func (c *cluster) best(pod *v1.Pod) (int, error) {
+	profile := c.sched.Profiles["default"]
+	state := framework.NewCycleState()
+	allowed, status, _ := profile.RunPreFilterPlugins(c.ctx, state, pod)
+	if status.IsRejected() {
+		return -1, nil
+	} else if !status.IsSuccess() {
+		return -1, status.AsError()
+	}
+	infos, err := profile.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return -1, err
+	}
+	var has [3]atomic.Bool
+	profile.Parallelizer().Until(c.ctx, len(infos), func(i int) {
+		rank := rankOf(infos[i].Node())
+		if has[rank].Load() || !allowed.AllNodes() && !allowed.NodeNames.Has(infos[i].Node().Name) {
+			return
+		}
+		if profile.RunFilterPluginsWithNominatedPods(c.ctx, state, pod, infos[i]).IsSuccess() {
+			has[rank].Store(true)
+		}
+	}, "oracle")
+	for rank := range has {
+		if has[rank].Load() {
+			return rank, nil
+		}
+	}
+	return -1, nil
+}
+
+func (c *cluster) rank(node string) int {
+	info, err := c.sched.Profiles["default"].SnapshotSharedLister().NodeInfos().Get(node)
+	if err != nil {
+		return -1
+	}
+	return rankOf(info.Node())
+}
+
+// rankOf states the order in its own words.
+func rankOf(node *v1.Node) int {
+	switch node.Labels[mode] {
+	case "user":
+		return 0
+	case "system":
+		return 1
+	}
+	return 2
+}
