@@ -2,6 +2,7 @@ package poolpriority
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -77,7 +79,7 @@ func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harn
 	return h
 }
 
-func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) (*harness, error) {
+func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, objects ...runtime.Object) (*harness, error) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.LoggerWithName(klog.Background(), t.Name())))
 	t.Cleanup(cancel)
@@ -90,7 +92,8 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) (*har
 		}
 		return plugin, err
 	}}
-	client := fake.NewClientset()
+	client := fake.NewClientset(objects...)
+	factory := informers.NewSharedInformerFactory(client, 0)
 	oracle := *cfg.Profiles[0].DeepCopy()
 	oracle.SchedulerName = oracleProfile
 	defaults, err := latest.Default()
@@ -98,16 +101,28 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) (*har
 		return nil, err
 	}
 	oracle.Plugins, oracle.PluginConfig = defaults.Profiles[0].Plugins, defaults.Profiles[0].PluginConfig
-	h.sched, err = scheduler.New(ctx, client, informers.NewSharedInformerFactory(client, 0), nil,
+	h.sched, err = scheduler.New(ctx, client, factory, nil,
 		func(string) events.EventRecorder { return &events.FakeRecorder{} },
 		scheduler.WithProfiles(cfg.Profiles[0], oracle),
 		scheduler.WithExtenders(cfg.Extenders...),
 		scheduler.WithFrameworkOutOfTreeRegistry(registry),
 	)
-	if err == nil {
-		h.wrap()
+	if err != nil {
+		return nil, err
 	}
-	return h, err
+	h.wrap()
+	if len(objects) > 0 { // volumes: their plugins go by events
+		for _, informer := range []cache.SharedIndexInformer{
+			factory.Core().V1().PersistentVolumes().Informer(), factory.Core().V1().PersistentVolumeClaims().Informer(),
+			factory.Storage().V1().StorageClasses().Informer(), factory.Storage().V1().CSINodes().Informer(),
+		} {
+			go informer.Run(ctx.Done())
+			if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+				return nil, errors.New("an informer does not sync")
+			}
+		}
+	}
+	return h, nil
 }
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.

@@ -62,7 +62,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 	}
 	for i, info := range nodes {
 		e := &x.entries[i]
-		if e.generation == info.GetGeneration() && e.node == info.Node() {
+		if e.generation == info.GetGeneration() {
 			continue
 		}
 		old := *e

@@ -9,15 +9,21 @@ import (
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
 
 var (
-	placements = flag.Int("placements", 10000, "scheduling attempts of TestStrictOrder, for each cluster size")
+	placements = flag.Int("placements", 70000, "placements of TestStrictOrder at 150 nodes, with the profile wrapped; a tenth of it at 600 nodes")
 	seed       = flag.Uint64("seed", 0, "seed of TestStrictOrder; 0 takes a random one")
 )
 
@@ -26,28 +32,40 @@ func TestStrictOrder(t *testing.T) {
 	for _, tc := range []struct {
 		nodes   int
 		wrapped bool
-	}{{150, true}, {150, false}, {600, true}} {
-		nodes := tc.nodes
-		t.Run(fmt.Sprintf("%d nodes, wrapped %t", nodes, tc.wrapped), func(t *testing.T) {
+		share   float64 // of the placements
+	}{{150, true, 1}, {150, false, 0.5}, {600, true, 0.1}} {
+		t.Run(fmt.Sprintf("%d nodes, wrapped %t", tc.nodes, tc.wrapped), func(t *testing.T) {
+			t.Parallel()
 			s := *seed
 			if s == 0 {
 				s = rand.Uint64()
 			}
 			t.Logf("seed %d", s)
-			w := newWorld(t, rand.New(rand.NewPCG(s, uint64(nodes))), nodes)
+			w := newWorld(t, rand.New(rand.NewPCG(s, uint64(tc.nodes))), tc.nodes)
 			if !tc.wrapped {
 				w.unwrap()
 			}
-			attempts := *placements
-			if testing.Short() {
-				attempts = min(attempts, 1500)
+			placements := int(float64(*placements) * tc.share)
+			if testing.Short() { // for the race detector
+				if placements /= 10; tc.nodes > 150 {
+					t.Skip("takes too long with the race detector to come by all that it has to cover")
+				}
 			}
-			for range attempts {
+			attempts := 0
+			for ; w.placed < placements; attempts++ {
 				w.step()
 			}
-			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about", attempts, w.placed, w.byRank, w.unschedulable, w.nominated)
+			hints, err := testutil.GetCounterMetricValue(metrics.BatchAttemptStats.WithLabelValues(ourProfile, metrics.BatchAttemptHintUsed))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about, %d after preemption, %d with a volume, %.0f by batch hints so far",
+				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preempted, w.volumes, hints)
 			if w.wrong > 0 || w.wronglyUnschedulable > 0 || w.wronglyPlaced > 0 {
 				t.Errorf("%d pods in the wrong pool, %d wrongly unschedulable, %d on nodes that were not feasible", w.wrong, w.wronglyUnschedulable, w.wronglyPlaced)
+			}
+			if w.preempted == 0 || w.volumes == 0 || hints == 0 {
+				t.Error("no pod was placed after preemption, with a volume or by a batch hint: the test does not cover it")
 			}
 			for rank, n := range w.byRank {
 				if n == 0 {
@@ -72,18 +90,59 @@ type world struct {
 	nominees []*v1.Pod
 	full     bool // the gate is open
 
+	like      *v1.Pod // the next pods are copies of it
+	copies    int     // that many
+	preemptor *v1.Pod // has made room for itself
+
 	placed, unschedulable, nominated           int
+	preempted, volumes                         int
 	wrong, wronglyUnschedulable, wronglyPlaced int
 	byRank                                     [4]int
 }
 
 func newWorld(t *testing.T, r *rand.Rand, size int) *world {
-	w := &world{harness: newHarness(t, loadConfig(t, "../../manifests/overlays/aks/config.yaml")), r: r, size: size}
+	cfg := loadConfig(t, "../../manifests/overlays/aks/config.yaml")
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*schedconfig.PodTopologySpreadArgs); ok { // system defaults would allow no batching
+			args.DefaultingType, args.DefaultConstraints = schedconfig.ListDefaulting, nil
+		}
+	}
+	var objects []runtime.Object
+	for zone := range 3 {
+		objects = append(objects, disk(zone)...)
+	}
+	h, err := tryHarness(t, cfg, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{harness: h, r: r, size: size}
 	for range size {
 		w.addNode()
 	}
 	w.setGate(false)
 	return w
+}
+
+// disk is a claim with its volume, which nodes of one zone can attach.
+func disk(zone int) []runtime.Object {
+	name, topology := fmt.Sprintf("disk-%d", zone), fmt.Sprintf("zone-%d", zone)
+	return []runtime.Object{
+		&v1.PersistentVolume{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"pv.kubernetes.io/bound-by-controller": "yes"}},
+			Spec: v1.PersistentVolumeSpec{
+				ClaimRef:               &v1.ObjectReference{Namespace: "default", Name: name, UID: types.UID(name)},
+				PersistentVolumeSource: v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com", VolumeHandle: name}},
+				NodeAffinity: &v1.VolumeNodeAffinity{Required: &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{
+					MatchExpressions: []v1.NodeSelectorRequirement{{Key: v1.LabelTopologyZone, Operator: v1.NodeSelectorOpIn, Values: []string{topology}}}}}}},
+			},
+			Status: v1.PersistentVolumeStatus{Phase: v1.VolumeBound},
+		},
+		&v1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}},
+			Spec:       v1.PersistentVolumeClaimSpec{VolumeName: name},
+			Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
+		},
+	}
 }
 
 func (w *world) setGate(open bool) {
@@ -129,6 +188,23 @@ func (w *world) randomTaints(node *v1.Node) {
 
 func (w *world) randomPod() *v1.Pod {
 	w.serial++
+	if w.preemptor != nil {
+		p := w.preemptor
+		w.preemptor = nil
+		return p
+	}
+	if w.copies > 0 && w.like != nil {
+		w.copies--
+		p := w.like.DeepCopy()
+		p.Name = fmt.Sprintf("pod-%d", w.serial)
+		p.UID = types.UID(p.Name)
+		return p
+	}
+	w.like = w.newPod()
+	return w.like
+}
+
+func (w *world) newPod() *v1.Pod {
 	p := st.MakePod().Name(fmt.Sprintf("pod-%d", w.serial)).UID(fmt.Sprintf("pod-%d", w.serial)).Namespace("default").SchedulerName(ourProfile).
 		Label("app", fmt.Sprintf("app-%d", w.r.IntN(4))).Priority(int32(w.r.IntN(3))).
 		Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 100+w.r.IntN(3500)), "memory": fmt.Sprintf("%dMi", 64+w.r.IntN(4000))})
@@ -149,6 +225,11 @@ func (w *world) randomPod() *v1.Pod {
 		p = p.HostPort(int32(8000 + w.r.IntN(3)))
 	case 7:
 		p = p.PodAffinityExists("app", v1.LabelTopologyZone, st.PodAffinityWithRequiredReq)
+	case 8:
+		p = p.PVC(fmt.Sprintf("disk-%d", w.r.IntN(3)))
+	case 9: // some that fill a node each, and are alike: the scheduler may reuse what it found for the one before
+		w.copies = 4
+		p = p.Req(map[v1.ResourceName]string{"cpu": "2500m", "memory": "1Gi"})
 	}
 	if w.r.IntN(4) == 0 {
 		p = p.Toleration("dedicated")
@@ -187,14 +268,39 @@ func (w *world) step() {
 		w.remove(w.names[i])
 		w.names = slices.Delete(w.names, i, i+1)
 	}
+	preemptor := w.preemptor != nil
 	pod := w.randomPod()
-	if w.r.IntN(30) == 0 && len(w.nodes) > 0 {
+	if w.r.IntN(30) == 0 && len(w.nodes) > 0 && !preemptor {
 		// Nominated in an earlier cycle, perhaps to a node of a worse pool than has room now.
 		pod.Status.NominatedNodeName = w.nodes[w.r.IntN(len(w.nodes))].Name
 	}
 	want := w.feasible(pod)
 	node, err := w.schedule(pod)
 	w.check(pod, want, node, err)
+	switch {
+	case err == nil && preemptor:
+		w.preempted++
+	case err == nil && len(pod.Spec.Volumes) > 0:
+		w.volumes++
+	case err != nil && !preemptor && *pod.Spec.Priority > 0 && len(w.nodes) > 0:
+		w.preempt(pod, w.nodes[w.r.IntN(len(w.nodes))].Name)
+	}
+}
+
+// preempt does what a preemption comes to: pods of lower priority leave the node, which keeps their room for the pod, and that one is
+// tried next.
+func (w *world) preempt(pod *v1.Pod, node string) {
+	w.names = slices.DeleteFunc(w.names, func(name string) bool {
+		victim := w.bound[name]
+		if victim.Spec.NodeName != node || *victim.Spec.Priority >= *pod.Spec.Priority {
+			return false
+		}
+		w.remove(name)
+		return true
+	})
+	again := pod.DeepCopy()
+	again.Status.NominatedNodeName = node
+	w.preemptor = again
 }
 
 func (w *world) changeNode() {
@@ -262,7 +368,7 @@ func (w *world) feasible(pod *v1.Pod) map[string]int {
 				continue
 			}
 			rank := naiveRank(node)
-			if rank < 0 || (rank == 3 && (!w.full || hasHostPort(pod))) || (rank == 3) != (asPod == lenient) {
+			if rank < 0 || (rank == 3 && (!w.full || cannotBurst(pod))) || (rank == 3) != (asPod == lenient) {
 				continue
 			}
 			if oracle.RunFilterPluginsWithNominatedPods(w.ctx, state, asPod, info).IsSuccess() {
@@ -273,9 +379,10 @@ func (w *world) feasible(pod *v1.Pod) map[string]int {
 	return result
 }
 
-// hasHostPort reports whether the pod uses the one thing of those random pods that a virtual kubelet cannot run.
-func hasHostPort(pod *v1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
+// cannotBurst reports whether the pod uses one of the two things of those random pods that a virtual kubelet cannot run: a disk and
+// a host port.
+func cannotBurst(pod *v1.Pod) bool {
+	return len(pod.Spec.Volumes) > 0 || slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 })
 	})
 }

@@ -270,7 +270,7 @@ func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
 	if start >= len(positions) {
 		start = 0
 	}
-	var candidates []int
+	candidates := make([]int, 0, min(maxNodes, len(positions)))
 	i := 0
 	for ; i < len(positions) && len(candidates) < maxNodes; i++ {
 		if p := positions[(start+i)%len(positions)]; s.mayPass(p) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,11 +30,26 @@ func main() {
 	rounds := flag.Int("rounds", 7, "rounds")
 	wrap := flag.Bool("wrap", true, "wrap the profile, as pool-priority-scheduler does; false measures the plugin by itself")
 	pods := flag.Int("pods", 60, "pods in a round")
+	alone := flag.Bool("alone", false, "run ours alone, for a profile")
+	profile := flag.String("cpuprofile", "", "file for a CPU profile")
+	only := flag.String("only", "", "only the scenarios whose cluster and pods contain this, as in \"full spread\"")
 	flag.Parse()
+	if *profile != "" {
+		file, err := os.Create(*profile)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		if err := pprof.StartCPUProfile(file); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		defer pprof.StopCPUProfile()
+	}
 	klog.SetLogger(logr.Discard())
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	b := &bench{ctx: ctx, profiles: *profiles, wrap: *wrap, rounds: *rounds, pods: *pods, out: os.Stdout}
+	b := &bench{ctx: ctx, profiles: *profiles, wrap: *wrap, only: *only, alone: *alone, rounds: *rounds, pods: *pods, out: os.Stdout}
 	for _, s := range strings.Split(*sizes, ",") {
 		size, err := strconv.Atoi(s)
 		if err != nil {
@@ -52,6 +68,8 @@ type bench struct {
 	ctx           context.Context
 	profiles      string
 	wrap          bool
+	only          string
+	alone         bool
 	sizes         []int
 	rounds, pods  int
 	out           io.Writer
@@ -110,6 +128,9 @@ func (b *bench) run() error {
 	for _, size := range b.sizes {
 		clusters := map[fill]*cluster{}
 		for _, s := range scenarios(size) {
+			if !strings.Contains(fmt.Sprintf("%s %s", s.fill, s.kind), b.only) {
+				continue
+			}
 			if clusters[s.fill] == nil {
 				clear(clusters) // one at a time: 15,000 nodes take memory
 				runtime.GC()
@@ -141,6 +162,9 @@ func verdict(value, target float64) string {
 // compare prints a row for each variant that the scenario is compared with.
 func (b *bench) compare(table io.Writer, c *cluster, size int, s scenario) error {
 	variants := []string{"ours"}
+	if b.alone {
+		s.with = nil
+	}
 	for _, w := range s.with {
 		variants = append(variants, w.with)
 	}
