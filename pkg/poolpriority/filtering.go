@@ -19,7 +19,10 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
-	rank, i := pl.index.rankOf(nodeInfo.Node())
+	rank, i := c.worst, c.pool
+	if !c.narrowed || !c.found.Has(nodeInfo.Node().Name) { // most are of those that were found
+		rank, i = pl.index.rankOf(nodeInfo.Node())
+	}
 	switch {
 	case rank == pool.Excluded:
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonExcluded)
@@ -35,7 +38,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonUnavailable)
 	}
 	b := i - pl.pools.Regular()
-	if status := pl.taints.Filter(ctx, state, c.burst[b], nodeInfo); !status.IsSuccess() {
+	if status := pl.taints.Filter(ctx, state, c.burst()[b], nodeInfo); !status.IsSuccess() {
 		return status
 	}
 	if verdict := &c.decision.Burst[b]; !verdict.Open {

@@ -16,6 +16,7 @@ import (
 // cycle, and cycles are serial; within a cycle it is only read, by many goroutines.
 type index struct {
 	pools   pool.List
+	seen    []int64        // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
 	entries []entry        // by position in the snapshot
 	byName  map[string]int // name -> position
 	tiers   [][]int        // rank -> positions
@@ -25,13 +26,12 @@ type index struct {
 }
 
 type entry struct {
-	generation int64
-	node       *v1.Node
-	rank       pool.Rank
-	pool       int
-	starting   bool
-	ending     bool // has pods that are ending; not looked at in burst pools
-	free       requests
+	node     *v1.Node
+	rank     pool.Rank
+	pool     int
+	starting bool
+	ending   bool // has pods that are ending; not looked at in burst pools
+	free     requests
 }
 
 // requests are the resources that the index compares: those that NodeResourcesFit never ignores.
@@ -58,13 +58,15 @@ func newIndex(pools pool.List) *index {
 func (x *index) refresh(nodes []fwk.NodeInfo) {
 	rebuild := len(nodes) != len(x.entries)
 	if rebuild {
-		x.entries = make([]entry, len(nodes))
+		x.seen, x.entries = make([]int64, len(nodes)), make([]entry, len(nodes))
 	}
 	for i, info := range nodes {
-		e := &x.entries[i]
-		if e.generation == info.GetGeneration() {
+		generation := info.GetGeneration()
+		if x.seen[i] == generation {
 			continue
 		}
+		x.seen[i] = generation
+		e := &x.entries[i]
 		old := *e
 		x.version++
 		e.fill(info)
@@ -88,7 +90,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 func isEnding(info fwk.PodInfo) bool { return info.GetPod().DeletionTimestamp != nil }
 
 func (e *entry) fill(info fwk.NodeInfo) {
-	e.generation, e.node = info.GetGeneration(), info.Node()
+	e.node = info.Node()
 	allocatable, requested := info.GetAllocatable(), info.GetRequested()
 	e.free = requests{
 		MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),

@@ -35,10 +35,11 @@ const (
 type cycle struct {
 	worst    pool.Rank        // nodes ranked below it are rejected
 	narrowed bool             // worst is the rank that has room
+	pool     int              // that rank's
 	found    sets.Set[string] // nodes of that rank, at least one of which has room
 	decision gate.Decision
-	burst    []*v1.Pod // the pod as it is for the nodes of each burst pool
-	room     *room     // what the pod waits for, if that closed the gate
+	burst    func() []*v1.Pod // the pod as it is for the nodes of each burst pool, if it comes to that
+	room     *room            // what the pod waits for, if that closed the gate
 
 	nodes []fwk.NodeInfo // the snapshot
 
@@ -81,7 +82,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	if pl.gate != nil {
 		pl.gate.lead()
 		c.decision = pl.gate.decide(pod, pl.index.burstPods(nodes), pl.index.nodes, gate.Room{})
-		c.burst = pl.asOnBurstNodes(pod)
+		c.burst = sync.OnceValue(func() []*v1.Pod { return pl.asOnBurstNodes(pod) })
 	}
 	if pl.wrapped { // by what goes on when all PreFilters have run
 		state.Write(stateKey, c)
@@ -163,7 +164,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 		}
 	}
 	if found != nil && pl.strict {
-		c.worst, c.narrowed, c.found = rank, true, found
+		c.worst, c.narrowed, c.pool, c.found = rank, true, pl.pools.PoolAt(rank), found
 		logger.V(5).Info("Found room", "pod", klog.KObj(pod), "rank", rank, "nodes", len(found))
 	}
 	return nil
@@ -270,7 +271,8 @@ func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
 	if start >= len(positions) {
 		start = 0
 	}
-	candidates := make([]int, 0, min(maxNodes, len(positions)))
+	var room [maxNodes]int
+	candidates := room[:0]
 	i := 0
 	for ; i < len(positions) && len(candidates) < maxNodes; i++ {
 		if p := positions[(start+i)%len(positions)]; s.mayPass(p) {

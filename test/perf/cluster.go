@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -79,6 +78,9 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size int, f fil
 		Spec:       v1.PersistentVolumeClaimSpec{VolumeName: "volume", AccessModes: []v1.PersistentVolumeAccessMode{v1.ReadWriteMany}},
 		Status:     v1.PersistentVolumeClaimStatus{Phase: v1.ClaimBound},
 	}}
+	for i := range size + 1 {
+		objects = append(objects, makeNode(i, size))
+	}
 	plugins := poolpriority.NewFactory(poolpriority.NewLeadership())
 	client := fake.NewClientset(objects...)
 	factory := scheduler.NewInformerFactory(client, 0)
@@ -97,38 +99,35 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size int, f fil
 	if wrap { // as our binary does
 		plugins.Wrap(c.sched.Profiles)
 	}
-	// The nodes are put into the informer's store and the scheduler's cache at once: no fake API server is in the way.
-	for i := range size + 1 {
-		node := makeNode(i, size)
-		if err := factory.Core().V1().Nodes().Informer().GetIndexer().Add(node); err != nil {
-			return nil, err
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	for deadline := time.Now().Add(time.Minute); c.sched.Cache.NodeCount() <= size; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			return nil, errors.New("the scheduler does not see its nodes")
 		}
-		c.sched.Cache.AddNode(klog.Background(), node)
+	}
+	// Pods are put into the scheduler's cache at once: no fake API server is in the way.
+	for i := range size + 1 {
 		for _, pod := range fillers(i, size, f) {
 			if err := c.sched.Cache.AddPod(klog.Background(), pod); err != nil {
 				return nil, err
 			}
 		}
 	}
-	return c, c.start(factory)
-}
-
-// start runs the informers but that of nodes, which would start from an empty list.
-func (c *cluster) start(factory informers.SharedInformerFactory) error {
-	core := factory.Core().V1()
-	for _, informer := range []interface {
-		Run(<-chan struct{})
-		HasSynced() bool
-	}{core.PersistentVolumes().Informer(), core.PersistentVolumeClaims().Informer(), factory.Storage().V1().StorageClasses().Informer(),
-		factory.Storage().V1().CSINodes().Informer(), factory.Storage().V1().CSIDrivers().Informer()} {
-		go informer.Run(c.ctx.Done())
-		for deadline := time.Now().Add(10 * time.Second); !informer.HasSynced(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				return errors.New("an informer does not sync")
-			}
+	// The gate knows the pools once it is open for a pod that fits nowhere else.
+	for deadline := time.Now().Add(time.Minute); f == overflowing; time.Sleep(100 * time.Millisecond) {
+		o, err := c.schedule("ours", plain, 1, false)
+		if err != nil {
+			return nil, err
+		}
+		if o.placed > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return nil, errors.New("the gate does not open")
 		}
 	}
-	return nil
+	return c, nil
 }
 
 func makeNode(i, size int) *v1.Node {
