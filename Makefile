@@ -83,8 +83,13 @@ kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and G
 	@hack/kind/engine.sh hack/kind/node-image.sh local/node:$(KUBERNETES)
 
 .PHONY: bench
-bench: tools build ## Measure how fast the gate acts and what binding costs, on the embedded cluster
-	@go test -count=1 -timeout 20m ./test/integration -run '^$$' -bench . -benchtime 3x -bin $(CURDIR)/bin
+bench: tools build ## Measure a scheduling cycle against other profiles, how fast the gate acts, what binding costs, and memory
+	@go run ./test/perf
+	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -benchtime 3x -bin $(CURDIR)/bin
+
+.PHONY: bench-scheduler-perf
+bench-scheduler-perf: tools ## Measure throughput with scheduler_perf, Kubernetes' own benchmark
+	@hack/bench-scheduler-perf.sh
 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format for a minute
@@ -98,6 +103,8 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "go mod tidy" hack/verify-modules.sh
 	@hack/step.sh "go vet" go vet ./...
 	@hack/step.sh "go vet of test/karpenter" go -C test/karpenter vet .
+	@hack/step.sh "go vet of test/schedulerperf" go -C test/schedulerperf vet .
+	@hack/step.sh "go vet of hack/tools/kind" go -C hack/tools/kind vet ./...
 	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
 	@hack/step.sh "imports" go test ./test/imports

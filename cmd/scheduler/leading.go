@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -11,6 +12,7 @@ import (
 type leadership interface {
 	Extend(until time.Time)
 	End()
+	Ended(now time.Time) bool
 }
 
 // announcingLock tells the plugin what becomes of the lock: when this process first holds it, and until when nobody else can. One
@@ -35,7 +37,13 @@ func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, writ
 		l.leadership.End() // before it is given up, not after
 		return write()
 	}
-	asked := time.Now() // others count from when they see the answer, which is later
+	asked := time.Now()
+	if l.leadership.Ended(asked) {
+		// The lease ran out while this process was stopped. Were it free, it would be taken up again, with the cache of then: leader
+		// election tells it from a renewal nowhere. Not renewed, the process ends.
+		return errors.New("the lease ran out: this scheduler has to start anew")
+	}
+	// Others count from when they see the answer, which is later.
 	if err := write(); err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package poolpriority
 import (
 	"context"
 	"maps"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,7 @@ import (
 // Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own. A scheduler whose
 // lease has run out binds nothing.
 func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	ctx, cancel, err := pl.leadership.bound(ctx, time.Now())
+	ctx, cancel, err := pl.leadership.bound(ctx)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -38,7 +37,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod,
 		return nil
 	}
 	klog.FromContext(ctx).V(3).Info("Attempting to bind pod to node", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName))
-	if err := pl.handle.ClientSet().CoreV1().Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
+	if err := pl.binder.Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fwk.AsStatus(err)
 	}
 	return nil

@@ -3,9 +3,13 @@ package poolpriority
 import (
 	"context"
 	"errors"
+	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // errNotLeading says why a pod is not bound.
@@ -13,37 +17,109 @@ var errNotLeading = errors.New("this scheduler's lease has run out: another one 
 
 // Leadership is what the plugin knows of its scheduler's lease. A scheduler that was stopped for longer than the lease lasts (a
 // frozen process, a machine that was paused) wakes with the cluster of that time in its cache, and would bind what it was about to
-// bind, onto nodes that another leader has filled meanwhile: leader election notices only afterwards. Its bindings therefore have the
-// lease's end for a deadline.
+// bind, onto nodes that another leader has filled meanwhile: leader election notices only afterwards. Its bindings therefore end with
+// the lease, and a lease that has run out once is not taken up again: the process has to start anew.
 type Leadership struct {
-	began     chan struct{}
-	beganOnce sync.Once
-	until     atomic.Pointer[time.Time] // nil: not leading
+	began chan struct{}
+	ended context.Context
+	end   context.CancelCauseFunc
+
+	mu    sync.Mutex
+	until time.Time // zero before the lease is held for the first time
+	timer *time.Timer
 }
 
 // NewLeadership returns the leadership of a scheduler that does not lead yet.
-func NewLeadership() *Leadership { return &Leadership{began: make(chan struct{})} }
+func NewLeadership() *Leadership {
+	l := &Leadership{began: make(chan struct{})}
+	l.ended, l.end = context.WithCancelCause(context.Background())
+	return l
+}
 
-// Extend notes that this scheduler leads and that no other can before the time given.
+// Extend notes that this scheduler leads and that no other can before the time given. It has no effect once the leadership has ended.
 func (l *Leadership) Extend(until time.Time) {
-	l.until.Store(&until)
-	l.beganOnce.Do(func() { close(l.began) })
+	now := time.Now()
+	if l.Ended(now) {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until.IsZero() {
+		close(l.began)
+		l.timer = time.AfterFunc(until.Sub(now), l.End)
+	} else {
+		l.timer.Reset(until.Sub(now))
+	}
+	l.until = until
 }
 
 // End notes that this scheduler gives its lease up: it binds nothing from here on.
-func (l *Leadership) End() { l.until.Store(nil) }
+func (l *Leadership) End() { l.end(errNotLeading) }
 
-// bound returns a context that ends with the lease, or an error if the lease has ended. A nil leadership never ends: the scheduler
-// is the only one.
-func (l *Leadership) bound(ctx context.Context, now time.Time) (context.Context, context.CancelFunc, error) {
+// Ended reports whether the scheduler has led and can be sure of it no longer. Either clock ends the lease: the monotonic one stands
+// still while a machine is suspended, and the other may be set back.
+func (l *Leadership) Ended(now time.Time) bool {
+	l.mu.Lock()
+	over := !l.until.IsZero() && (!now.Before(l.until) || !now.Round(0).Before(l.until.Round(0)))
+	l.mu.Unlock()
+	if over {
+		l.End()
+	}
+	return l.ended.Err() != nil
+}
+
+// check returns an error if the scheduler does not lead, or no longer.
+func (l *Leadership) check() error {
+	l.mu.Lock()
+	begun := !l.until.IsZero()
+	l.mu.Unlock()
+	if !begun || l.Ended(time.Now()) {
+		return errNotLeading
+	}
+	return nil
+}
+
+// bound returns a context that ends with the leadership, or an error if it has ended. It has no deadline: requests that wait for
+// their turn (client-go limits their rate) would be refused at once if that is later, although the lease will have been renewed by
+// then. A nil leadership never ends: the scheduler is the only one.
+func (l *Leadership) bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if l == nil {
 		return ctx, func() {}, nil
 	}
-	until := l.until.Load()
-	// By either clock: the monotonic one stands still while a machine is suspended, and the other may be set back.
-	if until == nil || !now.Before(*until) || !now.Round(0).Before(until.Round(0)) {
-		return nil, nil, errNotLeading
+	if err := l.check(); err != nil {
+		return nil, nil, err
 	}
-	bounded, cancel := context.WithDeadlineCause(ctx, *until, errNotLeading)
-	return bounded, cancel, nil
+	bounded, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(l.ended, func() { cancel(errNotLeading) })
+	return bounded, func() { stop(); cancel(nil) }, nil
+}
+
+// pods returns a client for pods that shares the scheduler's rate limit and asks about the leadership once more when that lets a
+// request pass.
+func (l *Leadership) pods(handle fwk.Handle) (typedcorev1.PodsGetter, error) {
+	shared := handle.ClientSet().CoreV1()
+	if l == nil || handle.KubeConfig() == nil {
+		return shared, nil
+	}
+	config := rest.CopyConfig(handle.KubeConfig())
+	config.RateLimiter = shared.RESTClient().GetRateLimiter()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &fence{next: next, leadership: l} })
+	return typedcorev1.NewForConfig(config)
+}
+
+// fence lets requests pass while the scheduler leads.
+type fence struct {
+	next       http.RoundTripper
+	leadership *Leadership
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *fence) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := f.leadership.check(); err != nil {
+		if request.Body != nil {
+			_ = request.Body.Close()
+		}
+		return nil, err
+	}
+	return f.next.RoundTrip(request)
 }

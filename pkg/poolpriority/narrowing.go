@@ -30,6 +30,9 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 		return nil, err
 	}
 	pl.leadership = f.leadership
+	if pl.binder, err = f.leadership.pods(handle); err != nil {
+		return nil, fmt.Errorf("making the client that binds pods: %w", err)
+	}
 	f.plugins[pl.handle.ProfileName()] = pl
 	if pl.gate != nil {
 		go func() {
@@ -65,6 +68,9 @@ type narrowing struct {
 func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
+		if n.pl.gate != nil {
+			n.pl.gate.held.leave(pod.UID) // it waits for no room now
+		}
 		return result, status, plugins
 	}
 	c, err := readCycle(state)

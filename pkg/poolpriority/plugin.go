@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -53,7 +54,8 @@ type PoolPriority struct {
 	filters    func() sets.Set[string] // the names of the filter plugins
 	gate       *gatekeeper             // nil without burst pools
 	leadership *Leadership             // nil if this scheduler is the only one
-	wrapped    bool                    // the profile looks for the best pool after PreFilter
+	binder     typedcorev1.PodsGetter
+	wrapped    bool // the profile looks for the best pool after PreFilter
 }
 
 var _ fwk.PreFilterPlugin = &PoolPriority{}
@@ -122,6 +124,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		observe:      args.Mode == configv1.ModeObserve,
 		taints:       taints.(fwk.FilterPlugin),
 		features:     features,
+		binder:       f.ClientSet().CoreV1(),
 		nodes:        f.SharedInformerFactory().Core().V1().Nodes().Lister(),
 		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),
 		deletionCost: *args.ScaleIn.PodDeletionCost,

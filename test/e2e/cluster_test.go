@@ -54,9 +54,9 @@ func TestMain(m *testing.M) {
 // env is the cluster, for one test.
 type env struct {
 	suite.Suite
-	Client  kubernetes.Interface
-	ctx     context.Context
-	logs    *logReader
+	Client kubernetes.Interface
+	ctx    context.Context
+	logs   *logReader
 }
 
 // start waits for the cluster's nodes and reads our pods' logs from here on.
@@ -188,7 +188,7 @@ func (e *env) free() map[string]int {
 		free[pool[node.Name]] += int(node.Status.Allocatable.Pods().Value())
 	}
 	for _, pod := range pods.Items {
-		if name := pool[pod.Spec.NodeName]; name != "" && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+		if name := pool[pod.Spec.NodeName]; name != "" && !suite.Over(&pod) {
 			free[name]--
 		}
 	}
@@ -207,7 +207,7 @@ func (e *env) ready(timeout time.Duration, app string) {
 	e.Helper()
 	e.Eventually(timeout, func() string {
 		for _, p := range e.Pods(app) {
-			ready := p.Spec.NodeName == "" || p.Status.Phase == corev1.PodFailed
+			ready := p.Spec.NodeName == "" || suite.Over(&p)
 			for _, c := range p.Status.Conditions {
 				ready = ready || c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 			}
@@ -258,6 +258,15 @@ type logReader struct {
 	mu    sync.Mutex
 	lines map[string][]string // by pod
 	ended bool
+	// excused is set while an API server starts: it refuses what it is asked before it knows the roles.
+	excused bool
+	refused int // what it excused
+}
+
+func (r *logReader) excuse(yes bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.excused = yes
 }
 
 // end ends the reading: what is uninstalled loses its rights before it ends.
@@ -301,7 +310,10 @@ func (r *logReader) follow(ctx context.Context, client kubernetes.Interface, pod
 			lines.Buffer(nil, 1<<20)
 			for lines.Scan() {
 				r.mu.Lock()
-				if !r.ended {
+				switch {
+				case r.excused && strings.Contains(lines.Text(), "forbidden"):
+					r.refused++
+				case !r.ended:
 					r.lines[pod] = append(r.lines[pod], lines.Text())
 				}
 				r.mu.Unlock()
@@ -328,7 +340,7 @@ func (r *logReader) check(e *env) {
 			}
 		}
 	}
-	e.Logf("%d lines of %d pods of ours were read", total, len(r.lines))
+	e.Logf("%d lines of %d pods of ours were read; %d refusals while the API server started", total, len(r.lines), r.refused)
 	if total == 0 {
 		e.Error("no line of our pods' logs was read")
 	}

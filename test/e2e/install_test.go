@@ -291,6 +291,7 @@ func (e *env) restartAPIServer() {
 	_, before := e.Referee.Judge()
 	total := e.burst("restart")
 	began := time.Now()
+	e.logs.excuse(true)
 	e.signal("SIGKILL", "kube-apiserver", &servers.Items[0])
 	e.Eventually(120*time.Second, func() string {
 		_, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
@@ -315,6 +316,7 @@ func (e *env) restartAPIServer() {
 	e.inOrder(before)
 	e.rolledOut()
 	e.gone("restart")
+	e.logs.excuse(false)
 }
 
 // besideDefault: the default scheduler's pods stay off the virtual node, also those that tolerate its own taint, and its lease is its

@@ -71,6 +71,7 @@ func TestRecordedRuns(t *testing.T) {
 		e.Create(suite.Deployment("pending", 1, "1500m", append(changes, stock)...))
 	}
 	t.Run("A: a pending pod that tolerates the virtual node triggers nothing", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		pending(e, suite.ToleratesVirtualNode)
 		e.Eventually(10*time.Second, func() string {
@@ -82,6 +83,7 @@ func TestRecordedRuns(t *testing.T) {
 		e.noScaleUp()
 	})
 	t.Run("B, B2: pods without the toleration grow the pools, all in one loop", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		pending(e)
 		e.scalesTo("1 1")
@@ -104,18 +106,21 @@ func TestRecordedRuns(t *testing.T) {
 		})
 	})
 	t.Run("C1: a cordoned virtual node is skipped", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 		pending(e, suite.ToleratesVirtualNode)
 		e.scalesTo("1 1")
 	})
 	t.Run("C2: a taint of our own hides the virtual node from pods that tolerate only AKS's", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		extraTaint(e)
 		pending(e, suite.ToleratesVirtualNode)
 		e.scalesTo("1 1")
 	})
 	t.Run("C2b: but not from a pod that tolerates everything", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		extraTaint(e)
 		pending(e, func(t *corev1.PodTemplateSpec) {
@@ -124,6 +129,7 @@ func TestRecordedRuns(t *testing.T) {
 		e.noScaleUp()
 	})
 	t.Run("C4: a pod that tolerates and requires another node", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		pending(e, suite.ToleratesVirtualNode, func(t *corev1.PodTemplateSpec) {
 			t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -133,6 +139,7 @@ func TestRecordedRuns(t *testing.T) {
 		e.scalesTo("1 1")
 	})
 	t.Run("C6, C7: only the reason Unschedulable counts", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		d := suite.Deployment("nobodys", 1, "1500m")
 		d.Spec.Template.Spec.SchedulerName = "nobody"
@@ -144,6 +151,7 @@ func TestRecordedRuns(t *testing.T) {
 		e.scalesTo("1 1")
 	})
 	t.Run("D1: a VM is drained onto the virtual node, whose pod then waits for ever", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 5*interval)
 		e.Create(suite.Deployment("seed", 1, "1500m", stock))
 		e.Lands(20*time.Second, "seed", map[string]int{"userpool": 1})
@@ -160,6 +168,7 @@ func TestRecordedRuns(t *testing.T) {
 		})
 	})
 	t.Run("D2: without the toleration the VM is kept", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 5*interval)
 		e.Create(suite.Deployment("running", 1, "600m", stock))
 		e.Lands(20*time.Second, "running", map[string]int{"userpool": 1})
@@ -171,6 +180,7 @@ func TestRecordedRuns(t *testing.T) {
 		})
 	})
 	t.Run("D3: with a taint of our own on the virtual node the VM is kept", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 5*interval)
 		extraTaint(e)
 		e.Create(suite.Deployment("running", 1, "600m", stock, suite.ToleratesVirtualNode))
@@ -183,6 +193,7 @@ func TestRecordedRuns(t *testing.T) {
 		})
 	})
 	t.Run("E: the status after a kill, a restart and a polite stop", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		status := func() string {
 			cm, err := e.Client.CoreV1().ConfigMaps("kube-system").Get(e.ctx, "cluster-autoscaler-status", metav1.GetOptions{})
@@ -228,6 +239,7 @@ func TestRecordedRuns(t *testing.T) {
 		}
 	})
 	t.Run("F: a refused scale-up puts the group in back-off, and the next pool grows in the same loop", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		e.pool("userpool").Refuse("QuotaExceeded: Operation could not be completed as it results in exceeding approved Total Regional Cores quota")
 		e.Create(suite.Deployment("pending", 2, "1500m", stock))
@@ -257,6 +269,7 @@ func TestRecordedRuns(t *testing.T) {
 		})
 	})
 	t.Run("G: a pod that is bound to the virtual node directly is no business of the autoscaler's", func(t *testing.T) {
+		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		e.Create(suite.Deployment("bound", 1, "1500m", func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = devcluster.VirtualNodeName }))
 		e.Eventually(10*time.Second, func() string {

@@ -206,11 +206,16 @@ func (s *Suite) Placed(app string) map[string]int {
 	counts := map[string]int{}
 	for _, p := range pods {
 		// A kubelet may reject a pod, when two schedulers have used the last room of its node, and its workload makes another.
-		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodFailed {
+		if p.DeletionTimestamp == nil && !Over(&p) {
 			counts[poolOf[p.Spec.NodeName]]++
 		}
 	}
 	return counts
+}
+
+// Over reports whether the pod has ended, and takes no room.
+func Over(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
 
 // Lands waits until the app's pods are placed as wanted, by pool.

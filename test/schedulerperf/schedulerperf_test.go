@@ -1,0 +1,30 @@
+// Package schedulerperf measures throughput with Kubernetes' own benchmark, scheduler_perf: a real etcd and API server, pods created
+// and bound. It knows of no way to wrap a profile, so that the plugin is measured by itself.
+package schedulerperf
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	_ "k8s.io/component-base/logs/json/register"
+	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/poolpriority"
+)
+
+func TestMain(m *testing.M) {
+	for _, err := range []error{configv1.Register(), perf.InitTests()} {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	m.Run()
+}
+
+func BenchmarkPerfScheduling(b *testing.B) {
+	perf.RunBenchmarkPerfScheduling(b, "config/workloads.yaml", "poolpriority", runtime.Registry{poolpriority.Name: poolpriority.New})
+}
