@@ -1,6 +1,7 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go
-// proves which pool a pod goes to, filtering.go keeps it there and keeps burst pools closed, scoring.go weighs the order
-// where it is only preferred, binding.go binds with the order of scale-in, requeue.go wakes pods that events help. Beside the
+// proves which pool a pod goes to (narrowing.go when), filtering.go keeps it there and keeps burst pools closed, scoring.go
+// weighs the order where it is only preferred, binding.go binds with the order of scale-in while the scheduler leads
+// (leadership.go), requeue.go wakes pods that events help. Beside the
 // cycle, gatekeeper.go judges the pools (sources.go), wakes the pods that it held (held.go), and tells of it (publish.go,
 // problems.go, metrics.go).
 package poolpriority

@@ -81,6 +81,7 @@ func start(t *testing.T) *env {
 	if e.Referee, err = referee.Watch(ctx, client, []referee.Tier{suite.UserTier(2), suite.SystemTier(2), suite.VirtualTier()}); err != nil {
 		t.Fatal(err)
 	}
+	e.Referee.BindingLag = 5 * time.Second // the shipped configurations leave the rate of requests at its default
 	e.logs = readLogs(ctx, client)
 	t.Cleanup(func() {
 		e.logs.check(e)

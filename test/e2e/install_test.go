@@ -146,7 +146,7 @@ func (e *env) order(burst int) {
 // inOrder fails the test if the referee has seen more violations than before.
 func (e *env) inOrder(before []string) {
 	e.Helper()
-	time.Sleep(1500 * time.Millisecond) // it judges what is a second old
+	time.Sleep(e.Referee.BindingLag + 500*time.Millisecond) // it judges what is that old
 	_, violations := e.Referee.Judge()
 	for _, v := range violations[len(before):] {
 		e.Error(v)

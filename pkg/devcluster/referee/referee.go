@@ -26,7 +26,7 @@ import (
 )
 
 const (
-	// bindingLag is how long bindings of one moment may take to appear: they are written in parallel.
+	// bindingLag is how long bindings of one moment may take to appear, by default: they are written in parallel.
 	bindingLag = time.Second
 	// readyLag is how long a scheduler may take to see that a node is ready.
 	readyLag = 2 * time.Second
@@ -45,6 +45,9 @@ type Tier struct {
 // Referee judges the placements of pods of one scheduler.
 type Referee struct {
 	tiers []Tier
+	// BindingLag is how long bindings of one moment may take to appear, 1 s by default. A scheduler that may send 50 requests a
+	// second takes seconds for a burst, in any order.
+	BindingLag time.Duration
 	// Nodes and Pods are what the referee has seen.
 	Nodes corelisters.NodeLister
 	Pods  corelisters.PodLister
@@ -76,7 +79,7 @@ type binding struct {
 func Watch(ctx context.Context, client kubernetes.Interface, tiers []Tier) (*Referee, error) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	r := &Referee{
-		tiers: tiers, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers)),
+		tiers: tiers, BindingLag: bindingLag, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers)),
 		Nodes: factory.Core().V1().Nodes().Lister(), Pods: factory.Core().V1().Pods().Lister(),
 	}
 	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
@@ -166,7 +169,7 @@ func (r *Referee) Judge() ([]int, []string) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].at) > bindingLag; r.judged++ {
+	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].at) > r.BindingLag; r.judged++ {
 		b := &r.bindings[r.judged]
 		if b.pod.Spec.SchedulerName != devcluster.SchedulerName {
 			continue
@@ -235,7 +238,7 @@ func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	for i := range r.bindings {
 		other := &r.bindings[i]
 		left := !other.gone.IsZero() && other.gone.Add(readyLag).Before(b.at)
-		if other.node != name || left || other.at.After(b.at.Add(bindingLag)) {
+		if other.node != name || left || other.at.After(b.at.Add(r.BindingLag)) {
 			continue
 		}
 		requests := resource.PodRequests(other.pod, resource.PodResourcesOptions{})
