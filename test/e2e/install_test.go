@@ -398,17 +398,21 @@ func (e *env) wrongConfiguration() {
 
 // addPool: a pool that the list gets by a change of the configuration is used in its place.
 func (e *env) addPool() {
-	e.configure(append(withBudget(5), "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n", "")...)
-	e.rolledOut()
-	e.Create(suite.Deployment("without", 3, "1m", small))
-	e.runs(60*time.Second, "without", map[string]int{"userpool": 3})
-	e.gone("without")
-	e.configure(append(withBudget(5), "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n", "",
-		"      - name: user\n", "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n      - name: user\n")...)
-	e.rolledOut()
-	e.Create(suite.Deployment("with", 3, "1m", small))
-	e.runs(60*time.Second, "with", map[string]int{"systempool": 3})
-	e.gone("with")
+	const system, user = "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n", "      - name: user\n"
+	for _, step := range []struct {
+		app     string
+		changes []string
+		want    string
+	}{
+		{"without", []string{system, ""}, "userpool"},
+		{"with", []string{system, "", user, system + user}, "systempool"},
+	} {
+		e.configure(append(step.changes, withBudget(5)...)...)
+		e.rolledOut()
+		e.Create(suite.Deployment(step.app, 3, "1m", small))
+		e.runs(60*time.Second, step.app, map[string]int{step.want: 3})
+		e.gone(step.app)
+	}
 	e.configure(withBudget(5)...)
 	e.rolledOut()
 }
