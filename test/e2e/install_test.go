@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -255,9 +256,9 @@ func (e *env) failOver(how string, within time.Duration) {
 	case "deleted":
 		e.kubectl("-n", system, "delete", "pod", name, "--wait=false")
 	case "killed":
-		e.signal("SIGKILL", "pool-priority-scheduler", leader)
+		began = e.signalled("SIGKILL", leader)
 	case "frozen":
-		e.signal("SIGSTOP", "pool-priority-scheduler", leader)
+		began = e.signalled("SIGSTOP", leader)
 	}
 	var took time.Duration
 	e.Eventually(within+10*time.Second, func() string {
@@ -272,7 +273,7 @@ func (e *env) failOver(how string, within time.Duration) {
 	}
 	e.all(120*time.Second, how, total)
 	if how == "frozen" {
-		e.Logf("thawed: %s", e.signal("SIGCONT", "pool-priority-scheduler", leader))
+		e.signalled("SIGCONT", leader)
 		time.Sleep(3 * time.Second)
 		e.all(time.Second, how, total)
 	}
@@ -280,6 +281,17 @@ func (e *env) failOver(how string, within time.Duration) {
 	e.inOrder(before)
 	e.rolledOut()
 	e.gone(how)
+}
+
+// signalled signals the scheduler in the pod and returns when: asking for it takes a while on a busy machine.
+func (e *env) signalled(name string, pod *corev1.Pod) time.Time {
+	e.Helper()
+	out := strings.TrimSpace(e.signal(name, "pool-priority-scheduler", pod))
+	ms, err := strconv.ParseInt(out, 10, 64)
+	if err != nil {
+		e.Fatalf("%s: %s", name, out)
+	}
+	return time.UnixMilli(ms)
 }
 
 // restartAPIServer: the API server ends in the middle of 200 pods and comes back; all run, in order.

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/kubernetes"
@@ -51,7 +52,7 @@ func virtualNode() error {
 	return virtualnode.Run(ctx, client, func() { fmt.Println("the virtual node is ready") })
 }
 
-// send signals the one process of the command in the pod of the host name. It needs the node's process namespace.
+// send signals the one process of the command in the pod of the host name, and prints when (ms of Unix time). It needs the node's process namespace.
 func send(name, command, host string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {
@@ -80,5 +81,9 @@ func send(name, command, host string) error {
 	if len(found) != 1 {
 		return fmt.Errorf("%d processes are %s in %s, want one: %v", len(found), command, host, found)
 	}
-	return syscall.Kill(found[0], sig)
+	if err := syscall.Kill(found[0], sig); err != nil {
+		return err
+	}
+	fmt.Println(time.Now().UnixMilli())
+	return nil
 }
