@@ -6,6 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -61,7 +62,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		x.seen, x.entries = make([]int64, len(nodes)), make([]entry, len(nodes))
 	}
 	for i, info := range nodes {
-		generation := info.GetGeneration()
+		generation := generationOf(info)
 		if x.seen[i] == generation {
 			continue
 		}
@@ -85,6 +86,15 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 	if rebuild {
 		x.rebuild()
 	}
+}
+
+// generationOf is the node's generation. A call by way of the interface, which the compiler cannot look into, makes the walk over all
+// nodes take twice as long.
+func generationOf(info fwk.NodeInfo) int64 {
+	if concrete, ok := info.(*framework.NodeInfo); ok { // it always is
+		return concrete.Generation
+	}
+	return info.GetGeneration()
 }
 
 func isEnding(info fwk.PodInfo) bool { return info.GetPod().DeletionTimestamp != nil }

@@ -93,3 +93,12 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	}
 	return result, status, plugins
 }
+
+// RunFilterPluginsWithNominatedPods runs the Filter plugins. A node that no pod is nominated for, as most are, is spared what the
+// framework prepares for those.
+func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	if len(n.NominatedPodsForNode(node.Node().Name)) == 0 {
+		return n.RunFilterPlugins(ctx, state, pod, node)
+	}
+	return n.Framework.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
+}

@@ -20,6 +20,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
@@ -58,8 +59,9 @@ type cluster struct {
 	serial int
 }
 
-// newCluster returns a cluster of that many VMs, three user nodes for each two system nodes, and one virtual node.
-func newCluster(ctx context.Context, profiles string, wrap bool, size int, f fill) (*cluster, error) {
+// newCluster returns a cluster of that many VMs, three user nodes for each two system nodes, and one virtual node. The pods that it has
+// from the start are in that many namespaces.
+func newCluster(ctx context.Context, profiles string, wrap bool, size, namespaces int, f fill) (*cluster, error) {
 	config, err := options.LoadConfigFromFile(klog.Background(), profiles)
 	if err != nil {
 		return nil, err
@@ -86,6 +88,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size int, f fil
 	factory := scheduler.NewInformerFactory(client, 0)
 	c.sched, err = scheduler.New(ctx, client, factory, nil, func(string) events.EventRecorder { return &events.FakeRecorder{} },
 		scheduler.WithProfiles(config.Profiles...),
+		scheduler.WithParallelism(config.Parallelism),
 		scheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{
 			poolpriority.Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 				plugin, err := plugins.New(ctx, args, handle)
@@ -108,7 +111,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size int, f fil
 	}
 	// Pods are put into the scheduler's cache at once: no fake API server is in the way.
 	for i := range size + 1 {
-		for _, pod := range fillers(i, size, f) {
+		for _, pod := range fillers(i, size, namespaces, f) {
 			if err := c.sched.Cache.AddPod(klog.Background(), pod); err != nil {
 				return nil, err
 			}
@@ -155,7 +158,7 @@ func makeNode(i, size int) *v1.Node {
 func isUser(i int) bool { return i%5 < 3 }
 
 // fillers are the ten pods that are on the node from the start.
-func fillers(i, size int, f fill) []*v1.Pod {
+func fillers(i, size, namespaces int, f fill) []*v1.Pod {
 	const count = 10
 	cpu := int64(40) // a tenth of the node, together
 	taken := f == overflowing || isUser(i) && (f == full || f == nearlyFull && i%100 != 0)
@@ -168,6 +171,9 @@ func fillers(i, size int, f fill) []*v1.Pod {
 	var pods []*v1.Pod
 	for n := range count {
 		pod := makePod(fmt.Sprintf("filler-%d-%d", i, n), plain)
+		if ns := (i*count + n) % namespaces; ns > 0 {
+			pod.Namespace = fmt.Sprintf("namespace-%d", ns)
+		}
 		pod.Labels = map[string]string{"app": "filler"}
 		pod.Spec.NodeName = fmt.Sprintf("node-%05d", i)
 		pod.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = *resource.NewMilliQuantity(cpu, resource.DecimalSI)
@@ -232,7 +238,7 @@ func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome,
 			}
 		}
 		// The snapshot learns of it outside of the next variant's time.
-		_, _ = c.sched.SchedulePod(c.ctx, c.sched.Profiles["default"], framework.NewCycleState(), makePod("none", nothing))
+		_ = c.sched.Cache.UpdateSnapshot(logger, c.sched.Profiles["default"].SnapshotSharedLister().(*cache.Snapshot))
 	}()
 	var before, after goruntime.MemStats
 	goruntime.ReadMemStats(&before)
