@@ -17,19 +17,24 @@ import (
 // cycle, and cycles are serial; within a cycle it is only read, by many goroutines.
 type index struct {
 	pools   pool.List
-	seen    []int64        // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
-	entries []entry        // by position in the snapshot
-	byName  map[string]int // name -> position
-	tiers   [][]int        // rank -> positions
-	next    []int          // rank -> where in the tier the next search starts
-	nodes   []gate.Nodes   // by regular pool
-	version int            // rises when an entry changes
+	seen    []int64 // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
+	entries []entry // by position in the snapshot
+	ranks   map[*v1.Node]ranked
+	tiers   [][]int      // rank -> positions
+	next    []int        // rank -> where in the tier the next search starts
+	nodes   []gate.Nodes // by regular pool
+	version int          // rises when an entry changes
+}
+
+// ranked is what a node's labels say.
+type ranked struct {
+	rank pool.Rank
+	pool int
 }
 
 type entry struct {
-	node     *v1.Node
-	rank     pool.Rank
-	pool     int
+	node *v1.Node
+	ranked
 	starting bool
 	ending   bool // has pods that are ending; not looked at in burst pools
 	free     requests
@@ -74,6 +79,10 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
 			e.starting = capacity.IsStarting(e.node)
+			if !rebuild {
+				delete(x.ranks, old.node)
+				x.ranks[e.node] = e.ranked
+			}
 		}
 		e.ending = int(e.rank) <= x.pools.Regular() && slices.ContainsFunc(info.GetPods(), isEnding)
 		if old.node == e.node {
@@ -110,12 +119,12 @@ func (e *entry) fill(info fwk.NodeInfo) {
 }
 
 func (x *index) rebuild() {
-	x.byName = make(map[string]int, len(x.entries))
+	x.ranks = make(map[*v1.Node]ranked, len(x.entries))
 	x.tiers = make([][]int, x.pools.Ranks())
 	x.nodes = make([]gate.Nodes, x.pools.Regular())
 	for i := range x.entries {
 		e := &x.entries[i]
-		x.byName[e.node.Name] = i
+		x.ranks[e.node] = e.ranked
 		if e.rank != pool.Excluded {
 			x.tiers[e.rank] = append(x.tiers[e.rank], i)
 		}
@@ -142,8 +151,8 @@ func (x *index) burstPods(nodes []fwk.NodeInfo) []int {
 
 // rankOf returns the rank and the pool of a node, which need not be in the snapshot.
 func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
-	if i, ok := x.byName[node.Name]; ok && x.entries[i].node == node {
-		return x.entries[i].rank, x.entries[i].pool
+	if r, ok := x.ranks[node]; ok {
+		return r.rank, r.pool
 	}
 	return x.pools.RankOf(node.Labels)
 }

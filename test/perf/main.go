@@ -100,6 +100,9 @@ func scenarios(size int) []scenario {
 		{nearlyFull, plain, []comparison{{"default", targets[1]}}},
 		{full, plain, []comparison{{"default", targets[2]}}},
 	}
+	if size == 15000 {
+		list[0].with = append(list[0].with, comparison{"hundred", 0})
+	}
 	if size != 5000 {
 		return list
 	}
