@@ -2,7 +2,9 @@ package capacity
 
 import (
 	"fmt"
-	"sort"
+	"hash/maphash"
+	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -40,12 +42,16 @@ func IsPlaceLabel(key string) bool { return placeLabels[key] }
 // taints and an autoscaler's marks are left out.
 func LastingTaints(taints []corev1.Taint) []corev1.Taint {
 	var lasting []corev1.Taint
-	for _, taint := range taints {
-		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !matches(taint.Key, passingTaints) {
-			lasting = append(lasting, taint)
+	for i := range taints {
+		if lasts(&taints[i]) {
+			lasting = append(lasting, taints[i])
 		}
 	}
 	return lasting
+}
+
+func lasts(taint *corev1.Taint) bool {
+	return taint.Effect != corev1.TaintEffectPreferNoSchedule && !matches(taint.Key, passingTaints)
 }
 
 // matches reports whether the key is one of the keys, or begins with one that ends with a slash.
@@ -63,33 +69,41 @@ func matches(key string, keys []string) bool {
 const settleTime = 30 * time.Second
 
 // Shapes returns the kinds of node among nodes at the time now, in a stable order, and when that changes by itself (zero:
-// never). Of nodes that are starting, or ready for less than settleTime, only the labels count.
+// never). Of nodes that are starting, or ready for less than settleTime, only the labels count. It is called with all nodes of a pool,
+// again and again, and so allocates for kinds only.
 func Shapes(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
-	byKey := map[string]*Shape{}
+	byHash := map[uint64][]*Shape{}
+	var found []*Shape
+	var last *Shape
 	var until time.Time
 	for _, node := range nodes {
-		shape := ShapeOf(node)
+		taints, allocatable := node.Spec.Taints, node.Status.Allocatable
 		if settled := readySince(node).Add(settleTime); IsStarting(node) || now.Before(settled) {
-			shape.Taints, shape.Allocatable = nil, nil
+			taints, allocatable = nil, nil
 			if !IsStarting(node) {
 				until = Earliest(until, settled)
 			}
 		}
-		key := shape.key()
-		if known, ok := byKey[key]; ok {
-			known.raise(shape.Allocatable)
-		} else {
-			byKey[key] = &shape
+		if last == nil || !last.isOf(node.Labels, taints) { // mostly it is
+			last = nil
+			hash := kindHash(node.Labels, taints)
+			for _, shape := range byHash[hash] {
+				if shape.isOf(node.Labels, taints) {
+					last = shape
+				}
+			}
+			if last == nil {
+				last = newShape(node.Labels, taints)
+				byHash[hash] = append(byHash[hash], last)
+				found = append(found, last)
+			}
 		}
+		last.raise(allocatable)
 	}
-	keys := make([]string, 0, len(byKey))
-	for key := range byKey {
-		keys = append(keys, key)
-	}
-	sort.Strings(keys)
-	shapes := make([]Shape, len(keys))
-	for i, key := range keys {
-		shapes[i] = *byKey[key]
+	slices.SortFunc(found, func(a, b *Shape) int { return strings.Compare(a.key(), b.key()) })
+	shapes := make([]Shape, len(found))
+	for i, shape := range found {
+		shapes[i] = *shape
 	}
 	return shapes, until
 }
@@ -104,14 +118,10 @@ func readySince(node *corev1.Node) time.Time {
 	return time.Time{}
 }
 
-// ShapeOf returns the kind of the node.
-func ShapeOf(node *corev1.Node) Shape {
-	shape := Shape{
-		Labels:      make(map[string]string, len(node.Labels)),
-		Taints:      LastingTaints(node.Spec.Taints),
-		Allocatable: node.Status.Allocatable.DeepCopy(),
-	}
-	for key, value := range node.Labels {
+// newShape returns the kind of nodes with these labels and taints.
+func newShape(labels map[string]string, taints []corev1.Taint) *Shape {
+	shape := &Shape{Labels: make(map[string]string, len(labels)), Taints: LastingTaints(taints)}
+	for key, value := range labels {
 		if !IsPlaceLabel(key) {
 			shape.Labels[key] = value
 		}
@@ -119,7 +129,51 @@ func ShapeOf(node *corev1.Node) Shape {
 	return shape
 }
 
-// key is equal for shapes that differ in allocatable resources only.
+// isOf reports whether nodes with these labels and taints are of the kind.
+func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
+	n := 0
+	for key, value := range labels {
+		if known, ok := s.Labels[key]; ok && known == value {
+			n++
+		} else if ok || !IsPlaceLabel(key) {
+			return false
+		}
+	}
+	if n != len(s.Labels) {
+		return false
+	}
+	n = 0
+	for i := range taints {
+		if !lasts(&taints[i]) {
+			continue
+		}
+		if !slices.ContainsFunc(s.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taints[i]) && t.Value == taints[i].Value }) {
+			return false
+		}
+		n++
+	}
+	return n == len(s.Taints)
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// kindHash is equal for nodes of one kind, in whatever order their labels and taints are.
+func kindHash(labels map[string]string, taints []corev1.Taint) uint64 {
+	var sum uint64
+	for key, value := range labels {
+		if !IsPlaceLabel(key) {
+			sum += maphash.String(hashSeed, key) ^ bits.RotateLeft64(maphash.String(hashSeed, value), 1)
+		}
+	}
+	for i := range taints {
+		if t := &taints[i]; lasts(t) {
+			sum += maphash.String(hashSeed, t.Key) ^ bits.RotateLeft64(maphash.String(hashSeed, t.Value), 2)
+		}
+	}
+	return sum
+}
+
+// key is an order of shapes.
 func (s *Shape) key() string {
 	parts := make([]string, 0, len(s.Labels)+len(s.Taints))
 	for k, v := range s.Labels {
@@ -128,7 +182,7 @@ func (s *Shape) key() string {
 	for _, t := range s.Taints {
 		parts = append(parts, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))
 	}
-	sort.Strings(parts)
+	slices.Sort(parts)
 	return strings.Join(parts, "\n")
 }
 
@@ -138,7 +192,7 @@ func (s *Shape) raise(other corev1.ResourceList) {
 	}
 	for name, quantity := range other {
 		if have, ok := s.Allocatable[name]; !ok || quantity.Cmp(have) > 0 {
-			s.Allocatable[name] = quantity
+			s.Allocatable[name] = quantity.DeepCopy()
 		}
 	}
 }

@@ -1,6 +1,10 @@
 package capacity
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,5 +90,60 @@ func TestShapes(t *testing.T) {
 		if len(shapes[0].Taints) != tc.wantTaints || shapes[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
 			t.Errorf("%s: %+v until %v, want %d taints until %v", tc.name, shapes[0], until, tc.wantTaints, wantUntil)
 		}
+	}
+}
+
+// TestShapesOfManyNodes compares random nodes with the kinds that a naive grouping finds, and counts what many nodes of few kinds cost.
+func TestShapesOfManyNodes(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	var nodes []*corev1.Node
+	naive := map[string]int64{}
+	for i := range 1000 {
+		cpu := r.Int64N(64) + 1
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: fmt.Sprint(i)}},
+			Status: corev1.NodeStatus{
+				Allocatable: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpu, resource.DecimalSI)},
+				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}},
+			},
+		}
+		var parts []string
+		for _, key := range []string{"a", "b"} {
+			if value := r.IntN(3); value > 0 {
+				node.Labels[key] = fmt.Sprint(value)
+				parts = append(parts, key+node.Labels[key])
+			}
+		}
+		for _, key := range []string{"c", "d"} {
+			if r.IntN(2) > 0 {
+				node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+				parts = append(parts, key)
+			}
+		}
+		r.Shuffle(len(node.Spec.Taints), func(i, j int) { ts := node.Spec.Taints; ts[i], ts[j] = ts[j], ts[i] })
+		kind := strings.Join(parts, ",")
+		naive[kind] = max(naive[kind], cpu)
+		nodes = append(nodes, node)
+	}
+	shapes, _ := Shapes(nodes, now)
+	got := map[string]int64{}
+	for _, s := range shapes {
+		var parts []string
+		for k, v := range s.Labels {
+			parts = append(parts, k+v)
+		}
+		for _, taint := range s.Taints {
+			parts = append(parts, taint.Key)
+		}
+		slices.Sort(parts)
+		got[strings.Join(parts, ",")] = s.Allocatable.Cpu().Value()
+	}
+	if diff := cmp.Diff(naive, got); diff != "" || len(shapes) != len(got) {
+		t.Errorf("seed %d: %d shapes (-naive,+got):\n%s", seed, len(shapes), diff)
+	}
+	if perNode := testing.AllocsPerRun(5, func() { Shapes(nodes, now) }) / float64(len(nodes)); perNode > 5 {
+		t.Errorf("%.1f allocations for each node: the kinds have some, the nodes none", perNode)
 	}
 }

@@ -41,8 +41,8 @@ type Options struct {
 	VirtualNode bool
 	// Autoscaler configures the simulated cluster autoscaler; nil leaves it out.
 	Autoscaler *AutoscalerOptions
-	// APIServerArgs are added to the API server's command line.
-	APIServerArgs []string
+	// APIServerArgs are added to the API server's command line, ControllerManagerArgs to the controller manager's.
+	APIServerArgs, ControllerManagerArgs []string
 }
 
 // VirtualNodeName is the name of the virtual node, AKS's.
@@ -260,13 +260,14 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 }
 
 func (c *Cluster) startControllerManager() error {
-	_, err := c.start("kube-controller-manager",
-		"--kubeconfig="+filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), "--leader-elect=false",
+	_, err := c.start("kube-controller-manager", append([]string{
+		"--kubeconfig=" + filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), "--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port=0", "--use-service-account-credentials=true",
-		"--service-account-private-key-file="+filepath.Join(c.options.Dir, "service-account.key"),
-		"--root-ca-file="+filepath.Join(c.options.Dir, "certs", "apiserver.crt"),
+		"--service-account-private-key-file=" + filepath.Join(c.options.Dir, "service-account.key"),
+		"--root-ca-file=" + filepath.Join(c.options.Dir, "certs", "apiserver.crt"),
 		// The default of 20 requests a second takes a minute to create 1,000 pods.
-		"--kube-api-qps=500", "--kube-api-burst=1000", "--controllers=*,-bootstrapsigner,-tokencleaner,-nodeipam,-cloud-node-lifecycle,-service-lb-controller")
+		"--kube-api-qps=500", "--kube-api-burst=1000", "--controllers=*,-bootstrapsigner,-tokencleaner,-nodeipam,-cloud-node-lifecycle,-service-lb-controller",
+	}, c.options.ControllerManagerArgs...)...)
 	return err
 }
 

@@ -25,8 +25,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds.
-const settleTime = 50 * time.Millisecond
+// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. It waits for restFactor times
+// as long as its last look took, so that it takes a tenth of a CPU in a large cluster whose nodes change all the time, and for longest at
+// the most.
+const (
+	settleTime = 50 * time.Millisecond
+	restFactor = 9
+	longest    = time.Second
+)
 
 const (
 	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
@@ -62,6 +68,7 @@ type gatekeeper struct {
 	leading        atomic.Bool   // this scheduler schedules: another that is ready to take over does not
 	takenOver      bool          // what the last leader published was taken over
 	giveUp         time.Time     // when it is done without; zero until this scheduler leads
+	took           time.Duration // by the last look at the pools
 	changed        chan struct{} // a node or what the pools are judged by changed
 	earlier        chan struct{} // a pod was held that must be looked at before the timer is due
 }
@@ -188,7 +195,7 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 		case <-timer.C():
 			g.rebuild(ctx)
 		case <-g.changed:
-			g.clock.Sleep(settleTime)
+			g.clock.Sleep(min(max(settleTime, restFactor*g.took), longest))
 			select {
 			case <-g.changed:
 			default:
@@ -291,7 +298,11 @@ func (g *gatekeeper) takeOver(ctx context.Context) time.Time {
 }
 
 // rebuild judges all pools anew and swaps the view.
-func (g *gatekeeper) rebuild(ctx context.Context) { g.rebuildFrom(ctx, g.view.Load()) }
+func (g *gatekeeper) rebuild(ctx context.Context) {
+	began := g.clock.Now()
+	g.rebuildFrom(ctx, g.view.Load())
+	g.took = g.clock.Since(began)
+}
 
 // rebuildFrom does so with the view that was before.
 func (g *gatekeeper) rebuildFrom(ctx context.Context, old *capacity.View) {

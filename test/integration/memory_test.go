@@ -25,7 +25,8 @@ import (
 // default profile, on the same control plane.
 func BenchmarkMemory(b *testing.B) {
 	const nodes, podsPerNode = 5000, 10
-	e := start(b, nil)
+	// Nobody renews the nodes' leases.
+	e := startWith(b, devcluster.Options{ControllerManagerArgs: []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}})
 	config := rest.CopyConfig(e.Config)
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
