@@ -100,7 +100,11 @@ func Shapes(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
 		}
 		last.raise(allocatable)
 	}
-	slices.SortFunc(found, func(a, b *Shape) int { return strings.Compare(a.key(), b.key()) })
+	keys := make(map[*Shape]string, len(found))
+	for _, shape := range found {
+		keys[shape] = shape.key()
+	}
+	slices.SortFunc(found, func(a, b *Shape) int { return strings.Compare(keys[a], keys[b]) })
 	shapes := make([]Shape, len(found))
 	for i, shape := range found {
 		shapes[i] = *shape

@@ -25,13 +25,13 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. It waits for restFactor times
-// as long as its last look took, so that it takes a tenth of a CPU in a large cluster whose nodes change all the time, and for longest at
-// the most.
+// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. After a look it rests for
+// restFactor times as long as that took, so that it takes a tenth of a CPU in a large cluster whose nodes change all the time, but never
+// for longer than maxRest.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
-	longest    = time.Second
+	maxRest    = 500 * time.Millisecond
 )
 
 const (
@@ -68,7 +68,6 @@ type gatekeeper struct {
 	leading        atomic.Bool   // this scheduler schedules: another that is ready to take over does not
 	takenOver      bool          // what the last leader published was taken over
 	giveUp         time.Time     // when it is done without; zero until this scheduler leads
-	took           time.Duration // by the last look at the pools
 	changed        chan struct{} // a node or what the pools are judged by changed
 	earlier        chan struct{} // a pod was held that must be looked at before the timer is due
 }
@@ -186,23 +185,27 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 	}
 	timer := g.clock.NewTimer(0)
 	defer func() { timer.Stop() }()
-	var next, reported time.Time
+	var next, reported, rested time.Time
+	var took time.Duration // by the last look
 	for {
 		onlyNew := false
 		select {
 		case <-ctx.Done():
 			return
 		case <-timer.C():
-			g.rebuild(ctx)
 		case <-g.changed:
-			g.clock.Sleep(min(max(settleTime, restFactor*g.took), longest))
+			rest := rested.Add(min(restFactor*took, maxRest)).Sub(g.clock.Now())
+			g.clock.Sleep(max(settleTime, rest))
 			select {
 			case <-g.changed:
 			default:
 			}
-			g.rebuild(ctx)
 		case <-g.earlier:
 			onlyNew = true
+		}
+		began := g.clock.Now()
+		if !onlyNew {
+			g.rebuild(ctx)
 		}
 		again := g.takeOver(ctx)
 		due := capacity.Earliest(g.reconsider(ctx, onlyNew), again)
@@ -217,6 +220,10 @@ func (g *gatekeeper) run(ctx context.Context, synced []cache.InformerSynced) {
 		if g.leading.Load() && g.held.count() > 0 {
 			// The published state must not grow old while pods wait.
 			next = capacity.Earliest(next, g.clock.Now().Add(heartbeat))
+		}
+		if !onlyNew {
+			rested = g.clock.Now()
+			took = rested.Sub(began)
 		}
 		timer.Stop()
 		if !next.IsZero() {
@@ -298,11 +305,7 @@ func (g *gatekeeper) takeOver(ctx context.Context) time.Time {
 }
 
 // rebuild judges all pools anew and swaps the view.
-func (g *gatekeeper) rebuild(ctx context.Context) {
-	began := g.clock.Now()
-	g.rebuildFrom(ctx, g.view.Load())
-	g.took = g.clock.Since(began)
-}
+func (g *gatekeeper) rebuild(ctx context.Context) { g.rebuildFrom(ctx, g.view.Load()) }
 
 // rebuildFrom does so with the view that was before.
 func (g *gatekeeper) rebuildFrom(ctx context.Context, old *capacity.View) {

@@ -68,6 +68,8 @@ type harness struct {
 	plugin *PoolPriority
 	logger klog.Logger
 	bound  map[string]*v1.Pod
+	client *fake.Clientset
+	pods   cache.Store // what listers of pods see
 }
 
 func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
@@ -94,6 +96,7 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, objec
 	}}
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
+	h.client, h.pods = client, factory.Core().V1().Pods().Informer().GetStore()
 	oracle := *cfg.Profiles[0].DeepCopy()
 	oracle.SchedulerName = oracleProfile
 	defaults, err := latest.Default()

@@ -94,11 +94,16 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	return result, status, plugins
 }
 
-// RunFilterPluginsWithNominatedPods runs the Filter plugins. A node that no pod is nominated for, as most are, is spared what the
-// framework prepares for those.
+// RunFilterPluginsWithNominatedPods runs the Filter plugins.
 func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
-	if len(n.NominatedPodsForNode(node.Node().Name)) == 0 {
-		return n.RunFilterPlugins(ctx, state, pod, node)
+	return runFilters(ctx, n.Framework, state, pod, node)
+}
+
+// runFilters runs the profile's Filter plugins as a cycle does. A node that no pod is nominated for, as most are, is spared what the
+// framework prepares for those.
+func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
+		return profile.RunFilterPlugins(ctx, state, pod, node)
 	}
-	return n.Framework.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
+	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
 }

@@ -6,14 +6,19 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	clienttesting "k8s.io/client-go/testing"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/features"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -29,6 +34,8 @@ var (
 
 // TestStrictOrder compares every placement with brute force: each node of the snapshot through each in-tree filter.
 func TestStrictOrder(t *testing.T) {
+	// Victims are known, and gone, when the PostFilter plugins have run. Preemption that goes on beside the next cycles is not played.
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.SchedulerAsyncPreemption, false)
 	for _, tc := range []struct {
 		nodes   int
 		wrapped bool
@@ -59,8 +66,8 @@ func TestStrictOrder(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about, %d after preemption, %d with a volume, %.0f by batch hints so far",
-				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preempted, w.volumes, hints)
+			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about, %d preemptions, %d placed after one, %d with a volume, %.0f by batch hints so far",
+				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preemptions, w.preempted, w.volumes, hints)
 			if w.wrong > 0 || w.wronglyUnschedulable > 0 || w.wronglyPlaced > 0 {
 				t.Errorf("%d pods in the wrong pool, %d wrongly unschedulable, %d on nodes that were not feasible", w.wrong, w.wronglyUnschedulable, w.wronglyPlaced)
 			}
@@ -93,12 +100,15 @@ type world struct {
 	nominees []*v1.Pod
 	full     bool // the gate is open
 
-	like      *v1.Pod // the next pods are copies of it
-	copies    int     // that many
-	preemptor *v1.Pod // has made room for itself
+	like       *v1.Pod   // the next pods are copies of it
+	copies     int       // that many
+	preemptors []*v1.Pod // wait for the room that their victims left
+
+	mu      sync.Mutex
+	victims []string // of the preemption that is going on
 
 	placed, unschedulable, nominated           int
-	preempted, volumes                         int
+	preemptions, preempted, volumes            int
 	wrong, wronglyUnschedulable, wronglyPlaced int
 	byRank                                     [4]int
 }
@@ -119,6 +129,13 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 		t.Fatal(err)
 	}
 	w := &world{harness: h, r: r, size: size}
+	h.client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.victims = append(w.victims, action.(clienttesting.DeleteAction).GetName())
+		return true, nil, nil
+	})
+	h.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, &v1.Pod{}, nil })
 	for range size {
 		w.addNode()
 	}
@@ -191,11 +208,6 @@ func (w *world) randomTaints(node *v1.Node) {
 
 func (w *world) randomPod() *v1.Pod {
 	w.serial++
-	if w.preemptor != nil {
-		p := w.preemptor
-		w.preemptor = nil
-		return p
-	}
 	if w.copies > 0 && w.like != nil {
 		w.copies--
 		p := w.like.DeepCopy()
@@ -271,39 +283,72 @@ func (w *world) step() {
 		w.remove(w.names[i])
 		w.names = slices.Delete(w.names, i, i+1)
 	}
-	preemptor := w.preemptor != nil
-	pod := w.randomPod()
-	if w.r.IntN(30) == 0 && len(w.nodes) > 0 && !preemptor {
+	var pod *v1.Pod
+	preemptor := len(w.preemptors) > 0 && w.r.IntN(2) == 0
+	if preemptor {
+		pod, w.preemptors = w.preemptors[0], w.preemptors[1:]
+	} else if pod = w.randomPod(); w.r.IntN(30) == 0 && len(w.nodes) > 0 {
 		// Nominated in an earlier cycle, perhaps to a node of a worse pool than has room now.
 		pod.Status.NominatedNodeName = w.nodes[w.r.IntN(len(w.nodes))].Name
 	}
 	want := w.feasible(pod)
-	node, err := w.schedule(pod)
+	state := framework.NewCycleState()
+	node, err := w.scheduleIn(state, pod)
 	w.check(pod, want, node, err)
+	var fit *framework.FitError
 	switch {
 	case err == nil && preemptor:
 		w.preempted++
 	case err == nil && len(pod.Spec.Volumes) > 0:
 		w.volumes++
-	case err != nil && !preemptor && *pod.Spec.Priority > 0 && len(w.nodes) > 0:
-		w.preempt(pod, w.nodes[w.r.IntN(len(w.nodes))].Name)
+	case preemptor: // somebody else took the room
+		w.sched.SchedulingQueue.DeleteNominatedPodIfExists(pod)
+	case errors.As(err, &fit) && *pod.Spec.Priority > 0 && w.r.IntN(3) == 0:
+		w.preempt(state, pod, fit)
 	}
 }
 
-// preempt does what a preemption comes to: pods of lower priority leave the node, which keeps their room for the pod, and that one is
-// tried next.
-func (w *world) preempt(pod *v1.Pod, node string) {
-	w.names = slices.DeleteFunc(w.names, func(name string) bool {
-		victim := w.bound[name]
-		if victim.Spec.NodeName != node || *victim.Spec.Priority >= *pod.Spec.Priority {
-			return false
+// preempt runs the PostFilter plugins for a pod that found no place, DefaultPreemption among them. If that finds one, its victims leave the
+// node at once, and the pod, for which the node keeps the room, is tried again soon.
+func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitError) {
+	if err := w.pods.Add(pod); err != nil {
+		w.Fatal(err)
+	}
+	defer func() { _ = w.pods.Delete(pod) }()
+	w.victims = nil
+	result, status := w.sched.Profiles[ourProfile].RunPostFilterPlugins(w.ctx, state, pod, fit.Diagnosis.NodeToStatus)
+	if status.Code() == fwk.Error {
+		w.Fatal(status.AsError())
+	}
+	if !status.IsSuccess() || result == nil || result.NominatedNodeName == "" {
+		if len(w.victims) > 0 {
+			w.Fatalf("%s: %v were preempted for nothing", pod.Name, w.victims)
+		}
+		return
+	}
+	w.preemptions++
+	if len(w.victims) == 0 {
+		w.Fatalf("%s is nominated for %s without a victim", pod.Name, result.NominatedNodeName)
+	}
+	for _, name := range w.victims {
+		if victim := w.bound[name]; *victim.Spec.Priority >= *pod.Spec.Priority || victim.Spec.NodeName != result.NominatedNodeName {
+			w.Errorf("%s preempted %s of priority %d on %s for %s", pod.Name, name, *victim.Spec.Priority, victim.Spec.NodeName, result.NominatedNodeName)
 		}
 		w.remove(name)
-		return true
-	})
+		w.names = slices.DeleteFunc(w.names, func(n string) bool { return n == name })
+	}
 	again := pod.DeepCopy()
-	again.Status.NominatedNodeName = node
-	w.preemptor = again
+	again.Status.NominatedNodeName = result.NominatedNodeName
+	info, err := framework.NewPodInfo(again)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.sched.SchedulingQueue.AddNominatedPod(w.logger, info, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: result.NominatedNodeName})
+	if _, feasible := w.feasible(again)[result.NominatedNodeName]; !feasible {
+		w.wronglyPlaced++
+		w.Logf("%s preempted %v on %s, which is not feasible without them", pod.Name, w.victims, result.NominatedNodeName)
+	}
+	w.preemptors = append(w.preemptors, again)
 }
 
 func (w *world) changeNode() {

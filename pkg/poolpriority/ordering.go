@@ -332,7 +332,7 @@ func (s *search) rest(ctx context.Context, positions []int) (sets.Set[string], e
 }
 
 func (s *search) feasible(ctx context.Context, position int) (bool, error) {
-	status := s.pl.handle.RunFilterPluginsWithNominatedPods(ctx, s.state, s.pod, s.nodes[position])
+	status := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[position])
 	if !status.IsSuccess() && !status.IsRejected() {
 		return false, status.AsError()
 	}

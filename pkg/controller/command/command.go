@@ -17,6 +17,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
@@ -98,6 +99,7 @@ func run(ctx context.Context, o options) error {
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
 		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: ptr.To(10 * time.Second), RenewDeadline: ptr.To(7 * time.Second), RetryPeriod: ptr.To(time.Second), // as the scheduler's
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		HealthProbeBindAddress: o.healthAddress, Metrics: metricsserver.Options{BindAddress: "0"},
 	})
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
@@ -83,7 +84,10 @@ func (r *Returner) NeedLeaderElection() bool { return true }
 func (r *Returner) Start(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("return")
 	ctx = klog.NewContext(ctx, logger)
-	client, err := kubernetes.NewForConfig(r.Config)
+	config := rest.CopyConfig(r.Config)
+	config.ContentType = runtime.ContentTypeProtobuf // less to read than JSON, and to throw away
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
