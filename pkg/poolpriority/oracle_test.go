@@ -28,7 +28,8 @@ import (
 )
 
 var (
-	placements = flag.Int("placements", 70000, "placements of TestStrictOrder at 150 nodes, with the profile wrapped; a tenth of it at 600 nodes")
+	placements = flag.Int("placements", 70000, "placements of TestStrictOrder with the profile wrapped; half as many without, a tenth at four times the nodes")
+	nodes      = flag.Int("nodes", 150, "nodes of TestStrictOrder")
 	seed       = flag.Uint64("seed", 0, "seed of TestStrictOrder; 0 takes a random one")
 )
 
@@ -40,7 +41,7 @@ func TestStrictOrder(t *testing.T) {
 		nodes   int
 		wrapped bool
 		share   float64 // of the placements
-	}{{150, true, 1}, {150, false, 0.5}, {600, true, 0.1}} {
+	}{{*nodes, true, 1}, {*nodes, false, 0.5}, {4 * *nodes, true, 0.1}} {
 		t.Run(fmt.Sprintf("%d nodes, wrapped %t", tc.nodes, tc.wrapped), func(t *testing.T) {
 			t.Parallel()
 			s := *seed
@@ -56,7 +57,7 @@ func TestStrictOrder(t *testing.T) {
 			covers := true       // what is asked of it below
 			if testing.Short() { // for the race detector
 				placements /= 10
-				covers = tc.nodes == 150 // at 600 nodes it would take minutes until every case has come up
+				covers = tc.nodes == *nodes // with more it would take minutes until every case has come up
 			}
 			attempts := 0
 			for ; w.placed < placements; attempts++ {
