@@ -24,7 +24,7 @@ import (
 // BenchmarkMemory compares the resident memory of the scheduler with the AKS configuration with that of the same binary with the
 // default profile, on the same control plane.
 func BenchmarkMemory(b *testing.B) {
-	const nodes, podsPerNode = 5000, 10
+	const nodes, podsPerNode, rounds = 5000, 10, 5
 	// Nobody renews the nodes' leases.
 	e := startWith(b, devcluster.Options{ControllerManagerArgs: []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}})
 	config := rest.CopyConfig(e.Config)
@@ -54,33 +54,36 @@ func BenchmarkMemory(b *testing.B) {
 	}
 	b.Logf("%d nodes and %d pods were made in %.0f s", nodes, nodes*podsPerNode, time.Since(began).Seconds())
 	controller := e.control("testdata/no-leader-election.yaml")
-	stock, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", e.rbac)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer stock.Stop()
-	ours, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", e.rbac)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer ours.Stop()
-	time.Sleep(30 * time.Second) // both have listed everything
-	var mine, theirs, controllers []float64
-	for range 20 {
+	// What a process holds depends on when it last collected garbage: a median of several.
+	var mine, theirs, ratios []float64
+	for range rounds {
+		stock, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", e.rbac)
+		if err != nil {
+			b.Fatal(err)
+		}
+		ours, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", e.rbac)
+		if err != nil {
+			stock.Stop()
+			b.Fatal(err)
+		}
+		time.Sleep(30 * time.Second) // both have listed everything
 		mine, theirs = append(mine, resident(b, ours.PID())), append(theirs, resident(b, stock.PID()))
-		controllers = append(controllers, resident(b, controller.PID()))
-		time.Sleep(2 * time.Second)
+		ratios = append(ratios, mine[len(mine)-1]/theirs[len(theirs)-1])
+		ours.Stop()
+		stock.Stop()
 	}
-	slices.Sort(mine)
-	slices.Sort(theirs)
-	m, d := mine[len(mine)/2], theirs[len(theirs)/2]
+	b.Logf("ours %.0f MiB, default %.0f MiB", mine, theirs)
+	for _, list := range [][]float64{mine, theirs, ratios} {
+		slices.Sort(list)
+	}
+	m, d, ratio := mine[rounds/2], theirs[rounds/2], ratios[rounds/2]
 	mark := "ok"
-	if m/d > 1.05 {
+	if ratio > 1.05 {
 		mark = "MISSED"
 	}
 	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
-	fmt.Fprintf(table, "\nfigure\tours\tdefault\tratio\ttarget\t\nresident memory, %d nodes, %d pods\t%.0f MiB\t%.0f MiB\t%.2f\t≤ 1.05\t%s\n", nodes, nodes*podsPerNode, m, d, m/d, mark)
-	fmt.Fprintf(table, "the same, the controller\t%.0f MiB\t\t\t\t\n", slices.Max(controllers))
+	fmt.Fprintf(table, "\nfigure\tours\tdefault\tratio\ttarget\t\nresident memory, %d nodes, %d pods\t%.0f MiB\t%.0f MiB\t%.2f\t≤ 1.05\t%s\n", nodes, nodes*podsPerNode, m, d, ratio, mark)
+	fmt.Fprintf(table, "the same, the controller\t%.0f MiB\t\t\t\t\n", resident(b, controller.PID()))
 	if err := table.Flush(); err != nil {
 		b.Fatal(err)
 	}
