@@ -54,7 +54,7 @@ func BenchmarkMemory(b *testing.B) {
 	}
 	b.Logf("%d nodes and %d pods were made in %.0f s", nodes, nodes*podsPerNode, time.Since(began).Seconds())
 	controller := e.control("testdata/no-leader-election.yaml")
-	// What a process holds depends on when it last collected garbage: a median of several.
+	// What a process holds depends on when it last collected garbage: medians of several starts, of the ratios too.
 	var mine, theirs, ratios []float64
 	for range rounds {
 		stock, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", e.rbac)
