@@ -20,9 +20,9 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/published"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/status"
 )
 
 // settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. After a look it rests for
@@ -246,21 +246,21 @@ func (g *gatekeeper) waitForSources(ctx context.Context) {
 // restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
 func (g *gatekeeper) restore(ctx context.Context) *capacity.View {
 	logger, now := klog.FromContext(ctx), g.clock.Now()
-	status, err := g.publisher.load(ctx)
+	last, err := g.publisher.load(ctx)
 	if err != nil {
 		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.publisher.id)
 	}
-	if status == nil {
+	if last == nil {
 		return g.view.Load()
 	}
-	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", status.Memory.Written)
-	g.sources.restore(&status.Memory, now)
+	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", last.Memory.Written)
+	g.sources.restore(&last.Memory, now)
 	view := *g.view.Load()
-	if now.Sub(status.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
+	if now.Sub(last.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
 		return &view
 	}
 	view.Pools = slices.Clone(view.Pools)
-	for _, published := range status.Pools {
+	for _, published := range last.Pools {
 		for i := range g.rule.Pools.Regular() {
 			if g.rule.Pools.At(i).Name == published.Name {
 				view.Pools[i].State, view.Pools[i].Since = published.State, published.Since
@@ -281,20 +281,20 @@ func (g *gatekeeper) takeOver(ctx context.Context) time.Time {
 	if g.giveUp.IsZero() {
 		g.giveUp = now.Add(takeOverTimeout)
 	}
-	status, err := g.publisher.load(ctx)
+	last, err := g.publisher.load(ctx)
 	if err != nil {
 		logger.Error(err, "What the last leader published cannot be read", "configMap", g.publisher.id)
-		if status == nil && now.Before(g.giveUp) {
+		if last == nil && now.Before(g.giveUp) {
 			return now.Add(takeOverRetry)
 		}
 	}
-	if status != nil {
+	if last != nil {
 		pods, err := g.pods.List(labels.Everything())
 		if err != nil {
 			pods = nil // a lister of everything does not fail
 		}
 		for _, pod := range pods {
-			if since, ok := status.Memory.Unschedulable[pod.UID]; ok {
+			if since, ok := last.Memory.Unschedulable[pod.UID]; ok {
 				g.held.restore(pod.UID, since)
 			}
 		}
@@ -377,17 +377,17 @@ func (g *gatekeeper) report(ctx context.Context) {
 	if !g.takenOver {
 		return
 	}
-	status := &published.Status{Problems: g.problems.messages()}
+	state := &status.Status{Problems: g.problems.messages()}
 	for i := range g.rule.Pools.Regular() {
 		p := &view.Pools[i]
-		status.Pools = append(status.Pools, published.Pool{
+		state.Pools = append(state.Pools, status.Pool{
 			Name: g.rule.Pools.At(i).Name, State: p.State, Since: p.Since, Nodes: p.Nodes,
 			Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail,
 		})
 	}
-	status.Memory = published.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
-	g.sources.remember(&status.Memory, g.clock.Now())
-	g.publisher.submit(status, held > 0)
+	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
+	g.sources.remember(&state.Memory, g.clock.Now())
+	g.publisher.submit(state, held > 0)
 }
 
 // decide answers for the pod by the current view, the number of pods in each burst pool (nil: budgets are not looked at), the

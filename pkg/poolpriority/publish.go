@@ -16,7 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	"poolpriority.dev/scheduler/pkg/capacity/published"
+	"poolpriority.dev/scheduler/pkg/status"
 )
 
 const (
@@ -39,7 +39,7 @@ type publisher struct {
 }
 
 type submission struct {
-	status *published.Status
+	state  *status.Status
 	urgent bool // it must not be older than a heartbeat
 }
 
@@ -50,7 +50,7 @@ func newPublisher(id string, client kubernetes.Interface) *publisher {
 
 // load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if it got
 // nothing at all.
-func (p *publisher) load(ctx context.Context) (*published.Status, error) {
+func (p *publisher) load(ctx context.Context) (*status.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	cm, err := p.client.Get(ctx, p.name, metav1.GetOptions{})
@@ -59,12 +59,12 @@ func (p *publisher) load(ctx context.Context) (*published.Status, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("getting ConfigMap %s: %w", p.id, err)
 	}
-	return published.Decode(cm)
+	return status.Decode(cm)
 }
 
 // submit hands over what is to be published. fresh says that it must not grow old, even if nothing changes.
-func (p *publisher) submit(status *published.Status, fresh bool) {
-	p.newest.Store(&submission{status: status, urgent: fresh})
+func (p *publisher) submit(state *status.Status, fresh bool) {
+	p.newest.Store(&submission{state: state, urgent: fresh})
 	poke(p.submitted)
 }
 
@@ -82,12 +82,12 @@ func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 		}
 		s := p.newest.Load()
 		now := clock.Now()
-		data, err := s.status.Encode()
+		data, err := s.state.Encode()
 		if err == nil && maps.Equal(data, last) && !(s.urgent && now.Sub(written) >= heartbeat-publishInterval) {
 			continue
 		}
 		if err == nil {
-			dated := *s.status
+			dated := *s.state
 			dated.Memory.Written = now.UTC()
 			err = p.write(ctx, &dated)
 		}
@@ -108,10 +108,10 @@ func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 	}
 }
 
-func (p *publisher) write(ctx context.Context, status *published.Status) error {
+func (p *publisher) write(ctx context.Context, state *status.Status) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
-	data, err := status.Encode()
+	data, err := state.Encode()
 	if err != nil {
 		return err
 	}

@@ -17,8 +17,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/published"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/status"
 )
 
 func TestPublisher(t *testing.T) {
@@ -46,7 +46,7 @@ func TestPublisher(t *testing.T) {
 	go p.run(ctx, fakeClock)
 	// submit hands over a state and, when the publisher is through with it, lets the time pass that it waits for.
 	submit := func(state capacity.State, fresh bool, wait time.Duration) {
-		p.submit(&published.Status{Pools: []published.Pool{{Name: "user", State: state}}}, fresh)
+		p.submit(&status.Status{Pools: []status.Pool{{Name: "user", State: state}}}, fresh)
 		for deadline := time.Now().Add(5 * time.Second); wait > 0 && !fakeClock.HasWaiters(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the publisher does not wait for anything")
@@ -112,11 +112,11 @@ func TestRestore(t *testing.T) {
 			g.held = newHeld()
 			now := g.clock.Now()
 			since := now.Add(-tc.age - time.Hour).Truncate(time.Second)
-			status := &published.Status{
-				Pools:  []published.Pool{{Name: "system", State: capacity.Unknown, Since: since}, {Name: "gone", State: capacity.Full}},
-				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
+			state := &status.Status{
+				Pools:  []status.Pool{{Name: "system", State: capacity.Unknown, Since: since}, {Name: "gone", State: capacity.Full}},
+				Memory: status.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
 			}
-			data, err := status.Encode()
+			data, err := state.Encode()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -24,9 +24,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
-	"poolpriority.dev/scheduler/pkg/capacity/published"
 	"poolpriority.dev/scheduler/pkg/capacity/static"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/status"
 )
 
 // sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of its
@@ -130,7 +130,7 @@ func (s *sources) settled() bool {
 // observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in none.
 func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
-	var status runtime.Object
+	var autoscalers runtime.Object
 	if s.status != nil {
 		obj, err := s.status.get()
 		if err != nil {
@@ -139,7 +139,7 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 			cm, _ := obj.(*v1.ConfigMap)
 			_ = s.tracker.Observe(cm, now) // what is wrong with it is the reason of its pools
 		}
-		status = obj
+		autoscalers = obj
 		s.assign(logger, byPool, nodes)
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
@@ -150,7 +150,7 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 		s.objects[i] = nil
 		switch source := source.(type) {
 		case clusterautoscaler.Source:
-			s.objects[i] = status
+			s.objects[i] = autoscalers
 		case *karpenter.Tracker:
 			s.objects[i] = objects[source]
 		}
@@ -197,7 +197,7 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 }
 
 // remember writes down what the trackers remember at the time now.
-func (s *sources) remember(m *published.Memory, now time.Time) {
+func (s *sources) remember(m *status.Memory, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(now)
 	}
@@ -210,7 +210,7 @@ func (s *sources) remember(m *published.Memory, now time.Time) {
 }
 
 // restore has the trackers start from what was remembered.
-func (s *sources) restore(m *published.Memory, now time.Time) {
+func (s *sources) restore(m *status.Memory, now time.Time) {
 	s.tracker.Restore(m.ClusterAutoscaler, now)
 	for _, n := range s.nodePools {
 		if memory, ok := m.NodePools[n.name]; ok {

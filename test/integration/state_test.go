@@ -12,18 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity/published"
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/status"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
 // published returns what the leader published.
-func (e *env) published() (*published.Status, error) {
+func (e *env) published() (*status.Status, error) {
 	cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return published.Decode(cm)
+	return status.Decode(cm)
 }
 
 // metrics returns the scheduler's metrics.
@@ -94,12 +94,12 @@ func TestPublishedState(t *testing.T) {
 	e.Create(suite.Deployment("web", 13, "500m"))
 	e.Lands(40*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "aci": 1})
 	e.Eventually(10*time.Second, func() string {
-		status, err := e.published()
+		state, err := e.published()
 		if err != nil {
 			return err.Error()
 		}
 		got := ""
-		for _, p := range status.Pools {
+		for _, p := range state.Pools {
 			got += fmt.Sprintf("%s %s %s %d;", p.Name, p.State, p.Reason, p.Nodes)
 			if p.Since.IsZero() || p.Message == "" || p.Detail == "" {
 				return fmt.Sprintf("incomplete: %+v", p)
@@ -150,12 +150,12 @@ func TestProblems(t *testing.T) {
 	e.logs(overlap)
 	e.logs(`No node matches the pool's nodeSelector`)
 	e.Eventually(10*time.Second, func() string {
-		status, err := e.published()
+		state, err := e.published()
 		if err != nil {
 			return err.Error()
 		}
-		if all := strings.Join(status.Problems, "\n"); !strings.Contains(all, noGroup) || !strings.Contains(all, overlap) {
-			return fmt.Sprintf("published problems: %q", status.Problems)
+		if all := strings.Join(state.Problems, "\n"); !strings.Contains(all, noGroup) || !strings.Contains(all, overlap) {
+			return fmt.Sprintf("published problems: %q", state.Problems)
 		}
 		return ""
 	})

@@ -1,6 +1,6 @@
-// Package published is the form in which the scheduler's leader publishes what it knows of the pools, in a ConfigMap: for
+// Package status is the form in which the scheduler's leader publishes what it knows of the pools, in a ConfigMap: for
 // people, for the tools, and for the next leader, which starts from it.
-package published
+package status
 
 import (
 	"errors"
