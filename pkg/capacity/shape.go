@@ -11,59 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// passingTaints are the keys, or with a trailing slash the key prefixes, of taints that come and go on a node that stays
-// the kind of node it is: what controllers, the cloud and the autoscalers put there for a time.
-var passingTaints = []string{
-	"node.kubernetes.io/",
-	"node.cloudprovider.kubernetes.io/",
-	"startup-taint.cluster-autoscaler.kubernetes.io/",
-	"ignore-taint.cluster-autoscaler.kubernetes.io/",
-	"status-taint.cluster-autoscaler.kubernetes.io/",
-	"node.cilium.io/agent-not-ready",
-	"ToBeDeletedByClusterAutoscaler",
-	"DeletionCandidateOfClusterAutoscaler",
-	"karpenter.sh/",
-}
-
-// placeLabels are the labels that differ between nodes of one kind: a new node's value cannot be told from today's.
-var placeLabels = map[string]bool{
-	corev1.LabelHostname:                      true,
-	corev1.LabelTopologyZone:                  true,
-	corev1.LabelFailureDomainBetaZone:         true,
-	"topology.disk.csi.azure.com/zone":        true,
-	"kubernetes.azure.com/nodenetwork-id":     true,
-	"kubernetes.azure.com/node-image-version": true,
-}
-
-// IsPlaceLabel reports whether the label says where a node is or which one it is, rather than what kind it is.
-func IsPlaceLabel(key string) bool { return placeLabels[key] }
-
-// LastingTaints returns the taints that keep pods out of nodes of this kind for good: cordons, conditions, startup
-// taints and an autoscaler's marks are left out.
-func LastingTaints(taints []corev1.Taint) []corev1.Taint {
-	var lasting []corev1.Taint
-	for i := range taints {
-		if lasts(&taints[i]) {
-			lasting = append(lasting, taints[i])
-		}
-	}
-	return lasting
-}
-
-func lasts(taint *corev1.Taint) bool {
-	return taint.Effect != corev1.TaintEffectPreferNoSchedule && !matches(taint.Key, passingTaints)
-}
-
-// matches reports whether the key is one of the keys, or begins with one that ends with a slash.
-func matches(key string, keys []string) bool {
-	for _, k := range keys {
-		if key == k || (strings.HasSuffix(k, "/") && strings.HasPrefix(key, k)) {
-			return true
-		}
-	}
-	return false
-}
-
 // settleTime is how long a node may take, once it is ready, to lose the taints that it started with and to report its
 // devices: what puts and takes those is not known by name (CNI agents, AKS's nodeInitializationTaints).
 const settleTime = 30 * time.Second
@@ -112,16 +59,6 @@ func Shapes(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
 	return shapes, until
 }
 
-// readySince is since when the node has been ready, if it is.
-func readySince(node *corev1.Node) time.Time {
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.LastTransitionTime.Time
-		}
-	}
-	return time.Time{}
-}
-
 // newShape returns the kind of nodes with these labels and taints.
 func newShape(labels map[string]string, taints []corev1.Taint) *Shape {
 	shape := &Shape{Labels: make(map[string]string, len(labels)), Taints: LastingTaints(taints)}
@@ -151,7 +88,7 @@ func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
 		if !lasts(&taints[i]) {
 			continue
 		}
-		if !slices.ContainsFunc(s.Taints, func(t corev1.Taint) bool { return t.MatchTaint(&taints[i]) && t.Value == taints[i].Value }) {
+		if !slices.ContainsFunc(s.Taints, func(t corev1.Taint) bool { return sameTaint(t, taints[i]) }) {
 			return false
 		}
 		n++

@@ -53,8 +53,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 
 // wanted returns the taints that the node should have, and whether they differ from those that it has.
 func (r *GateTaint) wanted(node *corev1.Node) ([]corev1.Taint, bool) {
-	i := r.Pools.Of(node.Labels)
-	want := !r.Off && i != pool.None && r.Pools.At(i).IsBurst()
+	want := !r.Off && r.Pools.IsBurstNode(node.Labels)
 	if want == IsGated(node) {
 		return nil, false
 	}

@@ -62,7 +62,7 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 // missing returns the tolerations that the pod lacks for the node that it is bound to.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
 	i := r.Pools.Of(node.Labels)
-	if i == pool.None || !r.Pools.At(i).IsBurst() {
+	if !r.Pools.IsBurst(i) {
 		return nil
 	}
 	return slices.DeleteFunc(r.Pools.At(i).Tolerations(), func(t corev1.Toleration) bool {

@@ -77,7 +77,7 @@ func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 	if refusedWithout(pod, pool.VirtualKubeletLabel, pool.VirtualKubeletType) {
 		return true
 	}
-	for i := r.Pools.Regular(); i < r.Pools.Len(); i++ {
+	for i := range r.Pools.Burst() {
 		known := knownLabels(r.Pools.At(i))
 		asks := len(known) > 0
 		for key, value := range known {

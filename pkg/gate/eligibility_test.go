@@ -91,7 +91,7 @@ func TestEligible(t *testing.T) {
 				t.Helper()
 				decision := r.Decide(Request{Pod: pod, AzureFiles: azureFiles}, view, now)
 				for b, code := range want {
-					got := decision.Burst[b]
+					got := decision.Burst[1+b]
 					if code == "" && !got.Open || code != "" && (got.Open || got.Reason.Code != code || !strings.HasPrefix(got.Reason.Sentence, "node(s) in a burst pool that cannot run ")) {
 						t.Errorf("%s: %+v, want %q", pools.At(1+b).Name, got, code)
 					}
@@ -101,7 +101,7 @@ func TestEligible(t *testing.T) {
 			if pod.Annotations == nil {
 				pod.Annotations = map[string]string{}
 			}
-			pod.Annotations[BurstAnnotation] = BurstAlways
+			pod.Annotations[BurstAnnotation] = burstAlways
 			check("", "", "")
 			delete(pod.Annotations, BurstAnnotation)
 			if tc.v2 == "PersistentVolume" { // Azure Files are what virtual nodes v2 can mount

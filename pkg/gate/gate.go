@@ -4,6 +4,7 @@ package gate
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,10 +17,10 @@ import (
 const (
 	// BurstAnnotation is the pod annotation by which a workload says whether it may burst.
 	BurstAnnotation = "poolpriority.dev/burst"
-	// BurstNever is the value of BurstAnnotation that opts out.
+	// BurstNever is the value of BurstAnnotation that opts out. So does any value that is not known.
 	BurstNever = "Never"
-	// BurstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
-	BurstAlways = "Always"
+	// burstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
+	burstAlways = "Always"
 )
 
 // Reasons for which the gate is closed. The sentences read on in "0/5 nodes are available: 1 …".
@@ -31,18 +32,19 @@ var (
 	ReasonRoom    = capacity.Reason{Code: "RolloutMakesRoom", Sentence: "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere"}
 	ReasonEarly   = capacity.Reason{Code: "OwnerUnseen", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not heard of the pod's ReplicaSet yet"}
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
+	reasonValue   = capacity.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
 	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
 
 // Reasons for which the gate is open, and for which a regular pool does not hold it.
 var (
-	ReasonOpen          = capacity.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
-	ReasonAsked         = capacity.Reason{Code: "Asked", Sentence: "the pod asks for the burst pool itself"}
-	ReasonWaited        = capacity.Reason{Code: "WaitLimit", Sentence: "the pod has waited for as long as waitLimit"}
-	ReasonNotApplicable = capacity.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
-	ReasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
-	ReasonBeyondLimits  = capacity.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
-	ReasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
+	reasonOpen          = capacity.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
+	reasonAsked         = capacity.Reason{Code: "Asked", Sentence: "the pod asks for the burst pool itself"}
+	reasonWaited        = capacity.Reason{Code: "WaitLimit", Sentence: "the pod has waited for as long as waitLimit"}
+	reasonNotApplicable = capacity.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
+	reasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
+	reasonBeyondLimits  = capacity.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
+	reasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
 )
 
 // unseenLimit is for how long after a view was made the nodes in it are waited for.
@@ -54,6 +56,8 @@ type Rule struct {
 	// UnknownGrace is how long an Unknown pool keeps the gate closed; DeclineGrace is how long a pool that can grow may
 	// leave a pod unschedulable.
 	UnknownGrace, DeclineGrace time.Duration
+	// Observe opens all gates, and has verdicts say which would be closed.
+	Observe bool
 }
 
 // Request is the pod that asks.
@@ -66,18 +70,17 @@ type Request struct {
 	// Snapshot is the nodes of each regular pool that the pod can be put on now, by the pool's index: those of the scheduling
 	// cycle's snapshot, which may be behind the view. Without it, that is not looked at.
 	Snapshot []Nodes
-	// Room is what ending pods leave for the pod, if it is a new one of a rollout.
-	Room Room
-	// BurstPods is the number of pods on the nodes of each burst pool, by its index in the list less the number of
-	// regular pools. Without it, budgets are not looked at.
+	// Wait is what the pod waits for, if it is a new one of a rollout.
+	Wait Wait
+	// BurstPods is the number of pods on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
 	BurstPods []int
 }
 
-// Room is a place in an earlier pool that a pod will, or may, find once other pods have ended.
-type Room struct {
-	// Reason is ReasonRoom, with where the room is, or ReasonEarly.
+// Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
+type Wait struct {
+	// Reason is ReasonRoom, with the place, or ReasonEarly.
 	Reason capacity.Reason
-	// Until is how long it is waited for; zero if there is no such place.
+	// Until is when the wait is over; zero if the pod waits for nothing.
 	Until time.Time
 }
 
@@ -86,9 +89,9 @@ type Nodes struct{ All, Starting int }
 
 // Decision is the gate's answer for one pod.
 type Decision struct {
-	// Regular has a verdict for each regular pool, by its index in the list.
+	// Regular has a verdict for each regular pool, by the pool's index.
 	Regular []PoolVerdict
-	// Burst has a verdict for each burst pool, by its index in the list less the number of regular pools.
+	// Burst has a verdict for each burst pool, by the pool's index; those of regular pools are empty.
 	Burst []Verdict
 }
 
@@ -104,6 +107,8 @@ type Verdict struct {
 	Reason capacity.Reason
 	// Until is when a closed gate may open without any event; zero if it does not.
 	Until time.Time
+	// Observed says that the gate would be closed, for the Reason, if it were not only observed.
+	Observed bool
 }
 
 // Until is the earliest time at which a closed gate may open without any event; zero if none does.
@@ -115,19 +120,27 @@ func (d *Decision) Until() time.Time {
 	return until
 }
 
+// Opens reports whether the gate of a burst pool is open for the pod, and not only because it is observed.
+func (d *Decision) Opens() bool {
+	return slices.ContainsFunc(d.Burst, func(v Verdict) bool { return v.Open && !v.Observed })
+}
+
+// Closes reports whether a gate is closed for the reason.
+func (d *Decision) Closes(reason capacity.Reason) bool {
+	return slices.ContainsFunc(d.Burst, func(v Verdict) bool { return !v.Open && v.Reason.Code == reason.Code })
+}
+
 // Decide answers for the request at the time now, by the view of the pools' capacity.
 func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision {
-	d := Decision{
-		Regular: make([]PoolVerdict, r.Pools.Regular()),
-		Burst:   make([]Verdict, r.Pools.Len()-r.Pools.Regular()),
-	}
-	if len(d.Burst) == 0 {
+	d := Decision{Regular: make([]PoolVerdict, r.Pools.Regular())}
+	if !r.Pools.HasBurst() {
 		return d
 	}
-	earlier := Verdict{Open: true, Reason: ReasonOpen}
+	d.Burst = make([]Verdict, r.Pools.Len())
+	earlier := Verdict{Open: true, Reason: reasonOpen}
 	for i := range d.Regular {
 		verdict, closed, until := r.judge(req, i, &view.Pools[i], now)
-		if !verdict.Holds && verdict.Reason.Code != ReasonNotApplicable.Code && req.behind(i, &view.Pools[i]) && now.Sub(view.Built) < unseenLimit {
+		if !verdict.Holds && verdict.Reason.Code != reasonNotApplicable.Code && req.behind(i, &view.Pools[i]) && now.Sub(view.Built) < unseenLimit {
 			verdict, closed, until = PoolVerdict{Holds: true, Reason: ReasonUnseen}, ReasonUnseen, time.Time{}
 		}
 		d.Regular[i] = verdict
@@ -143,11 +156,15 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 		}
 		earlier.Until = capacity.Earliest(earlier.Until, until)
 	}
-	if earlier.Open && now.Before(req.Room.Until) {
-		earlier = Verdict{Reason: req.Room.Reason, Until: req.Room.Until}
+	if earlier.Open && now.Before(req.Wait.Until) {
+		earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
-	for b := range d.Burst {
-		d.Burst[b] = r.burst(req, b, earlier, view, now)
+	for i := range r.Pools.Burst() {
+		v := r.burst(req, i, earlier, view, now)
+		if r.Observe && !v.Open {
+			v.Open, v.Observed = true, true
+		}
+		d.Burst[i] = v
 	}
 	return d
 }
@@ -157,33 +174,36 @@ func (req *Request) behind(i int, p *capacity.Pool) bool {
 	return req.Snapshot != nil && (req.Snapshot[i].All < p.Nodes || req.Snapshot[i].Starting > p.Starting)
 }
 
-// burst answers for the burst pool with index b among the burst pools. earlier is what the earlier pools say.
-func (r *Rule) burst(req Request, b int, earlier Verdict, view *capacity.View, now time.Time) Verdict {
-	i := r.Pools.Regular() + b
+// burst answers for the burst pool with index i. earlier is what the earlier pools say.
+func (r *Rule) burst(req Request, i int, earlier Verdict, view *capacity.View, now time.Time) Verdict {
 	p := r.Pools.At(i)
-	switch req.Pod.Annotations[BurstAnnotation] {
+	switch value := req.Pod.Annotations[BurstAnnotation]; value {
 	case BurstNever:
 		return Verdict{Reason: ReasonOptOut}
-	case BurstAlways:
-	default:
+	case burstAlways:
+	case "":
 		if reason := ineligible(req, p, view.Pools[i].Shapes); reason.Code != "" {
 			return Verdict{Reason: reason}
 		}
+	default:
+		v := Verdict{Reason: reasonValue}
+		v.Reason.Detail = fmt.Sprintf("the value is %q", value)
+		return v
 	}
 	v := earlier
 	if !v.Open && r.asksForBurst(req.Pod) {
-		v = Verdict{Open: true, Reason: ReasonAsked}
+		v = Verdict{Open: true, Reason: reasonAsked}
 	}
 	if limit := p.Burst.WaitLimit.Duration; !v.Open && limit > 0 && !req.UnschedulableSince.IsZero() {
 		if due := req.UnschedulableSince.Add(limit); now.Before(due) {
 			v.Until = capacity.Earliest(v.Until, due)
 		} else {
-			v = Verdict{Open: true, Reason: ReasonWaited}
+			v = Verdict{Open: true, Reason: reasonWaited}
 		}
 	}
-	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.BurstPods != nil && req.BurstPods[b] >= limit {
+	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.BurstPods != nil && req.BurstPods[i] >= limit {
 		v = Verdict{Reason: ReasonBudget}
-		v.Reason.Detail = fmt.Sprintf("%d of %d pods", req.BurstPods[b], limit)
+		v.Reason.Detail = fmt.Sprintf("%d of %d pods", req.BurstPods[i], limit)
 	}
 	return v
 }
@@ -192,7 +212,7 @@ func (r *Rule) burst(req Request, b int, earlier Verdict, view *capacity.View, n
 // gives, and when that may change without any event.
 func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
 	if detail := notApplicable(req.Pod, r.Pools.At(i), p); detail != "" {
-		reason := ReasonNotApplicable
+		reason := reasonNotApplicable
 		reason.Detail = detail
 		return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
 	}
@@ -205,14 +225,14 @@ func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolV
 		return holds, ReasonGrowing, p.Until
 	case capacity.CanGrow:
 		if detail := beyond(req.Pod, p.Remaining); detail != "" {
-			reason := ReasonBeyondLimits
+			reason := reasonBeyondLimits
 			reason.Detail = detail
 			return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
 		}
 		until := p.Until
 		if declined := r.declinedAt(req, p); !declined.IsZero() {
 			if !now.Before(declined) {
-				return PoolVerdict{Reason: ReasonDeclined}, capacity.Reason{}, time.Time{}
+				return PoolVerdict{Reason: reasonDeclined}, capacity.Reason{}, time.Time{}
 			}
 			until = capacity.Earliest(until, declined)
 		}
@@ -220,7 +240,7 @@ func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolV
 	default:
 		counts := p.Since.Add(r.UnknownGrace)
 		if !now.Before(counts) {
-			reason := ReasonUnknownLong
+			reason := reasonUnknownLong
 			reason.Detail = p.Reason.Sentence
 			return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
 		}

@@ -85,7 +85,8 @@ func TestDecide(t *testing.T) {
 		{name: "declined by one pool is not declined by the other", user: fresh(canGrow, time.Hour, 0), system: fresh(canGrow, time.Hour, minute), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
 		{name: "the earliest change counts", user: fresh(canGrow, time.Hour, 0), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
 		{name: "opted out", user: full, system: full, annotations: map[string]string{BurstAnnotation: BurstNever}, wantCode: "OptedOut"},
-		{name: "another value does not opt out", user: full, system: full, annotations: map[string]string{BurstAnnotation: "never"}, wantOpen: true, wantCode: "Open"},
+		{name: "an unknown value opts out", user: full, system: full, annotations: map[string]string{BurstAnnotation: "never"}, wantCode: "UnknownBurstValue"},
+		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}}
@@ -93,12 +94,12 @@ func TestDecide(t *testing.T) {
 				request.UnschedulableSince = ago(tc.unschedFor)
 			}
 			if tc.room != 0 {
-				request.Room = Room{Reason: ReasonRoom, Until: now.Add(max(tc.room, 0))}
+				request.Wait = Wait{Reason: ReasonRoom, Until: now.Add(max(tc.room, 0))}
 			}
 			view := &capacity.View{Pools: []capacity.Pool{tc.user, tc.system, {}}}
 			r := rule(t, nil)
 			decision := r.Decide(request, view, now)
-			got := decision.Burst[0]
+			got := decision.Burst[2]
 			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode {
 				t.Errorf("Decide() = %+v, want open %v by %s", got, tc.wantOpen, tc.wantCode)
 			}
@@ -114,7 +115,7 @@ func TestDecide(t *testing.T) {
 			}
 			if tc.wantUntil > 0 && !tc.wantOpen && len(tc.annotations) == 0 {
 				// A moment before Until nothing has changed: no wake-up is due too late.
-				if before := r.Decide(request, view, wantUntil.Add(-time.Millisecond)); before.Burst[0].Open {
+				if before := r.Decide(request, view, wantUntil.Add(-time.Millisecond)); before.Burst[2].Open {
 					t.Error("the gate opened before Until")
 				}
 			}
@@ -209,7 +210,7 @@ func TestApplicable(t *testing.T) {
 		{"a pool with nodes is not judged by its template", []capacity.Shape{ssd}, template, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: BurstAlways}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}}}
 			if tc.pod != nil {
 				tc.pod(pod)
 			}
@@ -224,8 +225,8 @@ func TestApplicable(t *testing.T) {
 			if !got.Holds && (got.Reason.Code != "NotApplicable" || got.Reason.Detail == "") {
 				t.Errorf("reason = %+v, want NotApplicable with a detail", got.Reason)
 			}
-			if decision.Burst[0].Open == tc.want {
-				t.Errorf("gate open: %v", decision.Burst[0].Open)
+			if decision.Burst[2].Open == tc.want {
+				t.Errorf("gate open: %v", decision.Burst[2].Open)
 			}
 		})
 	}
@@ -316,7 +317,7 @@ func TestAsksForBurst(t *testing.T) {
 			r := &Rule{Pools: pools, UnknownGrace: time.Hour}
 			// The regular pool has no nodes and might take anything: only a pod that asks for the burst pool passes.
 			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{{Judgement: capacity.Judgement{State: capacity.CanGrow}}, {}}}, now)
-			if got := decision.Burst[0]; got.Open != tc.want || tc.want && got.Reason.Code != "Asked" {
+			if got := decision.Burst[1]; got.Open != tc.want || tc.want && got.Reason.Code != "Asked" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.want)
 			}
 		})
@@ -342,13 +343,13 @@ func TestWaitLimitAndBudget(t *testing.T) {
 		wantCode   string
 		wantUntil  time.Duration
 	}{
-		{"within the limit", canGrow, 40 * time.Second, []int{0}, false, "PoolCanGrow", 20 * time.Second},
-		{"at the limit", canGrow, time.Minute, []int{0}, true, "WaitLimit", 0},
-		{"not known to be unschedulable", canGrow, 0, []int{0}, false, "PoolCanGrow", 0},
-		{"budget left", full, 0, []int{9}, true, "Open", 0},
-		{"budget spent", full, 0, []int{10}, false, "BudgetSpent", 0},
-		{"budget overspent by others", full, 0, []int{12}, false, "BudgetSpent", 0},
-		{"budget spent, and the pod has waited", canGrow, time.Hour, []int{10}, false, "BudgetSpent", 0},
+		{"within the limit", canGrow, 40 * time.Second, []int{0, 0}, false, "PoolCanGrow", 20 * time.Second},
+		{"at the limit", canGrow, time.Minute, []int{0, 0}, true, "WaitLimit", 0},
+		{"not known to be unschedulable", canGrow, 0, []int{0, 0}, false, "PoolCanGrow", 0},
+		{"budget left", full, 0, []int{0, 9}, true, "Open", 0},
+		{"budget spent", full, 0, []int{0, 10}, false, "BudgetSpent", 0},
+		{"budget overspent by others", full, 0, []int{0, 12}, false, "BudgetSpent", 0},
+		{"budget spent, and the pod has waited", canGrow, time.Hour, []int{0, 10}, false, "BudgetSpent", 0},
 		{"budget not looked at", full, 0, nil, true, "Open", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -356,7 +357,7 @@ func TestWaitLimitAndBudget(t *testing.T) {
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince = ago(tc.unschedFor)
 			}
-			got := r.Decide(request, &capacity.View{Pools: []capacity.Pool{tc.user, {}}}, now).Burst[0]
+			got := r.Decide(request, &capacity.View{Pools: []capacity.Pool{tc.user, {}}}, now).Burst[1]
 			var until time.Time
 			if tc.wantUntil > 0 {
 				until = now.Add(tc.wantUntil)
@@ -373,7 +374,7 @@ func TestLimits(t *testing.T) {
 	user := in(capacity.CanGrow, 0)
 	user.Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
 	asking := func(requests corev1.ResourceList) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: BurstAlways}},
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}}}
 	}
 	for _, tc := range []struct {
@@ -389,10 +390,10 @@ func TestLimits(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := rule(t, nil).Decide(Request{Pod: asking(tc.requests)}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
-			if d.Burst[0].Open != tc.open {
-				t.Errorf("open: %v, want %v: %+v", d.Burst[0].Open, tc.open, d)
+			if d.Burst[2].Open != tc.open {
+				t.Errorf("open: %v, want %v: %+v", d.Burst[2].Open, tc.open, d)
 			}
-			if tc.open && d.Regular[0].Reason.Code != ReasonBeyondLimits.Code {
+			if tc.open && d.Regular[0].Reason.Code != reasonBeyondLimits.Code {
 				t.Errorf("reason %+v", d.Regular[0].Reason)
 			}
 		})
@@ -440,5 +441,34 @@ func TestNewNodes(t *testing.T) {
 	d := configured.Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"team": "db"}}}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
 	if !d.Regular[0].Holds {
 		t.Errorf("the configuration's template does not come first: %+v", d.Regular[0])
+	}
+}
+
+// TestObserve: what is only observed opens every gate, and says which would have been closed, and why.
+func TestObserve(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		user         capacity.Pool
+		annotations  map[string]string
+		wantObserved bool
+		wantCode     string
+	}{
+		{"all full", in(capacity.Full, 0), nil, false, "Open"},
+		{"one can grow", in(capacity.CanGrow, 0), nil, true, "PoolCanGrow"},
+		{"opted out", in(capacity.Full, 0), map[string]string{BurstAnnotation: BurstNever}, true, "OptedOut"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := rule(t, nil)
+			r.Observe = true
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}
+			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{tc.user, in(capacity.Full, 0), {}}}, now)
+			got := decision.Burst[2]
+			if !got.Open || got.Observed != tc.wantObserved || got.Reason.Code != tc.wantCode {
+				t.Errorf("Decide() = %+v, want open, observed %v, by %s", got, tc.wantObserved, tc.wantCode)
+			}
+			if decision.Opens() == tc.wantObserved {
+				t.Errorf("Opens() = %v", decision.Opens())
+			}
+		})
 	}
 }

@@ -3,6 +3,7 @@ package pool
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,9 +34,6 @@ type Pool struct {
 	selector labels.Selector
 }
 
-// IsBurst reports whether the pool is gated.
-func (p *Pool) IsBurst() bool { return p.Burst != nil }
-
 // List is the ordered list of pools, most preferred first, burst pools last. It must not be changed.
 type List struct {
 	pools   []Pool
@@ -51,7 +49,7 @@ func NewList(pools []configv1.Pool) (List, error) {
 			return List{}, fmt.Errorf("parsing the node selector of pool %q: %w", pools[i].Name, err)
 		}
 		l.pools[i] = Pool{Pool: pools[i], selector: selector}
-		if !l.pools[i].IsBurst() {
+		if l.pools[i].Burst == nil {
 			l.regular++
 		}
 	}
@@ -70,6 +68,17 @@ func (l List) HasBurst() bool { return l.regular < len(l.pools) }
 // At returns the pool with index i, from 0 to Len()-1.
 func (l List) At(i int) *Pool { return &l.pools[i] }
 
+// IsBurst reports whether the pool with index i is a burst pool. None is not.
+func (l List) IsBurst(i int) bool { return i != None && l.pools[i].Burst != nil }
+
+// Burst goes through the indices of the burst pools.
+func (l List) Burst() iter.Seq[int] {
+	return func(yield func(int) bool) {
+		for i := l.regular; i < len(l.pools) && yield(i); i++ {
+		}
+	}
+}
+
 // Of returns the index of the pool that a node with these labels belongs to, the first whose selector matches, or None.
 func (l List) Of(nodeLabels map[string]string) int {
 	set := labels.Set(nodeLabels)
@@ -79,6 +88,22 @@ func (l List) Of(nodeLabels map[string]string) int {
 		}
 	}
 	return None
+}
+
+// IsBurstNode reports whether a node with these labels belongs to a burst pool.
+func (l List) IsBurstNode(nodeLabels map[string]string) bool { return l.IsBurst(l.Of(nodeLabels)) }
+
+// Group returns the nodes by the index of their pool, and those in none.
+func (l List) Group(nodes []*corev1.Node) (byPool [][]*corev1.Node, unlisted []*corev1.Node) {
+	byPool = make([][]*corev1.Node, len(l.pools))
+	for _, node := range nodes {
+		if i := l.Of(node.Labels); i != None {
+			byPool[i] = append(byPool[i], node)
+		} else {
+			unlisted = append(unlisted, node)
+		}
+	}
+	return byPool, unlisted
 }
 
 // AllOf returns the indices of all pools whose selectors match these labels. The first is the node's pool.
@@ -100,18 +125,27 @@ func (l List) Ranks() int { return len(l.pools) + 1 }
 // pools come first, then nodes in no pool, then burst pools.
 func (l List) RankOf(nodeLabels map[string]string) (Rank, int) {
 	i := l.Of(nodeLabels)
-	isBurst := i != None && l.pools[i].IsBurst()
+	isBurst := l.IsBurst(i)
 	switch {
 	case nodeLabels[VirtualKubeletLabel] == VirtualKubeletType && !isBurst:
 		return Excluded, i
 	case i == None:
 		return Rank(l.regular), None
-	case isBurst:
-		return Rank(i + 1), i
 	default:
-		return Rank(i), i
+		return l.RankAt(i), i
 	}
 }
+
+// RankAt returns the rank of the pool with index i.
+func (l List) RankAt(i int) Rank {
+	if l.IsBurst(i) {
+		return Rank(i + 1) // after the nodes in no pool
+	}
+	return Rank(i)
+}
+
+// IsBurstRank reports whether the rank is a burst pool's.
+func (l List) IsBurstRank(r Rank) bool { return int(r) > l.regular }
 
 // PoolAt returns the index of the pool that has the rank, or None for the rank of nodes in no pool.
 func (l List) PoolAt(r Rank) int {

@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -43,17 +44,25 @@ func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod,
 	return nil
 }
 
-// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a ReplicaSet reads the
-// cost.
+// unorderedKinds are the kinds of workloads that are known not to go by deletion costs. Others are another controller's: a pod's author
+// can invent any.
+var unorderedKinds = sets.New("Pod", "StatefulSet", "Job", "DaemonSet")
+
+// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a ReplicaSet, or its
+// predecessor, the ReplicationController, reads the cost.
 func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	kind := "Pod"
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		kind = owner.Kind
 	}
-	if !pl.deletionCost || kind == "ReplicaSet" {
+	if !pl.deletionCost || kind == "ReplicaSet" || kind == "ReplicationController" {
 		return
 	}
-	if _, said := pl.kinds.LoadOrStore(kind, true); !said {
+	known := kind
+	if !unorderedKinds.Has(kind) {
+		known = "other"
+	}
+	if _, said := pl.mentioned.LoadOrStore(known, true); !said {
 		logger.Info("Pods of this kind are placed in the pools' order and gated, but scaled in as ever: only ReplicaSets go by deletion costs", "kind", kind, "pod", klog.KObj(pod))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -25,23 +26,22 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	}
 	switch {
 	case rank == pool.Excluded:
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonExcluded)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonExcluded)
 	case c.worst == noRank:
 		c.flags.unproven.Store(true)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonBetterPool)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonBetterPool)
 	case rank > c.worst:
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonBetterPool)
-	case i == pool.None || !pl.pools.At(i).IsBurst():
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonBetterPool)
+	case !pl.pools.IsBurst(i):
 		return pl.taints.Filter(ctx, state, pod, nodeInfo)
 	}
 	if !isAvailable(nodeInfo.Node()) {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, ErrReasonUnavailable)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUnavailable)
 	}
-	b := i - pl.pools.Regular()
-	if status := pl.taints.Filter(ctx, state, c.burst()[b], nodeInfo); !status.IsSuccess() {
+	if status := pl.taints.Filter(ctx, state, c.burst()[i], nodeInfo); !status.IsSuccess() {
 		return status
 	}
-	if verdict := &c.decision.Burst[b]; !verdict.Open {
+	if verdict := &c.decision.Burst[i]; !verdict.Open {
 		c.flags.gated.Store(true)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, verdict.Reason.Sentence)
 	}
@@ -50,19 +50,16 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 
 // isAvailable reports whether the burst node is ready and not cordoned, whatever taints the pod tolerates.
 func isAvailable(node *v1.Node) bool {
-	notReady := slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
-		return c.Type == v1.NodeReady && c.Status != v1.ConditionTrue
-	})
-	return !notReady && !node.Spec.Unschedulable
+	return capacity.IsReady(node) && !node.Spec.Unschedulable
 }
 
-// asOnBurstNodes returns, for each burst pool, the pod with the tolerations that it is given for the pool's nodes.
+// asOnBurstNodes returns, for each burst pool by its index, the pod with the tolerations that it is given for the pool's nodes.
 func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
 	pods := make([]*v1.Pod, len(pl.given))
-	for b := range pods {
+	for i := range pl.pools.Burst() {
 		shallow := *pod
-		shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[b])
-		pods[b] = &shallow
+		shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[i])
+		pods[i] = &shallow
 	}
 	return pods
 }
@@ -71,8 +68,8 @@ func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
 // the same lost a race with nominated pods: it is tried again, and nobody is preempted inside the narrow set. A pod that
 // the gate held is remembered, to be woken when that changes.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if pl.gate != nil {
-		pl.gate.note(pod)
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.Failed(pod)
 	}
 	c, err := readCycle(state)
 	if err != nil {
@@ -86,7 +83,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	if c.flags.gated.Load() {
-		pl.gate.hold(logger, pod, &c.decision, c.room)
+		pl.gatekeeper.Hold(logger, pod, &c.decision, c.promise)
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"os"
 	"testing"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -69,7 +68,7 @@ type harness struct {
 	logger klog.Logger
 	bound  map[string]*v1.Pod
 	client *fake.Clientset
-	pods   cache.Store // what listers of pods see
+	shared informers.SharedInformerFactory // not started: what listers see is put there by hand
 }
 
 func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
@@ -89,14 +88,11 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, objec
 	registry := frameworkruntime.Registry{Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		plugin, err := newPlugin(ctx, args, handle, clock.RealClock{})
 		h.plugin = plugin
-		if plugin != nil && plugin.gate != nil {
-			plugin.gate.held.trust(time.Now())
-		}
 		return plugin, err
 	}}
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
-	h.client, h.pods = client, factory.Core().V1().Pods().Informer().GetStore()
+	h.client, h.shared = client, factory
 	oracle := *cfg.Profiles[0].DeepCopy()
 	oracle.SchedulerName = oracleProfile
 	defaults, err := latest.Default()
@@ -145,7 +141,7 @@ func (h *harness) setCapacity(states ...capacity.State) {
 	for i, state := range states {
 		view.Pools[i].State = state
 	}
-	h.plugin.gate.view.Store(view)
+	h.plugin.gatekeeper.Assume(view)
 }
 
 // schedule runs one scheduling cycle for the pod and returns the node; the pod is on it from then on.
@@ -200,5 +196,6 @@ func systemNode(name string) *st.NodeWrapper {
 func virtualNode(name string) *st.NodeWrapper {
 	return st.MakeNode().Name(name).Label("type", "virtual-kubelet").Label(v1.LabelHostname, name).
 		Taints([]v1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: v1.TaintEffectNoSchedule}}).
-		Capacity(map[v1.ResourceName]string{"cpu": "10000", "memory": "4Ti", "pods": "5000"})
+		Capacity(map[v1.ResourceName]string{"cpu": "10000", "memory": "4Ti", "pods": "5000"}).
+		Condition(v1.NodeReady, v1.ConditionTrue, "", "")
 }

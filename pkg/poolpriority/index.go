@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
@@ -24,6 +26,7 @@ type index struct {
 	next    []int        // rank -> where in the tier the next search starts
 	nodes   []gate.Nodes // by regular pool
 	version int          // rises when an entry changes
+	owners  podsByOwner
 }
 
 // ranked is what a node's labels say.
@@ -84,7 +87,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 				x.ranks[e.node] = e.ranked
 			}
 		}
-		e.ending = int(e.rank) <= x.pools.Regular() && slices.ContainsFunc(info.GetPods(), isEnding)
+		e.ending = !x.pools.IsBurstRank(e.rank) && slices.ContainsFunc(info.GetPods(), isEnding)
 		if old.node == e.node {
 			continue
 		}
@@ -137,16 +140,66 @@ func (x *index) rebuild() {
 	}
 }
 
-// burstPods is the number of pods on the nodes of each burst pool. Pods that were placed in earlier cycles and are not
-// bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
+// burstPods is the number of pods on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are
+// not bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
 func (x *index) burstPods(nodes []fwk.NodeInfo) []int {
-	counts := make([]int, x.pools.Len()-x.pools.Regular())
-	for b := range counts {
-		for _, position := range x.tiers[x.pools.Regular()+1+b] {
-			counts[b] += len(nodes[position].GetPods())
+	counts := make([]int, x.pools.Len())
+	for i := range x.pools.Burst() {
+		for _, position := range x.tiers[x.pools.RankAt(i)] {
+			counts[i] += len(nodes[position].GetPods())
 		}
 	}
 	return counts
+}
+
+// podsByOwner are the pods of the snapshot by what controls them.
+type podsByOwner struct {
+	version int // of the index
+	living  map[types.UID]int
+	ending  map[types.UID]int   // on nodes better than a burst pool's
+	on      map[types.UID][]int // the positions of those nodes, rising
+}
+
+// end reports whether pods of one of the owners are ending.
+func (p *podsByOwner) end(owners map[types.UID]int) bool {
+	for uid := range owners {
+		if p.ending[uid] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// podsByOwner counts the pods, unless nothing changed since it last did.
+func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
+	counts := &x.owners
+	if counts.living != nil && counts.version == x.version {
+		return counts
+	}
+	*counts = podsByOwner{version: x.version, living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID][]int{}}
+	for position, node := range nodes {
+		better := !x.pools.IsBurstRank(x.entries[position].rank)
+		for _, info := range node.GetPods() {
+			owner := ownerOf(info)
+			if !isEnding(info) {
+				counts.living[owner]++
+			} else if better {
+				counts.ending[owner]++
+			}
+			if on := counts.on[owner]; better && (len(on) == 0 || on[len(on)-1] != position) {
+				counts.on[owner] = append(on, position)
+			}
+		}
+	}
+	return counts
+}
+
+// ownerOf returns the UID of what controls the pod, or "".
+func ownerOf(info fwk.PodInfo) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(info.GetPod()); owner != nil {
+		return owner.UID
+	}
+	return ""
 }
 
 // rankOf returns the rank and the pool of a node, which need not be in the snapshot.

@@ -34,12 +34,13 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 		return nil, fmt.Errorf("making the client that binds pods: %w", err)
 	}
 	f.plugins[pl.handle.ProfileName()] = pl
-	if pl.gate != nil {
+	pl.run(ctx)
+	if pl.gatekeeper != nil {
 		go func() {
 			select {
 			case <-ctx.Done():
 			case <-f.leadership.began:
-				pl.gate.lead()
+				pl.gatekeeper.Lead()
 			}
 		}()
 	}
@@ -68,8 +69,8 @@ type narrowing struct {
 func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
-		if n.pl.gate != nil {
-			n.pl.gate.held.leave(pod.UID) // it waits for no room now
+		if n.pl.gatekeeper != nil {
+			n.pl.gatekeeper.Release(pod.UID)
 		}
 		return result, status, plugins
 	}

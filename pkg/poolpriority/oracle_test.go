@@ -312,10 +312,10 @@ func (w *world) step() {
 // preempt runs the PostFilter plugins for a pod that found no place, DefaultPreemption among them. If that finds one, its victims leave the
 // node at once, and the pod, for which the node keeps the room, is tried again soon.
 func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitError) {
-	if err := w.pods.Add(pod); err != nil {
+	if err := w.shared.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
 		w.Fatal(err)
 	}
-	defer func() { _ = w.pods.Delete(pod) }()
+	defer func() { _ = w.shared.Core().V1().Pods().Informer().GetStore().Delete(pod) }()
 	w.victims = nil
 	result, status := w.sched.Profiles[ourProfile].RunPostFilterPlugins(w.ctx, state, pod, fit.Diagnosis.NodeToStatus)
 	if status.Code() == fwk.Error {

@@ -10,20 +10,31 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper"
 )
 
 func pod(name string) *st.PodWrapper {
 	return st.MakePod().Name(name).UID(name).Namespace("default").SchedulerName(ourProfile).
 		Req(map[v1.ResourceName]string{"cpu": "1", "memory": "1Gi"})
+}
+
+// hold has the gatekeeper hold the pod, which listers then know.
+func (h *harness) hold(p *v1.Pod, d *gate.Decision, promise *gatekeeper.Promise) {
+	h.Helper()
+	if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p); err != nil {
+		h.Fatal(err)
+	}
+	h.plugin.gatekeeper.Hold(h.logger, p, d, promise)
 }
 
 func (h *harness) addNodes(nodes ...*st.NodeWrapper) {
@@ -47,7 +58,13 @@ func TestProfile(t *testing.T) {
 		{"as shipped", func(*schedconfig.KubeSchedulerConfiguration, *schedconfig.Plugins) {}, ""},
 		{"not last among the PreFilters", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.PreFilter.Enabled = []schedconfig.Plugin{ours}
-		}, "must come after all: put it last under multiPoint"},
+		}, "must come after all: put it last under multiPoint, and enable neither under preFilter"},
+		{"another one under preFilter", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
+			p.MultiPoint.Disabled = append(p.MultiPoint.Disabled, schedconfig.Plugin{Name: names.NodePorts})
+			p.MultiPoint.Enabled = slices.DeleteFunc(p.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.NodePorts })
+			p.PreFilter.Enabled = []schedconfig.Plugin{{Name: names.NodePorts}}
+			p.Filter.Enabled = append(p.Filter.Enabled, schedconfig.Plugin{Name: names.NodePorts})
+		}, "PoolPriority comes before NodePorts among the preFilter plugins"},
 		{"not first among the Filters", func(_ *schedconfig.KubeSchedulerConfiguration, p *schedconfig.Plugins) {
 			p.Filter.Enabled = nil
 		}, "must be first among the filter plugins: add filter: {enabled: [{name: PoolPriority}]}"},
@@ -178,21 +195,13 @@ func TestPreferred(t *testing.T) {
 	}
 }
 
-// TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was made.
-func TestFirstFailure(t *testing.T) {
-	h := newHeld()
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	p := pod("p").Obj()
-	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonSchedulingGated, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}}
-	h.note(p, now)
-	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the API server keeps the time
-	if got := h.since(p); !got.Equal(now) {
-		t.Errorf("unschedulable since %v, want %v", got, now)
-	}
-}
-
 func notReady(n *v1.Node) *v1.Node {
 	n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionFalse}}
+	return n
+}
+
+func unreported(n *v1.Node) *v1.Node {
+	n.Status.Conditions = nil
 	return n
 }
 
@@ -203,6 +212,7 @@ func TestUnavailableBurstNodes(t *testing.T) {
 		node *v1.Node
 	}{
 		{"not ready", notReady(virtualNode("virtual").Obj())},
+		{"not reported yet", unreported(virtualNode("virtual").Obj())},
 		{"cordoned", virtualNode("virtual").Unschedulable(true).Obj()},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -211,8 +221,8 @@ func TestUnavailableBurstNodes(t *testing.T) {
 			h.setCapacity(capacity.Full, capacity.Full)
 			p := pod("p").Obj()
 			p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), ErrReasonUnavailable) {
-				t.Errorf("the pod was told %v, want %q", err, ErrReasonUnavailable)
+			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), reasonUnavailable) {
+				t.Errorf("the pod was told %v, want %q", err, reasonUnavailable)
 			}
 		})
 	}
@@ -244,67 +254,6 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestHeldForTheBudget: a change of the view does not wake such pods, the end of a burst pod does.
-func TestHeldForTheBudget(t *testing.T) {
-	h := newHeld()
-	p := pod("p").Obj()
-	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
-	h.add(p, &spent, nil, time.Now())
-	opened, _ := h.reconsider(false, time.Now(), func(*v1.Pod, time.Time, gate.Room) gate.Decision {
-		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
-	})
-	if len(opened) != 0 {
-		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
-	}
-	if !h.waitsForBudget(p.UID) || h.waitsForBudget("other") {
-		t.Error("the pod, and no other, waits for the budget")
-	}
-	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
-	h.add(p, &closed, nil, time.Now())
-	if h.waitsForBudget(p.UID) {
-		t.Error("the pod waits for the pools now")
-	}
-}
-
-// TestHeldPodsAreWoken follows held pods through changes of the view and of time.
-func TestHeldPodsAreWoken(t *testing.T) {
-	h := newHeld()
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
-	a, b := pod("a").Obj(), pod("b").Annotation("open", "yes").Obj()
-	h.add(a, &closed, nil, now)
-	h.add(b, &closed, nil, now)
-	decide := func(pod *v1.Pod, since time.Time, _ gate.Room) gate.Decision {
-		d := gate.Decision{Burst: []gate.Verdict{{Open: pod.Annotations["open"] == "yes", Until: since.Add(time.Minute)}}}
-		return d
-	}
-	opened, next := h.reconsider(false, now, decide)
-	if len(opened) != 1 || opened["default/b"] == nil {
-		t.Errorf("opened for %v, want only b", opened)
-	}
-	if !next.Equal(now.Add(time.Minute)) {
-		t.Errorf("next look at %v, want %v", next, now.Add(time.Minute))
-	}
-	if opened, _ = h.reconsider(false, now, decide); len(opened) != 0 {
-		t.Errorf("woken again without a change: %v", opened)
-	}
-	// Held once more, by a decision that was closed: woken once more.
-	h.add(b, &closed, nil, now.Add(time.Hour))
-	if opened, _ = h.reconsider(true, now, decide); len(opened) != 1 {
-		t.Errorf("opened for %v, want b", opened)
-	}
-	if got := h.since(b); !got.Equal(now) {
-		t.Errorf("unschedulable since %v, want since the first time: %v", got, now)
-	}
-	bound := b.DeepCopy()
-	bound.Spec.NodeName = "node"
-	h.update(bound)
-	h.remove(a.UID)
-	if len(h.pods)+len(h.firstFailed)+len(h.added) != 0 {
-		t.Errorf("something is left of the pods: %+v", h)
-	}
-}
-
 // TestSchedulerIsBehind: while the snapshot lacks a node of a full pool that is known to be there, or has it as starting, the
 // gate stays closed, and the pod is tried again soon.
 func TestSchedulerIsBehind(t *testing.T) {
@@ -316,10 +265,12 @@ func TestSchedulerIsBehind(t *testing.T) {
 	}
 	h.addNodes(ready(userNode("user-1").Capacity(tiny)), virtualNode("virtual"))
 	known := func(nodes, starting int, age time.Duration) {
-		h.setCapacity(capacity.Full, capacity.Full)
-		view := *h.plugin.gate.view.Load()
-		view.Pools[0].Nodes, view.Pools[0].Starting, view.Built = nodes, starting, time.Now().Add(-age)
-		h.plugin.gate.view.Store(&view)
+		view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len()), Built: time.Now().Add(-age)}
+		for i := range h.plugin.pools.Regular() {
+			view.Pools[i].State = capacity.Full
+		}
+		view.Pools[0].Nodes, view.Pools[0].Starting = nodes, starting
+		h.plugin.gatekeeper.Assume(view)
 	}
 	known(2, 0, 0)
 	_, err := h.schedule(pod("behind").Obj())
@@ -337,77 +288,6 @@ func TestSchedulerIsBehind(t *testing.T) {
 	known(3, 0, time.Minute)
 	if node, err := h.schedule(pod("long-ago").Obj()); node != "virtual" {
 		t.Errorf("a node that does not come for a minute: the pod is on %q (%v), want the virtual node", node, err)
-	}
-
-	held := newHeld()
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	held.add(pod("p").Obj(), &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
-	open := func(*v1.Pod, time.Time, gate.Room) gate.Decision {
-		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
-	}
-	if opened, next := held.reconsider(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
-		t.Errorf("woken at once: %v, next look at %v", opened, next)
-	}
-	if opened, _ := held.reconsider(false, now.Add(retryUnseen), open); len(opened) != 1 {
-		t.Error("not woken after retryUnseen")
-	}
-	if opened, _ := held.reconsider(false, now.Add(time.Hour), open); len(opened) != 0 {
-		t.Error("woken again without being held again")
-	}
-}
-
-// TestUntold: a held pod whose condition was never written is tried again, every retryUntold.
-func TestUntold(t *testing.T) {
-	h := newHeld()
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
-	told := pod("told").UID("told").Conditions([]v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(now)}}).Obj()
-	h.add(told, &closed, nil, now)
-	h.add(pod("untold").UID("untold").Obj(), &closed, nil, now)
-	for _, tc := range []struct {
-		after, next time.Duration
-		want        int
-	}{
-		{0, retryUntold, 0},
-		{retryUntold - 1, retryUntold, 0},
-		{retryUntold, 3 * retryUntold, 1},
-		{retryUntold + 1, 3 * retryUntold, 0},
-		{3 * retryUntold, 7 * retryUntold, 1},
-		{3*retryUntold + time.Hour, 3*retryUntold + time.Hour + 8*retryUntold, 1},
-	} {
-		pods, next := h.untold(now.Add(tc.after))
-		if len(pods) != tc.want || tc.want == 1 && pods["default/untold"] == nil || !next.Equal(now.Add(tc.next)) {
-			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
-		}
-	}
-	known := told.DeepCopy()
-	known.UID, known.Name = "untold", "untold"
-	h.update(known)
-	if pods, next := h.untold(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
-		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
-	}
-}
-
-func TestUnschedulableSince(t *testing.T) {
-	at := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
-	for _, tc := range []struct {
-		name   string
-		reason string
-		status v1.ConditionStatus
-		want   bool
-	}{
-		{"unschedulable", v1.PodReasonUnschedulable, v1.ConditionFalse, true},
-		{"waits for scheduling gates", v1.PodReasonSchedulingGated, v1.ConditionFalse, false},
-		{"scheduler error", v1.PodReasonSchedulerError, v1.ConditionFalse, false},
-		{"scheduled", "", v1.ConditionTrue, false},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			p := pod("p").Obj()
-			p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: tc.status, Reason: tc.reason, LastTransitionTime: at}}
-			if got := !unschedulableSince(p).IsZero(); got != tc.want {
-				t.Errorf("known to be unschedulable: %v, want %v", got, tc.want)
-			}
-		})
 	}
 }
 
@@ -446,10 +326,9 @@ func TestIsSchedulableAfterNodeChange(t *testing.T) {
 			if tc.open {
 				h.setCapacity(capacity.Full, capacity.Full)
 			}
-			p := pod("p").Obj()
-			h.plugin.gate.held.remove(p.UID)
+			p := pod("p").UID(tc.name).Obj()
 			if tc.held {
-				h.plugin.gate.held.add(p, &gate.Decision{Burst: []gate.Verdict{{}}}, nil, time.Now())
+				h.hold(p, &gate.Decision{Burst: make([]gate.Verdict, h.plugin.pools.Len())}, nil)
 			}
 			got, err := h.plugin.isSchedulableAfterNodeChange(h.logger, p, tc.oldNode, tc.newNode)
 			if got != tc.want || (err != nil) != tc.wantErr {
@@ -521,5 +400,26 @@ func TestConfigurationsThatShip(t *testing.T) {
 			}
 			newHarness(t, loadConfig(t, file))
 		})
+	}
+}
+
+// TestObserve: a closed gate holds nothing back, and no taint is looked past.
+func TestObserve(t *testing.T) {
+	h := newHarness(t, loadConfig(t, "../../test/integration/testdata/observe.yaml"))
+	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
+	h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+	tolerant := func(name string) *v1.Pod { return pod(name).Toleration("virtual-kubelet.io/provider").Obj() }
+	for i, want := range []string{"user-1", "virtual", "virtual"} { // maxPods is 1
+		if node, err := h.schedule(tolerant(strings.Repeat("x", i+1))); node != want {
+			t.Errorf("pod %d is on %q (%v), want %q", i, node, err, want)
+		}
+	}
+	if node, err := h.schedule(pod("plain").Obj()); err == nil {
+		t.Errorf("a pod that does not tolerate the virtual node is on %q", node)
+	}
+	for _, uid := range []types.UID{"x", "xx", "xxx", "plain"} {
+		if _, held := h.plugin.gatekeeper.Lookup(uid); held {
+			t.Errorf("pod %s is held", uid)
+		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -59,16 +60,17 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 		return false
 	}
 	tolerations := pod.Spec.Tolerations
-	if i != pool.None && pl.pools.At(i).IsBurst() {
-		b := i - pl.pools.Regular()
+	if pl.pools.IsBurst(i) {
 		if !isAvailable(node) {
 			return false
 		}
 		// A held pod is woken when the gate opens. One that is not held never came as far as the gate: it does now.
-		if decision := pl.gate.decide(pod, nil, nil, pl.gate.held.room(pod.UID)); !decision.Burst[b].Open && pl.gate.held.has(pod.UID) {
-			return false
+		if held, ok := pl.gatekeeper.Lookup(pod.UID); ok {
+			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Promise.Wait); !decision.Burst[i].Open {
+				return false
+			}
 		}
-		tolerations = pl.asOnBurstNodes(pod)[b].Spec.Tolerations
+		tolerations = pl.asOnBurstNodes(pod)[i].Spec.Tolerations
 	}
 	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logger, node.Spec.Taints, tolerations,
 		helper.DoNotScheduleTaintsFilterFunc(), pl.features.EnableTaintTolerationComparisonOperators)
@@ -100,8 +102,14 @@ func (pl *PoolPriority) isSchedulableAfterPodDeletion(_ klog.Logger, pod *v1.Pod
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if pl.gate != nil && pl.gate.held.waitsForBudget(pod.UID) && pl.gate.isBurstNode(ended.Spec.NodeName) {
-		return fwk.Queue, nil
+	if pl.gatekeeper == nil {
+		return fwk.QueueSkip, nil
 	}
-	return fwk.QueueSkip, nil
+	if held, ok := pl.gatekeeper.Lookup(pod.UID); !ok || !held.Budget {
+		return fwk.QueueSkip, nil
+	}
+	if node, err := pl.nodes.Get(ended.Spec.NodeName); err != nil || !pl.pools.IsBurstNode(node.Labels) {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
 }

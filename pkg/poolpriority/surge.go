@@ -6,226 +6,47 @@ import (
 	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
-	appslisters "k8s.io/client-go/listers/apps/v1"
-	"k8s.io/client-go/tools/cache"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/rollout"
 )
 
 const (
 	// endingSlack is how much longer than its grace period a pod may take to end: the kubelet cleans up after it.
 	endingSlack = 5 * time.Second
-	// lookAgain is when a pod that waits for a rollout to go on is tried again at the latest.
+	// lookAgain is when a pod that waits for a rollout to go on is tried again at the latest. It is longer where many pods wait.
 	lookAgain = 10 * time.Second
-	// stirredAgain is when it is at the earliest if the rollout changes. Both are longer where many pods wait: a try costs some
-	// milliseconds in a large cluster, and each pod has tryEach.
-	stirredAgain, tryEach = time.Second, 40 * time.Millisecond
 	// maxWait is for how long at most a pod waits for pods that are not ending yet.
 	maxWait = 5 * time.Minute
-	// replicaSetLag is how much later than its pods the scheduler may hear of a ReplicaSet.
-	replicaSetLag = 5 * time.Second
 )
 
-// room is a place that a held pod waits for.
-type room struct {
-	gate.Room
-	node                   string
-	ending                 bool      // all that it waits for is ending already
-	since                  time.Time // since when it has been waiting for what is not; zero if it has not
-	deployment, replicaSet types.UID // the pod's own
-}
-
-// asRequested is the room as the gate sees it.
-func (r *room) asRequested() gate.Room {
-	if r == nil {
-		return gate.Room{}
+// promise returns what the pod can wait for instead of bursting: a place on a node better than a burst pool's on which it will fit once
+// pods have ended, those that are ending and will be gone by the end of their grace period and, while the rollout goes on without the
+// pod, those that it replaces. What other held pods were promised is theirs. It returns nil if there is no such node.
+func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeeper.Promise, error) {
+	if surge.Of == nil {
+		return surge.Unseen, nil
 	}
-	return r.Room
-}
-
-// heldRoom is a room with the pod that waits for it.
-type heldRoom struct {
-	pod *v1.Pod
-	room
-}
-
-// surge is what is known of whether a pod is a new one of a rollout: it is of one, it is of none, or its ReplicaSet is not known
-// yet.
-type surge struct {
-	of     *rollout.Rollout
-	unseen *room
-}
-
-// may reports whether the pod is, or may be, a new one of a rollout.
-func (s surge) may() bool { return s.of != nil || s.unseen != nil }
-
-// rollouts tells which pods are the new ones of a rollout. A nil one knows of none.
-type rollouts struct {
-	deployments appslisters.DeploymentLister
-	replicaSets cache.Indexer        // with the index byController
-	hasSynced   cache.InformerSynced // the Deployments are known
-	pods        podCounts
-}
-
-// byController is the index of ReplicaSets by the UID of what controls them.
-const byController = "poolpriority.dev/controller"
-
-func controllerIndex(obj any) ([]string, error) {
-	if owner := metav1.GetControllerOfNoCopy(obj.(*appsv1.ReplicaSet)); owner != nil {
-		return []string{string(owner.UID)}, nil
-	}
-	return nil, nil
-}
-
-// podCounts are the pods of each owner in a snapshot.
-type podCounts struct {
-	version int // of the index
-	living  map[types.UID]int
-	ending  map[types.UID]int   // on nodes better than a burst pool's
-	on      map[types.UID][]int // the positions of those nodes, rising
-}
-
-// end reports whether pods of one of the ReplicaSets are ending.
-func (c *podCounts) end(replicaSets map[types.UID]int) bool {
-	for uid := range replicaSets {
-		if c.ending[uid] > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (r *rollouts) synced() bool { return r == nil || r.hasSynced() }
-
-// newRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets. stirred is
-// called with the UID of a Deployment one of whose ReplicaSets changed. A scheduler that may not read Deployments sees no
-// rollouts.
-func newRollouts(ctx context.Context, handle fwk.Handle, stirred func(deployment types.UID)) (*rollouts, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(handle.ClientSet(), 0, informers.WithTransform(func(obj any) (any, error) {
-		if d, ok := obj.(*appsv1.Deployment); ok {
-			d.ManagedFields, d.Annotations, d.Labels, d.Spec.Template = nil, nil, nil, v1.PodTemplateSpec{}
-		}
-		return obj, nil
-	}))
-	replicaSets := handle.SharedInformerFactory().Apps().V1().ReplicaSets().Informer()
-	if err := replicaSets.AddIndexers(cache.Indexers{byController: controllerIndex}); err != nil {
-		return nil, fmt.Errorf("indexing ReplicaSets: %w", err)
-	}
-	r := &rollouts{
-		deployments: factory.Apps().V1().Deployments().Lister(),
-		replicaSets: replicaSets.GetIndexer(),
-		hasSynced:   factory.Apps().V1().Deployments().Informer().HasSynced,
-	}
-	if _, err := replicaSets.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		UpdateFunc: func(_, obj any) {
-			if owner := metav1.GetControllerOf(obj.(*appsv1.ReplicaSet)); owner != nil {
-				stirred(owner.UID)
-			}
-		},
-	}); err != nil {
-		return nil, fmt.Errorf("watching ReplicaSets: %w", err)
-	}
-	factory.Start(ctx.Done())
-	return r, nil
-}
-
-// of returns what is known of the pod at the time now.
-func (r *rollouts) of(pod *v1.Pod, now time.Time) surge {
-	owner := metav1.GetControllerOf(pod)
-	if r == nil || owner == nil || owner.Kind != "ReplicaSet" {
-		return surge{}
-	}
-	obj, _, _ := r.replicaSets.GetByKey(pod.Namespace + "/" + owner.Name) // does not fail
-	own, known := obj.(*appsv1.ReplicaSet)
-	if !known || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
-		// It wants no pod, as far as is known, and has one: what is known is old. Or it does since, and the pod will go.
-		if now.Sub(pod.CreationTimestamp.Time) > replicaSetLag {
-			return surge{}
-		}
-		reason := gate.ReasonEarly
-		reason.Detail = "ReplicaSet " + owner.Name
-		return surge{unseen: &room{Room: gate.Room{Reason: reason, Until: now.Add(retryUnseen)}}}
-	}
-	deployment := metav1.GetControllerOf(own)
-	if deployment == nil || deployment.Kind != "Deployment" {
-		return surge{}
-	}
-	d, err := r.deployments.Deployments(pod.Namespace).Get(deployment.Name)
-	if err != nil || d.UID != deployment.UID {
-		return surge{}
-	}
-	objs, err := r.replicaSets.ByIndex(byController, string(d.UID))
-	if err != nil {
-		return surge{} // the index is there
-	}
-	all := make([]*appsv1.ReplicaSet, len(objs))
-	for i := range objs {
-		all[i] = objs[i].(*appsv1.ReplicaSet)
-	}
-	return surge{of: rollout.Of(d, all, own.UID)}
-}
-
-// countPods counts the pods of the snapshot by their owners, unless nothing changed since it last did.
-func (s *search) countPods() *podCounts {
-	counts := &s.pl.gate.rollouts.pods
-	if counts.living != nil && counts.version == s.pl.index.version {
-		return counts
-	}
-	*counts = podCounts{version: s.pl.index.version, living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID][]int{}}
-	for position, node := range s.nodes {
-		better := int(s.pl.index.entries[position].rank) <= s.pl.pools.Regular()
-		for _, info := range node.GetPods() {
-			owner := ownerOf(info)
-			if !isEnding(info) {
-				counts.living[owner]++
-			} else if better {
-				counts.ending[owner]++
-			}
-			if on := counts.on[owner]; better && (len(on) == 0 || on[len(on)-1] != position) {
-				counts.on[owner] = append(on, position)
-			}
-		}
-	}
-	return counts
-}
-
-// ownerOf returns the UID of what controls the pod, or "".
-func ownerOf(info fwk.PodInfo) types.UID {
-	if owner := metav1.GetControllerOfNoCopy(info.GetPod()); owner != nil {
-		return owner.UID
-	}
-	return ""
-}
-
-// room returns a node better than a burst pool's on which the pod will fit once pods have ended: those that are ending and will
-// be gone by the end of their grace period and, while the rollout goes on without the pod, those that it replaces. Room that
-// other held pods wait for is theirs. It returns nil if there is no such node.
-func (s *search) room(ctx context.Context, surge surge) (*room, error) {
-	if surge.of == nil {
-		return surge.unseen, nil
-	}
-	now, counts := s.pl.gate.clock.Now(), s.countPods()
-	if !surge.of.Replacing && !counts.end(surge.of.Old) {
+	now, counts := s.pl.clock.Now(), s.pl.index.podsByOwner(s.nodes)
+	if !surge.Of.Replacing && !counts.end(surge.Of.Old) {
 		return nil, nil // the rollout is over
 	}
-	taken := s.pl.gate.held.rooms(s.pod.UID)
-	since := s.pl.gate.held.waitingSince(s.pod.UID)
-	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, surge.of.Deadline/2)) && s.goesOn(ctx, surge.of, counts, taken)
-	node, until, err := s.roomAmong(ctx, surge.of, taken, false, now)
+	taken := s.pl.gatekeeper.Promises(s.pod.UID)
+	held, _ := s.pl.gatekeeper.Lookup(s.pod.UID)
+	since := held.Promise.Since
+	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, surge.Of.Deadline/2)) && s.goesOn(ctx, surge.Of, counts, taken)
+	node, until, err := s.placeAmong(ctx, surge.Of, taken, false, now)
 	ending := node != ""
 	if node == "" && err == nil && goesOn {
-		node, _, err = s.roomAmong(ctx, surge.of, taken, true, now)
-		until = now.Add(max(lookAgain, time.Duration(len(taken))*tryEach))
+		node, _, err = s.placeAmong(ctx, surge.Of, taken, true, now)
+		until = now.Add(max(lookAgain, time.Duration(len(taken))*gatekeeper.TryEach))
 		if since.IsZero() {
 			since = now
 		}
@@ -233,25 +54,28 @@ func (s *search) room(ctx context.Context, surge surge) (*room, error) {
 	if err != nil || node == "" {
 		return nil, err
 	}
-	found := &room{Room: gate.Room{Reason: gate.ReasonRoom, Until: until}, node: node, ending: ending, since: since,
-		deployment: surge.of.Deployment, replicaSet: surge.of.New}
-	found.Reason.Detail = "on node " + node
-	return found, nil
+	promise := &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: until}, Node: node, Ending: ending, Since: since,
+		Deployment: surge.Of.Deployment, ReplicaSet: surge.Of.New}
+	promise.Reason.Detail = "on node " + node
+	return promise, nil
 }
 
-// roomAmong returns the best-ranked node on which the pod will fit once those that are ending have ended and, with replaced, those
+// placeAmong returns the best-ranked node on which the pod will fit once those that are ending have ended and, with replaced, those
 // that the rollout replaces; and when those that are ending will have. It returns "" if there is none.
-func (s *search) roomAmong(ctx context.Context, surge *rollout.Rollout, taken []heldRoom, replaced bool, now time.Time) (string, time.Time, error) {
+func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken []gatekeeper.PromisedPod, replaced bool, now time.Time) (string, time.Time, error) {
 	old := map[int]bool{} // the nodes that have pods which the rollout replaces
 	if replaced {
 		for uid := range surge.Old {
-			for _, position := range s.countPods().on[uid] {
+			for _, position := range s.pl.index.podsByOwner(s.nodes).on[uid] {
 				old[position] = true
 			}
 		}
 	}
-	for rank := 0; rank <= s.pl.pools.Regular(); rank++ {
-		for _, position := range s.pl.index.tiers[rank] {
+	for rank, positions := range s.pl.index.tiers {
+		if s.pl.pools.IsBurstRank(pool.Rank(rank)) {
+			break
+		}
+		for _, position := range positions {
 			e := &s.pl.index.entries[position]
 			if (!e.ending && !old[position]) || (s.only != nil && !s.only.Has(e.node.Name)) {
 				continue
@@ -292,23 +116,23 @@ func (s *search) leaving(position int, surge *rollout.Rollout, replaced bool, no
 
 // coming returns the pods that wait for what leaves the node: for those that are ending and, with replaced, for those that the
 // rollout replaces. What other rollouts replace is left to their own pods.
-func coming(taken []heldRoom, node string, surge *rollout.Rollout, replaced bool) []*v1.Pod {
+func coming(taken []gatekeeper.PromisedPod, node string, surge *rollout.Rollout, replaced bool) []*v1.Pod {
 	var pods []*v1.Pod
 	for i := range taken {
-		if t := &taken[i]; t.node == node && (t.ending || replaced && t.deployment == surge.Deployment) {
-			pods = append(pods, t.pod)
+		if t := &taken[i]; t.Node == node && (t.Ending || replaced && t.Deployment == surge.Deployment) {
+			pods = append(pods, t.Pod)
 		}
 	}
 	return pods
 }
 
 // goesOn reports whether old pods will go although the pod finds no place.
-func (s *search) goesOn(ctx context.Context, surge *rollout.Rollout, counts *podCounts, taken []heldRoom) bool {
+func (s *search) goesOn(ctx context.Context, surge *rollout.Rollout, counts *podsByOwner, taken []gatekeeper.PromisedPod) bool {
 	promised, waiting := 0, 0 // new pods that will have the place of one that is ending, and that wait for one to end
 	for i := range taken {
-		if taken[i].replicaSet == surge.New && taken[i].ending {
+		if taken[i].ReplicaSet == surge.New && taken[i].Ending {
 			promised++
-		} else if taken[i].replicaSet == surge.New {
+		} else if taken[i].ReplicaSet == surge.New {
 			waiting++
 		}
 	}

@@ -8,16 +8,18 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	appslisters "k8s.io/client-go/listers/apps/v1"
-	"k8s.io/client-go/tools/cache"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
@@ -25,9 +27,11 @@ import (
 // world of a rollout: a Deployment of 4 replicas, a surge of 2, whose old pods fill one node of 4 CPU.
 type rolling struct {
 	*harness
-	replicaSets, deployments cache.Indexer
-	deployment               *appsv1.Deployment
-	serial                   int
+	clock      *testingclock.FakeClock // the plugin's
+	deployment *appsv1.Deployment
+	serial     int
+	// followsRollouts says that the configuration has rollouts followed.
+	followsRollouts bool
 }
 
 func owner(kind, name string) []metav1.OwnerReference {
@@ -36,27 +40,59 @@ func owner(kind, name string) []metav1.OwnerReference {
 
 func newRolling(t *testing.T, maxUnavailable int32) *rolling {
 	t.Helper()
-	w := &rolling{harness: newHarness(t, aks(t)),
-		replicaSets: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{byController: controllerIndex}),
-		deployments: cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}),
+	return newRollingWith(t, aks(t), maxUnavailable)
+}
+
+func newRollingWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, maxUnavailable int32) *rolling {
+	t.Helper()
+	w := &rolling{harness: newHarness(t, cfg), clock: testingclock.NewFakeClock(time.Now())}
+	w.plugin.clock = w.clock
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			w.followsRollouts = *args.ScaleIn.HoldSurge
+		}
 	}
-	w.plugin.gate.rollouts = &rollouts{replicaSets: w.replicaSets, deployments: appslisters.NewDeploymentLister(w.deployments)}
 	w.deployment = &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To(int32(4)), Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{
 			MaxSurge: ptr.To(intstr.FromInt32(2)), MaxUnavailable: ptr.To(intstr.FromInt32(maxUnavailable))}}}}
-	if err := w.deployments.Add(w.deployment); err != nil {
-		t.Fatal(err)
-	}
 	w.addNodes(userNode("user-1"), virtualNode("virtual"))
 	w.setCapacity(capacity.Full, capacity.Full)
 	w.replicas("old", 1, 4)
 	w.replicas("new", 2, 2)
+	w.deploy(w.deployment, "new")
 	for i := range 4 {
 		p := pod(fmt.Sprintf("old-%d", i))
 		p.OwnerReferences = owner("ReplicaSet", "old")
 		w.place(p.Obj(), "user-1")
 	}
 	return w
+}
+
+// deploy writes the Deployment, and waits until the gatekeeper has heard of it, by a pod of the ReplicaSet.
+func (w *rolling) deploy(d *appsv1.Deployment, replicaSet string) {
+	w.Helper()
+	deployments := w.client.AppsV1().Deployments("default")
+	_, err := deployments.Create(w.ctx, d, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		_, err = deployments.Update(w.ctx, d, metav1.UpdateOptions{})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	if !w.followsRollouts {
+		return
+	}
+	p := pod("p")
+	p.OwnerReferences = owner("ReplicaSet", replicaSet)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		surge := w.plugin.gatekeeper.Rollout(p.Obj())
+		if surge.Of != nil && (!d.Spec.Paused || !surge.Of.GoesOn(-100)) {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("the gatekeeper does not hear of Deployment %s", d.Name)
+		}
+	}
 }
 
 func (w *rolling) replicas(name string, revision, n int32) {
@@ -66,7 +102,7 @@ func (w *rolling) replicas(name string, revision, n int32) {
 
 func (w *rolling) replicasOf(deployment, name string, revision, n int32) {
 	w.Helper()
-	if err := w.replicaSets.Add(&appsv1.ReplicaSet{
+	if err := w.shared.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(&appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), OwnerReferences: owner("Deployment", deployment),
 			Annotations: map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(revision)}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &n},
@@ -92,19 +128,17 @@ func (w *rolling) retry(p *v1.Pod) string {
 	state := framework.NewCycleState()
 	node, err := w.scheduleIn(state, p)
 	if err == nil {
-		w.plugin.gate.held.remove(p.UID)
 		return node
 	}
 	c, readErr := readCycle(state)
-	if readErr != nil || c.room == nil || !strings.Contains(err.Error(), c.room.Reason.Sentence) {
+	if readErr != nil || c.promise == nil || !strings.Contains(err.Error(), c.promise.Reason.Sentence) {
 		w.Fatalf("pod %s was told %v (%v)", p.Name, err, readErr)
 	}
-	// As PostFilter does, but that the lister does not know the pod.
-	w.plugin.gate.held.add(p, &c.decision, c.room, time.Now())
-	if c.room.Reason.Code == gate.ReasonEarly.Code {
+	w.hold(p, &c.decision, c.promise) // as PostFilter does
+	if c.promise.Reason.Code == gate.ReasonEarly.Code {
 		return "held for a moment"
 	}
-	if c.room.ending {
+	if c.promise.Ending {
 		return "held for ending pods"
 	}
 	return "held for the rollout"
@@ -148,21 +182,15 @@ func TestSurge(t *testing.T) {
 		w.expect("the fourth", w.try("new"), forEnding)
 		w.expect("one too many", w.try("new"), "virtual")
 		w.remove("old-0")
-		w.expect("the third, again", w.retry(w.plugin.gate.held.rooms("")[0].pod), "user-1")
+		w.expect("the third, again", w.retry(w.plugin.gatekeeper.Promises("")[0].Pod), "user-1")
 	})
 	t.Run("one may be", func(t *testing.T) {
 		w := newRolling(t, 1)
 		w.expect("the first", w.try("new"), forRollout)
 		w.expect("the second", w.try("new"), forRollout)
 		w.deployment.Spec.Paused = true
+		w.deploy(w.deployment, "new")
 		w.expect("while the Deployment is paused", w.try("new"), "virtual")
-		w.deployment.Spec.Paused = false
-		w.plugin.gate.held.stirred("web")
-		for _, r := range w.plugin.gate.held.rooms("") {
-			if until := time.Until(r.Until); until > stirredAgain {
-				t.Errorf("a pod of a rollout that changed is looked at in %v", until)
-			}
-		}
 	})
 	t.Run("old pods that are about to be deleted", func(t *testing.T) {
 		w := newRolling(t, 0)
@@ -187,7 +215,13 @@ func TestSurge(t *testing.T) {
 		w.expect("one that fits when three have left", w.try("new", func(p *st.PodWrapper) {
 			p.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse("3")
 		}), forRollout)
-		w.plugin.gate.rollouts = nil
+		cfg := aks(t)
+		for _, c := range cfg.Profiles[0].PluginConfig {
+			if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+				*args.ScaleIn.HoldSurge = false
+			}
+		}
+		w = newRollingWith(t, cfg, 1)
 		w.expect("with holdSurge: false", w.try("new"), "virtual")
 	})
 	t.Run("pods that do not end in time", func(t *testing.T) {
@@ -224,11 +258,9 @@ func TestSurge(t *testing.T) {
 		w := newRolling(t, 1)
 		other := w.deployment.DeepCopy()
 		other.Name, other.UID, other.Spec.Strategy.RollingUpdate.MaxUnavailable = "other", "other", ptr.To(intstr.FromInt32(0))
-		if err := w.deployments.Add(other); err != nil {
-			t.Fatal(err)
-		}
 		w.replicasOf("other", "other-old", 1, 4)
 		w.replicasOf("other", "other-new", 2, 2)
+		w.deploy(other, "other-new")
 		w.expect("a pod of the one that goes on by itself", w.try("new"), forRollout)
 		w.expect("a pod that its own rollout waits for", w.try("other-new"), "virtual")
 		w.end(20*time.Second, "old-0", "old-1")
@@ -237,15 +269,15 @@ func TestSurge(t *testing.T) {
 	t.Run("a rollout that goes on for too long", func(t *testing.T) {
 		w := newRolling(t, 1)
 		w.expect("a pod", w.try("new"), forRollout)
-		held := w.plugin.gate.held.rooms("")[0].pod
-		entry := w.plugin.gate.held.pods[held.UID]
-		entry.room.since = time.Now().Add(-maxWait + time.Minute)
+		held := w.plugin.gatekeeper.Promises("")[0].Pod
+		w.clock.Step(maxWait - time.Minute)
 		w.expect("the pod, before maxWait", w.retry(held), forRollout)
-		if since := w.plugin.gate.held.waitingSince(held.UID); time.Since(since) < maxWait-2*time.Minute {
+		if since := w.plugin.gatekeeper.Promises("")[0].Since; w.clock.Since(since) < maxWait-2*time.Minute {
 			t.Errorf("the pod has been waiting since %v: it was forgotten that it had before", since)
 		}
-		w.plugin.gate.held.pods[held.UID].room.since = time.Now().Add(-maxWait)
+		w.clock.Step(time.Minute)
 		w.expect("the pod, after maxWait", w.retry(held), "virtual")
+		w.clock.SetTime(time.Now())
 		w.end(20*time.Second, "old-0")
 		w.expect("another", w.try("new"), forEnding)
 	})

@@ -445,9 +445,9 @@ func TestGate(t *testing.T) {
 			for range 10 {
 				kind, burstPods := randomPod(r, h.now), r.IntN(5)
 				compared++
-				request := gate.Request{Pod: kind.pod(), UnschedulableSince: kind.since, BurstPods: []int{burstPods}}
+				request := gate.Request{Pod: kind.pod(), UnschedulableSince: kind.since, BurstPods: []int{0, 0, burstPods}}
 				decision := sub.rule.Decide(request, sub.view, h.now)
-				got, want := decision.Burst[0], h.open(kind, h.now, burstPods)
+				got, want := decision.Burst[2], h.open(kind, h.now, burstPods)
 				if got.Open != want {
 					t.Fatalf("the gate is open: %v (%+v), want %v, for %+v", got.Open, got.Reason, want, kind)
 				}

@@ -23,9 +23,9 @@ const (
 	scaleUpBackoff         = "Backoff"
 )
 
-// Status is the part of the cluster autoscaler's status that is read here. Ages are not: a group without nodes
+// status is the part of the cluster autoscaler's status that is read here. Ages are not: a group without nodes
 // has none, and age is judged by our own clock. The format is that of cluster-autoscaler 1.30 and later.
-type Status struct {
+type status struct {
 	AutoscalerStatus string `json:"autoscalerStatus"`
 	ClusterWide      struct {
 		Health struct {
@@ -33,27 +33,27 @@ type Status struct {
 			LastTransitionTime string `json:"lastTransitionTime"`
 		} `json:"health"`
 	} `json:"clusterWide"`
-	NodeGroups []NodeGroup `json:"nodeGroups"`
+	NodeGroups []nodeGroup `json:"nodeGroups"`
 }
 
-// NodeGroup is the status of one node group.
-type NodeGroup struct {
+// nodeGroup is the status of one node group.
+type nodeGroup struct {
 	Name    string  `json:"name"`
-	Health  Health  `json:"health"`
-	ScaleUp ScaleUp `json:"scaleUp"`
+	Health  health  `json:"health"`
+	ScaleUp scaleUp `json:"scaleUp"`
 }
 
-// Health counts the nodes of a group.
-type Health struct {
+// health counts the nodes of a group.
+type health struct {
 	Status              string     `json:"status"`
-	NodeCounts          NodeCounts `json:"nodeCounts"`
+	NodeCounts          nodeCounts `json:"nodeCounts"`
 	CloudProviderTarget int        `json:"cloudProviderTarget"`
 	MinSize             int        `json:"minSize"`
 	MaxSize             int        `json:"maxSize"`
 }
 
-// NodeCounts are the nodes of a group by what became of them.
-type NodeCounts struct {
+// nodeCounts are the nodes of a group by what became of them.
+type nodeCounts struct {
 	Registered struct {
 		Ready   int `json:"ready"`
 		Unready struct {
@@ -63,8 +63,8 @@ type NodeCounts struct {
 	LongUnregistered int `json:"longUnregistered"`
 }
 
-// ScaleUp is what the autoscaler is doing to grow a group.
-type ScaleUp struct {
+// scaleUp is what the autoscaler is doing to grow a group.
+type scaleUp struct {
 	Status      string      `json:"status"`
 	BackoffInfo BackoffInfo `json:"backoffInfo"`
 }
@@ -75,15 +75,15 @@ type BackoffInfo struct {
 	ErrorMessage string `json:"errorMessage"`
 }
 
-// ErrFreeText is returned for the free-text status of cluster-autoscaler before 1.30.
-var ErrFreeText = errors.New("it is the free text of a cluster-autoscaler before 1.30, which is not supported; upgrade the autoscaler")
+// errFreeText is returned for the free-text status of cluster-autoscaler before 1.30.
+var errFreeText = errors.New("it is the free text of a cluster-autoscaler before 1.30, which is not supported; upgrade the autoscaler")
 
-// Parse reads the value of StatusKey. The status that it returns is Running with well-formed groups, or Initializing.
-func Parse(data string) (*Status, error) {
+// parse reads the value of StatusKey. The status that it returns is Running with well-formed groups, or Initializing.
+func parse(data string) (*status, error) {
 	if strings.HasPrefix(strings.TrimSpace(data), "Cluster-autoscaler status at") {
-		return nil, ErrFreeText
+		return nil, errFreeText
 	}
-	var status Status
+	var status status
 	if err := yaml.Unmarshal([]byte(data), &status); err != nil {
 		return nil, fmt.Errorf("parsing it as YAML: %w", err)
 	}
@@ -111,7 +111,7 @@ func Parse(data string) (*Status, error) {
 }
 
 // check refuses counts that no autoscaler writes: read as they stand, they could make a pool Full that is not.
-func (h *Health) check() error {
+func (h *health) check() error {
 	c := h.NodeCounts
 	for _, n := range []int{h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered} {
 		if n < 0 {
@@ -123,7 +123,7 @@ func (h *Health) check() error {
 
 // upcoming is the number of nodes that were ordered and have not come, by the autoscaler's own formula
 // (ClusterStateRegistry.GetUpcomingNodes).
-func (h *Health) upcoming() int {
+func (h *health) upcoming() int {
 	c := h.NodeCounts
 	return h.CloudProviderTarget - (c.Registered.Ready + c.Registered.Unready.Total + c.LongUnregistered)
 }

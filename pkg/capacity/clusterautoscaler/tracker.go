@@ -45,7 +45,7 @@ type Tracker struct {
 	problem     capacity.Reason // why there is no status, if there is none
 	err         error           // what is wrong with the status, if it cannot be read
 	orphans     map[string]bool // groups that no pool claims and that have no nodes to tell whose they are
-	groups      []NodeGroup
+	groups      []nodeGroup
 	stamp       string    // the annotation that changes with every write
 	changed     time.Time // when stamp last changed, by our clock
 	freshSince  time.Time
@@ -162,7 +162,7 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 }
 
 func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
-	status, err := Parse(cm.Data[StatusKey])
+	status, err := parse(cm.Data[StatusKey])
 	switch {
 	case err != nil:
 		reason := reasonUnreadable
@@ -189,7 +189,7 @@ func (t *Tracker) lose(reason capacity.Reason) {
 	t.problem, t.groups, t.freshSince = reason, nil, time.Time{}
 }
 
-func (t *Tracker) remember(g *NodeGroup, now time.Time) {
+func (t *Tracker) remember(g *nodeGroup, now time.Time) {
 	present := g.Health.CloudProviderTarget - g.Health.upcoming()
 	m, known := t.memory[g.Name]
 	if !known {
@@ -292,7 +292,7 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 }
 
 // judge returns the state of one node group and, if time alone changes it, when.
-func (t *Tracker) judge(g *NodeGroup, now time.Time) (capacity.State, capacity.Reason, time.Time) {
+func (t *Tracker) judge(g *nodeGroup, now time.Time) (capacity.State, capacity.Reason, time.Time) {
 	m := t.memory[g.Name]
 	detail := func(r capacity.Reason, format string, args ...any) capacity.Reason {
 		r.Detail = g.Name + ": " + fmt.Sprintf(format, args...)

@@ -269,8 +269,8 @@ func TestUnreadable(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Parse("Cluster-autoscaler status at 2023"); !errors.Is(err, ErrFreeText) {
-		t.Errorf("Parse(free text) = %v, want ErrFreeText", err)
+	if _, err := parse("Cluster-autoscaler status at 2023"); !errors.Is(err, errFreeText) {
+		t.Errorf("parse(free text) = %v, want errFreeText", err)
 	}
 }
 
@@ -295,7 +295,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Full by an unreadable status: %v", err)
 		}
-		status, err := Parse(data)
+		status, err := parse(data)
 		if err != nil || status.AutoscalerStatus != "Running" {
 			t.Fatalf("Full by a status that is not running: %v", err)
 		}

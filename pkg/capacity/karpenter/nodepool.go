@@ -19,16 +19,13 @@ import (
 // Resource is the resource that NodePools are served as.
 var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
 
-// NodePoolLabel is the label of a node that says which NodePool it is of.
-const NodePoolLabel = capacity.KarpenterNodePoolLabel
-
 // resourceNodes is the resource under which a NodePool limits and counts its nodes.
 // Source: sigs.k8s.io/karpenter/pkg/utils/resources, Node.
 const resourceNodes corev1.ResourceName = "nodes"
 
-// NodePool is what is read of a NodePool. The fields are those of Karpenter's own type, whose doc comments hold.
+// nodePool is what is read of a NodePool. The fields are those of Karpenter's own type, whose doc comments hold.
 // Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
-type NodePool struct {
+type nodePool struct {
 	Metadata struct {
 		Name              string       `json:"name"`
 		DeletionTimestamp *metav1.Time `json:"deletionTimestamp,omitempty"`
@@ -72,8 +69,8 @@ func (l *resources) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[corev1.ResourceName]resource.Quantity)(l))
 }
 
-// Parse reads a NodePool from its JSON, of version karpenter.sh/v1.
-func Parse(object []byte) (*NodePool, error) {
+// parse reads a NodePool from its JSON, of version karpenter.sh/v1.
+func parse(object []byte) (*nodePool, error) {
 	var kind metav1.TypeMeta
 	if err := json.Unmarshal(object, &kind); err != nil {
 		return nil, fmt.Errorf("decoding: %w", err)
@@ -81,7 +78,7 @@ func Parse(object []byte) (*NodePool, error) {
 	if want := Resource.GroupVersion().String(); kind.APIVersion != want || kind.Kind != "NodePool" {
 		return nil, fmt.Errorf("it is a %q of %q, not a NodePool of %s", kind.Kind, kind.APIVersion, want)
 	}
-	n := &NodePool{}
+	n := &nodePool{}
 	if err := json.Unmarshal(object, n); err != nil {
 		return nil, fmt.Errorf("decoding: %w", err)
 	}
@@ -89,7 +86,7 @@ func Parse(object []byte) (*NodePool, error) {
 }
 
 // nodes is the number of nodes that the NodePool has ordered: those on their way are among them.
-func (n *NodePool) nodes() int64 {
+func (n *nodePool) nodes() int64 {
 	counted := n.Status.Resources[resourceNodes]
 	ordered := counted.Value()
 	if n.Spec.Replicas != nil {
@@ -103,7 +100,7 @@ func (n *NodePool) nodes() int64 {
 }
 
 // remaining is what the NodePool may still order, by resource: nil without limits.
-func (n *NodePool) remaining() corev1.ResourceList {
+func (n *nodePool) remaining() corev1.ResourceList {
 	if len(n.Spec.Limits) == 0 {
 		return nil
 	}
@@ -122,7 +119,7 @@ var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/insta
 // leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number of CPUs that
 // it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes. (Of memory, Karpenter
 // goes by an estimate, and a real node has something else.)
-func (n *NodePool) leastCPU(own []*corev1.Node) resource.Quantity {
+func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	byType := map[string]resource.Quantity{}
 	for _, node := range own {
 		byType[node.Labels[corev1.LabelInstanceTypeStable]] = node.Status.Capacity[corev1.ResourceCPU]
@@ -173,7 +170,7 @@ func cpus(value string) resource.Quantity {
 }
 
 // choices are the labels that every node of the NodePool has, with the values that it may have.
-func (n *NodePool) choices() map[string][]string {
+func (n *nodePool) choices() map[string][]string {
 	choices := map[string][]string{}
 	for _, r := range n.Spec.Template.Spec.Requirements {
 		if r.Operator != corev1.NodeSelectorOpIn {
@@ -188,7 +185,7 @@ func (n *NodePool) choices() map[string][]string {
 	for key, value := range n.Spec.Template.Metadata.Labels {
 		choices[key] = []string{value}
 	}
-	choices[NodePoolLabel] = []string{n.Metadata.Name}
+	choices[capacity.KarpenterNodePoolLabel] = []string{n.Metadata.Name}
 	return choices
 }
 
@@ -200,7 +197,7 @@ var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemo
 // exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it looks at
 // whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded stops them all.
 // Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
-func (n *NodePool) exhausted(own []*corev1.Node) string {
+func (n *nodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()
 	for _, name := range sortedNames(left) {
 		have := left[name]
@@ -215,7 +212,7 @@ func (n *NodePool) exhausted(own []*corev1.Node) string {
 	return ""
 }
 
-func (n *NodePool) describe(name corev1.ResourceName) string {
+func (n *nodePool) describe(name corev1.ResourceName) string {
 	used, limit := n.Status.Resources[name], n.Spec.Limits[name]
 	return fmt.Sprintf("%s: %s of %s", name, used.String(), limit.String())
 }
@@ -230,7 +227,7 @@ func sortedNames[L ~map[corev1.ResourceName]resource.Quantity](list L) []corev1.
 }
 
 // notReady returns why Karpenter does not use the NodePool, or "" if it does.
-func (n *NodePool) notReady() string {
+func (n *nodePool) notReady() string {
 	for _, c := range n.Status.Conditions {
 		if c.Type == "Ready" {
 			if c.Status == metav1.ConditionTrue {

@@ -44,7 +44,7 @@ type Memory struct {
 type Tracker struct {
 	provisionGrace time.Duration
 	problem        capacity.Reason // why there is no NodePool, if there is none
-	nodePool       *NodePool
+	nodePool       *nodePool
 	own            []*corev1.Node // the NodePool's
 	freshSince     time.Time
 	memory         Memory
@@ -95,7 +95,7 @@ func (t *Tracker) Fail(err error) {
 // Observe takes in the NodePool, as JSON, and the nodes of the cluster, as they are at the time now. It returns an error that
 // says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
-	n, err := Parse(object)
+	n, err := parse(object)
 	if err != nil {
 		t.Fail(err)
 		return err
@@ -124,11 +124,11 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 const disruptedTaint = "karpenter.sh/disrupted"
 
 // own returns those of the nodes that are the NodePool's and stay.
-func (n *NodePool) own(nodes []*corev1.Node) []*corev1.Node {
+func (n *nodePool) own(nodes []*corev1.Node) []*corev1.Node {
 	var own []*corev1.Node
 	for _, node := range nodes {
 		leaves := node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == disruptedTaint })
-		if node.Labels[NodePoolLabel] == n.Metadata.Name && !leaves {
+		if node.Labels[capacity.KarpenterNodePoolLabel] == n.Metadata.Name && !leaves {
 			own = append(own, node)
 		}
 	}

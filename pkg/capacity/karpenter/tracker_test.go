@@ -21,7 +21,7 @@ import (
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 // nodePool is a ready NodePool "default" with the spec and the status.resources.
-func nodePool(t testing.TB, spec, resources string) []byte {
+func object(t testing.TB, spec, resources string) []byte {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(fmt.Sprintf(`
 apiVersion: karpenter.sh/v1
@@ -40,10 +40,10 @@ status: {resources: %s, conditions: [{type: Ready, status: "True", reason: Ready
 func nodes(n int) []*corev1.Node { return nodesOf(n, "s-4", "4") }
 
 func nodesOf(n int, instanceType, cpu string) []*corev1.Node {
-	list := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{NodePoolLabel: "other"}}}}
+	list := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{capacity.KarpenterNodePoolLabel: "other"}}}}
 	for i := range n {
 		list = append(list, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{NodePoolLabel: "default", corev1.LabelInstanceTypeStable: instanceType}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{capacity.KarpenterNodePoolLabel: "default", corev1.LabelInstanceTypeStable: instanceType}},
 			Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("16Gi")}},
 		})
 	}
@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(time.Minute)
-			if err := tracker.Observe(nodePool(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
+			if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
 				t.Fatal(err)
 			}
 			j := tracker.Judge(nodes(tc.nodes), start)
@@ -140,7 +140,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	look := func(minute, ordered, present int, want capacity.State, code string) {
 		t.Helper()
-		if err := tracker.Observe(nodePool(t, `{limits: {cpu: 12}}`, fmt.Sprintf("{cpu: %d, nodes: %d}", 4*ordered, ordered)), nodes(present), at(minute)); err != nil {
+		if err := tracker.Observe(object(t, `{limits: {cpu: 12}}`, fmt.Sprintf("{cpu: %d, nodes: %d}", 4*ordered, ordered)), nodes(present), at(minute)); err != nil {
 			t.Fatal(err)
 		}
 		if j := tracker.Judge(nodes(present), at(minute)); j.State != want || j.Reason.Code != code {
@@ -171,7 +171,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	at = func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Hour) } // for long, nobody looked
 	leaving := nodes(3)
 	leaving[1].Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
-	if err := tracker.Observe(nodePool(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)); err != nil {
+	if err := tracker.Observe(object(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)); err != nil {
 		t.Fatal(err)
 	}
 	if j := tracker.Judge(nil, at(121)); j.State != capacity.Growing {
@@ -192,7 +192,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 // TestNewNodes: the template says which pods the pool's nodes could run.
 func TestNewNodes(t *testing.T) {
 	tracker := NewTracker(time.Minute)
-	object := nodePool(t, `{template: {metadata: {labels: {team: web}}, spec: {
+	object := object(t, `{template: {metadata: {labels: {team: web}}, spec: {
 		taints: [{key: dedicated, value: web, effect: NoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoSchedule}],
 		requirements: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}, {key: kubernetes.io/arch, operator: In, values: [amd64]},
 			{key: topology.kubernetes.io/zone, operator: NotIn, values: [a]}]}}}`, `{cpu: 0}`)
@@ -200,7 +200,7 @@ func TestNewNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &capacity.NewNodes{
-		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, NodePoolLabel: {"default"}},
+		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, capacity.KarpenterNodePoolLabel: {"default"}},
 		Taints:  []corev1.Taint{{Key: "dedicated", Value: "web", Effect: corev1.TaintEffectNoSchedule}},
 	}
 	if diff := cmp.Diff(want, tracker.Judge(nil, start).New); diff != "" {

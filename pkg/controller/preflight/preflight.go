@@ -60,7 +60,7 @@ func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads 
 	r := &Report{}
 	var burst []*corev1.Node
 	for i := range nodes {
-		if p := pools.Of(nodes[i].Labels); p != pool.None && pools.At(p).IsBurst() {
+		if pools.IsBurstNode(nodes[i].Labels) {
 			burst = append(burst, &nodes[i])
 			r.BurstNodes = append(r.BurstNodes, nodes[i].Name)
 		}
@@ -115,8 +115,7 @@ func passing(t *corev1.Taint) bool { return len(capacity.LastingTaints([]corev1.
 func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []corev1.Node) ([]Workload, error) {
 	onBurst := map[string]bool{}
 	for i := range nodes {
-		p := pools.Of(nodes[i].Labels)
-		onBurst[nodes[i].Name] = p != pool.None && pools.At(p).IsBurst()
+		onBurst[nodes[i].Name] = pools.IsBurstNode(nodes[i].Labels)
 	}
 	var found []Workload
 	position := map[string]int{}

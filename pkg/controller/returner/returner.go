@@ -69,7 +69,7 @@ type Returner struct {
 
 // Wanted reports whether a pool has Return enabled.
 func Wanted(pools pool.List) bool {
-	for i := pools.Regular(); i < pools.Len(); i++ {
+	for i := range pools.Burst() {
 		if pools.At(i).Burst.Return.Enabled {
 			return true
 		}
@@ -109,7 +109,7 @@ func (r *Returner) Start(ctx context.Context) error {
 // interval is how often the pods are looked at: a few times in the shortest time for which room must have lasted.
 func (r *Returner) interval() time.Duration {
 	interval := maxInterval
-	for i := r.Pools.Regular(); i < r.Pools.Len(); i++ {
+	for i := range r.Pools.Burst() {
 		if burst := r.Pools.At(i).Burst; burst.Return.Enabled {
 			interval = min(interval, burst.Return.StableFor.Duration/5)
 		}
@@ -125,13 +125,11 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
 	factory.Apps().V1().ReplicaSets().Informer() // has it started with the others
-	var rules []*returning.Rules
-	for i := r.Pools.Regular(); i < r.Pools.Len(); i++ {
-		var of *returning.Rules
+	rules := make([]*returning.Rules, r.Pools.Len())
+	for i := range r.Pools.Burst() {
 		if c := r.Pools.At(i).Burst.Return; c.Enabled {
-			of = &returning.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
+			rules[i] = &returning.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
 		}
-		rules = append(rules, of)
 	}
 	r.planner, r.away = returning.NewPlanner(rules), map[types.UID]move{}
 	return nil
@@ -155,9 +153,9 @@ func (r *Returner) round(ctx context.Context) {
 		logger.Error(err, "Pods are not returned from burst pools in this round")
 		return
 	}
-	for b := len(world.candidates) - 1; b >= 0; b-- { // the worst pool first
-		from := r.Pools.At(r.Pools.Regular() + b)
-		if !from.Burst.Return.Enabled {
+	for i := range slices.Backward(world.candidates) { // the worst pool first
+		from := r.Pools.At(i)
+		if !r.Pools.IsBurst(i) || !from.Burst.Return.Enabled {
 			continue
 		}
 		found := map[types.UID]*move{}
@@ -171,11 +169,11 @@ func (r *Returner) round(ctx context.Context) {
 			found[p.UID] = m
 			return m != nil
 		}
-		for _, p := range r.planner.Round(began, b, world.candidates[b], room) {
+		for _, p := range r.planner.Round(began, i, world.candidates[i], room) {
 			if r.clock.Since(began) > maxInterval {
 				return // the API server is slow, and what was seen is old
 			}
-			r.evict(ctx, b, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
+			r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
 		}
 	}
 }
@@ -239,7 +237,7 @@ func (r *Returner) restore(ctx context.Context) {
 // world is what a round looks at.
 type world struct {
 	pods       map[types.UID]*corev1.Pod // of our scheduler
-	candidates [][]returning.Pod         // by burst pool
+	candidates [][]returning.Pod         // of each burst pool, by the pool's index
 	members    map[types.UID][]returning.Member
 }
 
@@ -250,26 +248,24 @@ func (r *Returner) look() (*world, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods: %w", err)
 	}
-	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returning.Pod, r.Pools.Len()-r.Pools.Regular()), members: map[types.UID][]returning.Member{}}
+	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returning.Pod, r.Pools.Len()), members: map[types.UID][]returning.Member{}}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner == nil || pod.Spec.SchedulerName != r.Profile.SchedulerName {
 			continue
 		}
-		burst := -1
+		in := pool.None
 		if node, err := r.nodes.Get(pod.Spec.NodeName); err == nil {
-			if i := r.Pools.Of(node.Labels); i != pool.None && r.Pools.At(i).IsBurst() {
-				burst = i - r.Pools.Regular()
-			}
+			in = r.Pools.Of(node.Labels)
 		}
 		workload := r.workloadOf(pod.Namespace, owner)
 		w.pods[pod.UID] = pod
 		w.members[workload] = append(w.members[workload], returning.Member{UID: pod.UID, Owner: owner.UID,
-			Bound: pod.Spec.NodeName != "", Burst: burst >= 0, Ready: podutil.IsPodReady(pod), Ending: pod.DeletionTimestamp != nil})
-		if burst < 0 || returning.Stays(pod) != "" {
+			Bound: pod.Spec.NodeName != "", Burst: r.Pools.IsBurst(in), Ready: podutil.IsPodReady(pod), Ending: pod.DeletionTimestamp != nil})
+		if !r.Pools.IsBurst(in) || returning.Stays(pod) != "" {
 			continue
 		}
-		w.candidates[burst] = append(w.candidates[burst], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time,
+		w.candidates[in] = append(w.candidates[in], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time,
 			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	return w, nil
@@ -294,9 +290,9 @@ func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) ty
 	return owner.UID
 }
 
-// evict asks for the eviction of the pod of the burst pool with the index b, which PodDisruptionBudgets may refuse.
-func (r *Returner) evict(ctx context.Context, b int, p returning.Pod, pod *corev1.Pod, to *move, members []returning.Member) {
-	from := r.Pools.At(r.Pools.Regular() + b)
+// evict asks for the eviction of the pod of the burst pool with the index i, which PodDisruptionBudgets may refuse.
+func (r *Returner) evict(ctx context.Context, i int, p returning.Pod, pod *corev1.Pod, to *move, members []returning.Member) {
+	from := r.Pools.At(i)
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", to.to)
 	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // the client tries again by itself otherwise, for minutes
 	defer cancel()
@@ -307,7 +303,7 @@ func (r *Returner) evict(ctx context.Context, b int, p returning.Pod, pod *corev
 	now, stableFor := r.clock.Now(), from.Burst.Return.StableFor.Duration
 	switch {
 	case err == nil:
-		r.planner.Evicted(now, b, p, members)
+		r.planner.Evicted(now, i, p, members)
 		r.away[pod.UID] = move{pod: to.pod, to: to.to}
 		logger.Info("Evicted a pod from a burst pool: there is room for it elsewhere", "stableFor", stableFor)
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "Returning", "evicted from burst pool %s: node %s has had room for it for %s", from.Name, to.to, stableFor)

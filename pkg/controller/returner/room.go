@@ -123,7 +123,7 @@ func (r *rooms) begin(logger klog.Logger, away []move) error {
 	}
 	r.nodes = r.nodes[:0]
 	for _, node := range nodes {
-		if rank, _ := r.pools.RankOf(node.Node().Labels); rank != pool.Excluded && int(rank) <= r.pools.Regular() {
+		if rank, _ := r.pools.RankOf(node.Node().Labels); rank != pool.Excluded && !r.pools.IsBurstRank(rank) {
 			r.nodes = append(r.nodes, node)
 		}
 	}

@@ -1,4 +1,4 @@
-package poolpriority
+package gatekeeper
 
 import (
 	"testing"
@@ -47,19 +47,19 @@ func TestAzureFiles(t *testing.T) {
 		}
 	}
 	claims := func(names ...string) *v1.Pod {
-		p := pod("p").Obj()
+		p := pod("p")
 		for _, name := range names {
 			p.Spec.Volumes = append(p.Spec.Volumes, v1.Volume{Name: name, VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
 		}
 		return p
 	}
 	ephemeral := func(class string) *v1.Pod {
-		p := pod("p").Obj()
+		p := pod("p")
 		p.Spec.Volumes = []v1.Volume{{Name: "e", VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
 			VolumeClaimTemplate: &v1.PersistentVolumeClaimTemplate{Spec: v1.PersistentVolumeClaimSpec{StorageClassName: &class}}}}}}
 		return p
 	}
-	empty := pod("p").Obj()
+	empty := pod("p")
 	empty.Spec.Volumes = []v1.Volume{{Name: "x", VolumeSource: v1.VolumeSource{EmptyDir: &v1.EmptyDirVolumeSource{}}}}
 	for _, tc := range []struct {
 		name string

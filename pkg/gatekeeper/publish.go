@@ -1,4 +1,4 @@
-package poolpriority
+package gatekeeper
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -91,6 +92,9 @@ func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 			dated.Memory.Written = now.UTC()
 			err = p.write(ctx, &dated)
 		}
+		if err != nil && ctx.Err() != nil {
+			return // an orderly stop, in the middle of a write
+		}
 		if err == nil {
 			last, written, wait, problem = data, now, publishInterval, ""
 		} else {
@@ -116,7 +120,7 @@ func (p *publisher) write(ctx context.Context, state *status.Status) error {
 		return err
 	}
 	config := applycorev1.ConfigMap(p.name, p.namespace).WithData(data)
-	if _, err := p.client.Apply(ctx, config, metav1.ApplyOptions{FieldManager: Name, Force: true}); err != nil {
+	if _, err := p.client.Apply(ctx, config, metav1.ApplyOptions{FieldManager: configv1.PluginName, Force: true}); err != nil {
 		return fmt.Errorf("writing ConfigMap %s: %w", p.id, err)
 	}
 	return nil

@@ -1,4 +1,4 @@
-package poolpriority
+package gatekeeper
 
 import (
 	"context"

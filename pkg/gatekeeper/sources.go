@@ -1,4 +1,4 @@
-package poolpriority
+package gatekeeper
 
 import (
 	"context"
@@ -13,19 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
 	"poolpriority.dev/scheduler/pkg/capacity/static"
-	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -48,24 +44,24 @@ type nodePool struct {
 	object  *watched
 }
 
-func newSources(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle fwk.Handle, changed chan<- struct{}) (*sources, error) {
-	c := &args.Capacity
+func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*sources, error) {
+	c := &config.Args.Capacity
 	s := &sources{
 		statusID: c.ClusterAutoscalerStatus,
 		warned:   map[string]bool{},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
 			StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}),
 	}
-	for i := range pools.Regular() {
-		p := &pools.At(i).Pool
+	for i := range config.Pools.Regular() {
+		p := &config.Pools.At(i).Pool
 		var source capacity.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
 			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p)}
-			err = s.watchStatus(ctx, handle, changed)
+			err = s.watchStatus(ctx, config, changed)
 		case p.Karpenter != nil:
-			source, err = s.nodePool(ctx, handle, p.Karpenter.NodePool, c.ProvisionGrace.Duration, changed)
+			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool, changed)
 		case p.Static != nil:
 			source = static.MaxNodes(p.Static.MaxNodes)
 		default:
@@ -87,37 +83,33 @@ func only(name string) func(*metav1.ListOptions) {
 	}
 }
 
-func (s *sources) watchStatus(ctx context.Context, handle fwk.Handle, changed chan<- struct{}) error {
+func (s *sources) watchStatus(ctx context.Context, config *Config, changed chan<- struct{}) error {
 	if s.status != nil {
 		return nil
 	}
 	namespace, name, _ := strings.Cut(s.statusID, "/")
-	informer := coreinformers.NewFilteredConfigMapInformer(handle.ClientSet(), namespace, 0, cache.Indexers{}, only(name))
+	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
 	var err error
 	s.status, err = watch(ctx, informer, s.statusID, changed)
 	return err
 }
 
 // nodePool returns the source of the NodePool, which it watches. Pools may share one.
-func (s *sources) nodePool(ctx context.Context, handle fwk.Handle, name string, provisionGrace time.Duration, changed chan<- struct{}) (capacity.Source, error) {
+func (s *sources) nodePool(ctx context.Context, config *Config, name string, changed chan<- struct{}) (capacity.Source, error) {
 	for _, n := range s.nodePools {
 		if n.name == name {
 			return n.tracker, nil
 		}
 	}
-	if handle.KubeConfig() == nil {
+	if config.Dynamic == nil {
 		return nil, fmt.Errorf("watching NodePool %s: the scheduler has no client configuration", name)
 	}
-	client, err := dynamic.NewForConfig(handle.KubeConfig())
-	if err != nil {
-		return nil, fmt.Errorf("making a client for NodePools: %w", err)
-	}
-	informer := dynamicinformer.NewFilteredDynamicInformer(client, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(name))
+	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(name))
 	object, err := watch(ctx, informer.Informer(), name, changed)
 	if err != nil {
 		return nil, err
 	}
-	n := &nodePool{name: name, tracker: karpenter.NewTracker(provisionGrace), object: object}
+	n := &nodePool{name: name, tracker: karpenter.NewTracker(config.Args.Capacity.ProvisionGrace.Duration), object: object}
 	s.nodePools = append(s.nodePools, n)
 	return n.tracker, nil
 }

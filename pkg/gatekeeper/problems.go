@@ -1,4 +1,4 @@
-package poolpriority
+package gatekeeper
 
 import (
 	"fmt"
@@ -8,8 +8,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -18,12 +18,12 @@ import (
 // problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
 // as it lasts, and told by an event on the object if there is one.
 type problems struct {
-	handle  fwk.Handle
-	pools   pool.List
-	current []problem
-	logged  map[string]bool // while they last
-	told    map[string]bool // by an event, while they last
-	empty   map[int]bool    // pools that were logged to have no nodes
+	recorder events.EventRecorder
+	pools    pool.List
+	current  []problem
+	logged   map[string]bool // while they last
+	told     map[string]bool // by an event, while they last
+	empty    map[int]bool    // pools that were logged to have no nodes
 }
 
 type problem struct {
@@ -33,8 +33,8 @@ type problem struct {
 	message   string
 }
 
-func newProblems(handle fwk.Handle, pools pool.List) *problems {
-	return &problems{handle: handle, pools: pools, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
+func newProblems(recorder events.EventRecorder, pools pool.List) *problems {
+	return &problems{recorder: recorder, pools: pools, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
 // look finds the problems that there are now.
@@ -113,14 +113,14 @@ func (ps *problems) report(logger klog.Logger, events bool) {
 	for _, p := range ps.current {
 		logged[p.id] = true
 		if !ps.logged[p.id] {
-			logger.Error(nil, "Something around the scheduler needs a look", "problem", p.message, "reason", p.code, "object", describe(p.regarding))
+			logger.Error(nil, "Problem with an object that the scheduler reads", "problem", p.message, "reason", p.code, "object", describe(p.regarding))
 		}
 		if !events || p.regarding == nil {
 			continue
 		}
 		told[p.id] = true
 		if !ps.told[p.id] {
-			ps.handle.EventRecorder().Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", truncate(p.message))
+			ps.recorder.Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", truncate(p.message))
 		}
 	}
 	ps.logged, ps.told = logged, told

@@ -1,4 +1,4 @@
-package poolpriority
+package gatekeeper
 
 import (
 	v1 "k8s.io/api/core/v1"

@@ -1,4 +1,4 @@
-package poolpriority
+package gatekeeper
 
 import (
 	"slices"
@@ -37,14 +37,14 @@ const clockTolerance = 2 * time.Second
 
 type heldPod struct {
 	pod *v1.Pod
-	// open says, by burst pool, whether the gate was open when last looked at. One that only the budget closed counts as
+	// open says, by the pool's index, whether the gate was open when last looked at. One that only the budget closed counts as
 	// open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were looked at.
 	open   []bool
 	budget bool // the budget closed a gate
 	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
 	unseen bool
-	// room is what the pod waits for, if it is to be left by other pods.
-	room *room
+	// promise is what a new pod of a rollout waits for; nil if it waits for nothing.
+	promise *Promise
 	// since is when the pod was held last, and tries how often it was tried again because the API did not say so.
 	since time.Time
 	tries int
@@ -83,9 +83,8 @@ func (h *held) trust(now time.Time) {
 	}
 }
 
-// add remembers the pod, held at the time now by the decision.
-// room is what it waits for if that was what closed the gate.
-func (h *held) add(pod *v1.Pod, decision *gate.Decision, room *room, now time.Time) {
+// add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the gate.
+func (h *held) add(pod *v1.Pod, decision *gate.Decision, promise *Promise, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
@@ -93,87 +92,77 @@ func (h *held) add(pod *v1.Pod, decision *gate.Decision, room *room, now time.Ti
 	if before, ok := h.pods[pod.UID]; ok {
 		tries = before.tries
 	}
-	h.pods[pod.UID] = &heldPod{tries: tries, pod: pod, room: room, unseen: slices.ContainsFunc(decision.Burst, unseen), open: openPools(decision), budget: slices.ContainsFunc(decision.Burst, overBudget), since: now}
+	h.pods[pod.UID] = &heldPod{
+		pod: pod, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
+		promise: promise, since: now, tries: tries,
+	}
 	h.added[pod.UID] = true
 }
 
-// leave has the pod wait for no room any more: it has one.
-func (h *held) leave(uid types.UID) {
+// release takes back what the pod was promised.
+func (h *held) release(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[uid]; ok {
-		entry.room = nil
+		entry.promise = nil
 	}
 }
 
-// room is what the pod waits for.
-func (h *held) room(uid types.UID) gate.Room {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok {
-		return entry.room.asRequested()
-	}
-	return gate.Room{}
+// Held is what is known of a held pod.
+type Held struct {
+	// Budget says that a budget holds it.
+	Budget bool
+	// Promise is what it was promised; empty if nothing was.
+	Promise Promise
 }
 
-// rooms returns the rooms that pods other than the one with the UID wait for.
-func (h *held) rooms(but types.UID) []heldRoom {
+// lookup returns what is known of the pod, and whether it is held.
+func (h *held) lookup(uid types.UID) (Held, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var rooms []heldRoom
+	entry, ok := h.pods[uid]
+	if !ok {
+		return Held{}, false
+	}
+	known := Held{Budget: entry.budget}
+	if entry.promise != nil {
+		known.Promise = *entry.promise
+	}
+	return known, true
+}
+
+// promises returns what pods other than the one with the UID were promised.
+func (h *held) promises(but types.UID) []PromisedPod {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var promised []PromisedPod
 	for uid, entry := range h.pods {
-		if entry.room != nil && uid != but {
-			rooms = append(rooms, heldRoom{entry.pod, *entry.room})
+		if entry.promise != nil && uid != but {
+			promised = append(promised, PromisedPod{entry.pod, *entry.promise})
 		}
 	}
-	return rooms
+	return promised
 }
 
-// waitingSince is since when the pod has been waiting for pods to be ended; zero if it has not.
-func (h *held) waitingSince(uid types.UID) time.Time {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok && entry.room != nil {
-		return entry.room.since
-	}
-	return time.Time{}
-}
-
-// stirred has the pods looked at again that wait for room in the rollout of the Deployment with the UID, each of them once in
+// stirred has the pods looked at again that wait for the rollout of the Deployment with the UID, each of them once in
 // stirredAgain, and more rarely the more there are. It reports whether that is earlier than before for any.
 func (h *held) stirred(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var waiting []*heldPod
 	for _, entry := range h.pods {
-		if entry.room != nil && entry.room.deployment == deployment {
+		if entry.promise != nil && entry.promise.Deployment == deployment {
 			waiting = append(waiting, entry)
 		}
 	}
-	after := max(stirredAgain, time.Duration(len(waiting))*tryEach)
+	after := max(stirredAgain, time.Duration(len(waiting))*TryEach)
 	moved := false
 	for _, entry := range waiting {
-		if due := entry.since.Add(after); due.Before(entry.room.Until) {
-			entry.room.Until, moved = due, true
+		if due := entry.since.Add(after); due.Before(entry.promise.Until) {
+			entry.promise.Until, moved = due, true
 		}
 	}
 	return moved
-}
-
-// has reports whether the pod is held.
-func (h *held) has(uid types.UID) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	_, ok := h.pods[uid]
-	return ok
-}
-
-// waitsForBudget reports whether a budget holds the pod.
-func (h *held) waitsForBudget(uid types.UID) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	entry, ok := h.pods[uid]
-	return ok && entry.budget
 }
 
 // update follows the pod: a bound one is forgotten.
@@ -270,9 +259,9 @@ func (h *held) all() map[string]*v1.Pod {
 	return pods
 }
 
-// untold returns the pods that were held long enough ago and of which the API does not say at the time now that they
-// are unschedulable, by namespace/name, and when the next such pod is due: the write of their condition was lost, and
-// autoscalers look at nothing else.
+// untold returns the pods, by namespace/name, that are to be tried again at the time now because the write of their condition was
+// lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not call unschedulable is one.
+// The time is when the next such pod is due.
 func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -297,16 +286,16 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 // reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for
 // which a burst pool has opened since it was last looked at, by namespace/name, and the earliest time at which a decision
 // changes by itself.
-func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, unschedulableSince time.Time, room gate.Room) gate.Decision) (map[string]*v1.Pod, time.Time) {
+func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, unschedulableSince time.Time, wait gate.Wait) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	opened := map[string]*v1.Pod{}
 	var next time.Time
 	look := func(uid types.UID, entry *heldPod) {
-		decision := decide(entry.pod, h.firstFailed[uid], entry.room.asRequested())
+		decision := decide(entry.pod, h.firstFailed[uid], entry.promise.AsWait())
 		open := openPools(&decision)
-		for b := range open {
-			if open[b] && !entry.open[b] {
+		for i := range open {
+			if open[i] && !entry.open[i] {
 				opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 			}
 		}
@@ -334,15 +323,12 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, 
 
 func openPools(decision *gate.Decision) []bool {
 	open := make([]bool, len(decision.Burst))
-	for b := range decision.Burst {
-		open[b] = decision.Burst[b].Open || overBudget(decision.Burst[b]) || unseen(decision.Burst[b])
+	for i := range decision.Burst {
+		v := &decision.Burst[i]
+		open[i] = v.Open || v.Reason.Code == gate.ReasonBudget.Code || v.Reason.Code == gate.ReasonUnseen.Code
 	}
 	return open
 }
-
-func overBudget(v gate.Verdict) bool { return v.Reason.Code == gate.ReasonBudget.Code }
-
-func unseen(v gate.Verdict) bool { return v.Reason.Code == gate.ReasonUnseen.Code }
 
 // unschedulableSince reads the pod's condition. A pod that waits for scheduling gates is not unschedulable yet.
 func unschedulableSince(pod *v1.Pod) time.Time {

@@ -1,0 +1,124 @@
+package capacity
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// passingTaint is a taint that comes and goes on a node that stays the kind of node it is: controllers, the cloud and the
+// autoscalers put it there for a time.
+type passingTaint struct {
+	key     string // or, with a trailing slash, the prefix of keys
+	startup bool   // it keeps pods out of a new node until something has been set up on it
+}
+
+var passingTaints = []passingTaint{
+	{corev1.TaintNodeNotReady, true},
+	{corev1.TaintNodeUnreachable, true},
+	{"node.kubernetes.io/", false},
+	{"node.cloudprovider.kubernetes.io/uninitialized", true},
+	{"node.cloudprovider.kubernetes.io/", false},
+	{"startup-taint.cluster-autoscaler.kubernetes.io/", true},
+	{"ignore-taint.cluster-autoscaler.kubernetes.io/", true},
+	{"status-taint.cluster-autoscaler.kubernetes.io/", false},
+	{"node.cilium.io/agent-not-ready", true},
+	{"ToBeDeletedByClusterAutoscaler", false},
+	{"DeletionCandidateOfClusterAutoscaler", false},
+	{"karpenter.sh/unregistered", true},
+	{"karpenter.sh/", false},
+}
+
+// passing returns what is known of a passing taint with the key, or nil if it lasts.
+func passing(key string) *passingTaint {
+	for i := range passingTaints {
+		p := &passingTaints[i]
+		if key == p.key || strings.HasSuffix(p.key, "/") && strings.HasPrefix(key, p.key) {
+			return p
+		}
+	}
+	return nil
+}
+
+// LastingTaints returns the taints that keep pods out of nodes of this kind for good: cordons, conditions, startup
+// taints and an autoscaler's marks are left out.
+func LastingTaints(taints []corev1.Taint) []corev1.Taint {
+	var lasting []corev1.Taint
+	for i := range taints {
+		if lasts(&taints[i]) {
+			lasting = append(lasting, taints[i])
+		}
+	}
+	return lasting
+}
+
+func lasts(taint *corev1.Taint) bool {
+	return taint.Effect != corev1.TaintEffectPreferNoSchedule && passing(taint.Key) == nil
+}
+
+func sameTaint(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
+
+// placeLabels are the labels that differ between nodes of one kind: a new node's value cannot be told from today's.
+var placeLabels = map[string]bool{
+	corev1.LabelHostname:                      true,
+	corev1.LabelTopologyZone:                  true,
+	corev1.LabelFailureDomainBetaZone:         true,
+	"topology.disk.csi.azure.com/zone":        true,
+	"kubernetes.azure.com/nodenetwork-id":     true,
+	"kubernetes.azure.com/node-image-version": true,
+}
+
+// IsPlaceLabel reports whether the label says where a node is or which one it is, rather than what kind it is.
+func IsPlaceLabel(key string) bool { return placeLabels[key] }
+
+// ready returns the node's condition Ready, or nil if nothing has reported it yet.
+func ready(node *corev1.Node) *corev1.NodeCondition {
+	for i := range node.Status.Conditions {
+		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
+			return c
+		}
+	}
+	return nil
+}
+
+// IsReady reports whether the node's kubelet says that it is ready. One that has said nothing yet is not.
+func IsReady(node *corev1.Node) bool {
+	c := ready(node)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
+// readySince is since when the node's condition Ready has been as it is; zero if it has none.
+func readySince(node *corev1.Node) time.Time {
+	if c := ready(node); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// KarpenterNodePoolLabel is on every node of Karpenter's, with the name of its NodePool.
+const KarpenterNodePoolLabel = "karpenter.sh/nodepool"
+
+// karpenterInitialized is the label that Karpenter gives its nodes when their startup taints are gone and their devices are there.
+const karpenterInitialized = "karpenter.sh/initialized"
+
+// IsStarting reports whether pods are kept out of the node because it is not ready, or not set up.
+func IsStarting(node *corev1.Node) bool {
+	for i := range node.Spec.Taints {
+		if p := passing(node.Spec.Taints[i].Key); p != nil && p.startup {
+			return true
+		}
+	}
+	_, karpenters := node.Labels[KarpenterNodePoolLabel]
+	return !IsReady(node) || karpenters && node.Labels[karpenterInitialized] != "true"
+}
+
+// Changed reports whether the node changed in what capacity is judged by: heartbeats are not.
+func Changed(oldNode, newNode *corev1.Node) bool {
+	return IsStarting(oldNode) != IsStarting(newNode) || !maps.Equal(oldNode.Labels, newNode.Labels) ||
+		!slices.EqualFunc(oldNode.Spec.Taints, newNode.Spec.Taints, sameTaint) ||
+		!reflect.DeepEqual(oldNode.Status.Allocatable, newNode.Status.Allocatable)
+}

@@ -1,0 +1,245 @@
+// Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It judges the pools
+// (sources.go) and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
+// knows the rollouts that pods are of (rollouts.go), and tells of all that: it publishes the state (publish.go) that the next leader
+// starts from (takeover.go), and reports problems (problems.go). It knows nothing of the scheduling framework.
+package gatekeeper
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// reasonStarting is the reason of every pool until the informers have synced.
+var reasonStarting = capacity.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
+
+// Config is what a Gatekeeper is made of.
+type Config struct {
+	// Args are valid, and Pools is their list, which has a burst pool.
+	Args  *configv1.PoolPriorityArgs
+	Pools pool.List
+
+	Client kubernetes.Interface
+	// Dynamic reads NodePools. It may be nil where no pool names one.
+	Dynamic dynamic.Interface
+	// Informers are the scheduler's own: nodes, pods, ReplicaSets and what volumes are made of. Whoever made them starts them.
+	Informers informers.SharedInformerFactory
+	Recorder  events.EventRecorder
+	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
+	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
+	Clock    clock.WithTicker
+}
+
+// Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
+// by many goroutines.
+type Gatekeeper struct {
+	Config
+	rule      gate.Rule
+	view      atomic.Pointer[capacity.View]
+	held      *held
+	nodes     corelisters.NodeLister
+	pods      corelisters.PodLister
+	volumes   volumes
+	rollouts  *rollouts // nil: a rollout's pods are like others
+	sources   *sources
+	problems  *problems
+	publisher *publisher
+	synced    []cache.InformerSynced
+	leading   atomic.Bool   // this scheduler schedules: another that is ready to take over does not
+	takenOver bool          // what the last leader published was taken over
+	giveUp    time.Time     // when it is done without; zero until this scheduler leads
+	changed   chan struct{} // a node or what the pools are judged by changed
+	earlier   chan struct{} // a pod was held that must be looked at before the timer is due
+}
+
+// New returns a Gatekeeper, and starts to watch what the pools are judged by. It decides nothing new before Run.
+func New(ctx context.Context, config Config) (*Gatekeeper, error) {
+	c, factory := &config.Args.Capacity, config.Informers.Core().V1()
+	g := &Gatekeeper{
+		Config: config,
+		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration,
+			Observe: config.Args.Mode == configv1.ModeObserve},
+		held:      newHeld(),
+		nodes:     factory.Nodes().Lister(),
+		pods:      factory.Pods().Lister(),
+		volumes:   newVolumes(config.Informers),
+		problems:  newProblems(config.Recorder, config.Pools),
+		publisher: newPublisher(config.Args.StatusConfigMap, config.Client),
+		changed:   make(chan struct{}, 1),
+		earlier:   make(chan struct{}, 1),
+	}
+	starting := &capacity.View{Pools: make([]capacity.Pool, config.Pools.Len())}
+	for i := range config.Pools.Regular() {
+		// Not Unknown, which may count as full at once.
+		starting.Pools[i] = capacity.Pool{Judgement: capacity.Judgement{State: capacity.CanGrow, Reason: reasonStarting}, Since: config.Clock.Now()}
+	}
+	g.view.Store(starting)
+	registerMetrics()
+
+	var err error
+	if g.sources, err = newSources(ctx, &g.Config, g.changed); err != nil {
+		return nil, err
+	}
+	if *config.Args.ScaleIn.HoldSurge {
+		if g.rollouts, err = newRollouts(ctx, &g.Config, func(deployment types.UID) {
+			if g.held.stirred(deployment) {
+				poke(g.changed)
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	if g.synced, err = g.watch(); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// watch follows nodes, pods and claims by the scheduler's own informers.
+func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
+	factory := g.Informers.Core().V1()
+	nodes, err := factory.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { poke(g.changed) },
+		DeleteFunc: func(any) { poke(g.changed) },
+		UpdateFunc: func(oldObj, newObj any) {
+			if capacity.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
+				poke(g.changed)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching nodes: %w", err)
+	}
+	pods, err := factory.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(oldObj, newObj any) {
+			// An informer may merge the deletion of a pod with the creation of another of the same name.
+			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
+				g.held.remove(oldPod.UID)
+			}
+			g.held.update(newObj.(*v1.Pod))
+		},
+		DeleteFunc: func(obj any) {
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			if pod, ok := obj.(*v1.Pod); ok {
+				g.held.remove(pod.UID)
+			}
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	claimChanged := func(obj any) {
+		if claim := obj.(*v1.PersistentVolumeClaim); g.held.claims(claim.Namespace, claim.Name) {
+			poke(g.changed)
+		}
+	}
+	if _, err := factory.PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: claimChanged, UpdateFunc: func(_, obj any) { claimChanged(obj) },
+	}); err != nil {
+		return nil, fmt.Errorf("watching persistent volume claims: %w", err)
+	}
+	return []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}, nil
+}
+
+// Lead notes that this scheduler schedules. What is told to the world is told from then on.
+func (g *Gatekeeper) Lead() {
+	if !g.leading.Swap(true) {
+		poke(g.changed)
+	}
+}
+
+// Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked at.
+type Snapshot struct {
+	// BurstPods is the number of pods on the nodes of each burst pool, by the pool's index.
+	BurstPods []int
+	// Nodes are the nodes of each regular pool, by the pool's index.
+	Nodes []gate.Nodes
+}
+
+// Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
+func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
+	request := g.request(pod)
+	request.UnschedulableSince, request.BurstPods, request.Snapshot, request.Wait = g.held.since(pod), snapshot.BurstPods, snapshot.Nodes, wait
+	return g.rule.Decide(request, g.view.Load(), g.Clock.Now())
+}
+
+// Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
+func (g *Gatekeeper) Signature(pod *v1.Pod) any { return gate.Signature(g.request(pod)) }
+
+// request is what of the pod and of what it refers to the gate goes by.
+func (g *Gatekeeper) request(pod *v1.Pod) gate.Request {
+	return gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)}
+}
+
+// Rollout returns what is known of whether the pod is a new one of a rollout.
+func (g *Gatekeeper) Rollout(pod *v1.Pod) Surge { return g.rollouts.of(pod, g.Clock.Now()) }
+
+// Failed remembers since when a pod that found no node has been unschedulable: the condition does not say it of a pod that waited
+// for scheduling gates before.
+func (g *Gatekeeper) Failed(pod *v1.Pod) {
+	g.held.note(pod, g.Clock.Now())
+	g.forgetIfGone(pod)
+}
+
+// Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate. A view that
+// was swapped since is looked at at once, and so is a decision that changes before the timer is due: both in the gatekeeper's own loop.
+func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *Promise) {
+	for i := range g.Pools.Burst() {
+		if v := &decision.Burst[i]; !v.Open {
+			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
+				"pool", g.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
+		}
+	}
+	g.held.add(pod, decision, promise, g.Clock.Now())
+	g.forgetIfGone(pod)
+	poke(g.earlier)
+}
+
+// forgetIfGone forgets a pod that was deleted in mid-cycle: no event will say so again.
+func (g *Gatekeeper) forgetIfGone(pod *v1.Pod) {
+	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || current.UID != pod.UID {
+		g.held.remove(pod.UID)
+	}
+}
+
+// Release takes back what the pod was promised: it waits for no place now.
+func (g *Gatekeeper) Release(pod types.UID) { g.held.release(pod) }
+
+// Lookup returns what is known of the pod, and whether it is held.
+func (g *Gatekeeper) Lookup(pod types.UID) (Held, bool) { return g.held.lookup(pod) }
+
+// Promises returns what held pods other than the one with the UID were promised.
+func (g *Gatekeeper) Promises(but types.UID) []PromisedPod { return g.held.promises(but) }
+
+// Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if it had
+// looked and taken over. It is for tests of what asks a gatekeeper that does not run.
+func (g *Gatekeeper) Assume(view *capacity.View) {
+	g.view.Store(view)
+	g.held.trust(g.Clock.Now())
+}
+
+func poke(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

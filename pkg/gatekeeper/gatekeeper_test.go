@@ -1,0 +1,354 @@
+package gatekeeper
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// world is a gatekeeper with a fake clock and a fake API server, and no scheduler.
+type world struct {
+	*Gatekeeper
+	*testing.T
+	clock    *testingclock.FakeClock
+	client   *fake.Clientset
+	recorder *events.FakeRecorder
+
+	mu        sync.Mutex
+	activated []string // pods, as namespace/name
+}
+
+// newWorld returns one with a list of the pools user (by the cluster autoscaler), system (fixed) and aci, that does not run yet.
+func newWorld(t *testing.T, objects ...runtime.Object) *world {
+	t.Helper()
+	matching := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
+		{Name: "user", NodeSelector: matching("agentpool", "userpool"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
+		{Name: "system", NodeSelector: matching("agentpool", "systempool"), Fixed: &configv1.FixedSource{}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+	}}
+	configv1.SetDefaults_PoolPriorityArgs(args)
+	if err := configv1.Validate(args).ToAggregate(); err != nil {
+		t.Fatal(err)
+	}
+	pools, err := pool.NewList(args.Pools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{
+		T: t, clock: testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
+		client: fake.NewClientset(objects...), recorder: events.NewFakeRecorder(100),
+	}
+	w.Gatekeeper, err = New(klog.NewContext(t.Context(), klog.Background().V(9)), Config{
+		Args: args, Pools: pools, Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, 0), Recorder: w.recorder, Clock: w.clock,
+		Activate: func(_ klog.Logger, pods map[string]*v1.Pod) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.activated = slices.AppendSeq(w.activated, maps.Keys(pods))
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// run starts what a scheduler would start. The clock goes on by itself.
+func (w *world) run() {
+	w.Informers.Start(w.Context().Done())
+	w.Informers.WaitForCacheSync(w.Context().Done())
+	go w.Gatekeeper.Run(w.Context())
+	go func() {
+		for w.Context().Err() == nil {
+			time.Sleep(time.Millisecond)
+			w.clock.Step(20 * time.Millisecond)
+		}
+	}()
+}
+
+// eventually waits until check returns "", for at most 10 s of real time.
+func (w *world) eventually(check func() string) {
+	w.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		complaint := check()
+		if complaint == "" {
+			return
+		}
+		if time.Now().After(deadline) {
+			w.Fatal(complaint)
+		}
+	}
+}
+
+// wasActivated reports whether the pod was, and forgets it.
+func (w *world) wasActivated(name string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	i := slices.Index(w.activated, "default/"+name)
+	if i >= 0 {
+		w.activated = nil
+	}
+	return i >= 0
+}
+
+// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3.
+func (w *world) setStatus(ready, target int) {
+	w.Helper()
+	cm := &v1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "cluster-autoscaler-status", Namespace: "kube-system",
+			Annotations: map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": fmt.Sprint(w.clock.Now(), target)}},
+		Data: map[string]string{"status": fmt.Sprintf(`
+autoscalerStatus: Running
+clusterWide: {health: {status: Healthy, lastTransitionTime: "2026-11-21T09:00:00Z"}}
+nodeGroups:
+- name: aks-userpool-12345678-vmss
+  health: {status: Healthy, nodeCounts: {registered: {ready: %d}}, cloudProviderTarget: %d, minSize: 0, maxSize: 3}
+  scaleUp: {status: NoActivity}
+`, ready, target)},
+	}
+	configMaps := w.client.CoreV1().ConfigMaps("kube-system")
+	if _, err := configMaps.Update(w.Context(), cm, metav1.UpdateOptions{}); err == nil {
+		return
+	}
+	if _, err := configMaps.Create(w.Context(), cm, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// addPod makes a pending pod, and waits until the gatekeeper's lister has it.
+func (w *world) addPod(p *v1.Pod) {
+	w.Helper()
+	if _, err := w.client.CoreV1().Pods(p.Namespace).Create(w.Context(), p, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	w.eventually(func() string {
+		if _, err := w.pods.Pods(p.Namespace).Get(p.Name); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
+}
+
+// withCondition gives the pod the condition PodScheduled.
+func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since time.Time) *v1.Pod {
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}}
+	return p
+}
+
+// TestRun: a pod is held while the pool before can grow, and woken when it no longer can; the pools' states are published.
+func TestRun(t *testing.T) {
+	w := newWorld(t)
+	w.setStatus(1, 1)
+	w.run()
+	p := pod("p")
+	w.addPod(p)
+	w.Lead()
+	decide := func() gate.Verdict { return w.Decide(p, Snapshot{}, gate.Wait{}).Burst[2] }
+	w.eventually(func() string {
+		if v := decide(); v.Open || v.Reason.Code != gate.ReasonCanGrow.Code || strings.Contains(v.Reason.Detail, "starting") {
+			return fmt.Sprintf("while the pool can grow: %+v", v)
+		}
+		return ""
+	})
+	d := w.Decide(p, Snapshot{}, gate.Wait{})
+	w.Failed(p)
+	w.Hold(klog.Background(), p, &d, nil)
+	if _, held := w.Lookup("p"); !held {
+		t.Fatal("the pod is not held")
+	}
+	w.wasActivated("p") // it may have been tried again for the start
+	w.setStatus(3, 3)
+	w.eventually(func() string {
+		if !w.wasActivated("p") {
+			return "the pod is not woken when the pool is full"
+		}
+		return ""
+	})
+	if v := decide(); !v.Open {
+		t.Errorf("when the pool is full: %+v", v)
+	}
+	w.eventually(func() string {
+		cm, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Get(t.Context(), "pool-priority-status", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(cm.Data["status"], "state: Full") {
+			return "published: " + cm.Data["status"]
+		}
+		return ""
+	})
+
+	// A pod that was deleted is forgotten, whether an event says so or the lister does.
+	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually(func() string {
+		if _, held := w.Lookup("p"); held {
+			return "a deleted pod is held"
+		}
+		return ""
+	})
+	w.eventually(func() string {
+		w.Hold(klog.Background(), p, &d, nil)
+		if _, held := w.Lookup("p"); held {
+			return "a pod that was deleted in mid-cycle is held"
+		}
+		return ""
+	})
+}
+
+// TestManyAtOnce has everything happen at the same time, for the race detector.
+func TestManyAtOnce(t *testing.T) {
+	w := newWorld(t)
+	w.setStatus(1, 1)
+	w.run()
+	w.Lead()
+	const pods, rounds = 20, 30
+	for i := range pods {
+		w.addPod(pod(fmt.Sprint("p", i)))
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for round := range rounds {
+			w.setStatus(round%4, round%4)
+		}
+	})
+	wg.Go(func() {
+		for round := range rounds {
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", round), Labels: map[string]string{"agentpool": "userpool"}}}
+			if _, err := w.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	wg.Go(func() {
+		for round := range rounds {
+			for i := range pods { // as cycles do, one after another
+				p := pod(fmt.Sprint("p", i))
+				d := w.Decide(p, Snapshot{}, gate.Wait{})
+				w.Failed(p)
+				if round%3 == 0 {
+					w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: w.clock.Now()}, Deployment: "web"})
+				} else {
+					w.Hold(klog.Background(), p, &d, nil)
+				}
+				w.Promises(p.UID)
+				w.Rollout(p)
+				w.Release(p.UID)
+			}
+		}
+	})
+	wg.Go(func() {
+		for range rounds {
+			for i := range pods { // as queueing hints do
+				if held, ok := w.Lookup(types.UID(fmt.Sprint("p", i))); ok && held.Budget {
+					t.Error("there is no budget")
+				}
+				w.Signature(pod("p"))
+			}
+		}
+	})
+	wg.Wait()
+	w.eventually(func() string {
+		if n := w.held.count(); n != pods {
+			return fmt.Sprintf("%d pods are held, want %d", n, pods)
+		}
+		return ""
+	})
+}
+
+// TestStirred: pods that wait for a rollout are looked at again soon when it changes, and those of others are not.
+func TestStirred(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	replicaSet := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", UID: "web-1",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web", Controller: ptr.To(true)}}}}
+	if _, err := w.client.AppsV1().ReplicaSets("default").Create(t.Context(), replicaSet, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	late := w.clock.Now().Add(time.Hour)
+	d := gate.Decision{Burst: make([]gate.Verdict, 3)}
+	for _, deployment := range []types.UID{"web", "other"} {
+		p := pod(string(deployment) + "-pod")
+		w.addPod(p)
+		w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: late}, Deployment: deployment})
+	}
+	replicaSet.Spec.Replicas = ptr.To(int32(3))
+	if _, err := w.client.AppsV1().ReplicaSets("default").Update(t.Context(), replicaSet, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until := func(name types.UID) time.Time {
+		held, _ := w.Lookup(name)
+		return held.Promise.Until
+	}
+	w.eventually(func() string {
+		if at := until("web-pod"); !at.Before(late) {
+			return fmt.Sprintf("the pod of the rollout that changed waits until %v", at)
+		}
+		return ""
+	})
+	if at := until("other-pod"); !at.Equal(late) {
+		t.Errorf("the pod of another rollout waits until %v, want %v", at, late)
+	}
+}
+
+// TestStarting: before it has looked, a gatekeeper holds every pod, and what it is told to assume it goes by.
+func TestStarting(t *testing.T) {
+	w := newWorld(t)
+	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; v.Open || !strings.Contains(v.Reason.Detail, reasonStarting.Sentence) {
+		t.Errorf("before the first look: %+v", v)
+	}
+	view := &capacity.View{Pools: make([]capacity.Pool, 3)}
+	for i := range 2 {
+		view.Pools[i].State = capacity.Full
+	}
+	w.Assume(view)
+	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {
+		t.Errorf("with full pools: %+v", v)
+	}
+}
+
+// TestStop: an orderly stop in the middle of a write is no error worth a line.
+func TestStop(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	done := make(chan struct{})
+	go func() {
+		w.Gatekeeper.Run(ctx)
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		t.Error("it runs on")
+	}
+}

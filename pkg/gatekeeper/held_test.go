@@ -1,0 +1,184 @@
+package gatekeeper
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was made.
+func TestFirstFailure(t *testing.T) {
+	h := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	p := pod("p")
+	withCondition(p, v1.ConditionFalse, v1.PodReasonSchedulingGated, now.Add(-time.Hour))
+	h.note(p, now)
+	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the API server keeps the time
+	if got := h.since(p); !got.Equal(now) {
+		t.Errorf("unschedulable since %v, want %v", got, now)
+	}
+}
+
+// TestHeldForTheBudget: a change of the view does not wake such pods, the end of a burst pod does.
+func TestHeldForTheBudget(t *testing.T) {
+	h := newHeld()
+	p := pod("p")
+	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
+	h.add(p, &spent, nil, time.Now())
+	opened, _ := h.reconsider(false, time.Now(), func(*v1.Pod, time.Time, gate.Wait) gate.Decision {
+		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
+	})
+	if len(opened) != 0 {
+		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
+	}
+	if known, ok := h.lookup(p.UID); !ok || !known.Budget {
+		t.Error("the pod does not wait for the budget")
+	}
+	if _, ok := h.lookup("other"); ok {
+		t.Error("another pod is held")
+	}
+	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
+	h.add(p, &closed, nil, time.Now())
+	if known, ok := h.lookup(p.UID); !ok || known.Budget {
+		t.Error("the pod waits for the pools now")
+	}
+}
+
+// TestHeldPodsAreWoken follows held pods through changes of the view and of time.
+func TestHeldPodsAreWoken(t *testing.T) {
+	h := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
+	a, b := pod("a"), pod("b")
+	b.Annotations = map[string]string{"open": "yes"}
+	h.add(a, &closed, nil, now)
+	h.add(b, &closed, nil, now)
+	decide := func(pod *v1.Pod, since time.Time, _ gate.Wait) gate.Decision {
+		d := gate.Decision{Burst: []gate.Verdict{{Open: pod.Annotations["open"] == "yes", Until: since.Add(time.Minute)}}}
+		return d
+	}
+	opened, next := h.reconsider(false, now, decide)
+	if len(opened) != 1 || opened["default/b"] == nil {
+		t.Errorf("opened for %v, want only b", opened)
+	}
+	if !next.Equal(now.Add(time.Minute)) {
+		t.Errorf("next look at %v, want %v", next, now.Add(time.Minute))
+	}
+	if opened, _ = h.reconsider(false, now, decide); len(opened) != 0 {
+		t.Errorf("woken again without a change: %v", opened)
+	}
+	// Held once more, by a decision that was closed: woken once more.
+	h.add(b, &closed, nil, now.Add(time.Hour))
+	if opened, _ = h.reconsider(true, now, decide); len(opened) != 1 {
+		t.Errorf("opened for %v, want b", opened)
+	}
+	if got := h.since(b); !got.Equal(now) {
+		t.Errorf("unschedulable since %v, want since the first time: %v", got, now)
+	}
+	bound := b.DeepCopy()
+	bound.Spec.NodeName = "node"
+	h.update(bound)
+	h.remove(a.UID)
+	if len(h.pods)+len(h.firstFailed)+len(h.added) != 0 {
+		t.Errorf("something is left of the pods: %+v", h)
+	}
+}
+
+// TestUntold: a held pod whose condition was never written is tried again, every retryUntold.
+func TestUntold(t *testing.T) {
+	h := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
+	told := withCondition(pod("told"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
+	h.add(told, &closed, nil, now)
+	h.add(pod("untold"), &closed, nil, now)
+	for _, tc := range []struct {
+		after, next time.Duration
+		want        int
+	}{
+		{0, retryUntold, 0},
+		{retryUntold - 1, retryUntold, 0},
+		{retryUntold, 3 * retryUntold, 1},
+		{retryUntold + 1, 3 * retryUntold, 0},
+		{3 * retryUntold, 7 * retryUntold, 1},
+		{3*retryUntold + time.Hour, 3*retryUntold + time.Hour + 8*retryUntold, 1},
+	} {
+		pods, next := h.untold(now.Add(tc.after))
+		if len(pods) != tc.want || tc.want == 1 && pods["default/untold"] == nil || !next.Equal(now.Add(tc.next)) {
+			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
+		}
+	}
+	known := told.DeepCopy()
+	known.UID, known.Name = "untold", "untold"
+	h.update(known)
+	if pods, next := h.untold(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
+		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
+	}
+}
+
+func TestUnschedulableSince(t *testing.T) {
+	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name   string
+		reason string
+		status v1.ConditionStatus
+		want   bool
+	}{
+		{"unschedulable", v1.PodReasonUnschedulable, v1.ConditionFalse, true},
+		{"waits for scheduling gates", v1.PodReasonSchedulingGated, v1.ConditionFalse, false},
+		{"scheduler error", v1.PodReasonSchedulerError, v1.ConditionFalse, false},
+		{"scheduled", "", v1.ConditionTrue, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := pod("p")
+			withCondition(p, tc.status, tc.reason, at)
+			if got := !unschedulableSince(p).IsZero(); got != tc.want {
+				t.Errorf("known to be unschedulable: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestUnknownToAPI: the clocks of pods that waited for scheduling gates are published, and no others.
+func TestUnknownToAPI(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	condition := func(name string, at time.Time, reason string) *v1.Pod {
+		return withCondition(pod(name), v1.ConditionFalse, reason, at)
+	}
+	h := newHeld()
+	closed := &gate.Decision{Burst: []gate.Verdict{{}}}
+	h.add(pod("new"), closed, nil, now)
+	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), closed, nil, now)
+	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now)
+	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now.Add(time.Minute))
+	h.update(condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable)) // the condition keeps its time
+	got := h.unknownToAPI(10)
+	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
+		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
+	}
+	if got := h.unknownToAPI(1); len(got) != 1 || got["gated"].IsZero() {
+		t.Errorf("unknownToAPI(1) = %v, want the one that waits for longer", got)
+	}
+}
+
+// TestUnseen: a pod for which the scheduler was behind with the nodes is tried again soon, once.
+func TestUnseen(t *testing.T) {
+	held := newHeld()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	held.add(pod("p"), &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
+	open := func(*v1.Pod, time.Time, gate.Wait) gate.Decision {
+		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
+	}
+	if opened, next := held.reconsider(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
+		t.Errorf("woken at once: %v, next look at %v", opened, next)
+	}
+	if opened, _ := held.reconsider(false, now.Add(retryUnseen), open); len(opened) != 1 {
+		t.Error("not woken after retryUnseen")
+	}
+	if opened, _ := held.reconsider(false, now.Add(time.Hour), open); len(opened) != 0 {
+		t.Error("woken again without being held again")
+	}
+}

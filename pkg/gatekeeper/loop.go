@@ -1,0 +1,207 @@
+package gatekeeper
+
+import (
+	"context"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. After a look it rests for
+// restFactor times as long as that took, so that it takes a tenth of a CPU in a large cluster whose nodes change all the time, but never
+// for longer than maxRest.
+const (
+	settleTime = 50 * time.Millisecond
+	restFactor = 9
+	maxRest    = 500 * time.Millisecond
+)
+
+const (
+	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
+	sourcesTimeout = 10 * time.Second
+	// heartbeat is how often the state is published while pods are held.
+	heartbeat = time.Minute
+	// reportInterval is the shortest time between two reports because of pods that are held.
+	reportInterval = time.Second
+	// maxUnschedulable is how many pods' clocks are published.
+	maxUnschedulable = 5000
+)
+
+// Run judges the pools when something changed or time is up, and wakes pods, until the context ends. It begins once the scheduler's
+// informers have synced: before that, the scheduler has not set what Activate needs.
+func (g *Gatekeeper) Run(ctx context.Context) {
+	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
+		return
+	}
+	g.waitForSources(ctx)
+	g.judge(ctx, g.restore(ctx))
+	go g.publisher.run(ctx, g.Clock)
+	g.takeOver(ctx)
+	// Pods that were tried before that were told that the scheduler is starting.
+	if early := g.held.all(); len(early) > 0 {
+		g.Activate(klog.FromContext(ctx), early)
+	}
+	l := loop{Gatekeeper: g, timer: g.Clock.NewTimer(0)}
+	defer func() { l.timer.Stop() }()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.timer.C():
+			l.look(ctx, false)
+		case <-g.changed:
+			l.rest()
+			l.look(ctx, false)
+		case <-g.earlier:
+			l.look(ctx, true)
+		}
+	}
+}
+
+// waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are. An API server
+// that does not answer is not waited for: what cannot be read is Unknown.
+func (g *Gatekeeper) waitForSources(ctx context.Context) {
+	for deadline := g.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.rollouts.synced()) && g.Clock.Now().Before(deadline) && ctx.Err() == nil; {
+		g.Clock.Sleep(settleTime)
+	}
+	if !g.rollouts.synced() {
+		klog.FromContext(ctx).Info("Deployments cannot be read: the new pods of rollouts burst like others until they can be; may the scheduler list and watch them?")
+	}
+}
+
+// loop is what Run remembers from one look to the next.
+type loop struct {
+	*Gatekeeper
+	timer interface {
+		C() <-chan time.Time
+		Stop() bool
+	}
+	due      time.Time     // when something changes by itself; zero: never
+	reported time.Time     // when the last report was
+	looked   time.Time     // when the last whole look ended
+	took     time.Duration // by it
+}
+
+// rest lets more changes come, and what is not this loop have the CPU.
+func (l *loop) rest() {
+	l.Clock.Sleep(max(settleTime, l.looked.Add(min(restFactor*l.took, maxRest)).Sub(l.Clock.Now())))
+	select {
+	case <-l.changed:
+	default:
+	}
+}
+
+// look judges the pools and decides anew for the held pods, reports, and sets the timer for the next look. With onlyNew, the pools are
+// left as they are, and only pods that were held since the last time are looked at.
+func (l *loop) look(ctx context.Context, onlyNew bool) {
+	began := l.Clock.Now()
+	if !onlyNew {
+		l.judge(ctx, l.view.Load())
+	}
+	again := l.takeOver(ctx)
+	due := capacity.Earliest(l.reconsider(ctx, onlyNew), again)
+	if onlyNew {
+		due = capacity.Earliest(due, l.due)
+	}
+	if now := l.Clock.Now(); !onlyNew || now.Sub(l.reported) >= reportInterval {
+		l.reported = now
+		l.report(ctx)
+	}
+	if l.leading.Load() && l.held.count() > 0 {
+		// The published state must not grow old while pods wait.
+		due = capacity.Earliest(due, l.Clock.Now().Add(heartbeat))
+	}
+	if !onlyNew {
+		l.looked = l.Clock.Now()
+		l.took = l.looked.Sub(began)
+	}
+	l.due = due
+	l.timer.Stop()
+	if !due.IsZero() {
+		l.timer = l.Clock.NewTimer(max(due.Sub(l.Clock.Now()), time.Millisecond))
+	}
+}
+
+// judge judges all pools and swaps the view. What it has from the view before is since when a pool has been in its state.
+func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
+	logger, now := klog.FromContext(ctx), g.Clock.Now()
+	nodes, err := g.nodes.List(labels.Everything())
+	if err != nil {
+		nodes = nil // a lister of everything does not fail
+	}
+	byPool, unlisted := g.Pools.Group(nodes)
+	g.sources.observe(logger, byPool, unlisted, now)
+	facts := make([]capacity.Facts, g.Pools.Len())
+	for i := range facts {
+		facts[i].Nodes = byPool[i]
+		if i < len(g.sources.byPool) {
+			facts[i].Source = g.sources.byPool[i]
+		}
+	}
+	view := capacity.Build(facts, before, g.Args.Capacity.ProvisionGrace.Duration, now)
+	for i := range g.Pools.Regular() {
+		if p, old := &view.Pools[i], &before.Pools[i]; old.State != p.State || old.Reason.Code != p.Reason.Code {
+			logger.Info("The capacity of a pool changed", "pool", g.Pools.At(i).Name,
+				"state", p.State, "reason", p.Reason.Code, "sentence", p.Reason.Sentence, "detail", p.Reason.Detail)
+		}
+	}
+	g.view.Store(view)
+	g.problems.look(g.sources, view, byPool)
+}
+
+// reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
+// With onlyNew, only pods that were held since the last time are looked at.
+func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
+	logger := klog.FromContext(ctx)
+	view, now := g.view.Load(), g.Clock.Now()
+	opened, next := g.held.reconsider(onlyNew, now, func(pod *v1.Pod, since time.Time, wait gate.Wait) gate.Decision {
+		request := g.request(pod)
+		request.UnschedulableSince, request.Wait = since, wait
+		return g.rule.Decide(request, view, now)
+	})
+	if len(opened) > 0 {
+		logger.V(2).Info("The gate opened for held pods", "pods", len(opened))
+		wakeUps.Add(float64(len(opened)))
+		g.Activate(logger, opened)
+	}
+	next = capacity.Earliest(next, view.Until())
+	if onlyNew {
+		return capacity.Earliest(next, now.Add(retryUntold))
+	}
+	untold, due := g.held.untold(now)
+	if len(untold) > 0 {
+		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(untold))
+		g.Activate(logger, untold)
+	}
+	return capacity.Earliest(next, due)
+}
+
+// report tells what there is to tell: problems, metrics and, while leading, events and the published state.
+func (g *Gatekeeper) report(ctx context.Context) {
+	view, logger := g.view.Load(), klog.FromContext(ctx)
+	g.problems.report(logger, g.leading.Load())
+	g.problems.reportEmpty(logger, view)
+	held := g.held.count()
+	recordState(g.Pools, view, held)
+	if !g.takenOver {
+		return
+	}
+	state := &status.Status{Problems: g.problems.messages()}
+	for i := range g.Pools.Regular() {
+		p := &view.Pools[i]
+		state.Pools = append(state.Pools, status.Pool{
+			Name: g.Pools.At(i).Name, State: p.State, Since: p.Since, Nodes: p.Nodes,
+			Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail,
+		})
+	}
+	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
+	g.sources.remember(&state.Memory, g.Clock.Now())
+	g.publisher.submit(state, held > 0)
+}

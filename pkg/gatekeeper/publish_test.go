@@ -1,0 +1,89 @@
+package gatekeeper
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+func TestPublisher(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	client := fake.NewClientset()
+	var fail error
+	writes := make(chan string, 100)
+	client.PrependReactor("*", "configmaps", func(a k8stesting.Action) (bool, runtime.Object, error) {
+		if a.GetVerb() == "get" {
+			return false, nil, nil
+		}
+		if fail != nil {
+			writes <- "failed"
+			return true, nil, fail
+		}
+		writes <- a.GetVerb()
+		return false, nil, nil
+	})
+	fakeClock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
+	p := newPublisher("system/status", client)
+	if s, err := p.load(ctx); s != nil || err != nil {
+		t.Fatalf("load() = %v, %v before anything was published", s, err)
+	}
+	go p.run(ctx, fakeClock)
+	// submit hands over a state and, when the publisher is through with it, lets the time pass that it waits for.
+	submit := func(state capacity.State, fresh bool, wait time.Duration) {
+		p.submit(&status.Status{Pools: []status.Pool{{Name: "user", State: state}}}, fresh)
+		for deadline := time.Now().Add(5 * time.Second); wait > 0 && !fakeClock.HasWaiters(); time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal("the publisher does not wait for anything")
+			}
+		}
+		fakeClock.Step(wait)
+	}
+	expect := func(want string) {
+		t.Helper()
+		select {
+		case got := <-writes:
+			if got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		case <-time.After(5 * time.Second):
+			t.Errorf("nothing, want %s", want)
+		}
+	}
+	submit(capacity.CanGrow, false, publishInterval)
+	expect("patch")
+	submit(capacity.Full, false, publishInterval)
+	expect("patch")
+	submit(capacity.Full, false, 0)
+	submit(capacity.Full, true, 0)
+	time.Sleep(20 * time.Millisecond)
+	if len(writes) > 0 {
+		t.Errorf("%s although nothing changed", <-writes)
+	}
+	fakeClock.Step(heartbeat)
+	submit(capacity.Full, true, publishInterval)
+	expect("patch") // pods are held: it must not grow old
+	fail = errors.New("no")
+	submit(capacity.Growing, false, 2*publishInterval)
+	expect("failed")
+	for !fakeClock.HasWaiters() { // it tried again by itself
+		time.Sleep(time.Millisecond)
+	}
+	expect("failed")
+	fail = nil
+	fakeClock.Step(4 * publishInterval)
+	expect("patch")
+	s, err := p.load(ctx)
+	if err != nil || s.Pools[0].State != capacity.Growing || s.Memory.Written.IsZero() {
+		t.Errorf("load() = %+v, %v", s, err)
+	}
+}

@@ -1,0 +1,80 @@
+package gatekeeper
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+const (
+	// restoreLimit is how old a published state may be at least to tell since when a pool is in its state.
+	restoreLimit = 15 * time.Minute
+	// takeOverTimeout is how long a new leader tries to read what the last one published; it tries every takeOverRetry.
+	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
+)
+
+// restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
+func (g *Gatekeeper) restore(ctx context.Context) *capacity.View {
+	logger, now := klog.FromContext(ctx), g.Clock.Now()
+	last, err := g.publisher.load(ctx)
+	if err != nil {
+		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.publisher.id)
+	}
+	if last == nil {
+		return g.view.Load()
+	}
+	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", last.Memory.Written)
+	g.sources.restore(&last.Memory, now)
+	view := *g.view.Load()
+	if now.Sub(last.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
+		return &view
+	}
+	view.Pools = slices.Clone(view.Pools)
+	for _, published := range last.Pools {
+		for i := range g.Pools.Regular() {
+			if g.Pools.At(i).Name == published.Name {
+				view.Pools[i].State, view.Pools[i].Since = published.State, published.Since
+			}
+		}
+	}
+	return &view
+}
+
+// takeOver takes over, once this scheduler leads, since when pods have been unschedulable by the last leader's word: one that
+// was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is published over it,
+// and no pod counts as waiting for long. It returns when to try again.
+func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
+	if g.takenOver || !g.leading.Load() {
+		return time.Time{}
+	}
+	logger, now := klog.FromContext(ctx), g.Clock.Now()
+	if g.giveUp.IsZero() {
+		g.giveUp = now.Add(takeOverTimeout)
+	}
+	last, err := g.publisher.load(ctx)
+	if err != nil {
+		logger.Error(err, "What the last leader published cannot be read", "configMap", g.publisher.id)
+		if last == nil && now.Before(g.giveUp) {
+			return now.Add(takeOverRetry)
+		}
+	}
+	if last != nil {
+		pods, err := g.pods.List(labels.Everything())
+		if err != nil {
+			pods = nil // a lister of everything does not fail
+		}
+		for _, pod := range pods {
+			if since, ok := last.Memory.Unschedulable[pod.UID]; ok {
+				g.held.restore(pod.UID, since)
+			}
+		}
+	}
+	g.held.trust(now)
+	g.takenOver = true
+	return time.Time{}
+}

@@ -1,0 +1,102 @@
+package gatekeeper
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+// TestRestore: a gatekeeper starts from what was published; since when a pool is in its state counts only if it was not too
+// long ago. The pods' clocks are taken over when it leads, and until then no pod counts as waiting for long.
+func TestRestore(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		age  time.Duration
+		want bool
+	}{
+		{"a minute old", time.Minute, true},
+		{"as old as unknownGrace", 15 * time.Minute, true},
+		{"older than unknownGrace", 15*time.Minute + time.Second, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t)
+			g, now := w.Gatekeeper, w.clock.Now()
+			since := now.Add(-tc.age - time.Hour).Truncate(time.Second)
+			state := &status.Status{
+				Pools:  []status.Pool{{Name: "system", State: capacity.Unknown, Since: since}, {Name: "gone", State: capacity.Full}},
+				Memory: status.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
+			}
+			data, err := state.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
+				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			created := since.Add(-24 * time.Hour)
+			waiting := func(name string) *v1.Pod {
+				return withCondition(pod(name), v1.ConditionFalse, v1.PodReasonUnschedulable, created)
+			}
+			for _, name := range []string{"gated", "plain"} {
+				if err := w.Informers.Core().V1().Pods().Informer().GetIndexer().Add(waiting(name)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			view := g.restore(t.Context())
+			if got := view.Pools[1].State == capacity.Unknown && view.Pools[1].Since.Equal(since); got != tc.want {
+				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
+			}
+			g.takeOver(t.Context())
+			g.held.add(waiting("plain"), &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)
+			for _, name := range []string{"gated", "plain"} {
+				if got := g.held.since(waiting(name)); !got.IsZero() {
+					t.Errorf("before it leads, %s waits since %v, want not known", name, got)
+				}
+			}
+			g.leading.Store(true)
+			g.takeOver(t.Context())
+			if got := g.held.since(waiting("gated")); !got.Equal(since) {
+				t.Errorf("the pod that had gates waits since %v, want what was published: %v", got, since)
+			}
+			if got := g.held.since(waiting("plain")); !got.Equal(created) {
+				t.Errorf("the other pod waits since %v, want what the API says: %v", got, created)
+			}
+			if _, leaked := g.held.firstFailed["gone"]; leaked {
+				t.Error("the clock of a pod that is gone is kept")
+			}
+		})
+	}
+}
+
+// TestTakeOverWithoutAnAnswer: an API server that does not say what was published is not waited for for ever.
+func TestTakeOverWithoutAnAnswer(t *testing.T) {
+	w := newWorld(t)
+	g := w.Gatekeeper
+	client := fake.NewClientset()
+	client.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
+	g.publisher = newPublisher(g.publisher.id, client)
+	now := w.clock.Now()
+	g.leading.Store(true)
+	for _, tc := range []struct {
+		after time.Duration
+		want  bool
+	}{{0, false}, {takeOverTimeout - 1, false}, {takeOverTimeout, true}} {
+		w.clock.SetTime(now.Add(tc.after))
+		again := g.takeOver(t.Context())
+		if g.takenOver != tc.want || again.IsZero() != tc.want {
+			t.Errorf("after %v: taken over %v, again at %v; want %v", tc.after, g.takenOver, again, tc.want)
+		}
+	}
+}

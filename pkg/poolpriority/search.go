@@ -1,0 +1,170 @@
+package poolpriority
+
+import (
+	"context"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// maxNodes is how many nodes a narrowed cycle looks at and scores, as many as the scheduler does at the least.
+const maxNodes = 100
+
+// search looks for feasible nodes for one pod.
+type search struct {
+	pl          *PoolPriority
+	state       fwk.CycleState
+	pod         *v1.Pod
+	nodes       []fwk.NodeInfo
+	only        sets.Set[string] // the nodes that other PreFilters allow; nil allows all
+	request     requests
+	byResources bool                               // whether NodeResourcesFit would reject what does not fit
+	affinity    *nodeaffinity.RequiredNodeAffinity // what NodeAffinity would reject nodes by; nil if by nothing
+}
+
+// newSearch returns a search for feasible nodes by a state that all PreFilters have run on, with what they allow. The cycle in it says
+// what our own Filter lets pass.
+func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
+	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
+	if !allowed.AllNodes() {
+		s.only = allowed.NodeNames
+	}
+	skipped := state.GetSkipFilterPlugins()
+	s.byResources = pl.filters().Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit)
+	if pl.filters().Has(names.NodeAffinity) && !skipped.Has(names.NodeAffinity) {
+		affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
+		s.affinity = &affinity
+	}
+	return s
+}
+
+// best returns the best rank that has a feasible node, with some nodes of that rank that may be feasible, one of which is. It returns
+// no nodes if none is feasible. Burst pools that the decision closes are left out; the proving cycle, which Filter goes by meanwhile,
+// has at least those open that the decision opens.
+func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
+	pools := s.pl.pools
+	for rank := range s.pl.index.tiers {
+		r := pool.Rank(rank)
+		if pools.IsBurstRank(r) && !decision.Burst[pools.PoolAt(r)].Open {
+			continue
+		}
+		found, err := s.tier(ctx, rank)
+		if err != nil || found != nil {
+			return tier{r, found}, err
+		}
+	}
+	return tier{}, nil
+}
+
+// tier is nodes of one rank, by their names.
+type tier struct {
+	rank  pool.Rank
+	nodes sets.Set[string]
+}
+
+// mayPass reports whether nothing that the index knows rules the node out.
+func (s *search) mayPass(position int) bool {
+	e := &s.pl.index.entries[position]
+	if s.byResources && !s.request.fit(e.free) {
+		return false
+	}
+	if s.only != nil && !s.only.Has(e.node.Name) {
+		return false
+	}
+	if s.affinity != nil {
+		if match, err := s.affinity.Match(e.node); err == nil && !match {
+			return false
+		}
+	}
+	return true
+}
+
+// tier returns the names of nodes of the rank, at least one of which is feasible, or nil if none is.
+func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
+	positions := s.pl.index.tiers[rank]
+	start := s.pl.index.next[rank]
+	if start >= len(positions) {
+		start = 0
+	}
+	var buffer [maxNodes]int
+	candidates := buffer[:0]
+	i := 0
+	for ; i < len(positions) && len(candidates) < maxNodes; i++ {
+		if p := positions[(start+i)%len(positions)]; s.mayPass(p) {
+			candidates = append(candidates, p)
+		}
+	}
+	for n, p := range candidates {
+		feasible, err := s.feasible(ctx, p)
+		if err != nil {
+			return nil, err
+		}
+		if feasible {
+			s.pl.index.next[rank] = (start + i) % len(positions)
+			return s.names(candidates[n:]), nil
+		}
+	}
+	var rest []int
+	for ; i < len(positions); i++ {
+		if p := positions[(start+i)%len(positions)]; s.mayPass(p) {
+			rest = append(rest, p)
+		}
+	}
+	return s.rest(ctx, rest)
+}
+
+// rest checks many nodes in parallel and returns the names of feasible ones, or nil if there are none.
+func (s *search) rest(ctx context.Context, positions []int) (sets.Set[string], error) {
+	if len(positions) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var mu sync.Mutex
+	var found []int
+	var firstErr error
+	s.pl.handle.Parallelizer().Until(ctx, len(positions), func(i int) {
+		feasible, err := s.feasible(ctx, positions[i])
+		if !feasible && err == nil {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if err != nil && firstErr == nil {
+			firstErr = err
+		}
+		if feasible {
+			found = append(found, positions[i])
+		}
+		if firstErr != nil || len(found) >= maxNodes {
+			cancel()
+		}
+	}, Name)
+	if firstErr != nil || len(found) == 0 {
+		return nil, firstErr
+	}
+	return s.names(found), nil
+}
+
+func (s *search) feasible(ctx context.Context, position int) (bool, error) {
+	status := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[position])
+	if !status.IsSuccess() && !status.IsRejected() {
+		return false, status.AsError()
+	}
+	return status.IsSuccess(), nil
+}
+
+func (s *search) names(positions []int) sets.Set[string] {
+	found := make(sets.Set[string], len(positions))
+	for _, p := range positions {
+		found.Insert(s.pl.index.entries[p].node.Name)
+	}
+	return found
+}
