@@ -1,8 +1,7 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go
 // proves which pool a pod goes to (narrowing.go when), filtering.go keeps it there and keeps burst pools closed, scoring.go
-// weighs the order where it is only preferred, binding.go binds with the order of scale-in while the scheduler leads
-// (leadership.go), requeue.go wakes pods that events help. Beside the
-// cycle, gatekeeper.go judges the pools (sources.go), wakes the pods that it held (held.go), and tells of it (publish.go,
+// weighs the order where it is only preferred, binding.go binds with the order of scale-in while the scheduler leads,
+// requeue.go wakes pods that events help. Beside the cycle, gatekeeper.go judges the pools (sources.go), wakes the pods that it held (held.go), and tells of it (publish.go,
 // problems.go, metrics.go).
 package poolpriority
 
@@ -29,6 +28,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -54,7 +54,7 @@ type PoolPriority struct {
 	index      *index
 	filters    func() sets.Set[string] // the names of the filter plugins
 	gate       *gatekeeper             // nil without burst pools
-	leadership *Leadership             // nil if this scheduler is the only one
+	leadership *lease.Leadership       // nil if this scheduler is the only one
 	binder     typedcorev1.PodsGetter
 	wrapped    bool // the profile looks for the best pool after PreFilter
 }
