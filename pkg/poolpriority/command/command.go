@@ -4,6 +4,8 @@ package command
 import (
 	"context"
 	"fmt"
+	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,10 +24,12 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // for the arguments of its plugins
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 	"sigs.k8s.io/scheduler-plugins/pkg/noderesources"
 
+	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
@@ -71,7 +75,10 @@ that --config names. Pods opt in by schedulerName.`,
 }
 
 func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
-	if err := configv1.Register(); err != nil {
+	if err := scheme.Register(); err != nil {
+		return err
+	}
+	if err := checkProfiles(opts.ConfigFile); err != nil {
 		return err
 	}
 	leadership := lease.NewLeadership()
@@ -84,10 +91,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	if err != nil {
 		return err
 	}
-	if err := configv1.CheckProfiles(&config.ComponentConfig); err != nil {
-		return err
-	}
-	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configv1.Configured(&config.ComponentConfig) {
+	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configured(config.ComponentConfig.Profiles) {
 		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this one holds it: set resourceName: pool-priority-scheduler and a resourceNamespace of your own", defaultLease)
 	}
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
@@ -104,4 +108,29 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	opts.ComponentGlobalsRegistry.AddMetrics()
 	factory.Wrap(scheduler.Profiles)
 	return app.Run(ctx, config, scheduler)
+}
+
+// checkProfiles refuses a file with several profiles that configure the plugin, before the plugin is made for each of them: the second
+// one would fail over what the first one has registered. What else may be wrong with the file, app.Setup says; and a file that is not a
+// regular one is left to it, because it may be read only once.
+func checkProfiles(file string) error {
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil //nolint:nilerr // app.Setup says it
+	}
+	config, err := configv1.Decode(data)
+	if err != nil {
+		return nil //nolint:nilerr // app.Setup says it
+	}
+	return configv1.CheckProfiles(config)
+}
+
+// configured reports whether a profile configures the plugin.
+func configured(profiles []schedconfig.KubeSchedulerProfile) bool {
+	return slices.ContainsFunc(profiles, func(profile schedconfig.KubeSchedulerProfile) bool {
+		return slices.ContainsFunc(profile.PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == poolpriority.Name })
+	})
 }
