@@ -177,7 +177,7 @@ func removeGateTaint(ctx context.Context, c client.Client) error {
 		tainted := 0
 		var errs []error
 		for i := range nodes.Items {
-			if !controller.IsGated(&nodes.Items[i]) {
+			if r.InLine(&nodes.Items[i]) {
 				continue
 			}
 			tainted++
