@@ -3,111 +3,13 @@
 package main
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"time"
 
-	"github.com/spf13/cobra"
-	"k8s.io/apiserver/pkg/server"
 	"k8s.io/component-base/cli"
-	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/cli/globalflag"
-	basecompatibility "k8s.io/component-base/compatibility"
-	"k8s.io/component-base/featuregate"
-	"k8s.io/component-base/logs"
-	logsapi "k8s.io/component-base/logs/api/v1"
-	_ "k8s.io/component-base/logs/json/register"          // for --logging-format=json
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // for the metrics of API calls
-	_ "k8s.io/component-base/metrics/prometheus/version"  // for the metric of the version
-	"k8s.io/component-base/term"
-	"k8s.io/component-base/version/verflag"
-	"k8s.io/klog/v2"
-	"k8s.io/kubernetes/cmd/kube-scheduler/app"
-	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
-	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // for the arguments of its plugins
-	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
-	"sigs.k8s.io/scheduler-plugins/pkg/noderesources"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/poolpriority"
-	"poolpriority.dev/scheduler/pkg/version"
+	"poolpriority.dev/scheduler/pkg/poolpriority/command"
 )
 
-// defaultLease is the lease that kube-scheduler has if its configuration names none.
-const defaultLease = "kube-system/kube-scheduler"
-
 func main() {
-	if err := configv1.Register(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(cli.Run(newCommand()))
-}
-
-// newCommand is app.NewSchedulerCommand, with a hand on what it sets up: the plugin is told when this scheduler leads.
-func newCommand() *cobra.Command {
-	opts := options.NewOptions()
-	command := &cobra.Command{
-		Use: "pool-priority-scheduler",
-		Long: `A kube-scheduler that fills node pools in order and opens burst pools (AKS virtual nodes) only when the pools before
-them can grow no more. The order is set in the arguments of the PoolPriority plugin, in the KubeSchedulerConfiguration
-that --config names. Pods opt in by schedulerName.`,
-		Args:              cobra.NoArgs,
-		PersistentPreRunE: func(*cobra.Command, []string) error { return opts.ComponentGlobalsRegistry.Set() },
-		RunE: func(command *cobra.Command, _ []string) error {
-			if f := command.Flags().Lookup("version"); f != nil && f.Value.String() != "false" {
-				_, err := fmt.Fprintln(command.OutOrStdout(), command.Name(), "version", version.String())
-				return err
-			}
-			features := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
-			if err := logsapi.ValidateAndApply(opts.Logs, features); err != nil {
-				return err
-			}
-			cliflag.PrintFlags(command.Flags())
-			return run(server.SetupSignalContext(), opts, features)
-		},
-	}
-	sets := opts.Flags
-	verflag.AddFlags(sets.FlagSet("global"))
-	globalflag.AddGlobalFlags(sets.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
-	for _, set := range sets.FlagSets {
-		command.Flags().AddFlagSet(set)
-	}
-	columns, _, _ := term.TerminalSize(command.OutOrStdout())
-	cliflag.SetUsageAndHelpFunc(command, *sets, columns)
-	return command
-}
-
-func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
-	leadership := poolpriority.NewLeadership()
-	factory := poolpriority.NewFactory(leadership)
-	config, scheduler, err := app.Setup(ctx, opts,
-		app.WithPlugin(poolpriority.Name, factory.New),
-		app.WithPlugin(coscheduling.Name, coscheduling.New),
-		app.WithPlugin(noderesources.AllocatableName, noderesources.NewAllocatable),
-	)
-	if err != nil {
-		return err
-	}
-	if err := configv1.CheckProfiles(&config.ComponentConfig); err != nil {
-		return err
-	}
-	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configv1.Configured(&config.ComponentConfig) {
-		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this one holds it: set resourceName: pool-priority-scheduler and a resourceNamespace of your own", defaultLease)
-	}
-	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
-		return err
-	}
-	if config.LeaderElection != nil {
-		config.LeaderElection.Lock = &announcingLock{Interface: config.LeaderElection.Lock, leadership: leadership}
-	} else {
-		leadership.Extend(time.Now().AddDate(100, 0, 0)) // it is the only one
-	}
-	if mutable, ok := features.(featuregate.MutableFeatureGate); ok {
-		mutable.AddMetrics()
-	}
-	opts.ComponentGlobalsRegistry.AddMetrics()
-	factory.Wrap(scheduler.Profiles)
-	return app.Run(ctx, config, scheduler)
+	os.Exit(cli.Run(command.New()))
 }

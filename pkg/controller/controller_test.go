@@ -2,16 +2,20 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -22,6 +26,9 @@ import (
 var (
 	other     = corev1.Taint{Key: "other", Effect: corev1.TaintEffectNoSchedule}
 	gateTaint = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule}
+	valued    = corev1.Taint{Key: configv1.GateTaintKey, Value: "a", Effect: corev1.TaintEffectNoSchedule}
+	soft      = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectPreferNoSchedule}
+	evicting  = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoExecute}
 
 	azure = corev1.Toleration{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	gate  = corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
@@ -62,6 +69,12 @@ func TestGateTaint(t *testing.T) {
 		{"a node that left the burst pool", user, []corev1.Taint{gateTaint, other}, false, []corev1.Taint{other}},
 		{"a node in no pool", nil, []corev1.Taint{gateTaint}, false, nil},
 		{"switched off", burst, []corev1.Taint{other, gateTaint}, true, []corev1.Taint{other}},
+		{"a burst node with an effect that hides it from nobody", burst, []corev1.Taint{soft, other}, false, []corev1.Taint{other, gateTaint}},
+		{"a burst node with an effect that evicts pods", burst, []corev1.Taint{evicting}, false, []corev1.Taint{gateTaint}},
+		{"a burst node with several effects", burst, []corev1.Taint{soft, gateTaint, other, evicting}, false, []corev1.Taint{gateTaint, other}},
+		{"a burst node with a value of somebody's", burst, []corev1.Taint{valued}, false, []corev1.Taint{valued}},
+		{"a regular node with another effect", user, []corev1.Taint{soft, other}, false, []corev1.Taint{other}},
+		{"switched off, with several effects", burst, []corev1.Taint{soft, gateTaint, evicting}, true, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("n", tc.labels, tc.have...)).Build()
@@ -77,6 +90,9 @@ func TestGateTaint(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got.Spec.Taints); diff != "" {
 				t.Errorf("taints (-want,+got):\n%s", diff)
+			}
+			if !r.InLine(got) || cmp.Equal(tc.have, tc.want) != r.InLine(node("n", tc.labels, tc.have...)) {
+				t.Error("InLine() says otherwise")
 			}
 		})
 	}
@@ -197,5 +213,44 @@ func TestCostThatIsRewritten(t *testing.T) {
 	}
 	if n := len(recorder.Events); n != 1 {
 		t.Errorf("%d events, want one", n)
+	}
+}
+
+// TestConflicts: that somebody else wrote an object first is no error, and has it looked at again; other failures are, unless the object
+// is gone.
+func TestConflicts(t *testing.T) {
+	yes := true
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "default", UID: "p",
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}}, Spec: corev1.PodSpec{NodeName: "o"}}
+	for _, tc := range []struct {
+		name      string
+		answer    error
+		again, ok bool
+	}{
+		{"conflict", apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "o", errors.New("changed")), true, true},
+		{"gone", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "o"), false, true},
+		{"refused", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "o", errors.New("no")), false, false},
+	} {
+		patches := 0
+		c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pod, node("o", map[string]string{"type": "virtual-kubelet"})).
+			WithInterceptorFuncs(interceptor.Funcs{Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+				patches++
+				return tc.answer
+			}}).Build()
+		for name, r := range map[string]reconcile.Reconciler{
+			"gate taint":    &GateTaint{Client: c, Pools: pools(t)},
+			"tolerations":   &Tolerations{Client: c, Pools: pools(t)},
+			"deletion cost": &DeletionCost{Client: c, Pools: pools(t), Recorder: record.NewFakeRecorder(10)},
+		} {
+			patches = 0
+			key := client.ObjectKey{Namespace: "default", Name: "o"}
+			if name == "gate taint" {
+				key.Namespace = ""
+			}
+			result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: key})
+			if patches != 1 || (result.RequeueAfter > 0) != tc.again || (err == nil) != tc.ok {
+				t.Errorf("%s, %s: %d patch(es), %+v, %v, want one, again: %t, no error: %t", name, tc.name, patches, result, err, tc.again, tc.ok)
+			}
+		}
 	}
 }

@@ -111,7 +111,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 		}
 	}
 	if err := r.Client.Patch(ctx, pod, patch); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("annotating pod %s: %w", request, err))
+		return notWritten(fmt.Errorf("annotating pod %s: %w", request, err))
 	}
 	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", request, "annotations", wanted)
 	return reconcile.Result{}, nil

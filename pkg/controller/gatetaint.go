@@ -38,35 +38,36 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	if err := r.Client.Get(ctx, request.NamespacedName, node); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	taints, changed := r.wanted(node)
-	if !changed {
+	if r.InLine(node) {
 		return reconcile.Result{}, nil
 	}
 	patch := client.MergeFromWithOptions(node.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	node.Spec.Taints = taints
+	node.Spec.Taints = r.taints(node)
 	if err := r.Client.Patch(ctx, node, patch); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(fmt.Errorf("changing the taints of node %s: %w", node.Name, err))
+		return notWritten(fmt.Errorf("changing the taints of node %s: %w", node.Name, err))
 	}
-	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", hasGateTaint(taints))
+	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", slices.ContainsFunc(node.Spec.Taints, isGateTaint))
 	return reconcile.Result{}, nil
 }
 
-// wanted returns the taints that the node should have, and whether they differ from those that it has.
-func (r *GateTaint) wanted(node *corev1.Node) ([]corev1.Taint, bool) {
-	want := !r.Off && r.Pools.IsBurstNode(node.Labels)
-	if want == IsGated(node) {
-		return nil, false
-	}
-	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
-	if want {
-		taints = append(taints, corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule})
-	}
-	return taints, true
+// InLine reports whether the node has the gate taint exactly if it should, and no other taint of its key.
+func (r *GateTaint) InLine(node *corev1.Node) bool {
+	return slices.Equal(r.taints(node), node.Spec.Taints)
 }
 
-// IsGated reports whether the node has the gate taint.
-func IsGated(node *corev1.Node) bool { return hasGateTaint(node.Spec.Taints) }
+// taints returns the taints that the node should have. The gate taint's key is ours: what has it and another effect, which hides the
+// node from nobody or would evict pods, goes.
+func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
+	want := !r.Off && r.Pools.IsBurstNode(node.Labels)
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+		return t.Key == configv1.GateTaintKey && !(want && isGateTaint(t))
+	})
+	if want && !slices.ContainsFunc(taints, isGateTaint) {
+		taints = append(taints, corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return taints
+}
 
-func hasGateTaint(taints []corev1.Taint) bool {
-	return slices.ContainsFunc(taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
+func isGateTaint(t corev1.Taint) bool {
+	return t.Key == configv1.GateTaintKey && t.Effect == corev1.TaintEffectNoSchedule
 }

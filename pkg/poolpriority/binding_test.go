@@ -2,6 +2,7 @@ package poolpriority
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
@@ -72,6 +74,21 @@ func TestBind(t *testing.T) {
 				t.Errorf("annotations (-want,+got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestBindAfterTheLease: nothing is sent to the API server once the lease has run out.
+func TestBindAfterTheLease(t *testing.T) {
+	h := newHarness(t, aks(t))
+	client := h.sched.Profiles[ourProfile].ClientSet().(*fake.Clientset)
+	h.plugin.leadership = lease.NewLeadership()
+	h.plugin.leadership.Extend(time.Now().Add(-time.Second))
+	before := len(client.Actions())
+	if status := h.plugin.Bind(h.ctx, nil, pod("p").Obj(), "user"); status.IsSuccess() || !errors.Is(status.AsError(), lease.ErrNotLeading) {
+		t.Errorf("status %v, want %v", status, lease.ErrNotLeading)
+	}
+	if actions := client.Actions()[before:]; len(actions) > 0 {
+		t.Errorf("the API server was asked: %v", actions)
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/clock"
 
+	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
@@ -34,7 +35,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if err := configv1.Register(); err != nil {
+	if err := scheme.Register(); err != nil {
 		panic(err)
 	}
 	os.Exit(m.Run())

@@ -10,16 +10,18 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
+
+	"poolpriority.dev/scheduler/pkg/lease"
 )
 
 // Factory makes the plugin for the profiles of one scheduler.
 type Factory struct {
-	leadership *Leadership
+	leadership *lease.Leadership
 	plugins    map[string]*PoolPriority // by profile
 }
 
 // NewFactory returns a factory for a scheduler that may have others standing by.
-func NewFactory(leadership *Leadership) *Factory {
+func NewFactory(leadership *lease.Leadership) *Factory {
 	return &Factory{leadership: leadership, plugins: map[string]*PoolPriority{}}
 }
 
@@ -30,7 +32,7 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 		return nil, err
 	}
 	pl.leadership = f.leadership
-	if pl.binder, err = f.leadership.pods(handle); err != nil {
+	if pl.binder, err = f.leadership.Pods(handle.KubeConfig(), handle.ClientSet().CoreV1()); err != nil {
 		return nil, fmt.Errorf("making the client that binds pods: %w", err)
 	}
 	f.plugins[pl.handle.ProfileName()] = pl
@@ -39,7 +41,7 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 		go func() {
 			select {
 			case <-ctx.Done():
-			case <-f.leadership.began:
+			case <-f.leadership.Began():
 				pl.gatekeeper.Lead()
 			}
 		}()

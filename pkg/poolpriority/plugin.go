@@ -27,6 +27,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -51,7 +52,7 @@ type PoolPriority struct {
 	index      *index
 	filters    func() sets.Set[string] // the names of the filter plugins
 	gatekeeper *gatekeeper.Gatekeeper  // nil without burst pools
-	leadership *Leadership             // nil if this scheduler is the only one
+	leadership *lease.Leadership       // nil if this scheduler is the only one
 	binder     typedcorev1.PodsGetter
 	wrapped    bool // the profile looks for the best pool after PreFilter
 }

@@ -50,7 +50,7 @@ func CheckServer(logger klog.Logger, client discovery.ServerVersionInterface) er
 	}
 	warning, err := Check(info)
 	if warning != "" {
-		logger.Info("Take care: " + warning)
+		logger.Info("Warning: " + warning)
 	}
 	return err
 }

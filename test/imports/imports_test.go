@@ -18,18 +18,22 @@ const module = "poolpriority.dev/scheduler/"
 // downward only: a package stands above those it may import.
 var allowed = map[string][]string{
 	"pkg/apis/config/v1":             {},
+	"pkg/apis/config/scheme":         {"pkg/apis/config/v1"},
 	"pkg/pool":                       {"pkg/apis/config/v1"},
 	"pkg/version":                    {},
+	"pkg/lease":                      {},
 	"pkg/capacity":                   {},
-	"pkg/capacity/static":            {"pkg/capacity"},
+	"pkg/capacity/static":            {"pkg/apis/config/v1", "pkg/capacity"},
 	"pkg/capacity/clusterautoscaler": {"pkg/apis/config/v1", "pkg/capacity"},
-	"pkg/capacity/karpenter":         {"pkg/capacity"},
+	"pkg/capacity/karpenter":         {"pkg/apis/config/v1", "pkg/capacity"},
 	"pkg/status":                     {"pkg/capacity", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter"},
 	"pkg/gate":                       {"pkg/pool", "pkg/capacity"},
 	"pkg/scalein":                    {"pkg/pool"},
-	"pkg/rollout":                    {},
-	"pkg/poolpriority":               {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/status", "pkg/gate", "pkg/rollout", "pkg/scalein"},
-	"pkg/returning":                  {},
+	"pkg/rollout":                    {"pkg/pool"},
+	"pkg/returning":                  {"pkg/pool"},
+	"pkg/gatekeeper":                 {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/gate", "pkg/rollout", "pkg/status"},
+	"pkg/poolpriority":               {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/gate", "pkg/gatekeeper", "pkg/rollout", "pkg/scalein", "pkg/lease"},
+	"pkg/poolpriority/command":       {"pkg/apis/config/v1", "pkg/apis/config/scheme", "pkg/poolpriority", "pkg/lease", "pkg/version"},
 	"pkg/controller":                 {"pkg/apis/config/v1", "pkg/pool", "pkg/scalein"},
 	"pkg/controller/preflight":       {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
 	"pkg/controller/returner":        {"pkg/apis/config/v1", "pkg/pool", "pkg/returning"},
@@ -39,18 +43,38 @@ var allowed = map[string][]string{
 	"pkg/devcluster/referee":         {"pkg/devcluster"},
 	"pkg/devcluster/demo":            {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
 	"pkg/devcluster/command":         {"pkg/devcluster", "pkg/devcluster/demo"},
-	"cmd/scheduler":                  {"pkg/apis/config/v1", "pkg/poolpriority", "pkg/version"},
+	"cmd/scheduler":                  {"pkg/poolpriority/command"},
 	"cmd/controller":                 {"pkg/controller/command"},
 	"cmd/devcluster":                 {"pkg/devcluster/command"},
 }
 
-// pure lists the packages that hold rules, with what they must not depend on in any way.
-var pure = []string{"pkg/pool", "pkg/scalein", "pkg/rollout", "pkg/returning", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/gate"}
-var impure = []string{"k8s.io/client-go/informers", "k8s.io/client-go/kubernetes", "k8s.io/kubernetes/pkg/scheduler/framework", "k8s.io/kube-scheduler/framework"}
-
-// shipped lists the commands that are deployed, and what must never be in them.
-var shipped = []string{"cmd/scheduler", "cmd/controller"}
-var notShipped = []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "testing", "pgregory.net/rapid"}
+// limits says what packages must not depend on in any way: by themselves, or by way of what they import.
+var limits = []struct {
+	why               string
+	packages, mustNot []string
+}{
+	{
+		why: "holds types or rules and is linked by tools",
+		packages: []string{"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter",
+			"pkg/gate", "pkg/rollout", "pkg/returning", "pkg/scalein", "pkg/status"},
+		mustNot: []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler/framework", "k8s.io/client-go/informers", "k8s.io/client-go/kubernetes", "k8s.io/client-go/tools/cache"},
+	},
+	{
+		why:      "works beside the scheduling cycle",
+		packages: []string{"pkg/gatekeeper"},
+		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler/framework"},
+	},
+	{
+		why:      "knows of leases and nothing of scheduling",
+		packages: []string{"pkg/lease"},
+		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler", "k8s.io/client-go/informers"},
+	},
+	{
+		why:      "is shipped",
+		packages: []string{"cmd/scheduler", "cmd/controller"},
+		mustNot:  []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "testing", "pgregory.net/rapid"},
+	},
+}
 
 type goPackage struct {
 	ImportPath    string
@@ -99,24 +123,36 @@ func TestImports(t *testing.T) {
 			t.Errorf("%s is in the table of allowed imports and does not exist", name)
 		}
 	}
-	// The configuration's types are registered with the scheduler, whose packages bring the framework along; what counts
-	// is what the pure packages import themselves, and one another.
-	for _, name := range pure {
-		for _, i := range packages[module+name].Imports {
-			for _, bad := range impure {
-				if i == bad || strings.HasPrefix(i, bad+"/") {
-					t.Errorf("%s is pure and must not import %s", name, i)
+	for _, limit := range limits {
+		for _, name := range limit.packages {
+			p, ok := packages[module+name]
+			if !ok {
+				t.Errorf("%s has limits and does not exist", name)
+			}
+			for _, not := range limit.mustNot {
+				if i := slices.IndexFunc(p.Deps, func(dep string) bool { return dep == not || strings.HasPrefix(dep, not+"/") }); i >= 0 {
+					t.Errorf("%s %s and must not depend on %s: %s", name, limit.why, not, strings.Join(chain(packages, module+name, p.Deps[i]), " → "))
 				}
 			}
 		}
 	}
-	for _, name := range shipped {
-		for _, dep := range packages[module+name].Deps {
-			for _, bad := range notShipped {
-				if dep == bad || strings.HasPrefix(dep, bad+"/") {
-					t.Errorf("%s is shipped and depends on %s", name, dep)
-				}
+}
+
+// chain returns a shortest way from one package to another, by imports.
+func chain(packages map[string]goPackage, from, to string) []string {
+	reached := map[string]string{from: ""} // by what each was reached
+	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
+		for _, i := range packages[queue[0]].Imports {
+			if _, ok := reached[i]; !ok {
+				reached[i] = queue[0]
+				queue = append(queue, i)
 			}
 		}
 	}
+	var way []string
+	for p := to; p != ""; p = reached[p] {
+		way = append(way, strings.TrimPrefix(p, module))
+	}
+	slices.Reverse(way)
+	return way
 }

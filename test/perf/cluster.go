@@ -24,6 +24,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
 )
 
@@ -83,7 +84,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 	for i := range size + 1 {
 		objects = append(objects, makeNode(i, size))
 	}
-	plugins := poolpriority.NewFactory(poolpriority.NewLeadership())
+	plugins := poolpriority.NewFactory(lease.NewLeadership())
 	client := fake.NewClientset(objects...)
 	factory := scheduler.NewInformerFactory(client, 0)
 	c.sched, err = scheduler.New(ctx, client, factory, nil, func(string) events.EventRecorder { return &events.FakeRecorder{} },

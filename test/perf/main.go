@@ -21,7 +21,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 )
 
 func main() {
@@ -123,7 +123,7 @@ func scenarios(size int) []scenario {
 }
 
 func (b *bench) run() error {
-	if err := configv1.Register(); err != nil {
+	if err := scheme.Register(); err != nil {
 		return err
 	}
 	fmt.Fprintf(b.out, "%s/%s, %d CPUs, %s; %d rounds; times are medians (p50) of one scheduling cycle\n\n",

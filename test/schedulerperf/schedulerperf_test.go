@@ -11,12 +11,12 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	perf "k8s.io/kubernetes/test/integration/scheduler_perf"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
 )
 
 func TestMain(m *testing.M) {
-	for _, err := range []error{configv1.Register(), perf.InitTests()} {
+	for _, err := range []error{scheme.Register(), perf.InitTests()} {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -118,7 +118,7 @@ func run(ctx context.Context, o options) error {
 		errs = append(errs, (&controller.DeletionCost{Client: manager.GetClient(), Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}).SetupWithManager(ctx, manager))
 	}
 	if returner.Wanted(pools) && !observe {
-		errs = append(errs, manager.Add(&returner.Returner{Config: restConfig, Profile: *profile, Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}))
+		errs = append(errs, manager.Add(&returner.Returner{Config: restConfig, Profile: profile, Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("setting up: %w", err)
@@ -128,12 +128,9 @@ func run(ctx context.Context, o options) error {
 
 // load returns, from the scheduler's configuration file, the profile that configures the plugin, the plugin's arguments in it, and
 // their pools.
-func load(file string) (*schedconfig.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
+func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
 		return nil, nil, pool.List{}, errors.New("--config is required: name the scheduler's configuration file")
-	}
-	if err := configv1.Register(); err != nil {
-		return nil, nil, pool.List{}, err
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -180,7 +177,7 @@ func removeGateTaint(ctx context.Context, c client.Client) error {
 		tainted := 0
 		var errs []error
 		for i := range nodes.Items {
-			if !controller.IsGated(&nodes.Items[i]) {
+			if r.InLine(&nodes.Items[i]) {
 				continue
 			}
 			tainted++

@@ -44,7 +44,7 @@ func runPreflight(ctx context.Context, file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	report := preflight.Check(pools, []string{profile.SchedulerName}, nodes.Items, workloads)
+	report := preflight.Check(pools, []string{*profile.SchedulerName}, nodes.Items, workloads)
 	if err := write(out, report, len(workloads)); err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/scheduler"
-	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -50,8 +50,9 @@ const (
 type Returner struct {
 	// Config is how the API server is reached.
 	Config *rest.Config
-	// Profile is the scheduler's profile that configures PoolPriority. Only pods of this scheduler are evicted.
-	Profile schedconfig.KubeSchedulerProfile
+	// Profile is the scheduler's profile that configures PoolPriority, as configv1.Load returns it. Only pods of this scheduler are
+	// evicted.
+	Profile *schedconfigv1.KubeSchedulerProfile
 	// Pools are the pools in it.
 	Pools pool.List
 	// Recorder says on a pod why it is evicted.
@@ -251,7 +252,7 @@ func (r *Returner) look() (*world, error) {
 	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returning.Pod, r.Pools.Len()), members: map[types.UID][]returning.Member{}}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
-		if owner == nil || pod.Spec.SchedulerName != r.Profile.SchedulerName {
+		if owner == nil || pod.Spec.SchedulerName != *r.Profile.SchedulerName {
 			continue
 		}
 		in := pool.None

@@ -31,13 +31,6 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-func TestMain(m *testing.M) {
-	if err := configv1.Register(); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
-
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 // cluster is a returner on a client that answers evictions as told.
@@ -69,7 +62,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
-	c.Returner = &Returner{Profile: *profile, Pools: pools, Recorder: record.NewFakeRecorder(1000)}
+	c.Returner = &Returner{Profile: profile, Pools: pools, Recorder: record.NewFakeRecorder(1000)}
 	c.client.PrependReactor("create", "pods", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		create, ok := action.(k8stesting.CreateAction)
 		if !ok || action.GetSubresource() != "eviction" {
@@ -284,7 +277,7 @@ func TestOwnProfile(t *testing.T) {
 			t.Fatal(err)
 		}
 		client := fake.NewClientset()
-		r := &Returner{Profile: *profile, Pools: pools}
+		r := &Returner{Profile: profile, Pools: pools}
 		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
@@ -311,7 +304,7 @@ func TestProfilesWithoutDefaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		client := fake.NewClientset()
-		r := &Returner{Profile: *profile}
+		r := &Returner{Profile: profile}
 		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {
 			t.Errorf("%s: %v", points, err)
 			continue

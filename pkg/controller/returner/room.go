@@ -16,9 +16,11 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
@@ -48,8 +50,12 @@ type move struct {
 }
 
 // newRooms prepares a scheduler for the profile. Its informers are the factory's, which is to be started afterwards.
-func newRooms(ctx context.Context, profile schedconfig.KubeSchedulerProfile, pools pool.List, client kubernetes.Interface, config *rest.Config, factory informers.SharedInformerFactory) (*rooms, error) {
-	own, left := inTree(profile)
+func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, pools pool.List, client kubernetes.Interface, config *rest.Config, factory informers.SharedInformerFactory) (*rooms, error) {
+	completed, err := complete(profile)
+	if err != nil {
+		return nil, fmt.Errorf("completing the scheduler's profile: %w", err)
+	}
+	own, left := inTree(completed)
 	if left.Delete(configv1.PluginName).Len() > 0 {
 		klog.FromContext(ctx).Info("Plugins that are not Kubernetes' own have no say in whether there is room for a pod", "plugins", sets.List(left))
 	}
@@ -58,7 +64,7 @@ func newRooms(ctx context.Context, profile schedconfig.KubeSchedulerProfile, poo
 	if err != nil {
 		return nil, fmt.Errorf("preparing the scheduler's filters: %w", err)
 	}
-	f := s.Profiles[profile.SchedulerName]
+	f := s.Profiles[completed.SchedulerName]
 	snapshot, ok := f.SnapshotSharedLister().(*cache.Snapshot)
 	if !ok {
 		return nil, fmt.Errorf("the scheduler's snapshot is a %T", f.SnapshotSharedLister())
@@ -66,9 +72,23 @@ func newRooms(ctx context.Context, profile schedconfig.KubeSchedulerProfile, poo
 	return &rooms{pools: pools, scheduler: s, framework: f, snapshot: snapshot}, nil
 }
 
+// complete returns the profile as the scheduler has it, with its default plugins and their arguments.
+func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSchedulerProfile, error) {
+	p := *profile.DeepCopy()
+	// The scheduler's scheme knows nothing of PoolPriority's arguments, and inTree leaves them out.
+	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedconfigv1.PluginConfig) bool { return c.Name == configv1.PluginName })
+	config := &schedconfigv1.KubeSchedulerConfiguration{Profiles: []schedconfigv1.KubeSchedulerProfile{p}}
+	scheme.Scheme.Default(config)
+	completed := &schedconfig.KubeSchedulerConfiguration{}
+	if err := scheme.Scheme.Convert(config, completed, nil); err != nil {
+		return nil, err
+	}
+	return &completed.Profiles[0], nil
+}
+
 // inTree is the profile without the plugins that Kubernetes does not bring, and their names: PoolPriority, whose order does not
 // matter here and whose gate has no say on VMs, and others, which are not asked.
-func inTree(profile schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedulerProfile, sets.Set[string]) {
+func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedulerProfile, sets.Set[string]) {
 	p := *profile.DeepCopy()
 	registry := plugins.NewInTreeRegistry()
 	left := sets.New[string]()

@@ -6,34 +6,21 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	configv1 "k8s.io/kube-scheduler/config/v1"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 )
 
-func TestMain(m *testing.M) {
-	if err := Register(); err != nil {
-		panic(err)
-	}
-	os.Exit(m.Run())
+// configuration is a KubeSchedulerConfiguration with the arguments.
+func configuration(args string) []byte {
+	return []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: PoolPriority\n    args:\n" +
+		"      " + strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      ") + "\n")
 }
 
-// decode reads arguments as the scheduler does, out of a KubeSchedulerConfiguration.
+// decodeArgs reads arguments out of a KubeSchedulerConfiguration.
 func decodeArgs(args string) (*PoolPriorityArgs, error) {
-	file := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: PoolPriority\n    args:\n" +
-		"      " + strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      ") + "\n"
-	obj, _, err := scheme.Codecs.UniversalDecoder().Decode([]byte(file), nil, nil)
+	config, err := Decode(configuration(args))
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range obj.(*config.KubeSchedulerConfiguration).Profiles[0].PluginConfig {
-		if c.Name == "PoolPriority" {
-			return c.Args.(*PoolPriorityArgs), nil
-		}
-	}
-	return nil, nil
+	return argsOf(&config.Profiles[0]), nil
 }
 
 func TestDefaults(t *testing.T) {
@@ -62,20 +49,52 @@ func TestZeroGraceIsKept(t *testing.T) {
 	}
 }
 
-func TestRoundTrip(t *testing.T) {
-	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]")
-	if err != nil {
-		t.Fatal(err)
-	}
-	info, _ := runtime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
-	out, err := runtime.Encode(scheme.Codecs.EncoderForVersion(info.Serializer, configv1.SchemeGroupVersion), args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "clusterAutoscaler: {}", "unknownGrace: 15m0s"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("%q is not in what is written out:\n%s", want, out)
-		}
+// TestLoad: whose arguments they are, and what is said where there are none or too many.
+func TestLoad(t *testing.T) {
+	const (
+		head    = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+		plugins = "plugins: {multiPoint: {enabled: [{name: PoolPriority}]}}"
+		args    = "pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"
+		typed   = "pluginConfig: [{name: PoolPriority, args: {apiVersion: kubescheduler.config.k8s.io/v1, kind: PoolPriorityArgs, pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"
+	)
+	for _, tc := range []struct{ name, file, scheduler, want string }{
+		{name: "one of two profiles", file: head + "profiles: [{schedulerName: a}, {schedulerName: b, " + args + "}]", scheduler: "b"},
+		{name: "a single profile without a name", file: head + "profiles: [{" + args + "}]", scheduler: "default-scheduler"},
+		{name: "arguments that say what they are", file: head + "profiles: [{schedulerName: a, " + typed + "}]", scheduler: "a"},
+		{name: "arguments of plugins that are not known here", scheduler: "a",
+			file: head + "profiles: [{schedulerName: a, " + strings.TrimSuffix(args, "]") + ", {name: Coscheduling, args: {permitWaitingTimeSeconds: 10}}]}]"},
+		{name: "one of two profiles without names", file: head + "profiles: [{schedulerName: a}, {" + args + "}]", want: "profiles[1].schedulerName: Required value"},
+		{name: "two profiles", file: head + "profiles: [{schedulerName: a, " + args + "}, {schedulerName: b, " + args + "}]",
+			want: "the profiles a, b configure the plugin PoolPriority, and only one may"},
+		{name: "two profiles, one without arguments", file: head + "profiles: [{schedulerName: a, " + args + "}, {schedulerName: b, " + plugins + "}]",
+			want: "the profiles a, b configure the plugin PoolPriority, and only one may"},
+		{name: "no arguments", file: head + "profiles: [{schedulerName: a, " + plugins + "}]", want: `profile "a": pools: Required value`},
+		{name: "no such plugin", file: head + "profiles: [{schedulerName: a}]", want: "no profile configures the plugin PoolPriority"},
+		{name: "no profiles", file: head, want: "no profile configures the plugin PoolPriority"},
+		{name: "arguments of another kind", file: head + "profiles: [{schedulerName: a, " + strings.ReplaceAll(typed, "PoolPriorityArgs", "NodeAffinityArgs") + "}]",
+			want: "decoding .profiles[0].pluginConfig[0]"},
+		{name: "arguments of another plugin with an unknown field", want: `unknown field "minCandidateNodes"`,
+			file: head + "profiles: [{schedulerName: a, " + strings.TrimSuffix(args, "]") + ", {name: DefaultPreemption, args: {minCandidateNodes: 10}}]}]"},
+		{name: "an unknown field outside of arguments", file: head + "profile: []", want: `unknown field "profile"`},
+		{name: "another kind", file: "apiVersion: kubescheduler.config.k8s.io/v1\nkind: PoolPriorityArgs", want: "not a KubeSchedulerConfiguration"},
+		{name: "another version", file: "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration", want: "decoding the configuration: no kind"},
+		{name: "no kind", file: "profiles: []", want: "decoding the configuration: Object 'Kind' is missing"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			profile, args, err := Load([]byte(tc.file))
+			if tc.want != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("Load() = %v, want %q", err, tc.want)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if *profile.SchedulerName != tc.scheduler || args.Order != OrderStrict || len(args.Pools) != 1 {
+				t.Errorf("profile %q with %+v, want %q with defaulted arguments", *profile.SchedulerName, args, tc.scheduler)
+			}
+		})
 	}
 }
 

@@ -70,9 +70,10 @@ type ScaleIn struct {
 	// name. A cost that a pod has already is kept. Default true.
 	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
 
-	// HoldSurge has the new pods of a Deployment's rolling update wait, instead of going to a burst pool, while the pods that it
-	// replaces make room for them: those that are ending, until the end of their grace period, and those that will be, while
-	// the rollout goes on without the waiting pods, for at most 5 minutes or half its progressDeadlineSeconds. Default true.
+	// HoldSurge keeps the new pods of a Deployment's rolling update out of burst pools while the pods that they replace make room
+	// for them. A new pod waits for old pods that are ending, until the end of their grace period. It waits for old pods that
+	// are not ending yet, too, as long as the rollout goes on without it, for at most 5 minutes or half of
+	// progressDeadlineSeconds. Default true.
 	HoldSurge *bool `json:"holdSurge,omitempty"`
 }
 

@@ -1,4 +1,4 @@
-package main
+package lease
 
 import (
 	"context"
@@ -8,18 +8,15 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// leadership is told of the lease: poolpriority.Leadership.
-type leadership interface {
-	Extend(until time.Time)
-	End()
-	Ended(now time.Time) bool
+// Announce returns the lock with the leadership told what becomes of it: when this process first holds it, until when nobody else can,
+// and when it is given up.
+func Announce(lock resourcelock.Interface, leadership *Leadership) resourcelock.Interface {
+	return &announcingLock{Interface: lock, leadership: leadership}
 }
 
-// announcingLock tells the plugin what becomes of the lock: when this process first holds it, and until when nobody else can. One
-// that loses it ends.
 type announcingLock struct {
 	resourcelock.Interface
-	leadership leadership
+	leadership *Leadership
 }
 
 // Create implements resourcelock.Interface.

@@ -1,4 +1,4 @@
-package poolpriority
+package lease
 
 import (
 	"context"
@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/fake"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
-	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // TestLeadership: a scheduler binds while its lease lasts, by either clock no longer, and never again once it has run out.
@@ -24,7 +24,7 @@ func TestLeadership(t *testing.T) {
 		want error
 	}{
 		{name: "the only scheduler", l: func() *Leadership { return nil }},
-		{name: "not yet", l: NewLeadership, want: errNotLeading},
+		{name: "not yet", l: NewLeadership, want: ErrNotLeading},
 		{name: "leading", l: func() *Leadership { l := NewLeadership(); l.Extend(now.Add(time.Hour)); return l }},
 		{name: "renewed", l: func() *Leadership {
 			l := NewLeadership()
@@ -32,17 +32,17 @@ func TestLeadership(t *testing.T) {
 			l.Extend(now.Add(time.Hour))
 			return l
 		}},
-		{name: "the lease has run out", want: errNotLeading, l: func() *Leadership { l := NewLeadership(); l.Extend(now.Add(-time.Second)); return l }},
-		{name: "and is free", want: errNotLeading, l: func() *Leadership {
+		{name: "the lease has run out", want: ErrNotLeading, l: func() *Leadership { l := NewLeadership(); l.Extend(now.Add(-time.Second)); return l }},
+		{name: "and is free", want: ErrNotLeading, l: func() *Leadership {
 			l := NewLeadership()
 			l.Extend(now.Add(-time.Second))
 			l.Extend(now.Add(time.Hour))
 			return l
 		}},
-		{name: "given up", want: errNotLeading, l: func() *Leadership { l := NewLeadership(); l.Extend(now.Add(time.Hour)); l.End(); return l }},
+		{name: "given up", want: ErrNotLeading, l: func() *Leadership { l := NewLeadership(); l.Extend(now.Add(time.Hour)); l.End(); return l }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			ctx, cancel, err := tc.l().bound(t.Context())
+			ctx, cancel, err := tc.l().Bound(t.Context())
 			if !errors.Is(err, tc.want) {
 				t.Fatalf("error %v, want %v", err, tc.want)
 			}
@@ -68,28 +68,18 @@ func TestLeadershipEnds(t *testing.T) {
 	for _, end := range []func(*Leadership){func(l *Leadership) { l.Extend(time.Now().Add(20 * time.Millisecond)) }, (*Leadership).End} {
 		l := NewLeadership()
 		l.Extend(time.Now().Add(time.Hour))
-		ctx, cancel, err := l.bound(t.Context())
+		ctx, cancel, err := l.Bound(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer cancel()
 		end(l)
 		<-ctx.Done()
-		if !errors.Is(context.Cause(ctx), errNotLeading) {
-			t.Errorf("ended by %v, want %v", context.Cause(ctx), errNotLeading)
+		if !errors.Is(context.Cause(ctx), ErrNotLeading) {
+			t.Errorf("ended by %v, want %v", context.Cause(ctx), ErrNotLeading)
 		}
 	}
 }
-
-// configured is a handle with a client's configuration.
-type configured struct {
-	fwk.Handle
-	config *rest.Config
-	client kubernetes.Interface
-}
-
-func (c *configured) KubeConfig() *rest.Config        { return c.config }
-func (c *configured) ClientSet() kubernetes.Interface { return c.client }
 
 // TestBindMany: bindings that wait for their turn for longer than a lease lasts are made as long as it is renewed, and those that
 // have their turn after it are not sent.
@@ -103,30 +93,36 @@ func TestBindMany(t *testing.T) {
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL, QPS: 50, Burst: 1}
-	client, err := kubernetes.NewForConfig(config)
+	client, err := typedcorev1.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := newHarness(t, aks(t))
 	l := NewLeadership()
-	h.plugin.leadership = l
-	if h.plugin.binder, err = l.pods(&configured{config: config, client: client}); err != nil {
+	pods, err := l.Pods(config, client)
+	if err != nil {
 		t.Fatal(err)
 	}
 	const lease = 200 * time.Millisecond
 	l.Extend(time.Now().Add(lease))
-	bind := func(n int, results chan<- *fwk.Status) {
+	bind := func(n int, results chan<- error) {
 		for range n {
-			go func() { results <- h.plugin.Bind(h.ctx, nil, pod("p").Obj(), "user") }()
+			go func() {
+				ctx, cancel, err := l.Bound(t.Context())
+				if err == nil {
+					err = pods.Pods("default").Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "p"}}, metav1.CreateOptions{})
+					cancel()
+				}
+				results <- err
+			}()
 		}
 	}
-	results := make(chan *fwk.Status)
+	results := make(chan error)
 	bind(50, results) // a second's worth
 	for done := 0; done < 50; {
 		select {
-		case status := <-results:
-			if done++; !status.IsSuccess() {
-				t.Fatal(status.AsError())
+		case err := <-results:
+			if done++; err != nil {
+				t.Fatal(err)
 			}
 		case <-time.After(lease / 4):
 		}
@@ -140,7 +136,7 @@ func TestBindMany(t *testing.T) {
 	before := asked.Load()
 	failed := 0
 	for range 50 {
-		if status := <-results; !status.IsSuccess() {
+		if err := <-results; err != nil {
 			failed++
 		}
 	}
@@ -149,21 +145,12 @@ func TestBindMany(t *testing.T) {
 	}
 }
 
-// TestBindAfterTheLease: nothing is sent to the API server once the lease has run out.
-func TestBindAfterTheLease(t *testing.T) {
-	h := newHarness(t, aks(t))
-	client := h.sched.Profiles[ourProfile].ClientSet().(*fake.Clientset)
-	h.plugin.leadership = NewLeadership()
-	h.plugin.leadership.Extend(time.Now().Add(-time.Second))
-	before := len(client.Actions())
-	if status := h.plugin.Bind(h.ctx, nil, pod("p").Obj(), "user"); status.IsSuccess() || !errors.Is(status.AsError(), errNotLeading) {
-		t.Errorf("status %v, want %v", status, errNotLeading)
-	}
-	if actions := client.Actions()[before:]; len(actions) > 0 {
-		t.Errorf("the API server was asked: %v", actions)
-	}
-	response, err := (&fence{leadership: h.plugin.leadership}).RoundTrip(httptest.NewRequest(http.MethodPost, "/", http.NoBody))
-	if !errors.Is(err, errNotLeading) {
+// TestFence: a request whose turn comes after the lease is not sent.
+func TestFence(t *testing.T) {
+	l := NewLeadership()
+	l.Extend(time.Now().Add(-time.Second))
+	response, err := (&fence{leadership: l}).RoundTrip(httptest.NewRequest(http.MethodPost, "/", http.NoBody))
+	if !errors.Is(err, ErrNotLeading) {
 		t.Errorf("a request whose turn came late: %v, %v", response, err)
 	}
 }

@@ -1,0 +1,30 @@
+// Package scheme has the scheduler's own configuration know PoolPriorityArgs.
+package scheme
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	schedconversion "k8s.io/kubernetes/pkg/scheduler/apis/config/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+// Register makes PoolPriorityArgs known to the scheduler's configuration: it is decoded strictly, defaulted, and written
+// out again by --write-config-to. It must run before a configuration is read; the scheduler would otherwise hand the
+// plugin undecoded bytes.
+func Register() error {
+	// The first scheme decodes files, the second converts plugin arguments between versions. One Go type serves as
+	// the v1 and as the internal form.
+	for _, s := range []*runtime.Scheme{schedscheme.Scheme, schedconversion.GetPluginArgConversionScheme()} {
+		for _, gv := range []schema.GroupVersion{schedconfigv1.SchemeGroupVersion, schedconfig.SchemeGroupVersion} {
+			s.AddKnownTypes(gv, &configv1.PoolPriorityArgs{})
+		}
+		s.AddTypeDefaultingFunc(&configv1.PoolPriorityArgs{}, func(obj any) {
+			configv1.SetDefaults_PoolPriorityArgs(obj.(*configv1.PoolPriorityArgs))
+		})
+	}
+	return nil
+}

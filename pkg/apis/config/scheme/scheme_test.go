@@ -1,0 +1,182 @@
+package scheme
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	schedscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+func TestMain(m *testing.M) {
+	if err := Register(); err != nil {
+		panic(err)
+	}
+	os.Exit(m.Run())
+}
+
+// decode reads a configuration as the scheduler does, and returns the plugin's arguments by profile.
+func decode(data []byte) (map[string]*configv1.PoolPriorityArgs, error) {
+	obj, _, err := schedscheme.Codecs.UniversalDecoder().Decode(data, nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]*configv1.PoolPriorityArgs{}
+	for _, profile := range obj.(*schedconfig.KubeSchedulerConfiguration).Profiles {
+		for _, c := range profile.PluginConfig {
+			if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+				found[profile.SchedulerName] = args
+			}
+		}
+	}
+	return found, nil
+}
+
+// decodeOurs reads a configuration as tools do that do not link the scheduler.
+func decodeOurs(data []byte) (map[string]*configv1.PoolPriorityArgs, error) {
+	config, err := configv1.Decode(data)
+	if err != nil {
+		return nil, errors.Unwrap(err) // without what it was that failed
+	}
+	found := map[string]*configv1.PoolPriorityArgs{}
+	for _, profile := range config.Profiles {
+		for _, c := range profile.PluginConfig {
+			if args, ok := c.Args.Object.(*configv1.PoolPriorityArgs); ok {
+				found[*profile.SchedulerName] = args
+			}
+		}
+	}
+	return found, nil
+}
+
+// TestDecodersAgree holds the decoder that needs no scheduler against the scheduler's own, over every configuration that there is,
+// good and bad: both refuse it with the same words, or both read the same arguments out of it.
+func TestDecodersAgree(t *testing.T) {
+	const root = "../../../../"
+	files := map[string]bool{} // by pattern: they hold arguments alone
+	for pattern, argsAlone := range map[string]bool{
+		"pkg/apis/config/v1/testdata/bad/*.yaml":      true,
+		"test/integration/testdata/bad-config/*.yaml": false,
+		"manifests/overlays/*/config.yaml":            false,
+		"manifests/examples/*.yaml":                   false,
+	} {
+		found, err := filepath.Glob(root + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		for _, file := range found {
+			files[file] = argsAlone
+		}
+	}
+	refused := 0
+	for _, file := range slices.Sorted(maps.Keys(files)) {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if files[file] {
+			data = configuration("PoolPriority", string(data))
+		}
+		if agree(t, strings.TrimPrefix(file, root), data) != nil {
+			refused++
+		}
+	}
+	if refused == 0 || refused == len(files) {
+		t.Errorf("%d of %d files are refused: nothing was compared", refused, len(files))
+	}
+}
+
+// TestDecodersAgreeOnOtherPlugins: what is wrong with the arguments of Kubernetes' own plugins is seen by both.
+func TestDecodersAgreeOnOtherPlugins(t *testing.T) {
+	for _, tc := range []struct {
+		plugin, args string
+		bad          bool
+	}{
+		{"NodeResourcesFit", "scoringStrategy: {type: MostAllocated}", false},
+		{"NodeResourcesFit", "scoringStratagy: {type: MostAllocated}", true},
+		{"NodeResourcesFit", "ignoredResources: cpu", true},
+		{"PodTopologySpread", "defaultingType: List\ndefaultingType: System", true},
+		{"VolumeBinding", "bindTimeoutSeconds: soon", true},
+		{"PoolPriority", "kind: NodeAffinityArgs\napiVersion: kubescheduler.config.k8s.io/v1", true},
+		{"PoolPriority", "kind: PoolPriorityArgs\napiVersion: kubescheduler.config.k8s.io/v1", false},
+		{"PoolPriority", "kind: PoolPriorityArgs\napiVersion: kubescheduler.config.k8s.io/v1\npoools: []", true},
+		{"PoolPriority", "", false}, // its validation refuses it
+		{"Elsewhere", "what: ever", false},
+	} {
+		if err := agree(t, tc.plugin+" with "+tc.args, configuration(tc.plugin, tc.args)); (err != nil) != tc.bad {
+			t.Errorf("%s with %s: %v, want an error: %t", tc.plugin, tc.args, err, tc.bad)
+		}
+	}
+}
+
+// TestDecodersAgreeOnNothing: a profile that names the plugin and has no arguments for it.
+func TestDecodersAgreeOnNothing(t *testing.T) {
+	for _, profile := range []string{"{pluginConfig: [{name: PoolPriority}]}", "{plugins: {score: {enabled: [{name: PoolPriority}]}}}",
+		"{plugins: {score: {disabled: [{name: PoolPriority}]}}}", "{}"} {
+		_ = agree(t, profile, []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: ["+profile+"]"))
+	}
+}
+
+// TestSameTypes: the types that are listed for our decoder are those that the scheduler knows.
+func TestSameTypes(t *testing.T) {
+	for name := range schedscheme.Scheme.KnownTypes(schedconfigv1.SchemeGroupVersion) {
+		plugin, ok := strings.CutSuffix(name, "Args")
+		if !ok {
+			continue
+		}
+		if _, err := configv1.Decode(configuration(plugin, "notAField: 1")); err == nil {
+			t.Errorf("the arguments of %s are not decoded", plugin)
+		}
+	}
+}
+
+// configuration is one with the plugin's arguments.
+func configuration(plugin, args string) []byte {
+	return fmt.Appendf(nil, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: %s\n    args:\n      %s\n",
+		plugin, strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      "))
+}
+
+// agree compares what the two decoders say, and returns the scheduler's error.
+func agree(t *testing.T, name string, data []byte) error {
+	t.Helper()
+	want, wantErr := decode(data)
+	got, err := decodeOurs(data)
+	if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+		t.Errorf("%s: our decoder says\n  %v\nand the scheduler's\n  %v", name, err, wantErr)
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreTypes(metav1.TypeMeta{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("%s: arguments (-the scheduler's,+ours):\n%s", name, diff)
+	}
+	return wantErr
+}
+
+// TestRoundTrip: the scheduler writes the defaulted arguments out.
+func TestRoundTrip(t *testing.T) {
+	found, err := decode(configuration("PoolPriority", "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
+	out, err := runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), found["default-scheduler"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "clusterAutoscaler: {}", "unknownGrace: 15m0s"} {
+		if !strings.Contains(string(out), want) {
+			t.Errorf("%q is not in what is written out:\n%s", want, out)
+		}
+	}
+}

@@ -1,0 +1,136 @@
+// Package command holds the command of the scheduler.
+package command
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apiserver/pkg/server"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/cli/globalflag"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register"          // for --logging-format=json
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // for the metrics of API calls
+	_ "k8s.io/component-base/metrics/prometheus/version"  // for the metric of the version
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // for the arguments of its plugins
+	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
+	"sigs.k8s.io/scheduler-plugins/pkg/noderesources"
+
+	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/lease"
+	"poolpriority.dev/scheduler/pkg/poolpriority"
+	"poolpriority.dev/scheduler/pkg/version"
+)
+
+// defaultLease is the lease that kube-scheduler has if its configuration names none.
+const defaultLease = "kube-system/kube-scheduler"
+
+// New returns the command pool-priority-scheduler: app.NewSchedulerCommand, with a hand on what it sets up. The plugin is told when
+// this scheduler leads.
+func New() *cobra.Command {
+	opts := options.NewOptions()
+	command := &cobra.Command{
+		Use: "pool-priority-scheduler",
+		Long: `A kube-scheduler that fills node pools in order and opens burst pools (AKS virtual nodes) only when the pools before
+them can grow no more. The order is set in the arguments of the PoolPriority plugin, in the KubeSchedulerConfiguration
+that --config names. Pods opt in by schedulerName.`,
+		Args:              cobra.NoArgs,
+		PersistentPreRunE: func(*cobra.Command, []string) error { return opts.ComponentGlobalsRegistry.Set() },
+		RunE: func(command *cobra.Command, _ []string) error {
+			if f := command.Flags().Lookup("version"); f != nil && f.Value.String() != "false" {
+				_, err := fmt.Fprintln(command.OutOrStdout(), command.Name(), "version", version.String())
+				return err
+			}
+			features := opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent)
+			if err := logsapi.ValidateAndApply(opts.Logs, features); err != nil {
+				return err
+			}
+			cliflag.PrintFlags(command.Flags())
+			return run(server.SetupSignalContext(), opts, features)
+		},
+	}
+	sets := opts.Flags
+	verflag.AddFlags(sets.FlagSet("global"))
+	globalflag.AddGlobalFlags(sets.FlagSet("global"), command.Name(), logs.SkipLoggingConfigurationFlags())
+	for _, set := range sets.FlagSets {
+		command.Flags().AddFlagSet(set)
+	}
+	columns, _, _ := term.TerminalSize(command.OutOrStdout())
+	cliflag.SetUsageAndHelpFunc(command, *sets, columns)
+	return command
+}
+
+func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
+	if err := scheme.Register(); err != nil {
+		return err
+	}
+	if err := checkProfiles(opts.ConfigFile); err != nil {
+		return err
+	}
+	leadership := lease.NewLeadership()
+	factory := poolpriority.NewFactory(leadership)
+	config, scheduler, err := app.Setup(ctx, opts,
+		app.WithPlugin(poolpriority.Name, factory.New),
+		app.WithPlugin(coscheduling.Name, coscheduling.New),
+		app.WithPlugin(noderesources.AllocatableName, noderesources.NewAllocatable),
+	)
+	if err != nil {
+		return err
+	}
+	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configured(config.ComponentConfig.Profiles) {
+		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this one holds it: set resourceName: pool-priority-scheduler and a resourceNamespace of your own", defaultLease)
+	}
+	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
+		return err
+	}
+	if config.LeaderElection != nil {
+		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
+	} else {
+		leadership.Extend(time.Now().AddDate(100, 0, 0)) // it is the only one
+	}
+	if mutable, ok := features.(featuregate.MutableFeatureGate); ok {
+		mutable.AddMetrics()
+	}
+	opts.ComponentGlobalsRegistry.AddMetrics()
+	factory.Wrap(scheduler.Profiles)
+	return app.Run(ctx, config, scheduler)
+}
+
+// checkProfiles refuses a file with several profiles that configure the plugin, before the plugin is made for each of them: the second
+// one would fail over what the first one has registered. What else may be wrong with the file, app.Setup says; and a file that is not a
+// regular one is left to it, because it may be read only once.
+func checkProfiles(file string) error {
+	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil //nolint:nilerr // app.Setup says it
+	}
+	config, err := configv1.Decode(data)
+	if err != nil {
+		return nil //nolint:nilerr // app.Setup says it
+	}
+	return configv1.CheckProfiles(config)
+}
+
+// configured reports whether a profile configures the plugin.
+func configured(profiles []schedconfig.KubeSchedulerProfile) bool {
+	return slices.ContainsFunc(profiles, func(profile schedconfig.KubeSchedulerProfile) bool {
+		return slices.ContainsFunc(profile.PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == poolpriority.Name })
+	})
+}

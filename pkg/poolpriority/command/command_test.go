@@ -1,0 +1,75 @@
+package command
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+)
+
+// TestRefusals: what is wrong with the configuration's file is said before anything talks to an API server: there is none.
+func TestRefusals(t *testing.T) {
+	const args = "pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"
+	for _, tc := range []struct{ name, file, want string }{
+		{"two profiles", "profiles: [{schedulerName: a, " + args + "}, {schedulerName: b, " + args + "}]",
+			"the profiles a, b configure the plugin PoolPriority, and only one may: run a scheduler for each list of pools"},
+		{"an unknown field", "profiles: [{schedulerName: a, " + strings.Replace(args, "nodeSelector", "nodeSelecter", 1) + "}]", `unknown field "pools[0].nodeSelecter"`},
+		{"two profiles of one name", "profiles: [{schedulerName: a, " + args + "}, {schedulerName: a}]", "profiles[1].schedulerName: Duplicate value"},
+		{"no file", "", "no such file"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			opts := options.NewOptions()
+			opts.SecureServing.BindPort = 0
+			opts.ConfigFile = filepath.Join(t.TempDir(), "config.yaml")
+			if tc.file != "" {
+				text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n" + tc.file
+				if err := os.WriteFile(opts.ConfigFile, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			err := run(t.Context(), opts, opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent))
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("ended with %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestVersion: --version prints ours and ends.
+func TestVersion(t *testing.T) {
+	out := &bytes.Buffer{}
+	command := New()
+	command.SetOut(out)
+	command.SetArgs([]string{"--version"})
+	if err := command.Execute(); err != nil || !strings.HasPrefix(out.String(), "pool-priority-scheduler version ") {
+		t.Errorf("printed %q, %v", out, err)
+	}
+}
+
+func TestConfigured(t *testing.T) {
+	with := func(plugins ...string) schedconfig.KubeSchedulerProfile {
+		profile := schedconfig.KubeSchedulerProfile{}
+		for _, name := range plugins {
+			profile.PluginConfig = append(profile.PluginConfig, schedconfig.PluginConfig{Name: name})
+		}
+		return profile
+	}
+	for _, tc := range []struct {
+		name     string
+		profiles []schedconfig.KubeSchedulerProfile
+		want     bool
+	}{
+		{"in the second profile", []schedconfig.KubeSchedulerProfile{with("NodeResourcesFit"), with("NodeAffinity", "PoolPriority")}, true},
+		{"in none", []schedconfig.KubeSchedulerProfile{with("NodeResourcesFit")}, false},
+		{"without profiles", nil, false},
+	} {
+		if got := configured(tc.profiles); got != tc.want {
+			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
+		}
+	}
+}
