@@ -96,8 +96,8 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	return nil, nil
 }
 
-// choose completes what PreFilter decides with the best rank that has room. It asks for a search at most once, by what the proving
-// cycle that it gives lets pass.
+// choose completes the cycle: which rank is the best that has room. newSearch, called at most once, returns a search whose nodes are
+// filtered by the proving cycle instead, which does not know that rank.
 func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func(proving *cycle) (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.gatekeeper != nil && c.decision.Opens() {
@@ -174,7 +174,7 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 	}
 }
 
-// PreFilterExtensions returns prefilter extensions, pod add and remove.
+// PreFilterExtensions returns nil: what was decided does not depend on the pods that preemption plays with.
 func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
 var errRejected = errors.New("rejected by a PreFilter plugin")

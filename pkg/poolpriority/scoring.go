@@ -34,5 +34,5 @@ func (pl *PoolPriority) Score(_ context.Context, _ fwk.CycleState, _ *v1.Pod, no
 	return fwk.MaxNodeScore * (last - int64(rank)) / last, nil
 }
 
-// ScoreExtensions of the Score plugin.
+// ScoreExtensions returns nil: the scores are between 0 and 100 as they are.
 func (pl *PoolPriority) ScoreExtensions() fwk.ScoreExtensions { return nil }

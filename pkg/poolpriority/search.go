@@ -45,9 +45,8 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk
 	return s
 }
 
-// best returns the best rank that has a feasible node, with some nodes of that rank that may be feasible, one of which is. It returns
-// no nodes if none is feasible. Burst pools that the decision closes are left out; the proving cycle, which Filter goes by meanwhile,
-// has at least those open that the decision opens.
+// best returns the best rank that has a feasible node, with some nodes of that rank, at least one of which is feasible. It returns no
+// nodes if none is. Burst pools that the decision closes are left out. What the decision opens must be open in the proving cycle too.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
 	pools := s.pl.pools
 	for rank := range s.pl.index.tiers {

@@ -113,75 +113,99 @@ func passing(t *corev1.Taint) bool { return len(capacity.LastingTaints([]corev1.
 
 // Workloads lists what makes pods in the cluster. Pods and ReplicaSets are counted for what owns them.
 func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []corev1.Node) ([]Workload, error) {
+	f := finder{position: map[string]int{}, owners: map[string]string{}}
+	if err := f.findTemplates(ctx, c); err != nil {
+		return nil, err
+	}
+	pods := &corev1.PodList{}
+	if err := c.List(ctx, pods); err != nil {
+		return nil, fmt.Errorf("listing %T: %w", pods, err)
+	}
 	onBurst := map[string]bool{}
 	for i := range nodes {
 		onBurst[nodes[i].Name] = pools.IsBurstNode(nodes[i].Labels)
 	}
-	var found []Workload
-	position := map[string]int{}
-	add := func(kind string, o metav1.Object, template corev1.PodTemplateSpec) {
-		position[key(kind, o.GetNamespace(), o.GetName())] = len(found)
-		found = append(found, Workload{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Template: template})
-	}
-	owners := map[string]string{} // of what belongs to a workload
-	own := func(kind string, o metav1.Object, by ...string) bool {
-		owner := metav1.GetControllerOf(o)
-		if owner == nil || !slices.Contains(by, owner.APIVersion+" "+owner.Kind) {
-			return false
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {
+			at := f.workloadOf(pod)
+			if onBurst[pod.Spec.NodeName] {
+				f.found[at].OnBurst++
+			}
 		}
-		owners[key(kind, o.GetNamespace(), o.GetName())] = key(owner.Kind, o.GetNamespace(), owner.Name)
-		return true
 	}
+	return f.found, nil
+}
 
+// finder collects workloads.
+type finder struct {
+	found    []Workload
+	position map[string]int    // in found, by key
+	owners   map[string]string // of what belongs to a workload, by keys
+}
+
+func (f *finder) add(kind string, o metav1.Object, template corev1.PodTemplateSpec) {
+	f.position[key(kind, o.GetNamespace(), o.GetName())] = len(f.found)
+	f.found = append(f.found, Workload{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Template: template})
+}
+
+// own notes what controls the object, and reports whether that is of one of the kinds.
+func (f *finder) own(kind string, o metav1.Object, by ...string) bool {
+	owner := metav1.GetControllerOf(o)
+	if owner == nil || !slices.Contains(by, owner.APIVersion+" "+owner.Kind) {
+		return false
+	}
+	f.owners[key(kind, o.GetNamespace(), o.GetName())] = key(owner.Kind, o.GetNamespace(), owner.Name)
+	return true
+}
+
+// findTemplates adds what has a pod template and is no other workload's.
+func (f *finder) findTemplates(ctx context.Context, c client.Reader) error {
 	deployments, statefulSets, daemonSets := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}
-	replicaSets, jobs, cronJobs, pods := &appsv1.ReplicaSetList{}, &batchv1.JobList{}, &batchv1.CronJobList{}, &corev1.PodList{}
-	for _, list := range []client.ObjectList{deployments, statefulSets, daemonSets, replicaSets, jobs, cronJobs, pods} {
+	replicaSets, jobs, cronJobs := &appsv1.ReplicaSetList{}, &batchv1.JobList{}, &batchv1.CronJobList{}
+	for _, list := range []client.ObjectList{deployments, statefulSets, daemonSets, replicaSets, jobs, cronJobs} {
 		if err := c.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("listing %T: %w", list, err)
+			return fmt.Errorf("listing %T: %w", list, err)
 		}
 	}
 	for i := range deployments.Items {
-		add("Deployment", &deployments.Items[i], deployments.Items[i].Spec.Template)
+		f.add("Deployment", &deployments.Items[i], deployments.Items[i].Spec.Template)
 	}
 	for i := range statefulSets.Items {
-		add("StatefulSet", &statefulSets.Items[i], statefulSets.Items[i].Spec.Template)
+		f.add("StatefulSet", &statefulSets.Items[i], statefulSets.Items[i].Spec.Template)
 	}
 	for i := range daemonSets.Items {
-		add("DaemonSet", &daemonSets.Items[i], daemonSets.Items[i].Spec.Template)
+		f.add("DaemonSet", &daemonSets.Items[i], daemonSets.Items[i].Spec.Template)
 	}
 	for i := range cronJobs.Items {
-		add("CronJob", &cronJobs.Items[i], cronJobs.Items[i].Spec.JobTemplate.Spec.Template)
+		f.add("CronJob", &cronJobs.Items[i], cronJobs.Items[i].Spec.JobTemplate.Spec.Template)
 	}
 	for i := range replicaSets.Items {
-		if !own("ReplicaSet", &replicaSets.Items[i], "apps/v1 Deployment") {
-			add("ReplicaSet", &replicaSets.Items[i], replicaSets.Items[i].Spec.Template)
+		if !f.own("ReplicaSet", &replicaSets.Items[i], "apps/v1 Deployment") {
+			f.add("ReplicaSet", &replicaSets.Items[i], replicaSets.Items[i].Spec.Template)
 		}
 	}
 	for i := range jobs.Items {
-		if !own("Job", &jobs.Items[i], "batch/v1 CronJob") {
-			add("Job", &jobs.Items[i], jobs.Items[i].Spec.Template)
+		if !f.own("Job", &jobs.Items[i], "batch/v1 CronJob") {
+			f.add("Job", &jobs.Items[i], jobs.Items[i].Spec.Template)
 		}
 	}
-	for i := range pods.Items {
-		pod := &pods.Items[i]
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-			continue
-		}
-		id := key("Pod", pod.Namespace, pod.Name)
-		own("Pod", pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
-		for owners[id] != "" {
-			id = owners[id]
-		}
-		at, known := position[id]
-		if !known { // nothing makes it, or something of another kind
-			at = len(found)
-			add("Pod", pod, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
-		}
-		if onBurst[pod.Spec.NodeName] {
-			found[at].OnBurst++
-		}
+	return nil
+}
+
+// workloadOf returns the position of the workload that the pod belongs to. One that nothing makes, or something of another kind, is a
+// workload of its own.
+func (f *finder) workloadOf(pod *corev1.Pod) int {
+	f.own("Pod", pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
+	id := key("Pod", pod.Namespace, pod.Name)
+	for f.owners[id] != "" {
+		id = f.owners[id]
 	}
-	return found, nil
+	at, known := f.position[id]
+	if !known {
+		at = len(f.found)
+		f.add("Pod", pod, corev1.PodTemplateSpec{ObjectMeta: pod.ObjectMeta, Spec: pod.Spec})
+	}
+	return at
 }
 
 func key(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }

@@ -193,24 +193,47 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 	} else if !status.IsSuccess() {
 		return nil, status.AsError()
 	}
-	// The pod itself leaves, and those for which room is kept move.
-	if err := r.remove(ctx, state, arriving, leaving, from); err != nil {
+	if err := r.play(ctx, state, arriving, leaving, from); err != nil {
 		return nil, err
+	}
+	to, err := r.firstFeasible(ctx, state, arriving, result)
+	if err != nil || to == "" {
+		return nil, err
+	}
+	arriving.Spec.NodeName = to
+	info, err := framework.NewPodInfo(arriving)
+	if err != nil {
+		return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
+	}
+	m := move{pod: info, from: from, to: to}
+	r.keep(m)
+	return &m, nil
+}
+
+// play changes the state as if the pod itself had left, and those for which room is kept had moved.
+func (r *rooms) play(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, leaving fwk.PodInfo, from fwk.NodeInfo) error {
+	if err := r.remove(ctx, state, arriving, leaving, from); err != nil {
+		return err
 	}
 	for _, m := range r.moved {
 		if m.from != nil {
 			if err := r.remove(ctx, state, arriving, m.pod, m.from); err != nil {
-				return nil, err
+				return err
 			}
 		}
 		if status := r.framework.RunPreFilterExtensionAddPod(ctx, state, arriving, m.pod, r.kept[m.to]); !status.IsSuccess() {
-			return nil, status.AsError()
+			return status.AsError()
 		}
 	}
+	return nil
+}
+
+// firstFeasible returns the name of the best-ranked node that passes all Filters, or "".
+func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, allowed *fwk.PreFilterResult) (string, error) {
 	requests := resource.PodRequests(arriving, resource.PodResourcesOptions{})
 	for _, node := range r.nodes {
 		name := node.Node().Name
-		if !result.AllNodes() && !result.NodeNames.Has(name) {
+		if !allowed.AllNodes() && !allowed.NodeNames.Has(name) {
 			continue
 		}
 		if kept, ok := r.kept[name]; ok {
@@ -220,22 +243,14 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 			continue
 		}
 		status := r.framework.RunFilterPluginsWithNominatedPods(ctx, state, arriving, node)
-		if !status.IsSuccess() && !status.IsRejected() {
-			return nil, status.AsError()
+		if status.IsSuccess() {
+			return name, nil
 		}
-		if !status.IsSuccess() {
-			continue
+		if !status.IsRejected() {
+			return "", status.AsError()
 		}
-		arriving.Spec.NodeName = name
-		info, err := framework.NewPodInfo(arriving)
-		if err != nil {
-			return nil, fmt.Errorf("reading pod %s: %w", klog.KObj(pod), err)
-		}
-		m := move{pod: info, from: from, to: name}
-		r.keep(m)
-		return &m, nil
 	}
-	return nil, nil
+	return "", nil
 }
 
 func (r *rooms) remove(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, leaving fwk.PodInfo, from fwk.NodeInfo) error {
