@@ -12,7 +12,7 @@ LDFLAGS = -s -w -X $(V).gitVersion=$(KUBERNETES) -X poolpriority.dev/scheduler/p
 
 .PHONY: help
 help: ## Show this help
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build the scheduler, the controller and the embedded cluster's command into bin/
@@ -36,7 +36,7 @@ image: image-binaries ## Build the image IMAGE:VERSION for this machine's archit
 	docker build --build-arg TARGETARCH=$(PLATFORMS) -t $(IMAGE):$(VERSION) .
 
 .PHONY: image-push
-image-push: image-binaries ## Build the image IMAGE:VERSION for all PLATFORMS and push it; needs Docker with buildx
+image-push: reproducible image-binaries ## Build the image IMAGE:VERSION for all PLATFORMS and push it; needs Docker with buildx
 	docker buildx build --platform $(shell echo $(PLATFORMS) | sed 's/[^ ]*/linux\/&/g; s/ /,/g') -t $(IMAGE):$(VERSION) --push .
 
 .PHONY: reproducible
@@ -56,19 +56,19 @@ test: test-unit test-integration ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
-	@hack/step.sh "unit tests" go test -timeout 20m ./cmd/... ./pkg/... ./test/model
-	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" go test -race -short -timeout 20m ./pkg/poolpriority ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
+	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m ./cmd/... ./pkg/... ./test/model
+	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m ./pkg/poolpriority ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-integration
 test-integration: tools build ## Run the tests on the embedded cluster
 	@hack/step.sh "build Helm, to test the chart" go -C hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/bin/tools/ tool
-	@hack/step.sh "integration tests" go test -count=1 -timeout 30m ./test/integration -skip '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+	@hack/step.sh "integration tests" hack/go-test.sh -count=1 -timeout 30m -parallel 3 ./test/integration -skip '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 .PHONY: test-karpenter
 test-karpenter: tools build ## Run the tests against the real Karpenter, which is built from Go modules
 	@hack/step.sh "build Karpenter" hack/build-karpenter.sh bin/tools
 	@hack/step.sh "NodePools against Karpenter's types" go -C test/karpenter test -count=1 .
-	@hack/step.sh "Karpenter tests" go test -count=1 -timeout 10m ./test/integration -run '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+	@hack/step.sh "Karpenter tests" hack/go-test.sh -count=1 -timeout 10m -parallel 3 ./test/integration -run '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 # The image of Kubernetes 1.35 that the pinned version of kind is released with.
 KIND_NODE_IMAGE ?= kindest/node:v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f798ce64c80f9e22f6ed45afd09323c0
@@ -81,6 +81,12 @@ test-e2e: tools build ## Run the end-to-end tests on a kind cluster of KIND_NODE
 .PHONY: kind-node-image
 kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and Go modules, where no image registry is; needs root
 	@hack/kind/engine.sh hack/kind/node-image.sh local/node:$(KUBERNETES)
+
+.PHONY: test-long
+test-long: tools build ## Run what is too long for each run: a million placements, long histories, a random cluster of 10,000 pods (docs/development.md)
+	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 1000000
+	@hack/step.sh "long histories" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 10000000
+	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 .PHONY: bench
 bench: tools build ## Measure a scheduling cycle against other profiles, how fast the gate acts, what binding costs, and memory

@@ -9,7 +9,7 @@ stamp=$(cat go.mod go.sum "../../$(basename "$0")" <(go version) | sha256sum | c
 if [ "$(cat "$out/.karpenter-stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out/karpenter-crds"
 echo "Building Karpenter $(go list -m -f '{{.Version}}' sigs.k8s.io/karpenter) from Go modules: about 2 minutes on 2 cores the first time." >&2
-module=$(go list -m -f '{{.Dir}}' sigs.k8s.io/karpenter)
+module=$(../../module-dir.sh . sigs.k8s.io/karpenter)
 
 # What is built is a copy of the module, changed in two ways. Karpenter serves its metrics and probes on all interfaces and has
 # no flag against that: here they are on loopback only. And the VMs of the kwok provider report what their pods request as their

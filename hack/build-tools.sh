@@ -22,7 +22,8 @@ start=$SECONDS
 (cd kwok && go build -ldflags "-s -w" -o "$out/" tool)
 echo "  KWOK: $((SECONDS - start)) s" >&2
 # kwok has no stages built in: its module has those that make nodes and pods ready at once.
-stages=$(cd kwok && go list -m -f '{{.Dir}}' sigs.k8s.io/kwok)/kustomize/stage
+kwok=$(../module-dir.sh kwok sigs.k8s.io/kwok)
+stages=$kwok/kustomize/stage
 {
   printf 'apiVersion: config.kwok.x-k8s.io/v1alpha1\nkind: KwokConfiguration\noptions: {podPlayStageParallelism: 16, nodePlayStageParallelism: 4, nodeLeaseParallelism: 4}\n'
   for f in node/fast/node-initialize node/heartbeat-with-lease/node-heartbeat-with-lease pod/fast/pod-ready pod/fast/pod-complete pod/fast/pod-delete; do

@@ -1,14 +1,21 @@
 #!/usr/bin/env bash
-# Runs a command as a step: a line before it, and a line after it with its duration.
+# Runs a command as a step: a line before it, and one after it with how long it took, and how much CPU time (user and system) it and the
+# processes that it waited for. With STEPS, a file, a line with the figures goes there too, which hack/steps.sh makes a table of.
 # Usage: step.sh NAME COMMAND [ARG ...]
 set -uo pipefail
 name=$1
 shift
 echo "==> $name"
-start=$SECONDS
-"$@"
+began=$(date +%s.%N)
+depth=${STEP_DEPTH:-0}
+TIMEFORMAT='%0R %0U %0S'
+export STEP_DEPTH=$((depth + 1))
+exec 8>&1 9>&2
+figures=$({ time "$@" >&8 2>&9 8>&- 9>&-; } 2>&1)
 code=$?
+read -r wall user system <<< "$figures"
 result=done
 [ $code -eq 0 ] || result="FAILED with status $code"
-echo "==> $name: $result after $((SECONDS - start)) s"
+echo "==> $name: $result after $wall s (user+system $((user + system)) s)"
+[ -z "${STEPS:-}" ] || printf '%s %s %s %s %s %s\n' "$began" "$depth" "$wall" "$((user + system))" "$code" "$name" >> "$STEPS"
 exit $code

@@ -3,7 +3,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 lint=$PWD/bin/lint
-plugins=$(go list -m -f '{{.Dir}}' sigs.k8s.io/scheduler-plugins)
+plugins=$(hack/module-dir.sh . sigs.k8s.io/scheduler-plugins)
 cd "${1:-.}"
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
 install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/components/coscheduling/podgroup-crd.yaml

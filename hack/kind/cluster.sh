@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes the kind cluster of test/e2e and loads images into it, or deletes it. Needs a Docker engine (engine.sh).
-# Usage: cluster.sh create NODE-IMAGE IMAGE ... | logs DIR | delete
+# Makes the kind cluster of test/e2e, loads images into it, or deletes it. Needs a Docker engine (engine.sh).
+# Usage: cluster.sh create NODE-IMAGE | load IMAGE ... | logs DIR | delete
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 name=pool-priority-e2e
@@ -9,7 +9,6 @@ kind=bin/kind/kind
 
 create() {
   node_image=$1
-  shift
   # Nodes get ready when their pods are connected, which is done below: kind cannot wait for it.
   "$kind" create cluster --name "$name" --config test/e2e/kind.yaml --image "$node_image" --kubeconfig "$kubeconfig" --wait 0
   export KUBECONFIG=$kubeconfig
@@ -33,12 +32,12 @@ END
   bin/tools/kubectl --namespace kube-system patch daemonset kube-proxy --patch '{"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {
     "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]}]}]}}}}}}}' > /dev/null
   bin/tools/kubectl wait --for=condition=Ready --timeout=120s nodes --all > /dev/null
-  for image in "$@"; do "$kind" load docker-image --name "$name" "$image" 2>&1 | grep -v '^Image: ' || true; done
 }
 
 case $1 in
-create) shift && create "$@" ;;
+create) create "$2" ;;
+load) shift && said=$("$kind" load docker-image --name "$name" "$@" 2>&1) || { echo "$said" && exit 1; } ;;
 logs) "$kind" export logs --name "$name" "$2" > /dev/null ;;
 delete) "$kind" delete cluster --name "$name" --kubeconfig "$kubeconfig" ;;
-*) echo "usage: $0 create NODE-IMAGE IMAGE ... | logs DIR | delete" >&2 && exit 2 ;;
+*) echo "usage: $0 create NODE-IMAGE | load IMAGE ... | logs DIR | delete" >&2 && exit 2 ;;
 esac

@@ -8,26 +8,23 @@ node_image=$1
 out=bin/kind
 mkdir -p "$out/image"
 go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" tool
-go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/image/" ./pause
-go build -ldflags "-s -w" -o "$out/image/agent" ./test/e2e/image
-hack/step.sh "build the image" make --no-print-directory image VERSION=e2e
-hack/step.sh "build the tests' image" docker build --quiet --file test/e2e/image/Dockerfile --tag pool-priority-e2e:e2e "$out/image"
 
 rm -rf "$out/logs"
 hack/kind/cluster.sh delete > /dev/null 2>&1 || true # of a run that was killed
-trap 'hack/step.sh "delete the kind cluster" hack/kind/cluster.sh delete > /dev/null 2>&1 || true' EXIT
+trap 'wait; hack/step.sh "delete the kind cluster" hack/kind/cluster.sh delete > /dev/null 2>&1 || true' EXIT
 trap 'exit 143' TERM INT
-create() { hack/kind/cluster.sh create "$node_image" pool-priority-scheduler:e2e pool-priority-e2e:e2e; }
-start=$SECONDS
-echo "==> create the kind cluster"
-create || {
-  hack/kind/cluster.sh logs "$out/logs" || true
-  echo "==> create the kind cluster: FAILED; logs are in $out/logs"
-  exit 1
-}
-echo "==> create the kind cluster: done after $((SECONDS - start)) s"
-hack/step.sh "end-to-end tests" go test -count=1 -timeout 20m ./test/e2e -kubeconfig "$PWD/$out/kubeconfig" -bin "$PWD/bin" -logs "$PWD/$out/logs/ours" || {
+failed() {
   hack/kind/cluster.sh logs "$out/logs" || true
   echo "the logs are in $out/logs"
   exit 1
 }
+# The cluster gets ready while the images are built.
+hack/step.sh "create the kind cluster" hack/kind/cluster.sh create "$node_image" &
+creating=$!
+go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/image/" ./pause
+go build -ldflags "-s -w" -o "$out/image/agent" ./test/e2e/image
+hack/step.sh "build the image" make --no-print-directory image VERSION=e2e
+hack/step.sh "build the tests' image" docker build --quiet --file test/e2e/image/Dockerfile --tag pool-priority-e2e:e2e "$out/image"
+wait "$creating" || failed
+hack/step.sh "load the images" hack/kind/cluster.sh load pool-priority-scheduler:e2e pool-priority-e2e:e2e || failed
+hack/step.sh "end-to-end tests" hack/go-test.sh -count=1 -timeout 20m ./test/e2e -kubeconfig "$PWD/$out/kubeconfig" -bin "$PWD/bin" -logs "$PWD/$out/logs/ours" || failed

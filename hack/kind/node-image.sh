@@ -31,7 +31,8 @@ if ! docker image inspect "$base" > /dev/null 2>&1; then
 fi
 
 version=$(go -C hack/tools/kubernetes list -m -f '{{.Version}}' k8s.io/kubernetes)
-files=$(go -C hack/tools/kind list -m -f '{{.Dir}}' sigs.k8s.io/kind)/images/base/files
+kind=$(hack/module-dir.sh hack/tools/kind sigs.k8s.io/kind)
+files=$kind/images/base/files
 container=$(docker run --detach --privileged --entrypoint sleep "$base" infinity)
 trap 'docker rm --force --volumes "$container" > /dev/null' EXIT
 within() { docker exec --interactive "$container" "$@"; }

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -69,11 +71,13 @@ type Autoscaler struct {
 	factory   informers.SharedInformerFactory
 	simulator *simulator
 	groups    []*group
-	since     time.Time // when it started
+	since     time.Time            // when it started
+	said      map[types.UID]string // the last event on each pod
 
 	mu     sync.Mutex
 	cancel context.CancelFunc
 	done   chan struct{}
+	loops  atomic.Int64
 }
 
 // group is the autoscaler's memory of a node group.
@@ -111,7 +115,7 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 		cancel()
 		return err
 	}
-	a.simulator, a.since = simulator, time.Now()
+	a.simulator, a.since, a.said = simulator, time.Now(), map[types.UID]string{}
 	for _, g := range a.groups {
 		g.unneededSince = map[string]time.Time{}
 		g.healthySince = time.Now()
@@ -130,6 +134,9 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 	go a.run(ctx, a.done)
 	return nil
 }
+
+// Loops is how many loops have ended, each with a status written.
+func (a *Autoscaler) Loops() int { return int(a.loops.Load()) }
 
 // Kill ends the autoscaler as SIGKILL does: the status stays as it is.
 func (a *Autoscaler) Kill() {
@@ -202,7 +209,11 @@ func (a *Autoscaler) loop(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.write(ctx, a.status(nodes, len(unfit) > 0, candidates, now))
+	if err := a.write(ctx, a.status(nodes, len(unfit) > 0, candidates, now)); err != nil {
+		return err
+	}
+	a.loops.Add(1)
+	return nil
 }
 
 // split returns the pods that are on nodes, and those that the autoscaler sees as pending: PodScheduled is False with
@@ -488,7 +499,13 @@ func (a *Autoscaler) write(ctx context.Context, s statusFile) error {
 	return nil
 }
 
+// event writes an event on the pod, unless it was the last one on it: the real autoscaler's recorder does not repeat itself for long
+// either.
 func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message string) {
+	if a.said[pod.UID] == message {
+		return
+	}
+	a.said[pod.UID] = message
 	ref, err := reference.GetReference(scheme.Scheme, pod)
 	if err != nil {
 		return

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -101,7 +102,11 @@ func (p *Process) Kill() {
 func (p *Process) ended() error {
 	select {
 	case <-p.done:
-		return fmt.Errorf("%s ended (%v); the end of %s:\n%s", p.name, p.err, p.log, tail(p.log, 2000))
+		end := tail(p.log, 2000)
+		if strings.Contains(end, portTaken) {
+			return fmt.Errorf("%s ended: %w; the end of %s:\n%s", p.name, errPortTaken, p.log, end)
+		}
+		return fmt.Errorf("%s ended (%v); the end of %s:\n%s", p.name, p.err, p.log, end)
 	default:
 		return nil
 	}

@@ -3,10 +3,12 @@ package devcluster
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"sigs.k8s.io/yaml"
 )
@@ -42,9 +44,13 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
 }
 
 // StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests would:
-// rbac is the kustomization with its ServiceAccount and rights.
+// rbac is the kustomization with its ServiceAccount and rights. It returns when the scheduler serves its probes.
 func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
-	port, err := FreePort()
+	return withFreePorts(func() (*Component, error) { return c.startScheduler(ctx, binary, configFile, rbac) })
+}
+
+func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
+	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +60,16 @@ func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac s
 		return nil, err
 	}
 	s.Address = fmt.Sprintf("127.0.0.1:%d", port)
+	if err := poll(ctx, time.Minute, s.ended, func() error {
+		connection, err := net.Dial("tcp", s.Address)
+		if err != nil {
+			return err
+		}
+		return connection.Close()
+	}); err != nil {
+		s.Stop()
+		return nil, fmt.Errorf("waiting for the scheduler to listen: %w", err)
+	}
 	return s, nil
 }
 
@@ -70,8 +86,12 @@ func (c *Cluster) ownFile(name, configFile, suffix string) string {
 
 // startOwn runs one of our binaries as the ServiceAccount of its name.
 func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac string, args ...string) (*Component, error) {
-	if err := c.Apply(ctx, rbac); err != nil {
-		return nil, err
+	if !c.rights[rbac] {
+		// Validation, which the API server does as well, would take most of the time.
+		if err := c.kubectl(ctx, "apply", "--validate=false", "-k", rbac); err != nil {
+			return nil, err
+		}
+		c.rights[rbac] = true
 	}
 	token, err := c.ServiceAccountToken(ctx, SchedulerNamespace, name)
 	if err != nil {

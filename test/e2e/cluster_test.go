@@ -220,13 +220,15 @@ func (e *env) ready(timeout time.Duration, app string) {
 	})
 }
 
-// gone deletes the app's Deployment and waits until its pods are gone.
-func (e *env) gone(app string) {
+// gone deletes the apps' Deployments and waits until their pods are gone.
+func (e *env) gone(apps ...string) {
 	e.Helper()
-	e.kubectl("-n", suite.Namespace, "delete", "deployment", app, "--timeout=60s")
+	e.kubectl(append([]string{"-n", suite.Namespace, "delete", "--timeout=60s", "deployment"}, apps...)...)
 	e.Eventually(90*time.Second, func() string {
-		if n := len(e.Pods(app)); n > 0 {
-			return fmt.Sprintf("%d pods of %s are left", n, app)
+		for _, app := range apps {
+			if n := len(e.Pods(app)); n > 0 {
+				return fmt.Sprintf("%d pods of %s are left", n, app)
+			}
 		}
 		return ""
 	})

@@ -133,7 +133,6 @@ func (e *env) order(burst int) {
 	_, before := e.Referee.Judge()
 	e.Create(suite.Deployment("order", int32(user+other+burst), "1m", small))
 	e.runs(120*time.Second, "order", map[string]int{"userpool": user, "systempool": other, "aci": burst})
-	e.inOrder(before)
 	e.Logf("%d pods: user %d, system %d, virtual node %d", user+other+burst, user, other, burst)
 	e.Scale("order", int32(user+other))
 	e.Lands(60*time.Second, "order", map[string]int{"userpool": user, "systempool": other})
@@ -142,13 +141,21 @@ func (e *env) order(burst int) {
 	e.Scale("order", 1)
 	e.Lands(60*time.Second, "order", map[string]int{"userpool": 1})
 	e.gone("order")
+	e.inOrder(before)
 }
 
-// inOrder fails the test if the referee has seen more violations than before.
+// inOrder waits until all bindings are judged, which must be old enough for that, and fails the test if the referee has seen more
+// violations than before.
 func (e *env) inOrder(before []string) {
 	e.Helper()
-	time.Sleep(e.Referee.BindingLag + 500*time.Millisecond) // it judges what is that old
-	_, violations := e.Referee.Judge()
+	var violations []string
+	e.Eventually(e.Referee.BindingLag+30*time.Second, func() string {
+		_, violations = e.Referee.Judge()
+		if n := e.Referee.Unjudged(); n > 0 {
+			return fmt.Sprintf("%d bindings are not judged", n)
+		}
+		return ""
+	})
 	for _, v := range violations[len(before):] {
 		e.Error(v)
 	}
@@ -278,9 +285,9 @@ func (e *env) failOver(how string, within time.Duration) {
 		e.all(time.Second, how, total)
 	}
 	e.Logf("%s with %d of %d pods bound: the standby took over after %.1f s; all run after %.0f s: %v", how, bound, total, took.Seconds(), time.Since(began).Seconds(), e.Placed(how))
-	e.inOrder(before)
 	e.rolledOut()
 	e.gone(how)
+	e.inOrder(before)
 }
 
 // signalled signals the scheduler in the pod and returns when: asking for it takes a while on a busy machine.
@@ -325,9 +332,9 @@ func (e *env) restartAPIServer() {
 		}
 	}
 	e.Logf("the API server was away for %.1f s; all pods run %.0f s after it ended; restarts of ours: %v", down.Seconds(), time.Since(began).Seconds(), restarts)
-	e.inOrder(before)
 	e.rolledOut()
 	e.gone("restart")
+	e.inOrder(before)
 	e.logs.excuse(false)
 }
 
@@ -356,9 +363,8 @@ func (e *env) besideDefault() {
 	if after := lease(); after != before {
 		e.Errorf("the default scheduler's lease was that of %s and is that of %s", before, after)
 	}
+	e.gone("ours", "theirs")
 	e.inOrder(violations)
-	e.gone("ours")
-	e.gone("theirs")
 }
 
 // wrongConfiguration: the new replicas do not get ready and say what is wrong, and those that run go on.
@@ -366,29 +372,38 @@ func (e *env) wrongConfiguration() {
 	leader := e.leader()
 	e.configure("        burst:\n", "        burst:\n          maxPodz: 5\n")
 	var broken string
-	e.Eventually(90*time.Second, func() string {
-		pods, err := e.Client.CoreV1().Pods(system).List(e.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=pool-priority-scheduler"})
-		if err != nil {
-			return err.Error()
-		}
-		ready := 0
-		for _, pod := range pods.Items {
-			for _, c := range pod.Status.Conditions {
-				if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
-					ready++
+	restarted := func(times int32) {
+		e.Helper()
+		e.Eventually(90*time.Second, func() string {
+			pods, err := e.Client.CoreV1().Pods(system).List(e.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=pool-priority-scheduler"})
+			if err != nil {
+				return err.Error()
+			}
+			ready := 0
+			broken = ""
+			for _, pod := range pods.Items {
+				for _, c := range pod.Status.Conditions {
+					if c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue {
+						ready++
+					}
+				}
+				for _, c := range pod.Status.ContainerStatuses {
+					if c.RestartCount >= times && !c.Ready {
+						broken = pod.Name
+					}
 				}
 			}
-			for _, c := range pod.Status.ContainerStatuses {
-				if c.RestartCount > 1 && !c.Ready {
-					broken = pod.Name
-				}
+			if ready != 2 || broken == "" {
+				return fmt.Sprintf("%d replicas are ready, %q restarts", ready, broken)
 			}
-		}
-		if ready != 2 || broken == "" {
-			return fmt.Sprintf("%d replicas are ready, %q restarts", ready, broken)
-		}
-		return ""
-	})
+			return ""
+		})
+	}
+	restarted(1)
+	e.Create(suite.Deployment("meanwhile", 3, "1m", small))
+	e.runs(60*time.Second, "meanwhile", map[string]int{"userpool": 3})
+	e.gone("meanwhile")
+	restarted(2)
 	described := e.kubectl("-n", system, "describe", "pod", broken)
 	if !strings.Contains(described, "maxPodz") {
 		e.Errorf("kubectl describe does not name the field:\n%s", described)
@@ -398,12 +413,9 @@ func (e *env) wrongConfiguration() {
 			e.Logf("kubectl describe: %s", strings.TrimSpace(line))
 		}
 	}
-	e.Create(suite.Deployment("meanwhile", 3, "1m", small))
-	e.runs(60*time.Second, "meanwhile", map[string]int{"userpool": 3})
 	if now := e.leader(); now != leader {
 		e.Errorf("%s led and %s leads", leader, now)
 	}
-	e.gone("meanwhile")
 	e.configure(withBudget(5)...)
 	e.rolledOut()
 }

@@ -39,7 +39,7 @@ func (e *env) targets() string {
 
 func (e *env) noScaleUp() {
 	e.Helper()
-	e.Stays(10*interval, func() string {
+	e.staysFor(10, func() string {
 		if got := e.targets(); got != "0 1" {
 			return "scaled up to " + got
 		}
@@ -62,6 +62,7 @@ func (e *env) scalesTo(want string) {
 
 // TestRecordedRuns replays on the simulated autoscaler what a real one was recorded to do.
 func TestRecordedRuns(t *testing.T) {
+	t.Parallel()
 	extraTaint := func(e *env) {
 		e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "example.com/ours", Effect: corev1.TaintEffectNoSchedule})
@@ -160,7 +161,7 @@ func TestRecordedRuns(t *testing.T) {
 		e.Scale("seed", 0)
 		e.Lands(20*time.Second, "roaming", map[string]int{"": 1})
 		e.scalesTo("0 1")
-		e.Stays(10*interval, func() string {
+		e.staysFor(10, func() string {
 			if got := e.targets(); got != "0 1" {
 				return "scaled up to " + got
 			}
@@ -172,7 +173,7 @@ func TestRecordedRuns(t *testing.T) {
 		e := autoscalerEnv(t, 5*interval)
 		e.Create(suite.Deployment("running", 1, "600m", stock))
 		e.Lands(20*time.Second, "running", map[string]int{"userpool": 1})
-		e.Stays(20*interval, func() string {
+		e.staysFor(20, func() string {
 			if got := e.targets(); got != "1 1" {
 				return "scaled to " + got
 			}
@@ -185,7 +186,7 @@ func TestRecordedRuns(t *testing.T) {
 		extraTaint(e)
 		e.Create(suite.Deployment("running", 1, "600m", stock, suite.ToleratesVirtualNode))
 		e.Lands(20*time.Second, "running", map[string]int{"userpool": 1})
-		e.Stays(20*interval, func() string {
+		e.staysFor(20, func() string {
 			if got := e.targets(); got != "1 1" {
 				return "scaled to " + got
 			}

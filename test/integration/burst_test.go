@@ -16,6 +16,7 @@ import (
 // pod that it holds is woken when a burst pod ends, and when a VM has room; waitLimit opens the gate although the pool
 // could grow.
 func TestBudgetAndWaitLimit(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20))
 	e.schedule("testdata/budget.yaml", suite.UserTier(1), suite.VirtualTier())
 	most := 0
@@ -81,6 +82,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 
 // TestPodsThatAskForTheVirtualNode are not held; one that opted out is, for good.
 func TestPodsThatAskForTheVirtualNode(t *testing.T) {
+	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
 	e.Create(suite.Load(t, "testdata/virtual-only.yaml"))

@@ -94,6 +94,13 @@ func startWith(t testing.TB, options devcluster.Options) *env {
 	return e
 }
 
+// of is the cluster for a part of the test.
+func (e *env) of(t *testing.T) *env {
+	sub := *e
+	sub.TB = t
+	return &sub
+}
+
 // fast is an autoscaler whose loop takes a second and that removes no VM.
 func fast() *devcluster.AutoscalerOptions {
 	return &devcluster.AutoscalerOptions{Interval: 500 * time.Millisecond}
@@ -119,6 +126,23 @@ func (e *env) stock() {
 		e.Fatal(err)
 	}
 	e.Cleanup(s.Stop)
+}
+
+// staysFor checks that check returns "" until the simulated autoscaler has ended so many loops that began after the call.
+func (e *env) staysFor(loops int, check func() string) {
+	e.Helper()
+	begun := 1 // it may be in a loop now
+	last := e.Autoscaler.Loops() + begun + loops
+	e.Eventually(time.Duration(loops)*10*time.Second, func() string {
+		ended := e.Autoscaler.Loops() // before the check, which must come after the last of them
+		if complaint := check(); complaint != "" {
+			e.Fatal(complaint)
+		}
+		if ended < last {
+			return fmt.Sprintf("the autoscaler has yet to end %d of %d loops", last-ended, loops)
+		}
+		return ""
+	})
 }
 
 // checkLogOf fails the test if the process was refused something or crashed, and returns its log.

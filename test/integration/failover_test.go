@@ -66,9 +66,7 @@ func TestFailOver(t *testing.T) {
 		{"frozen", syscall.SIGSTOP, 15 * time.Second},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			sub := *e
-			sub.TB = t
-			e := &sub
+			e := e.of(t)
 			before := holder()
 			e.Create(suite.Deployment(tc.name, 205, "50m", endsFast))
 			bound := 0

@@ -64,10 +64,12 @@ func (e *env) noPendingGateToleration() string {
 // TestArticles runs the articles' manifests unchanged but for schedulerName: their pods tolerate the virtual node. With
 // the gate taint the pools grow to their maximum and the rest bursts; without it nothing grows, ever.
 func TestArticles(t *testing.T) {
+	t.Parallel()
 	agentpool := vms("agentpool", "user", 1, 1, 2, 20)
 	agentpool.CPU = resource.MustParse("850m") // 8 pods
 	system := vms("systempool", "system", 1, 1, 1, 10)
 	t.Run("burst-required", func(t *testing.T) {
+		t.Parallel()
 		e := start(t, fast(), agentpool, system)
 		e.control(aksConfig)
 		e.waitGated(true)
@@ -98,6 +100,7 @@ func TestArticles(t *testing.T) {
 		})
 	})
 	t.Run("burst-required without the gate taint deadlocks", func(t *testing.T) {
+		t.Parallel()
 		e := start(t, fast(), agentpool, system)
 		config := "testdata/aks-without-gate-taint.yaml"
 		e.control(config)
@@ -106,7 +109,7 @@ func TestArticles(t *testing.T) {
 		*d.Spec.Replicas = 17
 		e.Create(d)
 		e.Lands(20*time.Second, "burst-required", map[string]int{"agentpool": 8, "": 9})
-		e.Stays(8*time.Second, func() string { // 16 loops
+		e.staysFor(16, func() string {
 			if n := e.pool("agentpool").Target(); n != 1 {
 				return fmt.Sprintf("the pool grew to %d: it was thought that it would not", n)
 			}
@@ -120,6 +123,7 @@ func TestArticles(t *testing.T) {
 		}
 	})
 	t.Run("burst-preferred, and no VM is drained onto the virtual node", func(t *testing.T) {
+		t.Parallel()
 		options := fast()
 		options.UnneededTime = 2 * time.Second
 		e := start(t, options, vms("userpool", "user", 1, 1, 2, 20), system)
@@ -138,7 +142,7 @@ func TestArticles(t *testing.T) {
 			}
 			return ""
 		})
-		e.Stays(8*time.Second, func() string {
+		e.staysFor(16, func() string {
 			if got := e.Placed("burst-preferred"); got["aci"] > 0 {
 				return fmt.Sprintf("pods are on the virtual node: %v", got)
 			}
@@ -149,6 +153,7 @@ func TestArticles(t *testing.T) {
 
 // TestGateTaintIsKept: it comes back when it is taken off and when the Node is made anew, and goes for good on uninstalling.
 func TestGateTaintIsKept(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	controller := e.control(aksConfig)
 	e.waitGated(true)
@@ -191,6 +196,7 @@ func TestGateTaintIsKept(t *testing.T) {
 
 // TestPreflight: what the gate taint would surprise is listed, and nothing is changed.
 func TestPreflight(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	run := func() (string, error) {
 		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()

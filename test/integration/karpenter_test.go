@@ -40,6 +40,7 @@ func startKarpenter(t *testing.T, config string) *env {
 // TestKarpenter plays the articles' story against the real Karpenter: the pods tolerate the virtual node, the NodePool grows to
 // its limits, the rest bursts, and when the load falls no VM is drained onto the virtual node.
 func TestKarpenter(t *testing.T) {
+	t.Parallel()
 	e := startKarpenter(t, karpenterConfig)
 	e.waitGated(true)
 	d := suite.Load(t, "testdata/burst-required.yaml")
@@ -81,6 +82,7 @@ func TestKarpenter(t *testing.T) {
 // TestKarpenterWithoutTheGateTaint sees the deadlock: Karpenter believes that a pod that tolerates the virtual node fits there,
 // and orders nothing. (The articles' pods prefer or may choose other nodes, which Karpenter tries first.)
 func TestKarpenterWithoutTheGateTaint(t *testing.T) {
+	t.Parallel()
 	e := startKarpenter(t, "testdata/karpenter-without-gate-taint.yaml")
 	e.Create(suite.Deployment("web", 12, "250m", suite.ToleratesVirtualNode))
 	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
@@ -98,6 +100,7 @@ func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 // TestNoKarpenter: in a cluster without Karpenter the scheduler starts at once, says what is wrong, and bursts after
 // unknownGrace.
 func TestNoKarpenter(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
 	e.rbac = karpenterRBAC
 	e.schedule(filepath.Join("testdata", "karpenter-no-grace.yaml"), suite.UserTier(0), suite.SystemTier(1), suite.VirtualTier())

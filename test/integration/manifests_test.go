@@ -92,6 +92,7 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 
 // TestChart: the chart and the manifests render the same objects, and what a user gets wrong is refused with its name.
 func TestChart(t *testing.T) {
+	t.Parallel()
 	kustomize := func(overlay string) map[string]*unstructured.Unstructured {
 		return render(t, "kubectl", "kustomize", root+"/manifests/overlays/"+overlay)
 	}

@@ -20,11 +20,13 @@ import (
 // TestPoolsFillInOrder is the story: existing nodes in order, then growth, then the virtual node, and all without the
 // order ever being wrong, with the scheduler killed in the middle of it.
 func TestPoolsFillInOrder(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name string
 		kill bool
 	}{{"undisturbed", false}, {"with the scheduler killed again and again", true}} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 			e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
 			e.Create(suite.Deployment("web", 1, "500m"))
@@ -48,6 +50,7 @@ func TestPoolsFillInOrder(t *testing.T) {
 
 // TestRefereeSeesWrongOrder runs the in-tree scheduler under our name: the referee of all these tests must complain.
 func TestRefereeSeesWrongOrder(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 2, 2, 4, 20), vms("systempool", "system", 2, 2, 2, 10))
 	e.schedule("testdata/no-order.yaml", suite.UserTier(4), suite.SystemTier(2), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 8, "500m")) // spread over all four VMs
@@ -75,6 +78,7 @@ func TestRefereeSeesWrongOrder(t *testing.T) {
 
 // TestStaticAndFixedPools opens the gate by sources that are no autoscaler.
 func TestStaticAndFixedPools(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 2, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	e.schedule(root+"/manifests/examples/static.yaml", suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 14, "500m"))
@@ -101,6 +105,7 @@ func TestStaticAndFixedPools(t *testing.T) {
 // TestScaleFromZero: a pool without nodes, whose nodes would tell which node group is its own, is not taken for full or
 // unknown: it grows, and nothing bursts before that.
 func TestScaleFromZero(t *testing.T) {
+	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 0, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.schedule("testdata/aks-no-grace.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	time.Sleep(2 * time.Second) // for the pool to be Unknown for longer than the grace, if it were
@@ -121,6 +126,7 @@ func TestScaleFromZero(t *testing.T) {
 
 // TestPinnedPods: 100 pods of one agent pool stay in it, although others have room and the gate opens for others.
 func TestPinnedPods(t *testing.T) {
+	t.Parallel()
 	apps := vms("appsnodepool", "user", 1, 1, 2, 20)
 	system := vms("systempool", "system", 1, 1, 1, 10)
 	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
@@ -142,7 +148,7 @@ func TestPinnedPods(t *testing.T) {
 		}
 	}
 	e.Scale("pinned-pool", 101)
-	e.Stays(3*time.Second, func() string {
+	e.staysFor(6, func() string {
 		if got := e.Placed("pinned-pool"); got["appsnodepool"] != 100 || got["aci"] > 0 {
 			return fmt.Sprintf("pinned pods by pool: %v", got)
 		}
@@ -153,6 +159,7 @@ func TestPinnedPods(t *testing.T) {
 
 // TestTaintedSystemPoolDoesNotHoldTheGate: it could grow, for others.
 func TestTaintedSystemPoolDoesNotHoldTheGate(t *testing.T) {
+	t.Parallel()
 	system := vms("systempool", "system", 1, 1, 5, 10)
 	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), system)
@@ -171,6 +178,7 @@ func TestTaintedSystemPoolDoesNotHoldTheGate(t *testing.T) {
 
 // TestCordonedAndNotReadyPools are not mistaken for pools that the pod cannot use: both could grow.
 func TestCordonedAndNotReadyPools(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name   string
 		change func(*corev1.Node)
@@ -186,6 +194,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			// No autoscaler decides here: what counts is that the gate stays closed while its status says the pool can grow.
 			e := start(t, nil, vms("userpool", "user", 1, 1, 2, 20))
 			e.schedule("testdata/one-pool.yaml", suite.UserTier(2), suite.VirtualTier())
@@ -230,6 +239,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 
 // TestDrainedPool drains and deletes a pool's nodes: its pods move on in order.
 func TestDrainedPool(t *testing.T) {
+	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	e.stock()
@@ -284,6 +294,7 @@ func daemonSet(name string) *appsv1.DaemonSet {
 
 // TestGarbageInTheStatus: the scheduler keeps running, the pools are Unknown, and one log line says why.
 func TestGarbageInTheStatus(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}, Data: map[string]string{"status": "\t{ garbage"}}
 	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}); err != nil {

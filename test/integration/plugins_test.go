@@ -17,6 +17,7 @@ import (
 
 // TestGangAcrossPools: of a gang of 10, nobody runs until all can; then they fill the pools in order.
 func TestGangAcrossPools(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20), vms("systempool", "system", 2, 0, 2, 10))
 	if err := e.Apply(e.ctx, "testdata/coscheduling"); err != nil {
 		t.Fatal(err)
@@ -54,6 +55,7 @@ func TestGangAcrossPools(t *testing.T) {
 
 // TestPackingInsidePool: NodeResourcesAllocatable picks the smallest node of a pool, the strict order the pool.
 func TestPackingInsidePool(t *testing.T) {
+	t.Parallel()
 	small, large := vms("small", "user", 2, 0, 2, 20), vms("large", "user", 2, 0, 2, 20)
 	large.CPU, large.Memory = resource.MustParse("16"), resource.MustParse("64Gi")
 	tiny := vms("systempool", "system", 1, 0, 1, 10)

@@ -27,6 +27,7 @@ var (
 // TestRandomCluster lets workloads of many kinds come, grow, shrink and go, cordons, drains and taints nodes and lets the
 // autoscaler grow and shrink the pools. The referee judges each placement. In the end nothing is stuck.
 func TestRandomCluster(t *testing.T) {
+	t.Parallel()
 	s := *seed
 	if s == 0 {
 		s = rand.Uint64()
@@ -52,7 +53,8 @@ func TestRandomCluster(t *testing.T) {
 		return n
 	}
 	begin := time.Now()
-	for total() < *podCount && time.Since(begin) < 8*time.Minute {
+	limit := time.Duration(*podCount) * 480 * time.Millisecond // eight minutes for 1,000
+	for total() < *podCount && time.Since(begin) < limit {
 		switch n := r.IntN(20); {
 		case n < 12:
 			e.Scale(fmt.Sprintf("w%d", r.IntN(workloads)), int32(r.IntN(16)))

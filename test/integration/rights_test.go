@@ -74,9 +74,7 @@ func TestRights(t *testing.T) {
 				c.Stop()
 			}
 		}()
-		sub := *e
-		sub.TB = t
-		sub.Eventually(25*time.Second, func() string {
+		e.of(t).Eventually(25*time.Second, func() string {
 			for _, c := range ours {
 				log, err := os.ReadFile(c.Log())
 				if err != nil {

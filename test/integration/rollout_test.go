@@ -69,6 +69,7 @@ type rolled struct {
 // TestRollout updates 20 pods that fill the VMs, with a surge of 25 %: with pods that may be unavailable, next to none bursts,
 // and without, no more than the surge, which Return brings home. Beside it, what it is when the surge is not held.
 func TestRollout(t *testing.T) {
+	t.Parallel()
 	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool, apps ...string) rolled {
 		e := start(t, nil, vms("userpool", "user", 5, 5, 5, 20))
 		e.rbac = returnRBAC
@@ -143,6 +144,7 @@ func TestRollout(t *testing.T) {
 		{"maxUnavailable 0", "0", []string{"web"}, 5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
 			var held, free rolled
 			t.Run("both", func(t *testing.T) { // beside one another, each in a cluster of its own
 				t.Run("held", func(t *testing.T) {
@@ -163,5 +165,8 @@ func TestRollout(t *testing.T) {
 			}
 		})
 	}
-	t.Run("maxUnavailable 0, with Return", func(t *testing.T) { roll(t, returnConfig, "0", true, "web") })
+	t.Run("maxUnavailable 0, with Return", func(t *testing.T) {
+		t.Parallel()
+		roll(t, returnConfig, "0", true, "web")
+	})
 }

@@ -30,6 +30,7 @@ func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds 
 // one; and burst-preferred to 20 and back to 2. With our deletion costs the survivors are on VMs, every time; without them it is
 // what is counted. The pods come in two steps, so that their ages differ.
 func TestScaleIn(t *testing.T) {
+	t.Parallel()
 	play := func(t *testing.T, config, app, cpu string, from, to int32, full map[string]int) (onVM int) {
 		agentpool, systempool := vms("agentpool", "user", 2, 2, 2, 20), vms("systempool", "system", 1, 1, 1, 10)
 		agentpool.CPU, systempool.CPU = resource.MustParse(cpu), resource.MustParse("850m")
@@ -77,6 +78,7 @@ func TestScaleIn(t *testing.T) {
 		{"burst-preferred", "2", 20, 2, map[string]int{"agentpool": 16, "systempool": 3, "aci": 1}},
 	} {
 		t.Run(tc.app, func(t *testing.T) {
+			t.Parallel()
 			var ours, without int
 			t.Run("both", func(t *testing.T) { // beside one another, each in a cluster of its own
 				t.Run("with deletion costs", func(t *testing.T) {
@@ -110,6 +112,7 @@ func (e *env) notReady(app string) string {
 // TestScaleInOrder: the burst pool goes first, then the system pool, then the user pool, also when the scale-in comes at once; a
 // cost of the user's is kept; and a pod has its cost from the first instant at which it is bound.
 func TestScaleInOrder(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})

@@ -95,9 +95,30 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestConfigurationsThatShip boots every configuration that ships.
-func TestConfigurationsThatShip(t *testing.T) {
+// TestStartUp starts the scheduler with many configurations and sees what it says. All share a cluster, in which no pod is scheduled.
+func TestStartUp(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil)
+	for _, tc := range []struct {
+		name string
+		test func(*testing.T, *env)
+	}{
+		{"configurations that ship", testConfigurationsThatShip},
+		{"write-config-to", testWriteConfigTo},
+		{"bad configurations", testBadConfigurations},
+		{"default lease", testDefaultLease},
+		{"server version", testServerVersion},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			tc.test(t, e)
+		})
+	}
+}
+
+// testConfigurationsThatShip boots every configuration that ships.
+func testConfigurationsThatShip(t *testing.T, shared *env) {
+	e := shared.of(t)
 	if err := e.Apply(e.ctx, "testdata/coscheduling"); err != nil {
 		t.Fatal(err)
 	}
@@ -111,9 +132,7 @@ func TestConfigurationsThatShip(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			sub := *e
-			sub.TB = t
-			out, code := sub.run(file, "Handlers synced", "--v=3")
+			out, code := e.of(t).run(file, "Handlers synced", "--v=3")
 			if code != stillRunning {
 				t.Errorf("exit code %d:\n%s", code, out)
 			}
@@ -121,9 +140,9 @@ func TestConfigurationsThatShip(t *testing.T) {
 	}
 }
 
-// TestWriteConfigTo: the defaulted arguments are written out, and what is written starts again.
-func TestWriteConfigTo(t *testing.T) {
-	e := start(t, nil)
+// testWriteConfigTo: the defaulted arguments are written out, and what is written starts again.
+func testWriteConfigTo(t *testing.T, shared *env) {
+	e := shared.of(t)
 	written := filepath.Join(t.TempDir(), "written.yaml")
 	if out, code := e.run(aksConfig, "", "--write-config-to="+written); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, out)
@@ -142,19 +161,17 @@ func TestWriteConfigTo(t *testing.T) {
 	}
 }
 
-// TestBadConfigurations starts the scheduler with each file in testdata/bad-config. Its name says what is wrong with it,
+// testBadConfigurations starts the scheduler with each file in testdata/bad-config. Its name says what is wrong with it,
 // and its comments name the messages that must come before the scheduler ends.
-func TestBadConfigurations(t *testing.T) {
-	e := start(t, nil)
+func testBadConfigurations(t *testing.T, shared *env) {
+	e := shared.of(t)
 	files, err := filepath.Glob("testdata/bad-config/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatal("no files", err)
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			sub := *e
-			sub.TB = t
-			out, code := sub.run(file, "Starting Kubernetes Scheduler")
+			out, code := e.of(t).run(file, "Starting Kubernetes Scheduler")
 			out = strings.ReplaceAll(out, `\"`, `"`) // the log quotes an error of one line
 			if code != 1 {
 				t.Errorf("exit code %d, want 1", code)
@@ -179,20 +196,19 @@ func TestBadConfigurations(t *testing.T) {
 	}
 }
 
-// TestDefaultLease: a configuration that names no lease would take that of the cluster's own scheduler, and stop it.
-func TestDefaultLease(t *testing.T) {
-	e := start(t, nil)
+// testDefaultLease: a configuration that names no lease would take that of the cluster's own scheduler, and stop it.
+func testDefaultLease(t *testing.T, shared *env) {
+	e := shared.of(t)
 	out, code := e.run("testdata/no-lease.yaml", "Handlers synced", "--v=3", "--leader-elect=true")
 	if want := "leaderElection: kube-system/kube-scheduler is the lease of the cluster's default scheduler"; code != 1 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, suite.Tail([]byte(out), 2000))
 	}
 }
 
-// TestServerVersion: an API server that is too old ends start-up, and one that is newer than those tested with is warned of. The
+// testServerVersion: an API server that is too old ends start-up, and one that is newer than those tested with is warned of. The
 // real one is asked through a proxy that changes its version.
-func TestServerVersion(t *testing.T) {
-	t.Parallel()
-	e := start(t, nil)
+func testServerVersion(t *testing.T, shared *env) {
+	e := shared.of(t)
 	config, err := clientcmd.BuildConfigFromFlags("", e.KubeConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -89,6 +89,7 @@ func (e *env) eventOn(namespace, kind, name, reason string) string {
 
 // TestPublishedState: the states of the pools, with reasons and since when, are in the ConfigMap and in the metrics.
 func TestPublishedState(t *testing.T) {
+	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.schedule(aksConfig, suite.UserTier(2), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 13, "500m"))
@@ -121,9 +122,9 @@ func TestPublishedState(t *testing.T) {
 		}
 		return cm.ResourceVersion
 	}
-	time.Sleep(2 * time.Second)
+	e.staysFor(4, func() string { return "" })
 	before := version()
-	e.Stays(5*time.Second, func() string { // ten writes of the autoscaler
+	e.staysFor(10, func() string { // each of which writes its status
 		if now := version(); now != before {
 			return "the state was published again although nothing changed"
 		}
@@ -133,6 +134,7 @@ func TestPublishedState(t *testing.T) {
 
 // TestProblems: what is wrong around the scheduler is in the log, in the published state, and in an event on the object.
 func TestProblems(t *testing.T) {
+	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.schedule("testdata/problems.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 9, "500m"))
@@ -164,6 +166,7 @@ func TestProblems(t *testing.T) {
 // TestObserve: nothing is held, no taint is kept, and what would be held is logged and counted. Pods that do not tolerate the
 // virtual node stay off it.
 func TestObserve(t *testing.T) {
+	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	// A taint that an earlier, enforcing configuration left.
 	controller := e.control(aksConfig)

@@ -189,6 +189,13 @@ func (r *Referee) Judge() ([]int, []string) {
 	return slices.Clone(r.byTier), slices.Clone(r.violations)
 }
 
+// Unjudged is how many of the bindings that were seen are not judged yet.
+func (r *Referee) Unjudged() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.bindings) - r.judged
+}
+
 func (r *Referee) tierOf(node string) int {
 	seen, ok := r.nodes[node]
 	if !ok {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
 )
 
 // Name is the name that AKS's virtual-node add-on gives its node.
@@ -72,6 +73,10 @@ func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 		ServiceInformer:   others.Core().V1().Services(),
 		EventRecorder:     broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: Name}),
 		Provider:          &memoryProvider{pods: map[string]*corev1.Pod{}},
+		// By default it begins and ends ten pods a second, once it has had a hundred.
+		SyncPodsFromKubernetesRateLimiter:    onlyFailures(),
+		DeletePodsFromKubernetesRateLimiter:  onlyFailures(),
+		SyncPodStatusFromProviderRateLimiter: onlyFailures(),
 	})
 	if err != nil {
 		return fmt.Errorf("making the virtual node's pod controller: %w", err)
@@ -111,6 +116,11 @@ func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 		return nil
 	}
 	return fmt.Errorf("the virtual node has ended: %w", err)
+}
+
+// onlyFailures limits nothing but what is tried again.
+func onlyFailures() workqueue.RateLimiter {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[any](5*time.Millisecond, time.Minute)
 }
 
 // memoryProvider is a virtual-kubelet provider whose pods run at once and do nothing.

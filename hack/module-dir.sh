@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Prints the directory of a module that the module in DIR requires, and downloads it first if need be: until then go list knows no
+# directory, prints an empty line, and does not fail.
+# Usage: module-dir.sh DIR MODULE
+set -euo pipefail
+go -C "$1" mod download "$2"
+dir=$(go -C "$1" list -m -f '{{.Dir}}' "$2")
+[ -d "$dir" ] || { echo "module-dir.sh: $2, which $1 requires, has no directory" >&2; exit 1; }
+echo "$dir"

@@ -1,0 +1,75 @@
+package devcluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+)
+
+// The ports that clusters use are below those from which the kernel takes one for an outgoing connection (Linux: 32768 and up), so that
+// no client gets one of them between our look at it and its use, or while its server restarts.
+const firstPort, lastPort = 20000, 29999
+
+// portAttempts is how often something that listens is started, if another process has taken its port meanwhile.
+const portAttempts = 4
+
+// errPortTaken is why a process has ended that wanted to listen on a port which another listens on.
+var errPortTaken = errors.New("its port is taken")
+
+// portTaken is what a server writes, in whatever words around it.
+const portTaken = "address already in use"
+
+var ports struct {
+	sync.Mutex
+	used map[int]bool // by clusters of this process, which may not have bound them yet
+}
+
+// freePort returns a port on loopback that nothing listens on at the moment, and that was not returned before.
+func freePort() (int, error) {
+	ports.Lock()
+	defer ports.Unlock()
+	if ports.used == nil {
+		ports.used = map[int]bool{}
+	}
+	const looks = 1000
+	var last error
+	for range looks {
+		port := firstPort + rand.IntN(lastPort-firstPort+1)
+		if ports.used[port] {
+			continue
+		}
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			last = err
+			continue
+		}
+		_ = l.Close()
+		ports.used[port] = true
+		return port, nil
+	}
+	return 0, fmt.Errorf("looking for a free port: %w", last)
+}
+
+// freePorts returns several.
+func freePorts(n int) ([]int, error) {
+	ports := make([]int, n)
+	for i := range ports {
+		var err error
+		if ports[i], err = freePort(); err != nil {
+			return nil, err
+		}
+	}
+	return ports, nil
+}
+
+// withFreePorts starts something that looks for free ports, again if they were taken before it could use them.
+func withFreePorts[T any](start func() (T, error)) (T, error) {
+	for attempt := 1; ; attempt++ {
+		started, err := start()
+		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+			return started, err
+		}
+	}
+}
