@@ -57,7 +57,7 @@ test: test-unit test-integration ## Run all tests
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
 	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m ./cmd/... ./pkg/... ./test/model
-	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m ./pkg/poolpriority ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
+	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-integration
 test-integration: tools build ## Run the tests on the embedded cluster
