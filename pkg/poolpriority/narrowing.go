@@ -27,6 +27,9 @@ func NewFactory(leadership *lease.Leadership) *Factory {
 
 // New is like the function New, for the factory's scheduler.
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	for other := range f.plugins { // the second would fail over what the first has registered
+		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", other, Name)
+	}
 	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
 	if err != nil {
 		return nil, err

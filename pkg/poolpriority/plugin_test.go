@@ -102,6 +102,14 @@ func TestProfile(t *testing.T) {
 	}
 }
 
+// TestTwoProfiles: a scheduler that sets up a second profile with the plugin is told what to do instead.
+func TestTwoProfiles(t *testing.T) {
+	f := &Factory{plugins: map[string]*PoolPriority{"first": {}}}
+	if _, err := f.New(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), `profile "first" configures the plugin PoolPriority already, and only one may`) {
+		t.Errorf("New() = %v", err)
+	}
+}
+
 func TestNoArguments(t *testing.T) {
 	cfg := aks(t)
 	cfg.Profiles[0].PluginConfig = slices.DeleteFunc(cfg.Profiles[0].PluginConfig, func(c schedconfig.PluginConfig) bool { return c.Name == Name })
