@@ -261,7 +261,10 @@ func (e *env) failOver(how string, within time.Duration) {
 	began := time.Now()
 	switch how {
 	case "deleted":
-		e.kubectl("-n", system, "delete", "pod", name, "--wait=false")
+		// Not with kubectl, whose start takes a while on a busy machine.
+		if err := e.Client.CoreV1().Pods(system).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
+			e.Fatal(err)
+		}
 	case "killed":
 		began = e.signalled("SIGKILL", leader)
 	case "frozen":
