@@ -119,7 +119,7 @@ func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 }
 
 // onlyFailures limits nothing but what is tried again.
-func onlyFailures() workqueue.RateLimiter {
+func onlyFailures() workqueue.TypedRateLimiter[any] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[any](5*time.Millisecond, time.Minute)
 }
 
