@@ -60,7 +60,7 @@ test-unit: ## Run the tests beside the code, those of concurrent packages with t
 	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-strictness
-test-strictness: ## Compare the order of 100,000 random placements with brute force, and a tenth of them with the race detector
+test-strictness: ## Compare the order of 105,000 random placements with brute force, and a tenth of them with the race detector
 	@hack/step.sh "strictness" hack/go-test.sh -timeout 60m -run '^TestStrictOrder$$' ./pkg/poolpriority
 	@CGO_ENABLED=1 hack/step.sh "strictness with the race detector" hack/go-test.sh -race -short -timeout 60m -run '^TestStrictOrder$$' ./pkg/poolpriority
 

@@ -1,15 +1,18 @@
 #!/usr/bin/env bash
 # Runs a command as a step: a line before it, and one after it with how long it took, and how much CPU time (user and system) it and the
-# processes that it waited for. With STEPS, a file, a line with the figures goes there too, which hack/steps.sh makes a table of.
+# processes that it waited for. With STEPS, a file, a line with the figures goes there too, which hack/steps.sh makes a table of; there
+# STEP_NOTE is added to the step's name, though not to those of steps within it.
 # Usage: step.sh NAME COMMAND [ARG ...]
 set -uo pipefail
 name=$1
 shift
 echo "==> $name"
 began=$(date +%s.%N)
-depth=${STEP_DEPTH:-0}
+parent=${STEP:-0}
+note=${STEP_NOTE:-}
+unset STEP_NOTE
 TIMEFORMAT='%0R %0U %0S'
-export STEP_DEPTH=$((depth + 1))
+export STEP=$$
 exec 8>&1 9>&2
 figures=$({ time "$@" >&8 2>&9 8>&- 9>&-; } 2>&1)
 code=$?
@@ -17,5 +20,5 @@ read -r wall user system <<< "$figures"
 result=done
 [ $code -eq 0 ] || result="FAILED with status $code"
 echo "==> $name: $result after $wall s (user+system $((user + system)) s)"
-[ -z "${STEPS:-}" ] || printf '%s %s %s %s %s %s\n' "$began" "$depth" "$wall" "$((user + system))" "$code" "$name" >> "$STEPS"
+[ -z "${STEPS:-}" ] || printf '%s %s %s %s %s %s %s\n' "$began" "$$" "$parent" "$wall" "$((user + system))" "$code" "$name$note" >> "$STEPS"
 exit $code

@@ -1,9 +1,17 @@
 #!/usr/bin/env bash
-# Prints where the time went, from what step.sh wrote to the file: a line for each step, with the steps within it below.
+# Prints where the time went, from what step.sh wrote to the file: a line for each step, with the steps within it below. The times of
+# steps that ran beside one another overlap.
 # Usage: steps.sh FILE
 set -euo pipefail
-printf '%8s  %13s  %s\n' wall user+system step
-sort -n -k1,1 -k2,2 "$1" | while read -r _ depth wall cpu code name; do
-  [ "$code" = 0 ] || name="$name: FAILED"
-  printf '%6d s  %11d s  %*s%s\n' "$wall" "$cpu" $((2 * depth)) "" "$name"
-done
+sort -n "$1" | awk '
+  function show(id, depth,   i, n, list) {
+    if (id in name) printf "%6d s  %11d s  %*s%s%s\n", wall[id], cpu[id], 2 * depth, "", name[id], (code[id] ? ": FAILED" : "")
+    n = split(children[id], list, " ")
+    for (i = 1; i <= n; i++) show(list[i], (id in name) ? depth + 1 : depth)
+  }
+  BEGIN { printf "%8s  %13s  %s\n", "wall", "user+system", "step" }
+  {
+    id = $2; children[$3] = children[$3] " " id; wall[id] = $4; cpu[id] = $5; code[id] = $6
+    $1 = $2 = $3 = $4 = $5 = $6 = ""; sub(/^ +/, ""); name[id] = $0; parent[id] = 1
+  }
+  END { show(0, 0) }'

@@ -87,7 +87,7 @@ func (c *Cluster) ownFile(name, configFile, suffix string) string {
 // startOwn runs one of our binaries as the ServiceAccount of its name.
 func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac string, args ...string) (*Component, error) {
 	if !c.rights[rbac] {
-		// Validation, which the API server does as well, would take most of the time.
+		// kubectl's look for fields that do not exist would take most of the time. TestInstall applies these files with it.
 		if err := c.kubectl(ctx, "apply", "--validate=false", "-k", rbac); err != nil {
 			return nil, err
 		}

@@ -50,7 +50,7 @@ type Config struct {
 // Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
 // by many goroutines.
 type Gatekeeper struct {
-	Config
+	config    Config
 	rule      gate.Rule
 	view      atomic.Pointer[capacity.View]
 	held      *held
@@ -73,7 +73,7 @@ type Gatekeeper struct {
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	c, factory := &config.Args.Capacity, config.Informers.Core().V1()
 	g := &Gatekeeper{
-		Config: config,
+		config: config,
 		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration,
 			Observe: config.Args.Mode == configv1.ModeObserve},
 		held:      newHeld(),
@@ -91,14 +91,13 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		starting.Pools[i] = capacity.Pool{Judgement: capacity.Judgement{State: capacity.CanGrow, Reason: reasonStarting}, Since: config.Clock.Now()}
 	}
 	g.view.Store(starting)
-	registerMetrics()
 
 	var err error
-	if g.sources, err = newSources(ctx, &g.Config, g.changed); err != nil {
+	if g.sources, err = newSources(ctx, &g.config, g.changed); err != nil {
 		return nil, err
 	}
 	if *config.Args.ScaleIn.HoldSurge {
-		if g.rollouts, err = newRollouts(ctx, &g.Config, func(deployment types.UID) {
+		if g.rollouts, err = newRollouts(ctx, &g.config, func(deployment types.UID) {
 			if g.held.stirred(deployment) {
 				poke(g.changed)
 			}
@@ -114,7 +113,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 
 // watch follows nodes, pods and claims by the scheduler's own informers.
 func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
-	factory := g.Informers.Core().V1()
+	factory := g.config.Informers.Core().V1()
 	nodes, err := factory.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { poke(g.changed) },
 		DeleteFunc: func(any) { poke(g.changed) },
@@ -179,7 +178,7 @@ type Snapshot struct {
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	request := g.request(pod)
 	request.UnschedulableSince, request.BurstPods, request.Snapshot, request.Wait = g.held.since(pod), snapshot.BurstPods, snapshot.Nodes, wait
-	return g.rule.Decide(request, g.view.Load(), g.Clock.Now())
+	return g.rule.Decide(request, g.view.Load(), g.config.Clock.Now())
 }
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
@@ -191,25 +190,25 @@ func (g *Gatekeeper) request(pod *v1.Pod) gate.Request {
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.
-func (g *Gatekeeper) Rollout(pod *v1.Pod) Surge { return g.rollouts.of(pod, g.Clock.Now()) }
+func (g *Gatekeeper) Rollout(pod *v1.Pod) Surge { return g.rollouts.of(pod, g.config.Clock.Now()) }
 
 // Failed remembers since when a pod that found no node has been unschedulable: the condition does not say it of a pod that waited
 // for scheduling gates before.
 func (g *Gatekeeper) Failed(pod *v1.Pod) {
-	g.held.note(pod, g.Clock.Now())
+	g.held.note(pod, g.config.Clock.Now())
 	g.forgetIfGone(pod)
 }
 
 // Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate. A view that
 // was swapped since is looked at at once, and so is a decision that changes before the timer is due: both in the gatekeeper's own loop.
 func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *Promise) {
-	for i := range g.Pools.Burst() {
+	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
-				"pool", g.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
+				"pool", g.config.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	g.held.add(pod, decision, promise, g.Clock.Now())
+	g.held.add(pod, decision, promise, g.config.Clock.Now())
 	g.forgetIfGone(pod)
 	poke(g.earlier)
 }
@@ -234,7 +233,7 @@ func (g *Gatekeeper) Promises(but types.UID) []PromisedPod { return g.held.promi
 // looked and taken over. It is for tests of what asks a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *capacity.View) {
 	g.view.Store(view)
-	g.held.trust(g.Clock.Now())
+	g.held.trust(g.config.Clock.Now())
 }
 
 func poke(c chan<- struct{}) {

@@ -292,7 +292,7 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, 
 	opened := map[string]*v1.Pod{}
 	var next time.Time
 	look := func(uid types.UID, entry *heldPod) {
-		decision := decide(entry.pod, h.firstFailed[uid], entry.promise.AsWait())
+		decision := decide(entry.pod, h.firstFailed[uid], entry.promise.asWait())
 		open := openPools(&decision)
 		for i := range open {
 			if open[i] && !entry.open[i] {

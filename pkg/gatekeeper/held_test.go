@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -180,5 +181,43 @@ func TestUnseen(t *testing.T) {
 	}
 	if opened, _ := held.reconsider(false, now.Add(time.Hour), open); len(opened) != 0 {
 		t.Error("woken again without being held again")
+	}
+}
+
+// TestStirredPods: pods that wait for a rollout are tried again soon when it changes, the later the more there are, and never later than
+// they would be otherwise.
+func TestStirredPods(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name        string
+		pods        int
+		until, want time.Duration // from now
+		moved       bool
+	}{
+		{"one", 1, time.Minute, stirredAgain, true},
+		{"as many as have a second together", 25, time.Minute, stirredAgain, true},
+		{"many", 100, time.Minute, 100 * TryEach, true},
+		{"one that is due sooner", 1, stirredAgain / 2, stirredAgain / 2, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHeld()
+			closed := gate.Decision{Burst: []gate.Verdict{{}}}
+			for i := range tc.pods {
+				h.add(pod(fmt.Sprint("p", i)), &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
+			}
+			h.add(pod("other"), &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
+			if moved := h.stirred("web"); moved != tc.moved {
+				t.Errorf("stirred() = %v, want %v", moved, tc.moved)
+			}
+			for uid, entry := range h.pods {
+				want := tc.want
+				if uid == "other" {
+					want = tc.until
+				}
+				if got := entry.promise.Until; !got.Equal(now.Add(want)) {
+					t.Errorf("pod %s waits until %v, want %v", uid, got, now.Add(want))
+				}
+			}
+		})
 	}
 }

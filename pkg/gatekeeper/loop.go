@@ -42,13 +42,13 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	}
 	g.waitForSources(ctx)
 	g.judge(ctx, g.restore(ctx))
-	go g.publisher.run(ctx, g.Clock)
+	go g.publisher.run(ctx, g.config.Clock)
 	g.takeOver(ctx)
 	// Pods that were tried before that were told that the scheduler is starting.
 	if early := g.held.all(); len(early) > 0 {
-		g.Activate(klog.FromContext(ctx), early)
+		g.config.Activate(klog.FromContext(ctx), early)
 	}
-	l := loop{Gatekeeper: g, timer: g.Clock.NewTimer(0)}
+	l := loop{Gatekeeper: g, timer: g.config.Clock.NewTimer(0)}
 	defer func() { l.timer.Stop() }()
 	for {
 		select {
@@ -68,8 +68,8 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 // waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are. An API server
 // that does not answer is not waited for: what cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
-	for deadline := g.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.rollouts.synced()) && g.Clock.Now().Before(deadline) && ctx.Err() == nil; {
-		g.Clock.Sleep(settleTime)
+	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.rollouts.synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
+		g.config.Clock.Sleep(settleTime)
 	}
 	if !g.rollouts.synced() {
 		klog.FromContext(ctx).Info("Deployments cannot be read: the new pods of rollouts burst like others until they can be; may the scheduler list and watch them?")
@@ -91,7 +91,7 @@ type loop struct {
 
 // rest lets more changes come, and what is not this loop have the CPU.
 func (l *loop) rest() {
-	l.Clock.Sleep(max(settleTime, l.looked.Add(min(restFactor*l.took, maxRest)).Sub(l.Clock.Now())))
+	l.config.Clock.Sleep(max(settleTime, l.looked.Add(min(restFactor*l.took, maxRest)).Sub(l.config.Clock.Now())))
 	select {
 	case <-l.changed:
 	default:
@@ -101,7 +101,7 @@ func (l *loop) rest() {
 // look judges the pools and decides anew for the held pods, reports, and sets the timer for the next look. With onlyNew, the pools are
 // left as they are, and only pods that were held since the last time are looked at.
 func (l *loop) look(ctx context.Context, onlyNew bool) {
-	began := l.Clock.Now()
+	began := l.config.Clock.Now()
 	if !onlyNew {
 		l.judge(ctx, l.view.Load())
 	}
@@ -110,45 +110,45 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 	if onlyNew {
 		due = capacity.Earliest(due, l.due)
 	}
-	if now := l.Clock.Now(); !onlyNew || now.Sub(l.reported) >= reportInterval {
+	if now := l.config.Clock.Now(); !onlyNew || now.Sub(l.reported) >= reportInterval {
 		l.reported = now
 		l.report(ctx)
 	}
 	if l.leading.Load() && l.held.count() > 0 {
 		// The published state must not grow old while pods wait.
-		due = capacity.Earliest(due, l.Clock.Now().Add(heartbeat))
+		due = capacity.Earliest(due, l.config.Clock.Now().Add(heartbeat))
 	}
 	if !onlyNew {
-		l.looked = l.Clock.Now()
+		l.looked = l.config.Clock.Now()
 		l.took = l.looked.Sub(began)
 	}
 	l.due = due
 	l.timer.Stop()
 	if !due.IsZero() {
-		l.timer = l.Clock.NewTimer(max(due.Sub(l.Clock.Now()), time.Millisecond))
+		l.timer = l.config.Clock.NewTimer(max(due.Sub(l.config.Clock.Now()), time.Millisecond))
 	}
 }
 
 // judge judges all pools and swaps the view. What it has from the view before is since when a pool has been in its state.
 func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
-	logger, now := klog.FromContext(ctx), g.Clock.Now()
+	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
 		nodes = nil // a lister of everything does not fail
 	}
-	byPool, unlisted := g.Pools.Group(nodes)
+	byPool, unlisted := g.config.Pools.Group(nodes)
 	g.sources.observe(logger, byPool, unlisted, now)
-	facts := make([]capacity.Facts, g.Pools.Len())
+	facts := make([]capacity.Facts, g.config.Pools.Len())
 	for i := range facts {
 		facts[i].Nodes = byPool[i]
 		if i < len(g.sources.byPool) {
 			facts[i].Source = g.sources.byPool[i]
 		}
 	}
-	view := capacity.Build(facts, before, g.Args.Capacity.ProvisionGrace.Duration, now)
-	for i := range g.Pools.Regular() {
+	view := capacity.Build(facts, before, g.config.Args.Capacity.ProvisionGrace.Duration, now)
+	for i := range g.config.Pools.Regular() {
 		if p, old := &view.Pools[i], &before.Pools[i]; old.State != p.State || old.Reason.Code != p.Reason.Code {
-			logger.Info("The capacity of a pool changed", "pool", g.Pools.At(i).Name,
+			logger.Info("The capacity of a pool changed", "pool", g.config.Pools.At(i).Name,
 				"state", p.State, "reason", p.Reason.Code, "sentence", p.Reason.Sentence, "detail", p.Reason.Detail)
 		}
 	}
@@ -160,7 +160,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 // With onlyNew, only pods that were held since the last time are looked at.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
-	view, now := g.view.Load(), g.Clock.Now()
+	view, now := g.view.Load(), g.config.Clock.Now()
 	opened, next := g.held.reconsider(onlyNew, now, func(pod *v1.Pod, since time.Time, wait gate.Wait) gate.Decision {
 		request := g.request(pod)
 		request.UnschedulableSince, request.Wait = since, wait
@@ -169,7 +169,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	if len(opened) > 0 {
 		logger.V(2).Info("The gate opened for held pods", "pods", len(opened))
 		wakeUps.Add(float64(len(opened)))
-		g.Activate(logger, opened)
+		g.config.Activate(logger, opened)
 	}
 	next = capacity.Earliest(next, view.Until())
 	if onlyNew {
@@ -178,7 +178,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	untold, due := g.held.untold(now)
 	if len(untold) > 0 {
 		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(untold))
-		g.Activate(logger, untold)
+		g.config.Activate(logger, untold)
 	}
 	return capacity.Earliest(next, due)
 }
@@ -189,19 +189,19 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	g.problems.report(logger, g.leading.Load())
 	g.problems.reportEmpty(logger, view)
 	held := g.held.count()
-	recordState(g.Pools, view, held)
+	recordState(g.config.Pools, view, held)
 	if !g.takenOver {
 		return
 	}
 	state := &status.Status{Problems: g.problems.messages()}
-	for i := range g.Pools.Regular() {
+	for i := range g.config.Pools.Regular() {
 		p := &view.Pools[i]
 		state.Pools = append(state.Pools, status.Pool{
-			Name: g.Pools.At(i).Name, State: p.State, Since: p.Since, Nodes: p.Nodes,
+			Name: g.config.Pools.At(i).Name, State: p.State, Since: p.Since, Nodes: p.Nodes,
 			Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail,
 		})
 	}
 	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
-	g.sources.remember(&state.Memory, g.Clock.Now())
+	g.sources.remember(&state.Memory, g.config.Clock.Now())
 	g.publisher.submit(state, held > 0)
 }

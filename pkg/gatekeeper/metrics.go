@@ -42,8 +42,8 @@ var (
 	})
 )
 
-// registerMetrics registers the metrics with the scheduler's own.
-var registerMetrics = sync.OnceFunc(func() {
+// RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.
+var RegisterMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(poolState, poolNodes, heldPods, wakeUps)
 })
 

@@ -6,9 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -85,5 +88,22 @@ func TestPublisher(t *testing.T) {
 	s, err := p.load(ctx)
 	if err != nil || s.Pools[0].State != capacity.Growing || s.Memory.Written.IsZero() {
 		t.Errorf("load() = %+v, %v", s, err)
+	}
+}
+
+// TestStopInTheMiddleOfAWrite: an orderly stop is no error worth a line.
+func TestStopInTheMiddleOfAWrite(t *testing.T) {
+	var lines []string
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})))
+	client := fake.NewClientset()
+	client.PrependReactor("patch", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) {
+		cancel()
+		return true, nil, context.Canceled
+	})
+	p := newPublisher("system/status", client)
+	p.submit(&status.Status{}, false)
+	p.run(ctx, clock.RealClock{})
+	if len(lines) > 0 {
+		t.Errorf("it says %q", lines)
 	}
 }

@@ -40,8 +40,8 @@ type Promise struct {
 	Deployment, ReplicaSet types.UID
 }
 
-// AsWait is what the gate is told of the promise; that there is none, of nil.
-func (p *Promise) AsWait() gate.Wait {
+// asWait is what the gate is told of the promise; that there is none, of nil.
+func (p *Promise) asWait() gate.Wait {
 	if p == nil {
 		return gate.Wait{}
 	}

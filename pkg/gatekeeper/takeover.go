@@ -20,7 +20,7 @@ const (
 
 // restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
 func (g *Gatekeeper) restore(ctx context.Context) *capacity.View {
-	logger, now := klog.FromContext(ctx), g.Clock.Now()
+	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.load(ctx)
 	if err != nil {
 		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.publisher.id)
@@ -36,8 +36,8 @@ func (g *Gatekeeper) restore(ctx context.Context) *capacity.View {
 	}
 	view.Pools = slices.Clone(view.Pools)
 	for _, published := range last.Pools {
-		for i := range g.Pools.Regular() {
-			if g.Pools.At(i).Name == published.Name {
+		for i := range g.config.Pools.Regular() {
+			if g.config.Pools.At(i).Name == published.Name {
 				view.Pools[i].State, view.Pools[i].Since = published.State, published.Since
 			}
 		}
@@ -52,7 +52,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if g.takenOver || !g.leading.Load() {
 		return time.Time{}
 	}
-	logger, now := klog.FromContext(ctx), g.Clock.Now()
+	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	if g.giveUp.IsZero() {
 		g.giveUp = now.Add(takeOverTimeout)
 	}

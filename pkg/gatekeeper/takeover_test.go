@@ -50,7 +50,7 @@ func TestRestore(t *testing.T) {
 				return withCondition(pod(name), v1.ConditionFalse, v1.PodReasonUnschedulable, created)
 			}
 			for _, name := range []string{"gated", "plain"} {
-				if err := w.Informers.Core().V1().Pods().Informer().GetIndexer().Add(waiting(name)); err != nil {
+				if err := w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(waiting(name)); err != nil {
 					t.Fatal(err)
 				}
 			}

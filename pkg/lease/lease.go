@@ -18,8 +18,8 @@ var ErrNotLeading = errors.New("this scheduler's lease has run out: another one 
 // Leadership is what a process knows of its lease. A scheduler that was stopped for longer than the lease lasts (a frozen process, a
 // machine that was paused) wakes with the cluster of that time in its cache, and would bind what it was about to bind, onto nodes that
 // another leader has filled meanwhile: leader election notices only afterwards. Its bindings therefore end with the lease, and a lease
-// that has run out once is not taken up again: the process has to start anew. A nil Leadership is that of a process that is the only
-// one: it never ends.
+// that has run out once is not taken up again: the process has to start anew. Bound and Pods may be asked of a nil
+// Leadership, that of a process that is the only one: it never ends.
 type Leadership struct {
 	began chan struct{}
 	ended context.Context

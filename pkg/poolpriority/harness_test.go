@@ -35,9 +35,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if err := scheme.Register(); err != nil {
-		panic(err)
-	}
+	scheme.Register()
 	os.Exit(m.Run())
 }
 

@@ -7,6 +7,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -17,8 +18,11 @@ var gateDecisions = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "decision", "reason"})
 
-// registerMetrics registers the metric with the scheduler's own.
-var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(gateDecisions) })
+// registerMetrics registers the metrics with the scheduler's own.
+var registerMetrics = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(gateDecisions)
+	gatekeeper.RegisterMetrics()
+})
 
 // recordDecision counts what the gate says, whether or not that is only observed.
 func recordDecision(pools pool.List, d *gate.Decision) {

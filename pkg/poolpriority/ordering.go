@@ -96,8 +96,8 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	return nil, nil
 }
 
-// choose completes the cycle: which rank is the best that has room. newSearch, called at most once, returns a search whose nodes are
-// filtered by the proving cycle instead, which does not know that rank.
+// choose completes the cycle: which rank is the best that has room. newSearch is called at most once; while the search that it returns
+// looks, Filter goes by the proving cycle, which has no rank yet.
 func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func(proving *cycle) (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.gatekeeper != nil && c.decision.Opens() {

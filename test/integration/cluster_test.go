@@ -75,7 +75,7 @@ func start(t testing.TB, autoscaler *devcluster.AutoscalerOptions, pools ...devc
 func startWith(t testing.TB, options devcluster.Options) *env {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	options.Dir, options.BinDir, options.VirtualNode = t.TempDir(), filepath.Join(*bin, "tools"), true
+	options.Dir, options.BinDir, options.VirtualNode, options.GOGC = t.TempDir(), filepath.Join(*bin, "tools"), true, "400"
 	cluster, err := devcluster.Start(ctx, options)
 	if err != nil {
 		cancel()

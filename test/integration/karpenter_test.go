@@ -86,7 +86,7 @@ func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 	e := startKarpenter(t, "testdata/karpenter-without-gate-taint.yaml")
 	e.Create(suite.Deployment("web", 12, "250m", suite.ToleratesVirtualNode))
 	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
-	e.Stays(15*time.Second, func() string {
+	e.Stays(15*time.Second, func() string { // the real Karpenter: its batches take ten seconds at most
 		if n := len(e.nodesOf("agentpool")); n != 0 {
 			return fmt.Sprintf("the NodePool has %d nodes: it was thought that Karpenter would order none", n)
 		}

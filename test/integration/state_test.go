@@ -257,7 +257,7 @@ func TestCrashLoop(t *testing.T) {
 			}}}}
 		}))
 		e.Lands(10*time.Second, "web", map[string]int{"": 1})
-		e.Stays(6*time.Second, func() string { // older than its gate: that time does not count
+		e.Stays(6*time.Second, func() string { // longer than declineGrace: the time with its gate does not count
 			if got := e.Placed("web"); got[""] != 1 {
 				return fmt.Sprint(got)
 			}

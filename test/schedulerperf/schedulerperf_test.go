@@ -16,11 +16,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	for _, err := range []error{scheme.Register(), perf.InitTests()} {
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
+	scheme.Register()
+	if err := perf.InitTests(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
 	}
 	m.Run()
 }

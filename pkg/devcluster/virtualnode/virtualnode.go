@@ -88,6 +88,11 @@ func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 	}
 	pods.Start(ctx.Done())
 	others.Start(ctx.Done())
+	return serve(ctx, podController, nodeController, ready)
+}
+
+// serve runs the controllers until the context or one of them ends.
+func serve(ctx context.Context, podController *vk.PodController, nodeController *vk.NodeController, ready func()) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -105,6 +110,7 @@ func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 		return fmt.Errorf("running the virtual node: %w", nodeController.Err())
 	}
 	ready()
+	var err error
 	select {
 	case <-podController.Done():
 		err = podController.Err()

@@ -75,9 +75,7 @@ that --config names. Pods opt in by schedulerName.`,
 }
 
 func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
-	if err := scheme.Register(); err != nil {
-		return err
-	}
+	scheme.Register()
 	if err := checkProfiles(opts.ConfigFile); err != nil {
 		return err
 	}

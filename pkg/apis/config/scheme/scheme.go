@@ -15,7 +15,7 @@ import (
 // Register makes PoolPriorityArgs known to the scheduler's configuration: it is decoded strictly, defaulted, and written
 // out again by --write-config-to. It must run before a configuration is read; the scheduler would otherwise hand the
 // plugin undecoded bytes.
-func Register() error {
+func Register() {
 	// The first scheme decodes files, the second converts plugin arguments between versions. One Go type serves as
 	// the v1 and as the internal form.
 	for _, s := range []*runtime.Scheme{schedscheme.Scheme, schedconversion.GetPluginArgConversionScheme()} {
@@ -26,5 +26,4 @@ func Register() error {
 			configv1.SetDefaults_PoolPriorityArgs(obj.(*configv1.PoolPriorityArgs))
 		})
 	}
-	return nil
 }

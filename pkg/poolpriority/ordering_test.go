@@ -1,0 +1,139 @@
+package poolpriority
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out of.
+func TestGateInTheCycle(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
+	h.setCapacity(capacity.CanGrow, capacity.Full)
+	if node, err := h.schedule(pod("first").Obj()); node != "user-1" {
+		t.Fatalf("the first pod is on %q (%v), want the user node", node, err)
+	}
+	_, err := h.schedule(pod("held").Obj())
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonCanGrow.Sentence) {
+		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonCanGrow.Sentence)
+	}
+	h.setCapacity(capacity.Full, capacity.Growing)
+	if _, err = h.schedule(pod("held-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonGrowing.Sentence) {
+		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonGrowing.Sentence)
+	}
+	h.setCapacity(capacity.Full, capacity.Full)
+	if node, err := h.schedule(pod("burst").Obj()); node != "virtual" {
+		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
+	}
+	_, err = h.schedule(pod("opted-out").Annotation(gate.BurstAnnotation, gate.BurstNever).Obj())
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonOptOut.Sentence) {
+		t.Errorf("the pod that opted out was told %v, want %q", err, gate.ReasonOptOut.Sentence)
+	}
+}
+
+func TestNominatedNodeOfAWorsePool(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(userNode("user-1"), systemNode("system-1"), virtualNode("virtual"))
+	h.setCapacity(capacity.Full, capacity.Full)
+	for _, nominated := range []string{"system-1", "virtual"} {
+		p := pod("nominated-to-" + nominated).Obj()
+		p.Status.NominatedNodeName = nominated
+		if node, err := h.schedule(p); node != "user-1" {
+			t.Errorf("the pod is on %q (%v), want the user node", node, err)
+		}
+	}
+}
+
+// TestSchedulerIsBehind: while the snapshot lacks a node of a full pool that is known to be there, or has it as starting, the
+// gate stays closed, and the pod is tried again soon.
+func TestSchedulerIsBehind(t *testing.T) {
+	h := newHarness(t, aks(t))
+	tiny := map[v1.ResourceName]string{"cpu": "100m", "memory": "1Gi", "pods": "1"}
+	ready := func(n *st.NodeWrapper) *st.NodeWrapper {
+		n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
+		return n
+	}
+	h.addNodes(ready(userNode("user-1").Capacity(tiny)), virtualNode("virtual"))
+	known := func(nodes, starting int, age time.Duration) {
+		view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len()), Built: time.Now().Add(-age)}
+		for i := range h.plugin.pools.Regular() {
+			view.Pools[i].State = capacity.Full
+		}
+		view.Pools[0].Nodes, view.Pools[0].Starting = nodes, starting
+		h.plugin.gatekeeper.Assume(view)
+	}
+	known(2, 0, 0)
+	_, err := h.schedule(pod("behind").Obj())
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonUnseen.Sentence) {
+		t.Errorf("a node was not seen yet: %v, want %q", err, gate.ReasonUnseen.Sentence)
+	}
+	h.addNodes(userNode("user-2").Capacity(tiny)) // seen, and not yet that it is ready
+	if _, err = h.schedule(pod("behind-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonUnseen.Sentence) {
+		t.Errorf("it was not seen yet that a node is ready: %v, want %q", err, gate.ReasonUnseen.Sentence)
+	}
+	known(2, 1, 0)
+	if node, err := h.schedule(pod("not-behind").Obj()); node != "virtual" {
+		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
+	}
+	known(3, 0, time.Minute)
+	if node, err := h.schedule(pod("long-ago").Obj()); node != "virtual" {
+		t.Errorf("a node that does not come for a minute: the pod is on %q (%v), want the virtual node", node, err)
+	}
+}
+
+// TestBudget: no more pods than maxPods, counted in the snapshot, and one more when one ends.
+func TestBudget(t *testing.T) {
+	cfg := aks(t)
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			args.Pools[2].Burst.MaxPods = 3
+		}
+	}
+	h := newHarness(t, cfg)
+	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
+	h.setCapacity(capacity.Full, capacity.Full)
+	h.place(pod("by-others").Obj(), "virtual-1")
+	for i := range 2 {
+		if _, err := h.schedule(pod(fmt.Sprint("p", i)).Obj()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := h.schedule(pod("p3").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonBudget.Sentence) {
+		t.Errorf("the pod over the budget was told %v, want %q", err, gate.ReasonBudget.Sentence)
+	}
+	h.remove("by-others")
+	if _, err := h.schedule(pod("p4").Obj()); err != nil {
+		t.Errorf("the pod after the end of another: %v", err)
+	}
+}
+
+// TestObserve: a closed gate holds nothing back, and no taint is looked past.
+func TestObserve(t *testing.T) {
+	h := newHarness(t, loadConfig(t, "../../test/integration/testdata/observe.yaml"))
+	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
+	h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+	tolerant := func(name string) *v1.Pod { return pod(name).Toleration("virtual-kubelet.io/provider").Obj() }
+	for i, want := range []string{"user-1", "virtual", "virtual"} { // maxPods is 1
+		if node, err := h.schedule(tolerant(strings.Repeat("x", i+1))); node != want {
+			t.Errorf("pod %d is on %q (%v), want %q", i, node, err, want)
+		}
+	}
+	if node, err := h.schedule(pod("plain").Obj()); err == nil {
+		t.Errorf("a pod that does not tolerate the virtual node is on %q", node)
+	}
+	for _, uid := range []types.UID{"x", "xx", "xxx", "plain"} {
+		if _, held := h.plugin.gatekeeper.Lookup(uid); held {
+			t.Errorf("pod %s is held", uid)
+		}
+	}
+}
