@@ -13,31 +13,44 @@ import (
 // passingTaint is a taint that comes and goes on a node that stays the kind of node it is: controllers, the cloud and the
 // autoscalers put it there for a time.
 type passingTaint struct {
-	key     string // or, with a trailing slash, the prefix of keys
+	key     string // or, with a slash at its end, the prefix of keys; with one at its beginning, what they end with
 	startup bool   // it keeps pods out of a new node until something has been set up on it
 }
 
+// passingTaints are looked up in this order. A taint that is not among them and passes all the same makes a pool look as if it could
+// not run a pod for as long as all its nodes have it, and bursts the pod.
 var passingTaints = []passingTaint{
+	// Kubernetes: conditions, cordons, and nodes that the cloud does not know yet.
 	{corev1.TaintNodeNotReady, true},
 	{corev1.TaintNodeUnreachable, true},
+	{corev1.TaintNodeNetworkUnavailable, true},
 	{"node.kubernetes.io/", false},
 	{"node.cloudprovider.kubernetes.io/uninitialized", true},
 	{"node.cloudprovider.kubernetes.io/", false},
+	{"node.cluster.x-k8s.io/uninitialized", true}, // Cluster API
+	{"node.cluster.x-k8s.io/", false},
+	// Autoscalers.
 	{"startup-taint.cluster-autoscaler.kubernetes.io/", true},
 	{"ignore-taint.cluster-autoscaler.kubernetes.io/", true},
 	{"status-taint.cluster-autoscaler.kubernetes.io/", false},
-	{"node.cilium.io/agent-not-ready", true},
 	{"ToBeDeletedByClusterAutoscaler", false},
 	{"DeletionCandidateOfClusterAutoscaler", false},
 	{"karpenter.sh/unregistered", true},
 	{"karpenter.sh/", false},
+	// What keeps pods out until an agent of the node's runs: Cilium, and CSI drivers (disk.csi.azure.com/agent-not-ready; AWS's, too).
+	{"/agent-not-ready", true},
+	// What drains nodes: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler, medik8s.
+	{"remediator.aks.microsoft.com/", false},
+	{"remediator.kubernetes.azure.com/", false},
+	{"aws-node-termination-handler/", false},
+	{"medik8s.io/", false},
 }
 
 // passing returns what is known of a passing taint with the key, or nil if it lasts.
 func passing(key string) *passingTaint {
 	for i := range passingTaints {
 		p := &passingTaints[i]
-		if key == p.key || strings.HasSuffix(p.key, "/") && strings.HasPrefix(key, p.key) {
+		if key == p.key || strings.HasSuffix(p.key, "/") && strings.HasPrefix(key, p.key) || strings.HasPrefix(p.key, "/") && strings.HasSuffix(key, p.key) {
 			return p
 		}
 	}

@@ -19,6 +19,8 @@ func TestLastingTaints(t *testing.T) {
 		{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "dedicated", Effect: corev1.TaintEffectNoExecute},
 		{Key: "node.kubernetes.io.example/x", Effect: corev1.TaintEffectNoSchedule}, // looks like a condition, is not one
+		{Key: "kubernetes.azure.com/scalesetpriority", Value: "spot", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "agent-not-ready", Effect: corev1.TaintEffectNoSchedule}, // of nobody's
 	}
 	passing := []corev1.Taint{
 		{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
@@ -27,6 +29,13 @@ func TestLastingTaints(t *testing.T) {
 		{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "startup-taint.cluster-autoscaler.kubernetes.io/cni", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule},
+		{Key: "remediator.aks.microsoft.com/unschedulable", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "remediator.kubernetes.azure.com/unschedulable", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "disk.csi.azure.com/agent-not-ready", Effect: corev1.TaintEffectNoExecute},
+		{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "node.cluster.x-k8s.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "aws-node-termination-handler/spot-itn", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
 	}
 	if diff := cmp.Diff(lasting, LastingTaints(append(passing, lasting...))); diff != "" {

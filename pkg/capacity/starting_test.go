@@ -31,6 +31,8 @@ func TestWithStarting(t *testing.T) {
 		wantUntil time.Duration // from now; 0: never
 	}{
 		{"one has a startup taint", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue, "startup-taint.cluster-autoscaler.kubernetes.io/gpu")}, Growing, 14 * time.Minute},
+		{"one waits for a CSI driver", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue, "disk.csi.azure.com/agent-not-ready")}, Growing, 14 * time.Minute},
+		{"one is drained by AKS", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue, "remediator.kubernetes.azure.com/unschedulable")}, Full, 0},
 		{"one of Karpenter's is ready and not initialized", Full, []*corev1.Node{karpenters(node(time.Minute, corev1.ConditionTrue), "false")}, Growing, 14 * time.Minute},
 		{"one of Karpenter's is initialized", Full, []*corev1.Node{karpenters(node(time.Minute, corev1.ConditionTrue), "true")}, Full, 0},
 		{"all ready", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue)}, Full, 0},

@@ -2,7 +2,6 @@ package clusterautoscaler
 
 import (
 	"path"
-	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -79,10 +78,17 @@ func (g Groups) Claim(name string) bool {
 	return false
 }
 
-// hasNode reports whether one of the nodes is in the node group, by their labels. Of a node without a label for its agent
-// pool it cannot be told: unlabelled is what is taken of it.
-func hasNode(group string, nodes []*corev1.Node, unlabelled bool) bool {
-	return slices.ContainsFunc(nodes, func(node *corev1.Node) bool {
+// present is which agent pools nodes are in, by their labels, and of which sizes: there are few, however many nodes there are.
+type present struct {
+	pools      []string    // AKS's names, each once
+	sizes      [][2]string // agent pool and size, each pair once
+	unlabelled bool        // there is a node without a label for its agent pool
+}
+
+func presentIn(nodes []*corev1.Node) present {
+	var p present
+	pools, sizes := map[string]bool{}, map[[2]string]bool{}
+	for _, node := range nodes {
 		labelled := false
 		for _, label := range agentPoolLabels {
 			agentPool, ok := node.Labels[label]
@@ -90,24 +96,35 @@ func hasNode(group string, nodes []*corev1.Node, unlabelled bool) bool {
 				continue
 			}
 			labelled = true
-			if isVMSS(agentPool, group) {
-				return true
+			if !pools[agentPool] {
+				pools[agentPool] = true
+				p.pools = append(p.pools, agentPool)
 			}
-			if _, sku, _ := strings.Cut(group, "/"); isVirtualMachines(agentPool, group) && strings.EqualFold(sku, node.Labels[corev1.LabelInstanceTypeStable]) {
-				return true
+			if size := [2]string{agentPool, node.Labels[corev1.LabelInstanceTypeStable]}; !sizes[size] {
+				sizes[size] = true
+				p.sizes = append(p.sizes, size)
 			}
 		}
-		return !labelled && unlabelled
-	})
+		p.unlabelled = p.unlabelled || !labelled
+	}
+	return p
 }
 
-var vmss = regexp.MustCompile(`^aks-([a-z0-9]+)-[0-9]+-vmss$`)
+// have reports whether one of the nodes is in the node group, as far as their labels tell.
+func (p present) have(group string) bool {
+	return slices.ContainsFunc(p.pools, func(agentPool string) bool { return isVMSS(agentPool, group) }) ||
+		slices.ContainsFunc(p.sizes, func(size [2]string) bool {
+			_, sku, _ := strings.Cut(group, "/")
+			return isVirtualMachines(size[0], group) && strings.EqualFold(sku, size[1])
+		})
+}
 
 // isVMSS reports whether name is that of the scale set of an AKS agent pool: aks-<pool>-<digits>-vmss. Pool names have
 // no dashes, so "pool1" is not taken for "pool10".
 func isVMSS(agentPool, name string) bool {
-	m := vmss.FindStringSubmatch(strings.ToLower(name))
-	return m != nil && m[1] == strings.ToLower(agentPool)
+	parts := strings.SplitN(name, "-", 5)
+	return len(parts) == 4 && strings.EqualFold(parts[0], "aks") && strings.EqualFold(parts[1], agentPool) && agentPool != "" &&
+		parts[2] != "" && strings.Trim(parts[2], "0123456789") == "" && strings.EqualFold(parts[3], "vmss")
 }
 
 // isVirtualMachines reports whether name is that of one size of an AKS agent pool of type VirtualMachines: <pool>/<sku>.

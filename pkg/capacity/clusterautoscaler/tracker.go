@@ -233,10 +233,11 @@ func (t *Tracker) Names() []string {
 // scaled to nothing is not taken for one that cannot grow.
 func (t *Tracker) Assign(claims []Groups, nodes []*corev1.Node) {
 	t.orphans = map[string]bool{}
+	present := presentIn(nodes)
 	for i := range t.groups {
 		name := t.groups[i].Name
 		claimed := slices.ContainsFunc(claims, func(g Groups) bool { return g.Claim(name) })
-		if !claimed && !hasNode(name, nodes, false) {
+		if !claimed && !present.have(name) {
 			t.orphans[name] = true
 		}
 	}
@@ -262,14 +263,14 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 		return capacity.Judgement{State: capacity.Unknown, Reason: reason}
 	}
 	judgement := capacity.Judgement{Until: t.changed.Add(t.graces.StaleAfter), FreshSince: t.freshSince}
-	groups := s.Groups.With(nodes)
+	groups, present := s.Groups.With(nodes), presentIn(nodes)
 	found := map[capacity.State][]capacity.Reason{}
 	for i := range t.groups {
 		g := &t.groups[i]
 		if !groups.Claim(g.Name) && !(groups.byNodes && t.orphans[g.Name]) {
 			continue
 		}
-		judgement.Unseen = judgement.Unseen || !hasNode(g.Name, nodes, true)
+		judgement.Unseen = judgement.Unseen || !present.unlabelled && !present.have(g.Name) // a node without a label may be of any group
 		state, reason, until := t.judge(g, now)
 		found[state] = append(found[state], reason)
 		judgement.Until = capacity.Earliest(judgement.Until, until)

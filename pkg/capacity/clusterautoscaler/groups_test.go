@@ -1,0 +1,36 @@
+package clusterautoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+// BenchmarkManyGroups judges a pool of 15,000 nodes beside 50 node groups at zero, as a look at the pools does.
+func BenchmarkManyGroups(b *testing.B) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	nodes := make([]*corev1.Node, 15000)
+	for i := range nodes {
+		nodes[i] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{
+			"kubernetes.azure.com/agentpool": "general", "agentpool": "general", "kubernetes.azure.com/mode": "user", corev1.LabelInstanceTypeStable: "Standard_D4s_v5"}}}
+	}
+	status := "autoscalerStatus: Running\nnodeGroups:\n- {name: aks-general-12345678-vmss, health: {cloudProviderTarget: 15000, maxSize: 15000}}\n"
+	for i := range 50 {
+		status += fmt.Sprintf("- {name: aks-zero%d-12345678-vmss, health: {maxSize: 10}}\n", i)
+	}
+	tracker := NewTracker(Graces{StaleAfter: time.Minute, Provision: time.Minute, Backoff: time.Minute})
+	if err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: status}}, now); err != nil {
+		b.Fatal(err)
+	}
+	source := Source{Tracker: tracker, Groups: GroupsOf(&configv1.Pool{ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
+		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.azure.com/mode": "user"}}})}
+	for b.Loop() {
+		tracker.Assign([]Groups{source.Groups.With(nodes)}, nodes)
+		source.Judge(nodes, now)
+	}
+}
