@@ -31,6 +31,7 @@ var (
 	ReasonUnseen  = capacity.Reason{Code: "NodesUnseen", Sentence: "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at"}
 	ReasonRoom    = capacity.Reason{Code: "RolloutMakesRoom", Sentence: "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere"}
 	ReasonEarly   = capacity.Reason{Code: "OwnerUnseen", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not heard of the pod's ReplicaSet yet"}
+	ReasonVictims = capacity.Reason{Code: "VictimsEnding", Sentence: "node(s) in a burst pool, which stays closed while the pods that the pod preempted end elsewhere"}
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	reasonValue   = capacity.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
 	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
@@ -78,7 +79,7 @@ type Request struct {
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
 type Wait struct {
-	// Reason is ReasonRoom, with the place, or ReasonEarly.
+	// Reason is ReasonRoom or ReasonVictims, with the place, or ReasonEarly.
 	Reason capacity.Reason
 	// Until is when the wait is over; zero if the pod waits for nothing.
 	Until time.Time
@@ -109,6 +110,19 @@ type Verdict struct {
 	Until time.Time
 	// Observed says that the gate would be closed, for the Reason, if it were not only observed.
 	Observed bool
+}
+
+// Passes reports whether the gate is closed for a moment only: until the scheduler has seen what there is to see, or until pods that are
+// about to go have left. Nobody should be killed for what such a verdict says.
+func (v *Verdict) Passes() bool {
+	if v.Open {
+		return false
+	}
+	switch v.Reason.Code {
+	case ReasonUnseen.Code, ReasonEarly.Code, ReasonRoom.Code, ReasonVictims.Code:
+		return true
+	}
+	return false
 }
 
 // Until is the earliest time at which a closed gate may open without any event; zero if none does.

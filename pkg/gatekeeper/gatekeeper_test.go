@@ -336,3 +336,22 @@ func TestStarting(t *testing.T) {
 		t.Errorf("with full pools: %+v", v)
 	}
 }
+
+// TestUnknownReplicaSet: a pod whose ReplicaSet is not known waits for a moment, by our clock, whatever the API server says of its age.
+func TestUnknownReplicaSet(t *testing.T) {
+	w := newWorld(t)
+	for _, age := range []time.Duration{0, time.Hour, -time.Hour} {
+		p := pod(age.String())
+		p.CreationTimestamp = metav1.NewTime(w.clock.Now().Add(-age))
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "web-1", Controller: ptr.To(true)}}
+		began := w.clock.Now()
+		for w.Rollout(p).Possible() {
+			if w.clock.Step(time.Second); w.clock.Since(began) > time.Minute {
+				t.Fatalf("a pod of the age %v waits for more than a minute", age)
+			}
+		}
+		if waited := w.clock.Since(began); waited <= replicaSetLag || waited > 2*replicaSetLag {
+			t.Errorf("a pod of the age %v waits for %v", age, waited)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package gatekeeper
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -25,6 +26,8 @@ const (
 	TryEach = 40 * time.Millisecond
 	// replicaSetLag is how much later than its pods the scheduler may hear of a ReplicaSet.
 	replicaSetLag = 5 * time.Second
+	// maxUnseen bounds how many pods are remembered whose ReplicaSet is not known.
+	maxUnseen = 10000
 )
 
 // Promise is what a new pod of a rollout waits for: a place that it will, or may, have once other pods have ended.
@@ -71,6 +74,30 @@ type rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
 	hasSynced   cache.InformerSynced // the Deployments are known
+
+	mu     sync.Mutex
+	unseen map[types.UID]time.Time // when a pod was first asked about whose ReplicaSet is not known, by our clock: the API server has another
+}
+
+// waitsFor reports whether the pod's ReplicaSet, which is not known at the time now, may still become so.
+func (r *rollouts) waitsFor(pod types.UID, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first, ok := r.unseen[pod]
+	if !ok {
+		if r.unseen == nil || len(r.unseen) >= maxUnseen {
+			r.unseen = map[types.UID]time.Time{}
+		}
+		first, r.unseen[pod] = now, now
+	}
+	return now.Sub(first) <= replicaSetLag
+}
+
+// sees forgets that the pod's ReplicaSet was not known.
+func (r *rollouts) sees(pod types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.unseen, pod)
 }
 
 // byController is the index of ReplicaSets by the UID of what controls them.
@@ -127,13 +154,14 @@ func (r *rollouts) of(pod *v1.Pod, now time.Time) Surge {
 	own, known := obj.(*appsv1.ReplicaSet)
 	if !known || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
 		// It wants no pod, as far as is known, and has one: what is known is old. Or it does since, and the pod will go.
-		if now.Sub(pod.CreationTimestamp.Time) > replicaSetLag {
+		if !r.waitsFor(pod.UID, now) {
 			return Surge{}
 		}
 		reason := gate.ReasonEarly
 		reason.Detail = "ReplicaSet " + owner.Name
 		return Surge{Unseen: &Promise{Wait: gate.Wait{Reason: reason, Until: now.Add(retryUnseen)}}}
 	}
+	r.sees(pod.UID)
 	deployment := metav1.GetControllerOf(own)
 	if deployment == nil || deployment.Kind != "Deployment" {
 		return Surge{}

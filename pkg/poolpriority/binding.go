@@ -17,6 +17,7 @@ import (
 // Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own. A scheduler whose
 // lease has run out binds nothing.
 func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+	pl.retries.forget(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
 	if err != nil {
 		return fwk.AsStatus(err)

@@ -3,12 +3,14 @@ package poolpriority
 import (
 	"context"
 	"slices"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -43,6 +45,9 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	}
 	if verdict := &c.decision.Burst[i]; !verdict.Open {
 		c.flags.gated.Store(true)
+		if verdict.Passes() {
+			c.flags.passing.Store(true)
+		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, verdict.Reason.Sentence)
 	}
 	return nil
@@ -66,8 +71,11 @@ func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
 
 // PostFilter runs before preemption. A cycle that was narrowed to nodes with a feasible one among them and failed all
 // the same lost a race with nominated pods: it is tried again, and nobody is preempted inside the narrow set. A pod that
-// the gate held is remembered, to be woken when that changes.
+// the gate held is remembered, to be woken when that changes; if that is a matter of moments, nobody is preempted for it meanwhile.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if pl.leadership != nil && pl.leadership.Ended(time.Now()) {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, lease.ErrNotLeading.Error()) // what it would preempt is another leader's now
+	}
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Failed(pod)
 	}
@@ -78,12 +86,15 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	}
 	logger := klog.FromContext(ctx)
 	if c.narrowed || c.flags.unproven.Load() {
-		logger.V(2).Info("The cluster changed while the pod was being scheduled, trying again", "pod", klog.KObj(pod))
-		pl.handle.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
+		pl.retry(logger, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
+	pl.retries.forget(pod.UID)
 	if c.flags.gated.Load() {
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.promise)
+	}
+	if c.flags.passing.Load() {
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable) // preemption comes after this plugin, and not at all
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }

@@ -80,6 +80,11 @@ func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harn
 }
 
 func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, objects ...runtime.Object) (*harness, error) {
+	return tryHarnessWith(t, cfg, nil, objects...)
+}
+
+// tryHarnessWith makes one with further plugins, which the configuration can name.
+func tryHarnessWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, plugins frameworkruntime.Registry, objects ...runtime.Object) (*harness, error) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.LoggerWithName(klog.Background(), t.Name())))
 	t.Cleanup(cancel)
@@ -89,6 +94,9 @@ func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, objec
 		h.plugin = plugin
 		return plugin, err
 	}}
+	for name, plugin := range plugins {
+		registry[name] = plugin
+	}
 	client := fake.NewClientset(objects...)
 	factory := informers.NewSharedInformerFactory(client, 0)
 	h.client, h.shared = client, factory

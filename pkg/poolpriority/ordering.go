@@ -30,11 +30,13 @@ const (
 type cycle struct {
 	worst    pool.Rank        // nodes ranked below it are rejected
 	narrowed bool             // worst is the rank that has room
+	widened  bool             // nodes of all ranks pass, because narrowed cycles failed
 	pool     int              // that rank's
 	found    sets.Set[string] // nodes of that rank, at least one of which has room
 	decision gate.Decision
 	burst    func() []*v1.Pod // the pod as it is for the nodes of each burst pool, by the pool's index, if it comes to that
 	surge    gatekeeper.Surge
+	victims  *gatekeeper.Promise // the place that pods leave which the pod preempts, if there are such
 	promise  *gatekeeper.Promise // what the pod waits for, if that closed the gate
 
 	nodes []fwk.NodeInfo // the snapshot
@@ -46,6 +48,8 @@ type cycle struct {
 type flags struct {
 	// gated is set when a closed gate was all that this plugin had against a node.
 	gated atomic.Bool
+	// passing is set when that gate is closed for a moment only.
+	passing atomic.Bool
 	// unproven is set when a node was rejected because the search for the best rank failed.
 	unproven atomic.Bool
 }
@@ -100,10 +104,15 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 // looks, Filter goes by the proving cycle, which has no rank yet.
 func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func(proving *cycle) (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
-	if pl.gatekeeper != nil && c.decision.Opens() {
-		c.surge = pl.gatekeeper.Rollout(pod) // where all is closed, a promise would matter to nobody
+	if pl.retries.exhausted(pod.UID) {
+		c.widened = true
+		return nil
 	}
-	if !pl.strict && !c.surge.Possible() {
+	if pl.gatekeeper != nil && c.decision.Opens() { // where all is closed, a promise would matter to nobody
+		c.surge = pl.gatekeeper.Rollout(pod)
+		c.victims = pl.victimsOf(pod, c.nodes)
+	}
+	if !pl.strict && !c.mayWait() {
 		return nil
 	}
 	proving := *c
@@ -130,17 +139,23 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	return nil
 }
 
-// findBest returns nodes of the best rank that has a feasible one. Before a new pod of a rollout goes to a burst pool, the gate decides
-// again, with what the pod could wait for instead.
+// mayWait reports whether there may be something that the pod can wait for instead of bursting.
+func (c *cycle) mayWait() bool { return c.victims != nil || c.surge.Possible() }
+
+// findBest returns nodes of the best rank that has a feasible one. Before a pod goes to a burst pool that has made others end, or is a
+// new one of a rollout, the gate decides again, with what the pod could wait for instead.
 func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) (tier, error) {
 	found, err := search.best(ctx, &c.decision)
-	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) || !c.surge.Possible() {
+	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) || !c.mayWait() {
 		return found, err
 	}
 	if c.decision.Burst[pl.pools.PoolAt(found.rank)].Observed {
 		return found, nil // it is closed already, but for observing
 	}
-	promise, err := search.promise(ctx, c.surge)
+	promise := c.victims
+	if promise == nil {
+		promise, err = search.promise(ctx, c.surge)
+	}
 	if err != nil || promise == nil {
 		return found, err
 	}
@@ -169,7 +184,7 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 				"pool", pl.pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	if c.surge.Possible() && c.promise == nil {
+	if c.mayWait() && c.promise == nil {
 		pl.gatekeeper.Release(pod.UID)
 	}
 }

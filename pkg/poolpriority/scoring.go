@@ -21,6 +21,9 @@ func (pl *PoolPriority) PreScore(_ context.Context, state fwk.CycleState, _ *v1.
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
+	if c.widened {
+		return nil
+	}
 	if !c.narrowed && len(nodes) > 1 {
 		return fwk.AsStatus(errChanged)
 	}

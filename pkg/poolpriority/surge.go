@@ -60,6 +60,30 @@ func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeep
 	return promise, nil
 }
 
+// victimsOf returns the place that the pod waits for because pods are ending there which it has preempted, or nil. Only nodes better
+// than a burst pool's count, and victims that will be gone by the end of their grace period.
+func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gatekeeper.Promise {
+	now := pl.clock.Now()
+	for position := range pl.index.entries {
+		e := &pl.index.entries[position]
+		if !e.ending || !slices.ContainsFunc(pl.handle.NominatedPodsForNode(e.node.Name), func(n fwk.PodInfo) bool { return n.GetPod().UID == pod.UID }) {
+			continue
+		}
+		var until time.Time
+		for _, info := range nodes[position].GetPods() {
+			if end := info.GetPod().DeletionTimestamp; end != nil && corev1helpers.PodPriority(info.GetPod()) < corev1helpers.PodPriority(pod) && end.Add(endingSlack).After(until) {
+				until = end.Add(endingSlack)
+			}
+		}
+		if now.Before(until) {
+			promise := &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims, Until: until}, Node: e.node.Name, Ending: true}
+			promise.Reason.Detail = "on node " + e.node.Name
+			return promise
+		}
+	}
+	return nil
+}
+
 // placeAmong returns the best-ranked node on which the pod will fit once those that are ending have ended and, with replaced, those
 // that the rollout replaces; and when those that are ending will have. It returns "" if there is none.
 func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken []gatekeeper.PromisedPod, replaced bool, now time.Time) (string, time.Time, error) {
