@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -37,10 +38,11 @@ type groupStatus struct {
 	backoff, unhealthy   bool
 }
 
-// moment is a status at a time: missing, garbage, initializing or running with groups.
+// moment is a status at a time: missing, garbage, initializing, unhealthy (the cluster) or running with groups.
 type moment struct {
 	at     time.Time
 	kind   string
+	made   int // how often the ConfigMap was made anew before
 	groups map[string]groupStatus
 }
 
@@ -84,7 +86,7 @@ func (h *history) state(p int, now time.Time) capacity.State {
 	if last.kind != "running" || now.Sub(last.at) >= staleAfter {
 		return capacity.Unknown
 	}
-	growing, canGrow, unhealthy, any := false, false, false, false
+	growing, canGrow, any := false, false, false
 	for _, name := range groupsOf[p] {
 		g, ok := last.groups[name]
 		if !ok {
@@ -93,12 +95,11 @@ func (h *history) state(p int, now time.Time) capacity.State {
 		any = true
 		upcoming := g.target - g.present
 		switch {
-		case g.unhealthy:
-			unhealthy = true
 		case upcoming > 0 && now.Sub(h.lastProgress(name)) < provisionGrace:
 			growing = true
 		case g.target >= g.max:
 		case h.inBackoff(name, now):
+		case h.skipped(name, now):
 		default:
 			canGrow = true
 		}
@@ -108,7 +109,7 @@ func (h *history) state(p int, now time.Time) capacity.State {
 		return capacity.Growing
 	case canGrow:
 		return capacity.CanGrow
-	case unhealthy || !any:
+	case !any:
 		return capacity.Unknown
 	default:
 		return capacity.Full
@@ -139,14 +140,48 @@ func (h *history) lastProgress(name string) time.Time {
 	return progress
 }
 
+// sinceItsStart returns the sights since the last other autoscaler began: one says so, or the ConfigMap was gone.
+func (h *history) sinceItsStart(name string) []moment {
+	var sights []moment
+	for _, m := range h.moments {
+		if m.kind == "initializing" || m.kind == "missing" {
+			sights = nil
+		} else if _, ok := m.groups[name]; ok && m.kind == "running" {
+			sights = append(sights, m)
+		}
+	}
+	return sights
+}
+
+// skipped reports whether the group counts as full because it has been unhealthy for the grace: the autoscaler skips it.
+func (h *history) skipped(name string, now time.Time) bool {
+	var from time.Time
+	for _, m := range h.sinceItsStart(name) {
+		if !m.groups[name].unhealthy {
+			from = time.Time{}
+		} else if from.IsZero() {
+			from = m.at
+		}
+	}
+	return !from.IsZero() && now.Sub(from) >= backoffGrace
+}
+
 // inBackoff reports whether the group counts as full because it fails to grow: seen in back-off, by sights no more than
 // the memory apart and the last of them no longer ago, for the grace, without having grown since.
 func (h *history) inBackoff(name string, now time.Time) bool {
 	var from, to time.Time
-	sights := h.sights(name)
+	all := h.sights(name)
+	sights := h.sinceItsStart(name)
+	if len(sights) == 0 {
+		return false
+	}
+	before := all[:len(all)-len(sights)]
 	for i, m := range sights {
 		g := m.groups[name]
-		if i > 0 && g.target > sights[i-1].groups[name].target {
+		if i > 0 {
+			before = append(before, sights[i-1])
+		}
+		if n := len(before); n > 0 && g.target > before[n-1].groups[name].target {
 			from, to = time.Time{}, time.Time{}
 		}
 		if g.backoff {
@@ -256,6 +291,12 @@ func (h *history) write() {
 		return
 	}
 	m := moment{at: h.now, kind: "running", groups: map[string]groupStatus{}}
+	if len(h.moments) > 0 {
+		m.made = h.last().made
+		if h.last().kind == "missing" {
+			m.made++
+		}
+	}
 	switch n := h.r.IntN(30); {
 	case n == 0:
 		m.kind = "missing"
@@ -263,6 +304,8 @@ func (h *history) write() {
 		m.kind = "garbage"
 	case n == 2:
 		m.kind = "initializing"
+	case n == 3:
+		m.kind = "unhealthy"
 	default:
 		for p := range groupsOf {
 			for _, name := range groupsOf[p] {
@@ -291,12 +334,14 @@ func (h *history) evolve(name string) groupStatus {
 		g.present = min(g.present, g.target)
 	}
 	g.backoff = h.r.IntN(4) == 0
-	g.unhealthy = h.r.IntN(25) == 0
+	if g.unhealthy = g.unhealthy && h.r.IntN(4) > 0; !g.unhealthy {
+		g.unhealthy = h.r.IntN(25) == 0
+	}
 	return g
 }
 
 func (m *moment) configMap(serial int) *corev1.ConfigMap {
-	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{clusterautoscaler.LastUpdatedAnnotation: fmt.Sprint(serial)}}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(m.made + 1)), Annotations: map[string]string{clusterautoscaler.LastUpdatedAnnotation: fmt.Sprint(serial)}}}
 	status := "autoscalerStatus: Running\nnodeGroups:\n"
 	for name, g := range m.groups {
 		health, scaleUp := "Healthy", "NoActivity"
@@ -316,6 +361,8 @@ func (m *moment) configMap(serial int) *corev1.ConfigMap {
 		status = "{"
 	case "initializing":
 		status = "autoscalerStatus: Initializing"
+	case "unhealthy":
+		status = "autoscalerStatus: Running\nclusterWide: {health: {status: Unhealthy}}\nnodeGroups: [{name: aks-user-1-vmss, health: {maxSize: 3}}]\n"
 	}
 	cm.Data = map[string]string{clusterautoscaler.StatusKey: status}
 	return cm

@@ -29,6 +29,7 @@ type status struct {
 	AutoscalerStatus string `json:"autoscalerStatus"`
 	ClusterWide      struct {
 		Health struct {
+			Status string `json:"status"`
 			// LastTransitionTime is compared with itself only: an autoscaler that starts anew sets it anew.
 			LastTransitionTime string `json:"lastTransitionTime"`
 		} `json:"health"`

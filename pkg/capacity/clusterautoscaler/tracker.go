@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
@@ -25,7 +26,9 @@ var (
 	reasonInitializing = capacity.Reason{Code: "StatusInitializing", Sentence: "the cluster autoscaler is starting"}
 	reasonStale        = capacity.Reason{Code: "StatusStale", Sentence: "the cluster autoscaler has stopped writing its status"}
 	reasonNoGroup      = capacity.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
-	reasonUnhealthy    = capacity.Reason{Code: "Unhealthy", Sentence: "a node group of the pool is unhealthy"}
+	reasonUnhealthyAll = capacity.Reason{Code: "ClusterUnhealthy", Sentence: "the cluster autoscaler finds the cluster unhealthy and does not scale"}
+	reasonSkipped      = capacity.Reason{Code: "Skipped", Sentence: "a node group of the pool is unhealthy and may be used again"}
+	reasonUnhealthy    = capacity.Reason{Code: "Unhealthy", Sentence: "the pool's node groups are unhealthy and are not grown"}
 	reasonBelowMax     = capacity.Reason{Code: "BelowMaxSize", Sentence: "a node group of the pool is below its maximum size"}
 	reasonBackingOff   = capacity.Reason{Code: "BackingOff", Sentence: "a node group of the pool failed to grow and may be tried again"}
 	reasonAtMax        = capacity.Reason{Code: "AtMaxSize", Sentence: "the pool's node groups are at their maximum size"}
@@ -50,7 +53,8 @@ type Tracker struct {
 	changed     time.Time // when stamp last changed, by our clock
 	freshSince  time.Time
 	incarnation string
-	restored    Memory // until the first status is seen
+	uid         types.UID // of the ConfigMap; a polite stop deletes it
+	restored    Memory    // until the first status is seen
 	memory      map[string]*Group
 }
 
@@ -58,8 +62,9 @@ type Tracker struct {
 type Memory struct {
 	// FreshSince is since when the status has been readable without a break; zero while it is not.
 	FreshSince time.Time `json:"freshSince,omitzero"`
-	// Incarnation changes when the autoscaler starts anew.
-	Incarnation string `json:"incarnation,omitempty"`
+	// Incarnation changes when the autoscaler starts anew; UID, the ConfigMap's, when that was made anew.
+	Incarnation string    `json:"incarnation,omitempty"`
+	UID         types.UID `json:"uid,omitempty"`
 	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long.
 	Stamp   string    `json:"stamp,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
@@ -79,6 +84,8 @@ type Group struct {
 	BackoffSince time.Time   `json:"backoffSince,omitzero"`
 	BackoffSeen  time.Time   `json:"backoffSeen,omitzero"`
 	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
+	// UnhealthySince is since when the group has been unhealthy without a break; zero while it is not.
+	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
 }
 
 // NewTracker returns a tracker that has not seen a status yet.
@@ -92,7 +99,7 @@ const quiet = time.Minute
 // Memory returns what is remembered at the time now. It is the same from one write of the status to the next as long as
 // nothing but the time went on, to within a minute.
 func (t *Tracker) Memory(now time.Time) Memory {
-	m := Memory{FreshSince: t.freshSince, Incarnation: t.incarnation, Groups: make(map[string]Group, len(t.memory))}
+	m := Memory{FreshSince: t.freshSince, Incarnation: t.incarnation, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if t.stamp != "" && now.Sub(t.changed) >= quiet {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
@@ -113,7 +120,7 @@ func (t *Tracker) Memory(now time.Time) Memory {
 
 // Restore takes over what another tracker remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
-	t.freshSince, t.restored = m.FreshSince, m
+	t.freshSince, t.restored, t.uid = m.FreshSince, m, m.UID
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
 			group.Progress = now
@@ -153,6 +160,10 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 		t.freshSince = time.Time{}
 	}
 	t.stamp, t.changed = stamp, now
+	if t.uid != "" && t.uid != cm.UID {
+		t.forget()
+	}
+	t.uid = cm.UID
 	if t.restored.Stamp == hash(stamp) {
 		t.changed = t.restored.Changed
 	}
@@ -171,6 +182,10 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
 	case status.AutoscalerStatus == autoscalerInitializing:
 		t.lose(reasonInitializing)
+		t.forget()
+		return nil
+	case status.ClusterWide.Health.Status == healthUnhealthy:
+		t.lose(reasonUnhealthyAll)
 		return nil
 	}
 	t.incarnation = status.ClusterWide.Health.LastTransitionTime
@@ -183,6 +198,13 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 		t.remember(&t.groups[i], now)
 	}
 	return nil
+}
+
+// forget forgets what made groups count as full, for another autoscaler has taken over and knows nothing of it: it will try again.
+func (t *Tracker) forget() {
+	for _, m := range t.memory {
+		m.BackoffSince, m.BackoffSeen, m.BackoffInfo, m.UnhealthySince = time.Time{}, time.Time{}, BackoffInfo{}, time.Time{}
+	}
 }
 
 func (t *Tracker) lose(reason capacity.Reason) {
@@ -210,6 +232,11 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) {
 			m.BackoffSince = now
 		}
 		m.BackoffSeen, m.BackoffInfo = now, g.ScaleUp.BackoffInfo
+	}
+	if g.Health.Status != healthUnhealthy {
+		m.UnhealthySince = time.Time{}
+	} else if m.UnhealthySince.IsZero() {
+		m.UnhealthySince = now
 	}
 }
 
@@ -309,20 +336,26 @@ func (t *Tracker) judge(g *nodeGroup, now time.Time) (capacity.State, capacity.R
 	}
 	inBackoff := !m.BackoffSeen.IsZero() && (backoffEnds.IsZero() || now.Before(backoffEnds))
 	backoffFull := m.BackoffSince.Add(t.graces.Backoff)
+	// The autoscaler skips an unhealthy group like one in back-off.
+	unhealthy, unhealthyFull := !m.UnhealthySince.IsZero(), m.UnhealthySince.Add(t.graces.Backoff)
 
 	switch {
-	case g.Health.Status == healthUnhealthy:
-		return capacity.Unknown, detail(reasonUnhealthy, "%s", size), time.Time{}
 	case upcoming > 0 && now.Before(late):
 		return capacity.Growing, detail(capacity.ReasonProvisioning, "%d to come, %s", upcoming, size), late
 	case upcoming > 0 && atMax:
 		return capacity.Full, detail(reasonNodesMissing, "%d missing, %s", upcoming, size), time.Time{}
 	case atMax:
 		return capacity.Full, detail(reasonAtMax, "%s", size), time.Time{}
-	case inBackoff && now.Before(backoffFull):
-		return capacity.CanGrow, detail(reasonBackingOff, "%s, %s", m.BackoffInfo.ErrorCode, size), backoffFull
-	case inBackoff:
+	case inBackoff && !now.Before(backoffFull):
 		return capacity.Full, detail(reasonBackoff, "%s: %s", m.BackoffInfo.ErrorCode, m.BackoffInfo.ErrorMessage), backoffEnds
+	case unhealthy && !now.Before(unhealthyFull):
+		return capacity.Full, detail(reasonUnhealthy, "%s", size), time.Time{}
+	case inBackoff && unhealthy:
+		return capacity.CanGrow, detail(reasonBackingOff, "%s, %s, unhealthy", m.BackoffInfo.ErrorCode, size), capacity.Earliest(backoffFull, unhealthyFull)
+	case inBackoff:
+		return capacity.CanGrow, detail(reasonBackingOff, "%s, %s", m.BackoffInfo.ErrorCode, size), backoffFull
+	case unhealthy:
+		return capacity.CanGrow, detail(reasonSkipped, "%s", size), unhealthyFull
 	default:
 		return capacity.CanGrow, detail(reasonBelowMax, "%s", size), time.Time{}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -89,6 +90,15 @@ func running(groups ...string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nnodeGroups:\n" + strings.Join(groups, "")}}
 }
 
+// unhealthy is the group's status if too many of its nodes are not ready.
+func unhealthy(group string) string { return strings.Replace(group, "Healthy", "Unhealthy", 1) }
+
+// made gives the ConfigMap its UID.
+func made(uid types.UID, cm *corev1.ConfigMap) *corev1.ConfigMap {
+	cm.UID = uid
+	return cm
+}
+
 // TestHistories follows pools through a series of statuses, one at each point in time.
 func TestHistories(t *testing.T) {
 	const user, other = "aks-userpool-123-vmss", "aks-userpool-456-vmss"
@@ -151,9 +161,31 @@ func TestHistories(t *testing.T) {
 			{time.Minute, running(group(user, 3, 3, 3), group(other, 1, 0, 1)), capacity.Growing, "Provisioning", 0},
 			{2 * time.Minute, running(group(user, 3, 3, 3), group(other, 1, 1, 1)), capacity.Full, "AtMaxSize", 0},
 		}},
-		{"an unhealthy group makes the pool unknown unless another can grow", []moment{
-			{0, running(strings.Replace(group(user, 1, 1, 3), "Healthy", "Unhealthy", 1), group(other, 1, 1, 1)), capacity.Unknown, "Unhealthy", 0},
-			{time.Minute, running(strings.Replace(group(user, 1, 1, 3), "Healthy", "Unhealthy", 1), group(other, 1, 1, 2)), capacity.CanGrow, "BelowMaxSize", 0},
+		{"an unhealthy group is skipped, like one in back-off", []moment{
+			{0, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), capacity.CanGrow, "Skipped", 2 * time.Minute},
+			{2 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), capacity.Full, "Unhealthy", 0},
+			{3 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 2)), capacity.CanGrow, "BelowMaxSize", 0},
+			{4 * time.Minute, running(group(user, 1, 1, 3), group(other, 1, 1, 1)), capacity.CanGrow, "BelowMaxSize", 0}, // at once
+			{5 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), capacity.CanGrow, "Skipped", 7 * time.Minute},
+		}},
+		{"an unhealthy group whose nodes are on their way", []moment{
+			{0, running(unhealthy(group(user, 3, 1, 3))), capacity.Growing, "Provisioning", 0},
+		}},
+		{"an unhealthy cluster", []moment{
+			{0, running(group(user, 3, 3, 3)), capacity.Full, "AtMaxSize", 0},
+			{time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nclusterWide: {health: {status: Unhealthy}}\nnodeGroups:\n" + group(user, 3, 3, 3)}}, capacity.Unknown, "ClusterUnhealthy", 0},
+			{2 * time.Minute, running(group(user, 3, 3, 3)), capacity.Full, "AtMaxSize", 0},
+		}},
+		{"an autoscaler that was killed and started again has forgotten its back-off", []moment{ // run N of the recorded ones
+			{0, running(group(user, 0, 0, 3, inBackoff)), capacity.CanGrow, "BackingOff", 0},
+			{2 * time.Minute, running(group(user, 0, 0, 3, inBackoff)), capacity.Full, "Backoff", 0},
+			{3 * time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Initializing"}}, capacity.Unknown, "StatusInitializing", 0},
+			{3*time.Minute + 10*time.Second, running(group(user, 0, 0, 3)), capacity.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"so has one that was stopped politely: the ConfigMap was made anew", []moment{
+			{0, made("1", running(group(user, 0, 0, 3, inBackoff))), capacity.CanGrow, "BackingOff", 0},
+			{2 * time.Minute, made("1", running(group(user, 0, 0, 3, inBackoff), "#\n")), capacity.Full, "Backoff", 0},
+			{3 * time.Minute, made("2", running(group(user, 0, 0, 3))), capacity.CanGrow, "BelowMaxSize", 0},
 		}},
 		{"the status goes stale and comes back", []moment{
 			{0, running(group(user, 3, 3, 3)), capacity.Full, "AtMaxSize", 3 * time.Minute},
