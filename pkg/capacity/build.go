@@ -24,6 +24,8 @@ func Build(pools []Facts, before *View, provisionGrace time.Duration, now time.T
 		for _, node := range nodes {
 			if IsStarting(node) {
 				p.Starting++
+			} else if since := readySince(node); since.After(p.LastReady) {
+				p.LastReady = since
 			}
 		}
 		var until time.Time

@@ -30,6 +30,7 @@ func TestBuild(t *testing.T) {
 		Since           time.Duration // ago
 		Nodes, Starting int
 		Shapes          int
+		LastReady       time.Duration // ago; 0: never
 	}
 	for _, tc := range []struct {
 		name   string
@@ -45,20 +46,23 @@ func TestBuild(t *testing.T) {
 		{name: "a state since a time that has not come", facts: Facts{Source: says(Full)}, before: Pool{Judgement: Judgement{State: Full}, Since: now.Add(time.Hour)},
 			want: pool{State: Full}},
 		{name: "a full pool with a node that is not ready yet", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(time.Hour, corev1.ConditionTrue), node(time.Minute, corev1.ConditionFalse)}},
-			want: pool{State: Growing, Nodes: 2, Starting: 1, Shapes: 1}},
+			want: pool{State: Growing, Nodes: 2, Starting: 1, Shapes: 1, LastReady: time.Hour}},
 		{name: "a full pool with a node that has not reported yet", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(time.Minute, "")}},
 			want: pool{State: Growing, Nodes: 1, Starting: 1, Shapes: 1}},
 		{name: "a full pool with a node that is late", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(grace, corev1.ConditionFalse)}},
 			want: pool{State: Full, Nodes: 1, Starting: 1, Shapes: 1}},
 		{name: "a node that has just become ready", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(10*time.Second, corev1.ConditionTrue)}},
-			want: pool{State: Full, Nodes: 1, Shapes: 1}, until: 20 * time.Second},
+			want: pool{State: Full, Nodes: 1, Shapes: 1, LastReady: 10 * time.Second}, until: 20 * time.Second},
 		{name: "a burst pool is not judged", facts: Facts{Nodes: []*corev1.Node{node(time.Hour, corev1.ConditionTrue)}},
-			want: pool{Nodes: 1, Shapes: 1}},
+			want: pool{Nodes: 1, Shapes: 1, LastReady: time.Hour}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			view := Build([]Facts{tc.facts}, &View{Pools: []Pool{tc.before}}, grace, now)
 			p := view.Pools[0]
 			got := pool{State: p.State, Nodes: p.Nodes, Starting: p.Starting, Shapes: len(p.Shapes)}
+			if !p.LastReady.IsZero() {
+				got.LastReady = now.Sub(p.LastReady)
+			}
 			if !p.Since.IsZero() {
 				got.Since = now.Sub(p.Since)
 			}

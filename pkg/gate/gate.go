@@ -41,6 +41,7 @@ var (
 var (
 	reasonOpen          = capacity.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
 	reasonAsked         = capacity.Reason{Code: "Asked", Sentence: "the pod asks for the burst pool itself"}
+	reasonHeldLong      = capacity.Reason{Code: "HoldLimit", Sentence: "the pod has been held for as long as holdLimit"}
 	reasonWaited        = capacity.Reason{Code: "WaitLimit", Sentence: "the pod has waited for as long as waitLimit"}
 	reasonNotApplicable = capacity.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
 	reasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
@@ -57,6 +58,9 @@ type Rule struct {
 	// UnknownGrace is how long an Unknown pool keeps the gate closed; DeclineGrace is how long a pool that can grow may
 	// leave a pod unschedulable.
 	UnknownGrace, DeclineGrace time.Duration
+	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it might use, and at most
+	// twice as long in all; 0 is no limit.
+	HoldLimit time.Duration
 	// Observe opens all gates, and has verdicts say which would be closed.
 	Observe bool
 }
@@ -152,12 +156,16 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 	}
 	d.Burst = make([]Verdict, r.Pools.Len())
 	earlier := Verdict{Open: true, Reason: reasonOpen}
+	var came time.Time // a node that the pod might use
 	for i := range d.Regular {
 		verdict, closed, until := r.judge(req, i, &view.Pools[i], now)
 		if !verdict.Holds && verdict.Reason.Code != reasonNotApplicable.Code && req.behind(i, &view.Pools[i]) && now.Sub(view.Built) < unseenLimit {
 			verdict, closed, until = PoolVerdict{Holds: true, Reason: ReasonUnseen}, ReasonUnseen, time.Time{}
 		}
 		d.Regular[i] = verdict
+		if p := &view.Pools[i]; verdict.Reason.Code != reasonNotApplicable.Code && p.LastReady.After(came) {
+			came = p.LastReady
+		}
 		if !verdict.Holds {
 			continue
 		}
@@ -174,7 +182,7 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 		earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
 	for i := range r.Pools.Burst() {
-		v := r.burst(req, i, earlier, view, now)
+		v := r.burst(req, i, earlier, r.holdEnds(req, came), view, now)
 		if r.Observe && !v.Open {
 			v.Open, v.Observed = true, true
 		}
@@ -188,8 +196,21 @@ func (req *Request) behind(i int, p *capacity.Pool) bool {
 	return req.Snapshot != nil && (req.Snapshot[i].All < p.Nodes || req.Snapshot[i].Starting > p.Starting)
 }
 
-// burst answers for the burst pool with index i. earlier is what the earlier pools say.
-func (r *Rule) burst(req Request, i int, earlier Verdict, view *capacity.View, now time.Time) Verdict {
+// holdEnds is when the pod has been held for HoldLimit, if the last node that it might use came at the time given; zero means never.
+func (r *Rule) holdEnds(req Request, came time.Time) time.Time {
+	if r.HoldLimit == 0 || req.UnschedulableSince.IsZero() {
+		return time.Time{}
+	}
+	most := req.UnschedulableSince.Add(2 * r.HoldLimit)
+	if !came.After(req.UnschedulableSince) {
+		return req.UnschedulableSince.Add(r.HoldLimit)
+	}
+	return capacity.Earliest(came.Add(r.HoldLimit), most)
+}
+
+// burst answers for the burst pool with index i. earlier is what the earlier pools say, and from heldUntil on (zero: never) they have said
+// so for too long.
+func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, view *capacity.View, now time.Time) Verdict {
 	p := r.Pools.At(i)
 	switch value := req.Pod.Annotations[BurstAnnotation]; value {
 	case BurstNever:
@@ -213,6 +234,13 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, view *capacity.View, n
 			v.Until = capacity.Earliest(v.Until, due)
 		} else {
 			v = Verdict{Open: true, Reason: reasonWaited}
+		}
+	}
+	if !v.Open && !heldUntil.IsZero() {
+		if now.Before(heldUntil) {
+			v.Until = capacity.Earliest(v.Until, heldUntil)
+		} else {
+			v = Verdict{Open: true, Reason: reasonHeldLong}
 		}
 	}
 	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.BurstPods != nil && req.BurstPods[i] >= limit {

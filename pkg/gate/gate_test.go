@@ -472,3 +472,56 @@ func TestObserve(t *testing.T) {
 		})
 	}
 }
+
+// TestHoldLimit: nobody is held for ever, and a node that came, in a pool that the pod can use, gives the others a chance once more.
+func TestHoldLimit(t *testing.T) {
+	const hour = time.Hour
+	came := func(p capacity.Pool, ago time.Duration) capacity.Pool {
+		p.LastReady = now.Add(-ago)
+		return p
+	}
+	tainted := came(in(capacity.CanGrow, 0), time.Minute)
+	tainted.Shapes = []capacity.Shape{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
+	for _, tc := range []struct {
+		name     string
+		user     capacity.Pool
+		heldFor  time.Duration
+		wantOpen bool
+		until    time.Duration // from now; 0: never
+	}{
+		{"a pool that could grow and does not", in(capacity.CanGrow, 0), 59 * time.Minute, false, time.Minute},
+		{"for an hour", in(capacity.CanGrow, 0), hour, true, 0},
+		{"a pool that grows for others all the time", in(capacity.Growing, 0), hour, true, 0},
+		{"an autoscaler that comes and goes", in(capacity.Unknown, 0), hour, true, 0},
+		{"a node came half an hour ago", came(in(capacity.CanGrow, 0), 30*time.Minute), hour, false, 30 * time.Minute},
+		{"one came before the pod did", came(in(capacity.CanGrow, 0), 2*hour), hour, true, 0},
+		{"nodes come all the time", came(in(capacity.CanGrow, 0), time.Minute), 119 * time.Minute, false, time.Minute},
+		{"nodes come all the time, for two hours", came(in(capacity.CanGrow, 0), time.Minute), 2 * hour, true, 0},
+		{"nodes that it cannot use come all the time", tainted, hour, true, 0},
+		{"not known to be unschedulable", in(capacity.CanGrow, 0), 0, false, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			r := rule(t, nil)
+			r.HoldLimit = hour
+			request := Request{Pod: &corev1.Pod{}}
+			if tc.heldFor > 0 {
+				request.UnschedulableSince = ago(tc.heldFor)
+			}
+			system := in(capacity.CanGrow, 0)
+			if len(tc.user.Shapes) == 0 {
+				system = in(capacity.Full, 0)
+			}
+			got := r.Decide(request, &capacity.View{Pools: []capacity.Pool{tc.user, system, {}}}, now).Burst[2]
+			if got.Open != tc.wantOpen || got.Open && got.Reason.Code != "HoldLimit" {
+				t.Errorf("Decide() = %+v, want open %v", got, tc.wantOpen)
+			}
+			var until time.Time
+			if tc.until > 0 {
+				until = now.Add(tc.until)
+			}
+			if tc.user.State != capacity.Unknown && !got.Until.Equal(until) {
+				t.Errorf("Until = %v, want %v", got.Until, until)
+			}
+		})
+	}
+}

@@ -74,7 +74,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	c, factory := &config.Args.Capacity, config.Informers.Core().V1()
 	g := &Gatekeeper{
 		config: config,
-		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration,
+		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration, HoldLimit: c.HoldLimit.Duration,
 			Observe: config.Args.Mode == configv1.ModeObserve},
 		held:      newHeld(),
 		nodes:     factory.Nodes().Lister(),

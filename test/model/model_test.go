@@ -74,6 +74,8 @@ type history struct {
 	v2      bool
 	maxPods int32
 	wait    time.Duration
+	hold    time.Duration
+	came    [2]time.Time // when a node of a pool became ready last
 }
 
 var groupsOf = [2][]string{{"aks-user-1-vmss", "user/Standard_D2s_v5"}, {"aks-system-2-vmss"}}
@@ -256,6 +258,15 @@ func (h *history) open(pod podKind, now time.Time, burstPods int) bool {
 	if h.wait > 0 && !pod.since.IsZero() && now.Sub(pod.since) >= h.wait {
 		return true
 	}
+	if h.hold > 0 && !pod.since.IsZero() { // G18
+		quiet := true // since nothing came that the pod could use
+		for p := range groupsOf {
+			quiet = quiet && !(h.usable(p, pod) && now.Sub(h.came[p]) < h.hold)
+		}
+		if held := now.Sub(pod.since); held >= 2*h.hold || held >= h.hold && quiet {
+			return true
+		}
+	}
 	for p := range groupsOf {
 		if !h.usable(p, pod) {
 			continue
@@ -396,7 +407,7 @@ func newSubject(t *testing.T, h *history) *subject {
 		t.Fatal(err)
 	}
 	s := &subject{
-		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace},
+		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace, HoldLimit: h.hold},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: staleAfter, Provision: provisionGrace, Backoff: backoffGrace}),
 		view:    &capacity.View{Pools: make([]capacity.Pool, 3)},
 	}
@@ -413,7 +424,7 @@ func (s *subject) look(h *history, now time.Time) {
 		j := source.Judge(nil, now)
 		j.Unseen = false // the kinds in the history are all there are
 		p := &view.Pools[i]
-		*p = capacity.Pool{Judgement: j, Since: now}
+		*p = capacity.Pool{Judgement: j, Since: now, LastReady: h.came[i]}
 		if old := &s.view.Pools[i]; old.State == p.State {
 			p.Since = old.Since
 		}
@@ -455,7 +466,7 @@ func randomPod(r *rand.Rand, now time.Time) podKind {
 	k.disk = []string{"", "", "", "ssd", "hdd"}[r.IntN(5)]
 	k.burst = []string{"", "", "", "", "Always", "Never"}[r.IntN(6)]
 	if r.IntN(4) > 0 {
-		k.since = now.Add(-time.Duration(r.IntN(600)) * time.Second)
+		k.since = now.Add(-time.Duration(r.IntN(1500)) * time.Second)
 	}
 	return k
 }
@@ -477,6 +488,9 @@ func TestGate(t *testing.T) {
 			before := len(h.moments)
 			h.waitAWhile()
 			sub.catchUp(h)
+			if r.IntN(10) == 0 {
+				h.came[r.IntN(2)] = h.now
+			}
 			h.write()
 			if len(h.moments) > before {
 				_ = sub.tracker.Observe(h.last().configMap(i), h.now) // what it says of garbage is checked elsewhere
@@ -518,7 +532,7 @@ func TestGate(t *testing.T) {
 
 func newHistory(r *rand.Rand) *history {
 	h := &history{r: r, now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), unknown: map[int]time.Time{},
-		v2: r.IntN(2) == 0, maxPods: int32(r.IntN(2) * 3), wait: time.Duration(r.IntN(2)*r.IntN(600)) * time.Second}
+		v2: r.IntN(2) == 0, maxPods: int32(r.IntN(2) * 3), wait: time.Duration(r.IntN(2)*r.IntN(600)) * time.Second, hold: time.Duration(r.IntN(2)*(60+r.IntN(900))) * time.Second}
 	h.moments = []moment{{at: h.now, kind: "missing"}}
 	for p := range h.kinds {
 		for range r.IntN(3) {
@@ -552,7 +566,7 @@ func (h *history) opensAt(pod podKind, burstPods int) (time.Time, bool) {
 	if h.r.IntN(40) > 0 {
 		return time.Time{}, false // it takes long: a sample is enough
 	}
-	future := &history{r: h.r, moments: h.moments, kinds: h.kinds, v2: h.v2, maxPods: h.maxPods, wait: h.wait, unknown: map[int]time.Time{}}
+	future := &history{r: h.r, moments: h.moments, kinds: h.kinds, v2: h.v2, maxPods: h.maxPods, wait: h.wait, hold: h.hold, came: h.came, unknown: map[int]time.Time{}}
 	for p, since := range h.unknown {
 		future.unknown[p] = since
 	}

@@ -43,6 +43,7 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	setDuration(&c.ProvisionGrace, 15*time.Minute)
 	setDuration(&c.BackoffGrace, 2*time.Minute)
 	setDuration(&c.DeclineGrace, 5*time.Minute)
+	setDuration(&c.HoldLimit, time.Hour)
 }
 
 func setDuration(field **metav1.Duration, value time.Duration) {

@@ -204,4 +204,10 @@ type Capacity struct {
 	// DeclineGrace is how long a pod must have been unschedulable, with a fresh status and no node group of the pool
 	// growing, for the autoscaler to count as declining the pool for this pod. At least 1 s; default 5m.
 	DeclineGrace *metav1.Duration `json:"declineGrace,omitempty"`
+
+	// HoldLimit is the longest time for which a pod is held, whatever is said of the pools: a net under an autoscaler that crashes again
+	// and again, a maximum that is never reached, pools that fail in turn. It is measured from when the pod became unschedulable or, if that
+	// is later, from when a node came that it might use, and is at most twice as long in all. 0 is no limit; otherwise at least 1 s.
+	// Default 1h. (Burst.WaitLimit is for those who want to burst early.)
+	HoldLimit *metav1.Duration `json:"holdLimit,omitempty"`
 }

@@ -252,5 +252,11 @@ func validateCapacity(c *Capacity, p *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(p.Child(d.name), d.value.Duration.String(), fmt.Sprintf("must be between %v and %v", d.min, d.max)))
 		}
 	}
+	if d := c.HoldLimit; d != nil && d.Duration != 0 && (d.Duration < time.Second || d.Duration > maxHoldLimit) {
+		errs = append(errs, field.Invalid(p.Child("holdLimit"), d.Duration.String(), fmt.Sprintf("must be 0 or between 1s and %v", maxHoldLimit)))
+	}
 	return errs
 }
+
+// maxHoldLimit is as long as anybody would still call it waiting.
+const maxHoldLimit = 30 * 24 * time.Hour

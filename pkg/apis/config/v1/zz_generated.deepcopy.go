@@ -64,6 +64,11 @@ func (in *Capacity) DeepCopyInto(out *Capacity) {
 		*out = new(metav1.Duration)
 		**out = **in
 	}
+	if in.HoldLimit != nil {
+		in, out := &in.HoldLimit, &out.HoldLimit
+		*out = new(metav1.Duration)
+		**out = **in
+	}
 	return
 }
 
