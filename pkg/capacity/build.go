@@ -22,6 +22,9 @@ func Build(pools []Facts, before *View, provisionGrace time.Duration, now time.T
 		p, nodes := &view.Pools[i], pools[i].Nodes
 		p.Nodes = len(nodes)
 		for _, node := range nodes {
+			if IsLeaving(node) {
+				p.Leaving++
+			}
 			if IsStarting(node) {
 				p.Starting++
 			} else if since := readySince(node); since.After(p.LastReady) {

@@ -103,6 +103,7 @@ func TestChanged(t *testing.T) {
 		{"a label", func(n *corev1.Node) { n.Labels["disk"] = "hdd" }, true},
 		{"a taint's value", func(n *corev1.Node) { n.Spec.Taints[0].Value = "b" }, true},
 		{"a taint's effect", func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectNoExecute }, true},
+		{"it is being taken away", func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }, true},
 		{"its size", func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{} }, true},
 	} {
 		changed := base()

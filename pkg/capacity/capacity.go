@@ -59,8 +59,8 @@ type Pool struct {
 	Judgement
 	// Since is when the pool came into its state.
 	Since time.Time
-	// Nodes is the number of the pool's nodes, Starting that of those that are starting.
-	Nodes, Starting int
+	// Nodes is the number of the pool's nodes, Starting that of those that are starting, Leaving that of those that are being taken away.
+	Nodes, Starting, Leaving int
 	// LastReady is when one of the pool's nodes that can be used became ready last; zero if there is none.
 	LastReady time.Time
 	// Shapes are the kinds of nodes that the pool has; empty while it has none.

@@ -33,7 +33,7 @@ var passingTaints = []passingTaint{
 	{"startup-taint.cluster-autoscaler.kubernetes.io/", true},
 	{"ignore-taint.cluster-autoscaler.kubernetes.io/", true},
 	{"status-taint.cluster-autoscaler.kubernetes.io/", false},
-	{"ToBeDeletedByClusterAutoscaler", false},
+	{toBeDeletedTaint, false},
 	{"DeletionCandidateOfClusterAutoscaler", false},
 	{"karpenter.sh/unregistered", true},
 	{"karpenter.sh/", false},
@@ -129,9 +129,17 @@ func IsStarting(node *corev1.Node) bool {
 	return !IsReady(node) || karpenters && node.Labels[karpenterInitialized] != "true"
 }
 
+// toBeDeletedTaint is what the cluster autoscaler taints a node with that it takes away.
+const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
+
+// IsLeaving reports whether the node is being taken away.
+func IsLeaving(node *corev1.Node) bool {
+	return node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint })
+}
+
 // Changed reports whether the node changed in what capacity is judged by: heartbeats are not.
 func Changed(oldNode, newNode *corev1.Node) bool {
-	return IsStarting(oldNode) != IsStarting(newNode) || !maps.Equal(oldNode.Labels, newNode.Labels) ||
+	return IsStarting(oldNode) != IsStarting(newNode) || IsLeaving(oldNode) != IsLeaving(newNode) || !maps.Equal(oldNode.Labels, newNode.Labels) ||
 		!slices.EqualFunc(oldNode.Spec.Taints, newNode.Spec.Taints, sameTaint) ||
 		!reflect.DeepEqual(oldNode.Status.Allocatable, newNode.Status.Allocatable)
 }

@@ -89,8 +89,8 @@ type Wait struct {
 	Until time.Time
 }
 
-// Nodes counts nodes: all of them, and those that are starting.
-type Nodes struct{ All, Starting int }
+// Nodes counts nodes: all of them, those that are starting, and those that are being taken away.
+type Nodes struct{ All, Starting, Leaving int }
 
 // Decision is the gate's answer for one pod.
 type Decision struct {
@@ -191,9 +191,14 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 	return d
 }
 
-// behind reports whether the snapshot lacks nodes of the pool with index i that are known to be there, or to be ready.
+// behind reports whether the snapshot and what is known of the pool with index i are not of the same time: the snapshot lacks nodes that
+// are known to be there, or to be ready, or it knows of nodes that are being taken away where the pool has not been judged with that.
 func (req *Request) behind(i int, p *capacity.Pool) bool {
-	return req.Snapshot != nil && (req.Snapshot[i].All < p.Nodes || req.Snapshot[i].Starting > p.Starting)
+	if req.Snapshot == nil {
+		return false
+	}
+	s := &req.Snapshot[i]
+	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving
 }
 
 // holdEnds is when the pod has been held for HoldLimit, if the last node that it might use came at the time given; zero means never.

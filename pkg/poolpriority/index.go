@@ -39,6 +39,7 @@ type entry struct {
 	node *v1.Node
 	ranked
 	starting bool
+	leaving  bool // it is being taken away
 	ending   bool // has pods that are ending; not looked at in burst pools
 	free     requests
 }
@@ -81,7 +82,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		e.fill(info)
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
-			e.starting = capacity.IsStarting(e.node)
+			e.starting, e.leaving = capacity.IsStarting(e.node), capacity.IsLeaving(e.node)
 			if !rebuild {
 				delete(x.ranks, old.node)
 				x.ranks[e.node] = e.ranked
@@ -91,7 +92,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		if old.node == e.node {
 			continue
 		}
-		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank || old.starting != e.starting {
+		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank || old.starting != e.starting || old.leaving != e.leaving {
 			rebuild = true
 		}
 	}
@@ -135,6 +136,9 @@ func (x *index) rebuild() {
 			x.nodes[e.pool].All++
 			if e.starting {
 				x.nodes[e.pool].Starting++
+			}
+			if e.leaving {
+				x.nodes[e.pool].Leaving++
 			}
 		}
 	}

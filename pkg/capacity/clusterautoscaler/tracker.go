@@ -32,6 +32,8 @@ var (
 	reasonBelowMax     = capacity.Reason{Code: "BelowMaxSize", Sentence: "a node group of the pool is below its maximum size"}
 	reasonBackingOff   = capacity.Reason{Code: "BackingOff", Sentence: "a node group of the pool failed to grow and may be tried again"}
 	reasonAtMax        = capacity.Reason{Code: "AtMaxSize", Sentence: "the pool's node groups are at their maximum size"}
+	reasonShrinking    = capacity.Reason{Code: "Shrinking", Sentence: "nodes of the pool are being taken away, which makes room for others"}
+	reasonBehind       = capacity.Reason{Code: "StatusBehind", Sentence: "nodes of the pool are gone, which the autoscaler's status does not say yet"}
 	reasonBackoff      = capacity.Reason{Code: "Backoff", Sentence: "the pool's node groups fail to grow"}
 	reasonNodesMissing = capacity.Reason{Code: "NodesMissing", Sentence: "the pool's node groups are at their maximum size and nodes never came"}
 )
@@ -56,6 +58,7 @@ type Tracker struct {
 	uid         types.UID // of the ConfigMap; a polite stop deletes it
 	restored    Memory    // until the first status is seen
 	memory      map[string]*Group
+	members     *members
 }
 
 // Memory is what is remembered of the autoscaler's status. It outlives the process in the published state.
@@ -90,7 +93,7 @@ type Group struct {
 
 // NewTracker returns a tracker that has not seen a status yet.
 func NewTracker(graces Graces) *Tracker {
-	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}}
+	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, members: newMembers()}
 }
 
 // quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
@@ -194,6 +197,7 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 	}
 	t.problem = capacity.Reason{}
 	t.groups = status.NodeGroups
+	t.members.written(t.groups)
 	for i := range t.groups {
 		t.remember(&t.groups[i], now)
 	}
@@ -255,10 +259,11 @@ func (t *Tracker) Names() []string {
 	return names
 }
 
-// Assign tells the tracker which groups the pools claim, and which nodes exist. A group that no pool claims and that has
+// Assign tells the tracker which groups the pools claim, and which nodes exist, whenever that has changed. A group that no pool claims and that has
 // no node may belong to any pool that tells its groups by its nodes: it counts for all of them, so that a pool that is
 // scaled to nothing is not taken for one that cannot grow.
 func (t *Tracker) Assign(claims []Groups, nodes []*corev1.Node) {
+	t.members.look(nodes, t.groups)
 	t.orphans = map[string]bool{}
 	present := presentIn(nodes)
 	for i := range t.groups {
@@ -344,6 +349,10 @@ func (t *Tracker) judge(g *nodeGroup, now time.Time) (capacity.State, capacity.R
 		return capacity.Growing, detail(capacity.ReasonProvisioning, "%d to come, %s", upcoming, size), late
 	case upcoming > 0 && atMax:
 		return capacity.Full, detail(reasonNodesMissing, "%d missing, %s", upcoming, size), time.Time{}
+	case atMax && t.members.leaving[g.Name] > 0:
+		return capacity.CanGrow, detail(reasonShrinking, "%d nodes, %s", t.members.leaving[g.Name], size), time.Time{}
+	case atMax && len(t.members.lost[g.Name]) > 0:
+		return capacity.CanGrow, detail(reasonBehind, "%d nodes, %s", len(t.members.lost[g.Name]), size), time.Time{}
 	case atMax:
 		return capacity.Full, detail(reasonAtMax, "%s", size), time.Time{}
 	case inBackoff && !now.Before(backoffFull):
