@@ -77,18 +77,19 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// TestBindAfterTheLease: nothing is sent to the API server once the lease has run out.
+// TestBindAfterTheLease: no binding is sent to the API server once the lease has run out.
 func TestBindAfterTheLease(t *testing.T) {
 	h := newHarness(t, aks(t))
 	client := h.sched.Profiles[ourProfile].ClientSet().(*fake.Clientset)
 	h.plugin.leadership = lease.NewLeadership()
 	h.plugin.leadership.Extend(time.Now().Add(-time.Second))
-	before := len(client.Actions())
 	if status := h.plugin.Bind(h.ctx, nil, pod("p").Obj(), "user"); status.IsSuccess() || !errors.Is(status.AsError(), lease.ErrNotLeading) {
 		t.Errorf("status %v, want %v", status, lease.ErrNotLeading)
 	}
-	if actions := client.Actions()[before:]; len(actions) > 0 {
-		t.Errorf("the API server was asked: %v", actions)
+	for _, action := range client.Actions() { // informers list meanwhile
+		if action.GetVerb() == "create" {
+			t.Errorf("the API server was asked: %v", action)
+		}
 	}
 }
 
