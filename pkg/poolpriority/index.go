@@ -26,6 +26,7 @@ type index struct {
 	next    []int        // rank -> where in the tier the next search starts
 	nodes   []gate.Nodes // by regular pool
 	version int          // rises when an entry changes
+	endings int          // entries that have pods which are ending
 	owners  podsByOwner
 }
 
@@ -68,7 +69,7 @@ func newIndex(pools pool.List) *index {
 func (x *index) refresh(nodes []fwk.NodeInfo) {
 	rebuild := len(nodes) != len(x.entries)
 	if rebuild {
-		x.seen, x.entries = make([]int64, len(nodes)), make([]entry, len(nodes))
+		x.seen, x.entries, x.endings = make([]int64, len(nodes)), make([]entry, len(nodes)), 0
 	}
 	for i, info := range nodes {
 		generation := generationOf(info)
@@ -89,6 +90,11 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 			}
 		}
 		e.ending = !x.pools.IsBurstRank(e.rank) && slices.ContainsFunc(info.GetPods(), isEnding)
+		if e.ending && !old.ending {
+			x.endings++
+		} else if old.ending && !e.ending {
+			x.endings--
+		}
 		if old.node == e.node {
 			continue
 		}

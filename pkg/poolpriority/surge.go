@@ -63,6 +63,9 @@ func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeep
 // victimsOf returns the place that the pod waits for because pods are ending there which it has preempted, or nil. Only nodes better
 // than a burst pool's count, and victims that will be gone by the end of their grace period.
 func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gatekeeper.Promise {
+	if pl.index.endings == 0 {
+		return nil
+	}
 	now := pl.clock.Now()
 	for position := range pl.index.entries {
 		e := &pl.index.entries[position]
