@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"os"
+	"sync"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -68,6 +70,9 @@ type harness struct {
 	bound  map[string]*v1.Pod
 	client *fake.Clientset
 	shared informers.SharedInformerFactory // not started: what listers see is put there by hand
+
+	mu       sync.Mutex
+	onDelete func(pod string) // nil: pods are deleted as in any fake
 }
 
 func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
@@ -98,6 +103,18 @@ func tryHarnessWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, p
 		registry[name] = plugin
 	}
 	client := fake.NewClientset(objects...)
+	// Before anything uses the client.
+	client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		deleted := h.deletion()
+		if deleted == nil {
+			return false, nil, nil
+		}
+		deleted(action.(clienttesting.DeleteAction).GetName())
+		return true, nil, nil
+	})
+	client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return h.deletion() != nil, &v1.Pod{}, nil
+	})
 	factory := informers.NewSharedInformerFactory(client, 0)
 	h.client, h.shared = client, factory
 	oracle := *cfg.Profiles[0].DeepCopy()
@@ -129,6 +146,19 @@ func tryHarnessWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, p
 		}
 	}
 	return h, nil
+}
+
+// victims has pods that are deleted told to the function, and nothing else done to them.
+func (h *harness) victims(deleted func(pod string)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.onDelete = deleted
+}
+
+func (h *harness) deletion() func(pod string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.onDelete
 }
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.

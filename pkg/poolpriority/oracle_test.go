@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	clienttesting "k8s.io/client-go/testing"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -130,13 +129,11 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 		t.Fatal(err)
 	}
 	w := &world{harness: h, r: r, size: size}
-	h.client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	h.victims(func(pod string) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		w.victims = append(w.victims, action.(clienttesting.DeleteAction).GetName())
-		return true, nil, nil
+		w.victims = append(w.victims, pod)
 	})
-	h.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, &v1.Pod{}, nil })
 	for range size {
 		w.addNode()
 	}

@@ -208,13 +208,11 @@ func TestMoodyFilter(t *testing.T) {
 func (h *harness) countVictims() func() []string {
 	var mu sync.Mutex
 	var victims []string
-	h.client.PrependReactor("delete", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	h.victims(func(pod string) {
 		mu.Lock()
 		defer mu.Unlock()
-		victims = append(victims, action.(clienttesting.DeleteAction).GetName())
-		return true, nil, nil
+		victims = append(victims, pod)
 	})
-	h.client.PrependReactor("patch", "pods", func(clienttesting.Action) (bool, runtime.Object, error) { return true, &v1.Pod{}, nil })
 	return func() []string {
 		mu.Lock()
 		defer mu.Unlock()
