@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	testingclock "k8s.io/utils/clock/testing"
@@ -79,11 +80,20 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	return w
 }
 
-// run starts what a scheduler would start. The clock goes on by itself.
+// run starts what a scheduler would start. The clock goes on by itself. All that is written from then on is heard of: the fake
+// client tells a watch nothing of what was written between the list and the watch.
 func (w *world) run() {
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
 	go w.Gatekeeper.Run(w.Context())
+	for _, resource := range []string{"deployments", "replicasets", "pods", "nodes", "configmaps"} {
+		w.eventually(func() string {
+			if !slices.ContainsFunc(w.client.Actions(), func(a k8stesting.Action) bool { return a.Matches("watch", resource) }) {
+				return "nobody watches " + resource
+			}
+			return ""
+		})
+	}
 	go func() {
 		for w.Context().Err() == nil {
 			time.Sleep(time.Millisecond)

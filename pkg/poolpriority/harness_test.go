@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -146,6 +148,20 @@ func tryHarnessWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, p
 		}
 	}
 	return h, nil
+}
+
+// watches waits until somebody watches the resource: the fake client tells a watch nothing of what was written between the list and
+// the watch.
+func (h *harness) watches(resource string) {
+	h.Helper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		if slices.ContainsFunc(h.client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", resource) }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			h.Fatalf("nobody watches %s", resource)
+		}
+	}
 }
 
 // victims has pods that are deleted told to the function, and nothing else done to them.

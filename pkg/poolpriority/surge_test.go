@@ -71,6 +71,9 @@ func newRollingWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, m
 // deploy writes the Deployment, and waits until the gatekeeper has heard of it, by a pod of the ReplicaSet.
 func (w *rolling) deploy(d *appsv1.Deployment, replicaSet string) {
 	w.Helper()
+	if w.followsRollouts {
+		w.watches("deployments")
+	}
 	deployments := w.client.AppsV1().Deployments("default")
 	_, err := deployments.Create(w.ctx, d, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
