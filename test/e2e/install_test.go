@@ -162,7 +162,7 @@ func (e *env) inOrder(before []string) {
 }
 
 // budget is how many pods the configurations below let burst.
-const budget = 160
+const budget = 175
 
 // edited writes a copy of a file with changes, pairs of what to replace and by what, and returns its path.
 func (e *env) edited(file string, changes ...string) string {

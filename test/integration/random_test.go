@@ -67,7 +67,7 @@ func TestRandomCluster(t *testing.T) {
 		default:
 			e.changeRandomNode(r, changed)
 		}
-		time.Sleep(time.Duration(100+r.IntN(600)) * time.Millisecond)
+		time.Sleep(time.Duration(50+r.IntN(300)) * time.Millisecond)
 		if stuck := e.Referee.Stuck(); len(stuck) > 0 {
 			t.Fatal(stuck)
 		}
