@@ -64,23 +64,34 @@ test-strictness: ## Compare the order of 105,000 random placements with brute fo
 	@hack/step.sh "strictness" hack/go-test.sh -timeout 60m -run '^TestStrictOrder$$' ./pkg/poolpriority
 	@CGO_ENABLED=1 hack/step.sh "strictness with the race detector" hack/go-test.sh -race -short -timeout 60m -run '^TestStrictOrder$$' ./pkg/poolpriority
 
+INTEGRATION = -count=1 -timeout 30m -parallel 3 ./test/integration -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+
 .PHONY: test-integration
-test-integration: tools build ## Run the tests on the embedded cluster
-	@hack/step.sh "build Helm, to test the chart" go -C hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/bin/tools/ tool
-	@hack/step.sh "integration tests" hack/go-test.sh -count=1 -timeout 30m -parallel 3 ./test/integration -skip '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+test-integration: tools build helm ## Run the tests on the embedded cluster
+	@hack/step.sh "integration tests" hack/go-test.sh $(INTEGRATION) -skip '^TestKarpenter'
 
 .PHONY: test-karpenter
-test-karpenter: tools build ## Run the tests against the real Karpenter, which is built from Go modules
+test-karpenter: tools build karpenter ## Run the tests against the real Karpenter, which is built from Go modules
+	@hack/step.sh "Karpenter tests" hack/go-test.sh $(INTEGRATION) -run '^TestKarpenter'
+
+.PHONY: test-clusters
+test-clusters: tools build helm karpenter ## Run test-integration and test-karpenter beside one another, as .ci/run does
+	@hack/step.sh "integration and Karpenter tests" hack/go-test.sh $(INTEGRATION)
+
+.PHONY: helm
+helm:
+	@hack/step.sh "build Helm, to test the chart" go -C hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/bin/tools/ tool
+
+.PHONY: karpenter
+karpenter:
 	@hack/step.sh "build Karpenter" hack/build-karpenter.sh bin/tools
 	@hack/step.sh "NodePools against Karpenter's types" go -C test/karpenter test -count=1 .
-	@hack/step.sh "Karpenter tests" hack/go-test.sh -count=1 -timeout 10m -parallel 3 ./test/integration -run '^TestKarpenter' -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 # The image of Kubernetes 1.35 that the pinned version of kind is released with.
 KIND_NODE_IMAGE ?= kindest/node:v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f798ce64c80f9e22f6ed45afd09323c0
 
 .PHONY: test-e2e
-test-e2e: tools build ## Run the end-to-end tests on a kind cluster of KIND_NODE_IMAGE; needs Docker
-	@hack/step.sh "build Helm" go -C hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/bin/tools/ tool
+test-e2e: tools build helm ## Run the end-to-end tests on a kind cluster of KIND_NODE_IMAGE; needs Docker
 	@hack/kind/engine.sh hack/kind/lane.sh $(KIND_NODE_IMAGE)
 
 .PHONY: kind-node-image

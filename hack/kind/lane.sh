@@ -27,4 +27,4 @@ hack/step.sh "build the image" make --no-print-directory image VERSION=e2e
 hack/step.sh "build the tests' image" docker build --quiet --file test/e2e/image/Dockerfile --tag pool-priority-e2e:e2e "$out/image"
 wait "$creating" || failed
 hack/step.sh "load the images" hack/kind/cluster.sh load pool-priority-scheduler:e2e pool-priority-e2e:e2e || failed
-hack/step.sh "end-to-end tests" hack/go-test.sh -count=1 -timeout 20m ./test/e2e -kubeconfig "$PWD/$out/kubeconfig" -bin "$PWD/bin" -logs "$PWD/$out/logs/ours" || failed
+hack/step.sh "end-to-end tests" hack/go-test.sh -count=1 -timeout 20m ./test/e2e -v -kubeconfig "$PWD/$out/kubeconfig" -bin "$PWD/bin" -logs "$PWD/$out/logs/ours" || failed

@@ -497,6 +497,10 @@ func (e *env) stream(app string, stop <-chan struct{}) time.Duration {
 			if at, ok := made[pod.Name]; ok && pod.Spec.NodeName != "" {
 				slowest = max(slowest, time.Since(at))
 				delete(made, pod.Name)
+				// They must not fill the pools, however long it takes.
+				if err := e.Client.CoreV1().Pods(pod.Namespace).Delete(e.ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
+					e.Logf("deleting pod %s: %v", pod.Name, err)
+				}
 			}
 		}
 	}
