@@ -1,6 +1,7 @@
 package capacity
 
 import (
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,36 +13,143 @@ type Facts struct {
 	Nodes []*corev1.Node
 	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
 	Source Source
+	// Template returns what the configuration says of new nodes of the node group with the name; nil where it says nothing. It may be nil.
+	Template func(group string) *corev1.Node
+	// ProvisionGrace is how long nodes that exist and cannot be used yet count as on their way.
+	ProvisionGrace time.Duration
 }
 
-// Build returns the view of the pools, by their index in the list, at the time now. A pool that is in the same state as in the view
-// before has been since then. provisionGrace is how long nodes that exist and are not ready count as on their way.
-func Build(pools []Facts, before *View, provisionGrace time.Duration, now time.Time) *View {
+// Build returns the view of the pools, by their index in the list, at the time now. What is in the same state as in the view before has
+// been since then.
+func Build(pools []Facts, before *View, now time.Time) *View {
 	view := &View{Pools: make([]Pool, len(pools)), Built: now}
 	for i := range pools {
-		p, nodes := &view.Pools[i], pools[i].Nodes
-		p.Nodes = len(nodes)
-		for _, node := range nodes {
-			if IsLeaving(node) {
-				p.Leaving++
-			}
-			if IsStarting(node) {
-				p.Starting++
-			} else if since := readySince(node); since.After(p.LastReady) {
-				p.LastReady = since
-			}
-		}
-		var until time.Time
-		p.Shapes, until = Shapes(nodes, now)
-		view.ShapesUntil = Earliest(view.ShapesUntil, until)
-		if pools[i].Source == nil {
+		p, facts := &view.Pools[i], &pools[i]
+		p.count(facts.Nodes)
+		if facts.Source == nil {
+			var until time.Time
+			p.Shapes, until = facts.kinds(facts.Nodes, nil, nil, now).shapes()
+			view.ShapesUntil = Earliest(view.ShapesUntil, until)
 			continue
 		}
-		p.Judgement = pools[i].Source.Judge(nodes, now).WithStarting(nodes, provisionGrace, now)
+		old := &before.Pools[i]
+		j := facts.Source.Judge(facts.Nodes, now)
+		p.Attention = j.Attention
+		p.Groups = make([]Group, len(j.Groups))
+		for k := range j.Groups {
+			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
+			view.ShapesUntil = Earliest(view.ShapesUntil, until)
+		}
+		p.State, p.Reason, p.Until = p.summary(j.Until)
 		p.Since = now
-		if old := &before.Pools[i]; old.State == p.State && !old.Since.After(now) {
+		if old.State == p.State && !old.Since.After(now) {
 			p.Since = old.Since
 		}
 	}
 	return view
+}
+
+func (p *Pool) count(nodes []*corev1.Node) {
+	p.Nodes = len(nodes)
+	for _, node := range nodes {
+		if IsLeaving(node) {
+			p.Leaving++
+		}
+		if IsStarting(node) {
+			p.Starting++
+		}
+		if IsTainted(node) {
+			p.Tainted++
+		}
+	}
+}
+
+// group returns the group with the name, or nil.
+func (p *Pool) group(name string) *Group {
+	for i := range p.Groups {
+		if p.Groups[i].Name == name {
+			return &p.Groups[i]
+		}
+	}
+	return nil
+}
+
+// build makes the group, of which old (if not nil) was known before, and returns when its kinds of nodes change by themselves.
+func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.Time {
+	g.Judged = *j
+	g.Nodes = len(j.Members)
+	var template *corev1.Node
+	if facts.Template != nil {
+		template = facts.Template(j.Name)
+	}
+	kinds := facts.kinds(j.Members, j.Seen, template, now)
+	g.startWith(kinds)
+	for _, node := range j.Members {
+		if since := readySince(node); !kinds.isStarting(node) && since.After(g.LastReady) {
+			g.LastReady = since
+		}
+	}
+	var until time.Time
+	g.Shapes, until = kinds.shapes()
+	if len(j.Members) == 0 {
+		g.Shapes = j.Seen
+	}
+	g.Since, g.Moved, g.Touched = now, now, now
+	g.settled, g.kinds = settled(g.State, g.Reason.Code), shapesKey(g.Shapes)
+	if old != nil {
+		g.follow(old, now)
+	}
+	if g.Rose.After(g.Moved) {
+		g.Moved = g.Rose
+	}
+	return until
+}
+
+// settled is the state with the code of its reason; empty for Unknown.
+func settled(state State, code string) string {
+	if state == Unknown {
+		return ""
+	}
+	return string(state) + " " + code
+}
+
+// Restored returns what is known of a group from what was written down of it.
+func Restored(name string, state State, code string, since, moved time.Time, nodes int) Group {
+	return Group{Judged: Judged{Name: name, State: state}, Since: since, Moved: moved, Nodes: nodes, settled: settled(state, code)}
+}
+
+// follow takes over from what was known of the group before what has not changed.
+func (g *Group) follow(old *Group, now time.Time) {
+	if old.State == g.State && !old.Since.After(now) {
+		g.Since = old.Since
+	}
+	if g.State == Unknown {
+		g.settled = old.settled
+	}
+	if g.settled == old.settled && g.Nodes <= old.Nodes && !old.Moved.After(now) {
+		g.Moved = old.Moved
+	}
+	if g.Version == old.Version && g.kinds == old.kinds {
+		g.Touched = old.Touched
+	}
+}
+
+// shapesKey is equal for the same kinds of nodes.
+func shapesKey(shapes []Shape) string {
+	keys := make([]string, len(shapes))
+	for i := range shapes {
+		keys[i] = shapes[i].key()
+	}
+	return strings.Join(keys, "\n\n")
+}
+
+// summary is the state that the pool is said to be in, with its reason, and when one of its groups' states changes by itself; until is when
+// what they are judged by does.
+func (p *Pool) summary(until time.Time) (State, Reason, time.Time) {
+	j := Judgement{Until: until, Groups: make([]Judged, len(p.Groups))}
+	for i := range p.Groups {
+		j.Groups[i] = p.Groups[i].Judged
+	}
+	j = j.Summarized()
+	return j.State, j.Reason, j.Until
 }

@@ -3,6 +3,8 @@
 package capacity
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,33 +39,109 @@ var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the po
 
 // Judgement is what a source says of a pool.
 type Judgement struct {
+	// State and Reason are those of the pool as a whole, for people: the gate goes by the groups.
+	State  State
+	Reason Reason
+	// Until is when a group's state changes by itself; zero if only an event can change one.
+	Until time.Time
+	// Groups are the pool's node groups; not empty. A source that knows of no groups has one without a name.
+	Groups []Judged
+	Attention
+}
+
+// Judged is what a source says of a node group.
+type Judged struct {
+	// Name is what the source calls the group. It is empty for nodes that are in none, and for a pool without groups.
+	Name   string
 	State  State
 	Reason Reason
 	// Until is when the state changes by itself; zero if only an event can change it.
 	Until time.Time
-	// FreshSince is since when the source has been readable without a break; zero while it is not.
-	FreshSince time.Time
-	// LastRise is when the pool was last seen to be given nodes; zero if never.
-	LastRise time.Time
-	// Unseen says that the pool may get kinds of nodes of which it has none now.
-	Unseen bool
-	// New is what is known of nodes that the pool may get and has none of; nil if nothing is.
+	// Members are those of the pool's nodes that are in the group.
+	Members []*corev1.Node
+	// Seen are the kinds of node that the group was last seen with, for one that has none now.
+	Seen []Shape
+	// Open says that the group may get kinds of nodes of which it has none now.
+	Open bool
+	// New is what is known of nodes that the group may get and has none of; nil if nothing is.
 	New *NewNodes
-	// Remaining is what a pool that can grow may still order, by resource: a pod that requests more of one of them is not
+	// Rose is when the group was last seen to be given nodes; zero if never.
+	Rose time.Time
+	// Version changes with the number of nodes that were ordered and with the limits: what a group declined before, it may do now.
+	Version string
+	// Remaining is what a group that can grow may still order, by resource: a pod that requests more of one of them is not
 	// among those that it can grow for. nil is no limit.
 	Remaining corev1.ResourceList
+	// Patience is how long a pod must have waited at the least before the group counts as declining it.
+	Patience time.Duration
+}
+
+// bySummary are the states, by which of them a pool is said to be in if its groups are in several.
+var bySummary = []State{Growing, CanGrow, Unknown, Full}
+
+// Summarized returns the judgement with the state that the pool is said to be in, for the reason of the first group in it, with the details of
+// all groups (each with its state if they are in several), and with when one of them changes by itself, if that is before Until.
+func (j Judgement) Summarized() Judgement {
+	var details []string
+	mixed := slices.ContainsFunc(j.Groups, func(g Judged) bool { return g.State != j.Groups[0].State })
+	j.State = ""
+	for _, state := range bySummary {
+		for i := range j.Groups {
+			g := &j.Groups[i]
+			if g.State != state {
+				continue
+			}
+			if j.State == "" {
+				j.State, j.Reason = state, g.Reason
+			}
+			j.Until = Earliest(j.Until, g.Until)
+			switch {
+			case mixed && g.Reason.Detail != "":
+				details = append(details, string(state)+" "+g.Reason.Detail)
+			case g.Reason.Detail != "":
+				details = append(details, g.Reason.Detail)
+			}
+		}
+	}
+	j.Reason.Detail = strings.Join(details, "; ")
+	return j
+}
+
+// Group is what is known of one node group: what its source says, and what its nodes say.
+type Group struct {
+	Judged
+	// Since is when the group came into its state.
+	Since time.Time
+	// Moved is when something last happened to the group that pods which it could run must give the autoscaler time after: it rose, nodes
+	// came, or it came into another state. Times at which it was Unknown are left out.
+	Moved time.Time
+	// Touched is when its Version or the kinds of its nodes last changed.
+	Touched time.Time
+	// Nodes is the number of the group's nodes, Starting that of those on their way to be usable.
+	Nodes, Starting int
+	// LastReady is when one of the group's nodes that can be used became ready last; zero if there is none.
+	LastReady time.Time
+	// Shapes are the kinds of nodes that the group has or, if it has none, was last seen with; empty while nothing is known.
+	Shapes []Shape
+
+	settled string // the last state and reason that were not Unknown
+	kinds   string
 }
 
 // Pool is what is known of one pool: what its source says, and what its nodes say.
 type Pool struct {
-	Judgement
+	State  State
+	Reason Reason
 	// Since is when the pool came into its state.
 	Since time.Time
-	// Nodes is the number of the pool's nodes, Starting that of those that are starting, Leaving that of those that are being taken away.
-	Nodes, Starting, Leaving int
-	// LastReady is when one of the pool's nodes that can be used became ready last; zero if there is none.
-	LastReady time.Time
-	// Shapes are the kinds of nodes that the pool has; empty while it has none.
+	// Until is when a group's state changes by itself; zero if none does.
+	Until time.Time
+	Attention
+	// Nodes is the number of the pool's nodes; Starting, Leaving and Tainted are those of which IsStarting, IsLeaving and IsTainted say so.
+	Nodes, Starting, Leaving, Tainted int
+	// Groups are the node groups of a regular pool.
+	Groups []Group
+	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
 	Shapes []Shape
 }
 
@@ -78,11 +156,11 @@ type NewNodes struct {
 // Shape is a kind of node: what the nodes of a pool that look alike to a pod's constraints have in common.
 type Shape struct {
 	// Labels are the labels without those that only one node has or that depend on where a node was put.
-	Labels map[string]string
+	Labels map[string]string `json:"labels,omitempty"`
 	// Taints are the lasting taints that keep pods out.
-	Taints []corev1.Taint
+	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Allocatable is, resource by resource, the most that one node of this kind offers.
-	Allocatable corev1.ResourceList
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
 // View is what is known of all pools at one moment, by the pools' index in the list. It is replaced as a whole and must
@@ -91,7 +169,7 @@ type View struct {
 	Pools []Pool
 	// Built is when the view was made.
 	Built time.Time
-	// ShapesUntil is when the pools' Shapes change by themselves; zero if they do not.
+	// ShapesUntil is when kinds of nodes change by themselves; zero if they do not.
 	ShapesUntil time.Time
 }
 
@@ -114,6 +192,6 @@ func Earliest(a, b time.Time) time.Time {
 
 // Source judges one pool by one outside fact.
 type Source interface {
-	// Judge returns the pool's state at the time now. nodes are the pool's nodes that exist.
+	// Judge says how the pool's groups are at the time now. nodes are the pool's nodes that exist.
 	Judge(nodes []*corev1.Node, now time.Time) Judgement
 }

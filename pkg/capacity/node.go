@@ -73,6 +73,16 @@ func lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && passing(taint.Key) == nil
 }
 
+// IsTainted reports whether the node has a taint that keeps pods out for good, as far as its key tells.
+func IsTainted(node *corev1.Node) bool {
+	for i := range node.Spec.Taints {
+		if lasts(&node.Spec.Taints[i]) {
+			return true
+		}
+	}
+	return false
+}
+
 func sameTaint(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
 
 // placeLabels are the labels that differ between nodes of one kind: a new node's value cannot be told from today's.
@@ -132,9 +142,13 @@ func IsStarting(node *corev1.Node) bool {
 // toBeDeletedTaint is what the cluster autoscaler taints a node with that it takes away.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
+// disruptedTaint is what Karpenter taints a node with that it takes away, and no longer counts.
+const disruptedTaint = "karpenter.sh/disrupted"
+
 // IsLeaving reports whether the node is being taken away.
 func IsLeaving(node *corev1.Node) bool {
-	return node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint })
+	return node.DeletionTimestamp != nil ||
+		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint || t.Key == disruptedTaint })
 }
 
 // Changed reports whether the node changed in what capacity is judged by: heartbeats are not.

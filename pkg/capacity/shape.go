@@ -11,22 +11,21 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// settleTime is how long a node may take, once it is ready, to lose the taints that it started with and to report its
-// devices: what puts and takes those is not known by name (CNI agents, AKS's nodeInitializationTaints).
+// settleTime is how long a node may take, once it is ready, to report its devices.
 const settleTime = 30 * time.Second
 
-// Shapes returns the kinds of node among nodes at the time now, in a stable order, and when that changes by itself (zero:
-// never). Of nodes that are starting, or ready for less than settleTime, only the labels count. It is called with all nodes of a pool,
-// again and again, and so allocates for kinds only.
-func Shapes(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
+// shapes returns the kinds of node among the nodes, in a stable order, and when that changes by itself (zero: never). What nodes that are
+// starting, or ready for less than settleTime, offer does not count. It is called with all nodes of a pool, again and again, and so
+// allocates for kinds only.
+func (k *kinds) shapes() ([]Shape, time.Time) {
 	byHash := map[uint64][]*Shape{}
 	var found []*Shape
 	var last *Shape
-	var until time.Time
-	for _, node := range nodes {
-		taints, allocatable := node.Spec.Taints, node.Status.Allocatable
-		if settled := readySince(node).Add(settleTime); IsStarting(node) || now.Before(settled) {
-			taints, allocatable = nil, nil
+	until := k.until
+	for _, node := range k.nodes {
+		taints, allocatable := k.taints(node), node.Status.Allocatable
+		if settled := readySince(node).Add(settleTime); IsStarting(node) || k.now.Before(settled) {
+			allocatable = nil
 			if !IsStarting(node) {
 				until = Earliest(until, settled)
 			}
@@ -57,6 +56,25 @@ func Shapes(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
 		shapes[i] = *shape
 	}
 	return shapes, until
+}
+
+// SettledShapes returns the kinds of those of the nodes that can be used and were there before or, if there are none, that have been ready for
+// a while without starting, at the time now.
+func SettledShapes(nodes []*corev1.Node, before, now time.Time) []Shape {
+	pick := func(settled func(*corev1.Node) bool) []Shape {
+		k := kinds{now: now}
+		for _, node := range nodes {
+			if !IsStarting(node) && settled(node) {
+				k.nodes = append(k.nodes, node)
+			}
+		}
+		shapes, _ := k.shapes()
+		return shapes
+	}
+	if shapes := pick(func(n *corev1.Node) bool { return n.CreationTimestamp.Time.Before(before) }); len(shapes) > 0 {
+		return shapes
+	}
+	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
 }
 
 // newShape returns the kind of nodes with these labels and taints.

@@ -19,8 +19,8 @@ import (
 // nodeNameField is the only field that a node selector term can match.
 const nodeNameField = "metadata.name"
 
-// notApplicable returns why no node that the pool has or could get would run the pod, or "" if one might.
-func notApplicable(pod *corev1.Pod, p *pool.Pool, known *capacity.Pool) string {
+// notApplicable returns why no node that the group of the pool has or could get would run the pod, or "" if one might.
+func notApplicable(pod *corev1.Pod, p *pool.Pool, known *capacity.Group) string {
 	var first string
 	for i := range known.Shapes {
 		s := &known.Shapes[i]
@@ -32,25 +32,31 @@ func notApplicable(pod *corev1.Pod, p *pool.Pool, known *capacity.Pool) string {
 			first = detail
 		}
 	}
-	if len(known.Shapes) > 0 && !known.Unseen {
+	if len(known.Shapes) > 0 && !known.Open {
 		return first
 	}
-	return unseenNode(p, known.New).refuses(pod)
+	return unseenNode(p, known).refuses(pod)
 }
 
-// unseenNode is a node that a pool could get and has none of: as its template says or, without one, of which only what its
+// unseenNode is a node that a group of the pool could get and has none of: as its template says or, without one, of which only what the pool's
 // selector and its source say is known.
-func unseenNode(p *pool.Pool, known *capacity.NewNodes) newNode {
-	template := p.Template()
+func unseenNode(p *pool.Pool, known *capacity.Group) newNode {
+	template := p.Template(known.Name)
 	if template == nil {
 		n := newNode{labels: knownLabels(p), open: true}
-		if known != nil {
-			n.choices, n.taints = known.Choices, known.Taints
+		if known.New != nil {
+			n.choices, n.taints = known.New.Choices, known.New.Taints
 		}
 		return n
 	}
 	n := newNode{labels: knownLabels(p), taints: capacity.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable}
 	maps.Copy(n.labels, template.Labels)
+	if known.New != nil {
+		n.choices = maps.Clone(known.New.Choices)
+		for key := range template.Labels {
+			delete(n.choices, key) // the configuration knows better
+		}
+	}
 	// A selector that leaves a choice leaves a label open.
 	n.open = slices.ContainsFunc(p.NodeSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return len(r.Values) != 1 })
 	return n

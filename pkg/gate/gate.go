@@ -8,7 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -47,6 +46,7 @@ var (
 	reasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
 	reasonBeyondLimits  = capacity.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
 	reasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
+	reasonNoGroups      = capacity.Reason{Code: "NoGroups", Sentence: "the pool has no node groups"}
 )
 
 // unseenLimit is for how long after a view was made the nodes in it are waited for.
@@ -55,9 +55,11 @@ const unseenLimit = 30 * time.Second
 // Rule is what the gate goes by. It must not be changed.
 type Rule struct {
 	Pools pool.List
-	// UnknownGrace is how long an Unknown pool keeps the gate closed; DeclineGrace is how long a pool that can grow may
+	// UnknownGrace is how long an Unknown node group keeps the gate closed; DeclineGrace is how long one that can grow may
 	// leave a pod unschedulable.
 	UnknownGrace, DeclineGrace time.Duration
+	// NewPodDelay is how old a pod must be for the autoscaler to look at it; DelayAnnotation on the pod says more.
+	NewPodDelay time.Duration
 	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it might use, and at most
 	// twice as long in all; 0 is no limit.
 	HoldLimit time.Duration
@@ -70,6 +72,12 @@ type Request struct {
 	Pod *corev1.Pod
 	// UnschedulableSince is since when the pod has been known to be unschedulable; zero if it is not known to be.
 	UnschedulableSince time.Time
+	// NoRoomSince is since when it has been so for want of room, and not for a gang or a missing claim; zero if it is not known to be.
+	NoRoomSince time.Time
+	// IgnoredUntil is when autoscalers last had a reason to ignore the pod, as while it was nominated; zero if never.
+	IgnoredUntil time.Time
+	// Declined are the node groups that have declined pods of the pod's kind, and when, by DeclineKey; nil if none is known to have.
+	Declined map[string]time.Time
 	// AzureFiles says that all persistent volumes that the pod claims are Azure Files.
 	AzureFiles bool
 	// Snapshot is the nodes of each regular pool that the pod can be put on now, by the pool's index: those of the scheduling
@@ -89,8 +97,8 @@ type Wait struct {
 	Until time.Time
 }
 
-// Nodes counts nodes: all of them, those that are starting, and those that are being taken away.
-type Nodes struct{ All, Starting, Leaving int }
+// Nodes counts nodes: all of them, those that are starting, those that are being taken away, and those with a lasting taint.
+type Nodes struct{ All, Starting, Leaving, Tainted int }
 
 // Decision is the gate's answer for one pod.
 type Decision struct {
@@ -100,10 +108,12 @@ type Decision struct {
 	Burst []Verdict
 }
 
-// PoolVerdict says whether a regular pool holds the gate for the pod.
+// PoolVerdict says whether a regular pool holds the gate for the pod: one of its node groups does.
 type PoolVerdict struct {
 	Holds  bool
 	Reason capacity.Reason
+	// Declined are the names of the node groups that decline the pod by its own clock.
+	Declined []string
 }
 
 // Verdict says whether the gate of a burst pool is open for the pod.
@@ -156,16 +166,14 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 	}
 	d.Burst = make([]Verdict, r.Pools.Len())
 	earlier := Verdict{Open: true, Reason: reasonOpen}
-	var came time.Time // a node that the pod might use
+	applicable := r.applicable(req, view)
+	clock, came := r.clock(req, applicable, view)
 	for i := range d.Regular {
-		verdict, closed, until := r.judge(req, i, &view.Pools[i], now)
+		verdict, closed, until := r.judge(req, i, &view.Pools[i], applicable[i], clock, now)
 		if !verdict.Holds && verdict.Reason.Code != reasonNotApplicable.Code && req.behind(i, &view.Pools[i]) && now.Sub(view.Built) < unseenLimit {
 			verdict, closed, until = PoolVerdict{Holds: true, Reason: ReasonUnseen}, ReasonUnseen, time.Time{}
 		}
 		d.Regular[i] = verdict
-		if p := &view.Pools[i]; verdict.Reason.Code != reasonNotApplicable.Code && p.LastReady.After(came) {
-			came = p.LastReady
-		}
 		if !verdict.Holds {
 			continue
 		}
@@ -198,19 +206,15 @@ func (req *Request) behind(i int, p *capacity.Pool) bool {
 		return false
 	}
 	s := &req.Snapshot[i]
-	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving
+	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving || s.Tainted > p.Tainted
 }
 
 // holdEnds is when the pod has been held for HoldLimit, if the last node that it might use came at the time given; zero means never.
 func (r *Rule) holdEnds(req Request, came time.Time) time.Time {
-	if r.HoldLimit == 0 || req.UnschedulableSince.IsZero() {
+	if r.HoldLimit == 0 || req.NoRoomSince.IsZero() {
 		return time.Time{}
 	}
-	most := req.UnschedulableSince.Add(2 * r.HoldLimit)
-	if !came.After(req.UnschedulableSince) {
-		return req.UnschedulableSince.Add(r.HoldLimit)
-	}
-	return capacity.Earliest(came.Add(r.HoldLimit), most)
+	return capacity.Earliest(latest(came, req.NoRoomSince).Add(r.HoldLimit), req.NoRoomSince.Add(2*r.HoldLimit))
 }
 
 // burst answers for the burst pool with index i. earlier is what the earlier pools say, and from heldUntil on (zero: never) they have said
@@ -253,72 +257,4 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 		v.Reason.Detail = fmt.Sprintf("%d of %d pods", req.BurstPods[i], limit)
 	}
 	return v
-}
-
-// judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
-// gives, and when that may change without any event.
-func (r *Rule) judge(req Request, i int, p *capacity.Pool, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
-	if detail := notApplicable(req.Pod, r.Pools.At(i), p); detail != "" {
-		reason := reasonNotApplicable
-		reason.Detail = detail
-		return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
-	}
-	holds := PoolVerdict{Holds: true, Reason: p.Reason}
-	switch p.State {
-	case capacity.Full:
-		// A pool that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
-		return PoolVerdict{Reason: p.Reason}, capacity.Reason{}, time.Time{}
-	case capacity.Growing:
-		return holds, ReasonGrowing, p.Until
-	case capacity.CanGrow:
-		if detail := beyond(req.Pod, p.Remaining); detail != "" {
-			reason := reasonBeyondLimits
-			reason.Detail = detail
-			return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
-		}
-		until := p.Until
-		if declined := r.declinedAt(req, p); !declined.IsZero() {
-			if !now.Before(declined) {
-				return PoolVerdict{Reason: reasonDeclined}, capacity.Reason{}, time.Time{}
-			}
-			until = capacity.Earliest(until, declined)
-		}
-		return holds, ReasonCanGrow, until
-	default:
-		counts := p.Since.Add(r.UnknownGrace)
-		if !now.Before(counts) {
-			reason := reasonUnknownLong
-			reason.Detail = p.Reason.Sentence
-			return PoolVerdict{Reason: reason}, capacity.Reason{}, time.Time{}
-		}
-		return holds, ReasonUnknown, capacity.Earliest(p.Until, counts)
-	}
-}
-
-// beyond returns which of the pod's requests is more than what remains for the pool to order, or "".
-func beyond(pod *corev1.Pod, remaining corev1.ResourceList) string {
-	if len(remaining) == 0 {
-		return ""
-	}
-	for name, request := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
-		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 {
-			return fmt.Sprintf("requests %s %s of %s that remain", request.String(), name, left.String())
-		}
-	}
-	return ""
-}
-
-// declinedAt is when the autoscaler counts as declining the pool for the pod if nothing happens until then: the pod has
-// been unschedulable, the status fresh and the pool's targets have not risen for DeclineGrace. Zero means never.
-func (r *Rule) declinedAt(req Request, p *capacity.Pool) time.Time {
-	if req.UnschedulableSince.IsZero() || p.FreshSince.IsZero() {
-		return time.Time{}
-	}
-	since := req.UnschedulableSince
-	for _, t := range []time.Time{p.FreshSince, p.LastRise} {
-		if t.After(since) {
-			since = t
-		}
-	}
-	return since.Add(r.DeclineGrace)
 }

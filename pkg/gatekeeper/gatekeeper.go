@@ -54,6 +54,7 @@ type Gatekeeper struct {
 	rule      gate.Rule
 	view      atomic.Pointer[capacity.View]
 	held      *held
+	kinds     *kinds
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   volumes
@@ -74,9 +75,10 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	c, factory := &config.Args.Capacity, config.Informers.Core().V1()
 	g := &Gatekeeper{
 		config: config,
-		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration, HoldLimit: c.HoldLimit.Duration,
-			Observe: config.Args.Mode == configv1.ModeObserve},
+		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration, NewPodDelay: c.NewPodDelay.Duration,
+			HoldLimit: c.HoldLimit.Duration, Observe: config.Args.Mode == configv1.ModeObserve},
 		held:      newHeld(),
+		kinds:     newKinds(),
 		nodes:     factory.Nodes().Lister(),
 		pods:      factory.Pods().Lister(),
 		volumes:   newVolumes(config.Informers),
@@ -88,7 +90,8 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	starting := &capacity.View{Pools: make([]capacity.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
 		// Not Unknown, which may count as full at once.
-		starting.Pools[i] = capacity.Pool{Judgement: capacity.Judgement{State: capacity.CanGrow, Reason: reasonStarting}, Since: config.Clock.Now()}
+		starting.Pools[i] = capacity.Pool{State: capacity.CanGrow, Reason: reasonStarting, Since: config.Clock.Now(),
+			Groups: []capacity.Group{{Judged: capacity.Judged{State: capacity.CanGrow, Reason: reasonStarting}}}}
 	}
 	g.view.Store(starting)
 
@@ -132,7 +135,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
 				g.held.remove(oldPod.UID)
 			}
-			g.held.update(newObj.(*v1.Pod))
+			g.held.update(oldObj.(*v1.Pod), newObj.(*v1.Pod), g.config.Clock.Now())
 		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -176,26 +179,36 @@ type Snapshot struct {
 
 // Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
-	request := g.request(pod)
-	request.UnschedulableSince, request.BurstPods, request.Snapshot, request.Wait = g.held.since(pod), snapshot.BurstPods, snapshot.Nodes, wait
-	return g.rule.Decide(request, g.view.Load(), g.config.Clock.Now())
+	now := g.config.Clock.Now()
+	kind := ""
+	if g.kinds.known() {
+		kind = g.kindOf(pod)
+	}
+	request := g.request(pod, kind, g.held.since(pod, now), now)
+	request.BurstPods, request.Snapshot, request.Wait = snapshot.BurstPods, snapshot.Nodes, wait
+	return g.rule.Decide(request, g.view.Load(), now)
 }
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
-func (g *Gatekeeper) Signature(pod *v1.Pod) any { return gate.Signature(g.request(pod)) }
+func (g *Gatekeeper) Signature(pod *v1.Pod) any {
+	return gate.Signature(gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)})
+}
 
-// request is what of the pod and of what it refers to the gate goes by.
-func (g *Gatekeeper) request(pod *v1.Pod) gate.Request {
-	return gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)}
+// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now.
+func (g *Gatekeeper) request(pod *v1.Pod, kind string, since waiting, now time.Time) gate.Request {
+	return gate.Request{
+		Pod: pod, AzureFiles: g.volumes.azureFiles(pod), UnschedulableSince: since.unschedulable, NoRoomSince: since.noRoom, IgnoredUntil: since.ignored,
+		Declined: g.kinds.declined(kind, pod.UID, now),
+	}
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.
 func (g *Gatekeeper) Rollout(pod *v1.Pod) Surge { return g.rollouts.of(pod, g.config.Clock.Now()) }
 
-// Failed remembers since when a pod that found no node has been unschedulable: the condition does not say it of a pod that waited
-// for scheduling gates before.
-func (g *Gatekeeper) Failed(pod *v1.Pod) {
-	g.held.note(pod, g.config.Clock.Now())
+// Failed remembers since when a pod that found no node has been unschedulable, for want of room or for something else, such as a gang or a
+// missing claim: the condition does not say it of a pod that waited for scheduling gates before.
+func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
+	g.held.note(pod, wantsRoom, g.config.Clock.Now())
 	g.forgetIfGone(pod)
 }
 
@@ -208,7 +221,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 				"pool", g.config.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	g.held.add(pod, decision, promise, g.config.Clock.Now())
+	g.held.add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
 	g.forgetIfGone(pod)
 	poke(g.earlier)
 }

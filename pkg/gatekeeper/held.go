@@ -17,6 +17,7 @@ type held struct {
 	mu          sync.Mutex
 	pods        map[types.UID]*heldPod
 	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
+	clocks      map[types.UID]stopwatch     // what else is known of such a pod
 	added       map[types.UID]bool      // held since the last look
 	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
 	// scheduling gates, it is not, and the last leader's word is needed.
@@ -35,8 +36,20 @@ const (
 // clockTolerance is by how much our clock and the condition's time of the same failure may differ.
 const clockTolerance = 2 * time.Second
 
+// stopwatch is what is known, of a pod that is unschedulable, of the time that autoscalers have had for it.
+type stopwatch struct {
+	// noRoom is since when it has been so for want of room, where that is not since it has been unschedulable.
+	noRoom time.Time
+	// stopped says that it was so for something else when it was last tried: a gang, a missing claim.
+	stopped bool
+	// ignored is when it was last seen to be nominated, which autoscalers ignore.
+	ignored time.Time
+}
+
 type heldPod struct {
 	pod *v1.Pod
+	// kind is the pod's, as kindOf says.
+	kind string
 	// open says, by the pool's index, whether the gate was open when last looked at. One that only the budget closed counts as
 	// open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were looked at.
 	open   []bool
@@ -51,14 +64,25 @@ type heldPod struct {
 }
 
 func newHeld() *held {
-	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, added: map[types.UID]bool{}}
+	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{}}
 }
 
-// note remembers that the pod was unschedulable at the time now, unless it is known to have been before.
-func (h *held) note(pod *v1.Pod, now time.Time) {
+// note remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of room, or for something
+// else, after which the time for which it has had no room begins anew.
+func (h *held) note(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
+	c := h.clocks[pod.UID]
+	switch {
+	case !wantsRoom && !c.stopped:
+		c.stopped, c.noRoom = true, time.Time{}
+	case wantsRoom && c.stopped:
+		c.stopped, c.noRoom = false, now
+	default:
+		return
+	}
+	h.clocks[pod.UID] = c
 }
 
 func (h *held) noteLocked(pod *v1.Pod, now time.Time) {
@@ -84,7 +108,7 @@ func (h *held) trust(now time.Time) {
 }
 
 // add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the gate.
-func (h *held) add(pod *v1.Pod, decision *gate.Decision, promise *Promise, now time.Time) {
+func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *Promise, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
@@ -93,7 +117,7 @@ func (h *held) add(pod *v1.Pod, decision *gate.Decision, promise *Promise, now t
 		tries = before.tries
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
+		pod: pod, kind: kind, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
 		promise: promise, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
@@ -165,14 +189,21 @@ func (h *held) stirred(deployment types.UID) bool {
 	return moved
 }
 
-// update follows the pod: a bound one is forgotten.
-func (h *held) update(pod *v1.Pod) {
+// update follows the pod, which was another before: a bound one is forgotten.
+func (h *held) update(before, pod *v1.Pod, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if pod.Spec.NodeName != "" {
 		h.removeLocked(pod.UID)
-	} else if entry, ok := h.pods[pod.UID]; ok {
+		return
+	}
+	if entry, ok := h.pods[pod.UID]; ok {
 		entry.pod = pod
+	}
+	if _, known := h.firstFailed[pod.UID]; known && (before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "") {
+		c := h.clocks[pod.UID]
+		c.ignored = now
+		h.clocks[pod.UID] = c
 	}
 }
 
@@ -185,17 +216,40 @@ func (h *held) remove(uid types.UID) {
 func (h *held) removeLocked(uid types.UID) {
 	delete(h.pods, uid)
 	delete(h.firstFailed, uid)
+	delete(h.clocks, uid)
 	delete(h.added, uid)
 }
 
-// since is since when the pod has been unschedulable; zero if it is not known to be.
-func (h *held) since(pod *v1.Pod) time.Time {
+// waiting is since when a pod has been waiting.
+type waiting struct {
+	unschedulable time.Time // zero if it is not known to be
+	noRoom        time.Time // zero if it is not known to be so for want of room
+	ignored       time.Time // when autoscalers last ignored it; zero if they never did
+}
+
+// since returns since when the pod has been waiting, as known by the time now.
+func (h *held) since(pod *v1.Pod, now time.Time) waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.sinceLocked(pod, now)
+}
+
+func (h *held) sinceLocked(pod *v1.Pod, now time.Time) waiting {
+	var w waiting
 	if since, ok := h.firstFailed[pod.UID]; ok || !h.trusted {
-		return since
+		w.unschedulable = since
+	} else {
+		w.unschedulable = unschedulableSince(pod)
 	}
-	return unschedulableSince(pod)
+	c := h.clocks[pod.UID]
+	w.noRoom, w.ignored = w.unschedulable, c.ignored
+	if c.stopped || !c.noRoom.IsZero() {
+		w.noRoom = c.noRoom
+	}
+	if pod.Status.NominatedNodeName != "" {
+		w.ignored = now
+	}
+	return w
 }
 
 // count is the number of held pods.
@@ -212,16 +266,25 @@ func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
 	defer h.mu.Unlock()
 	var uids []types.UID
 	for uid, entry := range h.pods {
-		if c := scheduledCondition(entry.pod); c != nil && h.firstFailed[uid].Sub(c.LastTransitionTime.Time) > clockTolerance {
+		if c := scheduledCondition(entry.pod); c != nil && h.latest(uid).Sub(c.LastTransitionTime.Time) > clockTolerance {
 			uids = append(uids, uid)
 		}
 	}
-	slices.SortFunc(uids, func(a, b types.UID) int { return h.firstFailed[a].Compare(h.firstFailed[b]) })
+	slices.SortFunc(uids, func(a, b types.UID) int { return h.latest(a).Compare(h.latest(b)) })
 	known := map[types.UID]time.Time{}
 	for _, uid := range uids[:min(n, len(uids))] {
-		known[uid] = h.firstFailed[uid]
+		known[uid] = h.latest(uid)
 	}
 	return known
+}
+
+// latest is since when the pod has been unschedulable or, if that is later, since when for want of room.
+func (h *held) latest(uid types.UID) time.Time {
+	since := h.firstFailed[uid]
+	if c := h.clocks[uid]; c.noRoom.After(since) {
+		return c.noRoom
+	}
+	return since
 }
 
 // restore takes over since when the pod has been unschedulable.
@@ -286,13 +349,13 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 // reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for
 // which a burst pool has opened since it was last looked at, by namespace/name, and the earliest time at which a decision
 // changes by itself.
-func (h *held) reconsider(onlyNew bool, now time.Time, decide func(pod *v1.Pod, unschedulableSince time.Time, wait gate.Wait) gate.Decision) (map[string]*v1.Pod, time.Time) {
+func (h *held) reconsider(onlyNew bool, now time.Time, decide func(entry *heldPod, since waiting) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	opened := map[string]*v1.Pod{}
 	var next time.Time
 	look := func(uid types.UID, entry *heldPod) {
-		decision := decide(entry.pod, h.firstFailed[uid], entry.promise.asWait())
+		decision := decide(entry, h.sinceLocked(entry.pod, now))
 		open := openPools(&decision)
 		for i := range open {
 			if open[i] && !entry.open[i] {

@@ -4,13 +4,15 @@ import (
 	"context"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -140,12 +142,13 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	g.sources.observe(logger, byPool, unlisted, now)
 	facts := make([]capacity.Facts, g.config.Pools.Len())
 	for i := range facts {
-		facts[i].Nodes = byPool[i]
+		p := g.config.Pools.At(i)
+		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: g.provisionGrace(p)}
 		if i < len(g.sources.byPool) {
 			facts[i].Source = g.sources.byPool[i]
 		}
 	}
-	view := capacity.Build(facts, before, g.config.Args.Capacity.ProvisionGrace.Duration, now)
+	view := capacity.Build(facts, before, now)
 	for i := range g.config.Pools.Regular() {
 		if p, old := &view.Pools[i], &before.Pools[i]; old.State != p.State || old.Reason.Code != p.Reason.Code {
 			logger.Info("The capacity of a pool changed", "pool", g.config.Pools.At(i).Name,
@@ -156,15 +159,24 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	g.problems.look(g.sources, view, byPool)
 }
 
+// provisionGrace is how long the pool's nodes that exist and cannot be used count as on their way.
+func (g *Gatekeeper) provisionGrace(p *pool.Pool) time.Duration {
+	return p.Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, g.config.Args.Capacity.ProvisionGrace.Duration)
+}
+
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
 // With onlyNew, only pods that were held since the last time are looked at.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	view, now := g.view.Load(), g.config.Clock.Now()
-	opened, next := g.held.reconsider(onlyNew, now, func(pod *v1.Pod, since time.Time, wait gate.Wait) gate.Decision {
-		request := g.request(pod)
-		request.UnschedulableSince, request.Wait = since, wait
-		return g.rule.Decide(request, view, now)
+	opened, next := g.held.reconsider(onlyNew, now, func(entry *heldPod, since waiting) gate.Decision {
+		request := g.request(entry.pod, entry.kind, since, now)
+		request.Wait = entry.promise.asWait()
+		decision := g.rule.Decide(request, view, now)
+		if g.kinds.learn(entry.kind, &decision, now) {
+			poke(g.changed) // for others of the kind that were looked at before
+		}
+		return decision
 	})
 	if len(opened) > 0 {
 		logger.V(2).Info("The gate opened for held pods", "pods", len(opened))
@@ -195,11 +207,7 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	}
 	state := &status.Status{Problems: g.problems.messages()}
 	for i := range g.config.Pools.Regular() {
-		p := &view.Pools[i]
-		state.Pools = append(state.Pools, status.Pool{
-			Name: g.config.Pools.At(i).Name, State: p.State, Since: p.Since, Nodes: p.Nodes,
-			Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail,
-		})
+		state.Pools = append(state.Pools, status.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
 	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
 	g.sources.remember(&state.Memory, g.config.Clock.Now())

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
@@ -54,16 +55,17 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 	}
 	for i := range config.Pools.Regular() {
 		p := &config.Pools.At(i).Pool
+		provisionGrace := config.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, c.ProvisionGrace.Duration)
 		var source capacity.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
-			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p)}
+			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: gracesOf(p)}
 			err = s.watchStatus(ctx, config, changed)
 		case p.Karpenter != nil:
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool, changed)
 		case p.Static != nil:
-			source = static.MaxNodes(p.Static.MaxNodes)
+			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: provisionGrace}
 		default:
 			source = static.Fixed{}
 		}
@@ -126,13 +128,13 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	if s.status != nil {
 		obj, err := s.status.get()
 		if err != nil {
-			s.tracker.Fail(err)
+			s.tracker.Fail(err, now)
 		} else {
 			cm, _ := obj.(*v1.ConfigMap)
 			_ = s.tracker.Observe(cm, now) // what is wrong with it is the reason of its pools
 		}
 		autoscalers = obj
-		s.assign(logger, byPool, nodes)
+		s.assign(logger, byPool, nodes, now)
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
 	for _, n := range s.nodePools {
@@ -154,15 +156,15 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	obj, err := n.object.get()
 	switch {
 	case apierrors.IsNotFound(err):
-		n.tracker.Lose(karpenter.ReasonNoResource)
+		n.tracker.Lose(karpenter.ReasonNoResource, now)
 	case err != nil:
-		n.tracker.Fail(err)
+		n.tracker.Fail(err, now)
 	case obj == nil:
-		n.tracker.Lose(capacity.Reason{})
+		n.tracker.Lose(capacity.Reason{}, now)
 	default:
 		data, err := obj.(*unstructured.Unstructured).MarshalJSON()
 		if err != nil {
-			n.tracker.Fail(err)
+			n.tracker.Fail(err, now)
 		} else {
 			_ = n.tracker.Observe(data, nodes, now)
 		}
@@ -170,22 +172,34 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	return obj
 }
 
-// assign tells the tracker whose the autoscaler's node groups are, and logs once for each that no pool claims.
-func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node) {
-	var claims []clusterautoscaler.Groups
+// assign tells the tracker what the pools have, and logs once for each of the autoscaler's node groups of which nothing tells whose it is.
+func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
+	var claims []clusterautoscaler.Claim
 	for i, source := range s.byPool {
 		if source, ok := source.(clusterautoscaler.Source); ok {
-			claims = append(claims, source.Groups.With(byPool[i]))
+			claims = append(claims, clusterautoscaler.Claim{Groups: source.Groups, Nodes: byPool[i]})
 		}
 	}
-	s.tracker.Assign(claims, nodes)
-	for _, name := range s.tracker.Names() {
-		claimed := slices.ContainsFunc(claims, func(c clusterautoscaler.Groups) bool { return c.Claim(name) })
-		if !claimed && !s.warned[name] {
+	for _, name := range s.tracker.Look(claims, nodes, now) {
+		if !s.warned[name] {
 			s.warned[name] = true
-			logger.Info("A node group in the cluster autoscaler's status belongs to no pool", "nodeGroup", name, "configMap", s.statusID)
+			logger.Info("Of a node group in the cluster autoscaler's status it is not known yet which pool it belongs to: it has no node, and no pool names it", "nodeGroup", name, "configMap", s.statusID)
 		}
 	}
+}
+
+// gracesOf are the pool's own graces; zero are those that it does not have.
+func gracesOf(p *configv1.Pool) clusterautoscaler.Graces {
+	var graces clusterautoscaler.Graces
+	if c := p.Capacity; c != nil {
+		if c.ProvisionGrace != nil {
+			graces.Provision = c.ProvisionGrace.Duration
+		}
+		if c.BackoffGrace != nil {
+			graces.Backoff = c.BackoffGrace.Duration
+		}
+	}
+	return graces
 }
 
 // remember writes down what the trackers remember at the time now.

@@ -38,7 +38,7 @@ func (g *Gatekeeper) restore(ctx context.Context) *capacity.View {
 	for _, published := range last.Pools {
 		for i := range g.config.Pools.Regular() {
 			if g.config.Pools.At(i).Name == published.Name {
-				view.Pools[i].State, view.Pools[i].Since = published.State, published.Since
+				view.Pools[i] = published.Restored()
 			}
 		}
 	}

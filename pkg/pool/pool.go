@@ -4,7 +4,9 @@ package pool
 import (
 	"fmt"
 	"iter"
+	"path"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,24 +161,48 @@ func (l List) PoolAt(r Rank) int {
 	}
 }
 
-// Template returns the labels, taints and allocatable resources that a new node of the pool would have, or nil where
-// the configuration does not say.
-func (p *Pool) Template() *corev1.Node {
-	if p.NodeTemplate == nil {
+// Grace returns the pool's own grace that field picks, or else the one for all pools.
+func (p *Pool) Grace(field func(*configv1.PoolCapacity) *metav1.Duration, all time.Duration) time.Duration {
+	if p.Capacity != nil {
+		if own := field(p.Capacity); own != nil {
+			return own.Duration
+		}
+	}
+	return all
+}
+
+// Template returns the labels, taints and allocatable resources that a new node of the pool's node group with the name would have, or nil
+// where the configuration does not say.
+func (p *Pool) Template(group string) *corev1.Node {
+	template := p.template(group)
+	if template == nil {
 		return nil
 	}
 	nodeLabels := map[string]string{corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"}
 	for k, v := range p.NodeSelector.MatchLabels {
 		nodeLabels[k] = v
 	}
-	for k, v := range p.NodeTemplate.Labels {
+	for k, v := range template.Labels {
 		nodeLabels[k] = v
 	}
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Labels: nodeLabels},
-		Spec:       corev1.NodeSpec{Taints: p.NodeTemplate.Taints},
-		Status:     corev1.NodeStatus{Allocatable: p.NodeTemplate.Allocatable},
+		Spec:       corev1.NodeSpec{Taints: template.Taints},
+		Status:     corev1.NodeStatus{Allocatable: template.Allocatable},
 	}
+}
+
+// template is the first of the group's own that matches its name, or else the pool's.
+func (p *Pool) template(group string) *configv1.NodeTemplate {
+	if p.ClusterAutoscaler != nil {
+		for i := range p.ClusterAutoscaler.NodeTemplates {
+			t := &p.ClusterAutoscaler.NodeTemplates[i]
+			if ok, err := path.Match(t.NodeGroup, group); ok && err == nil {
+				return &t.NodeTemplate
+			}
+		}
+	}
+	return p.NodeTemplate
 }
 
 // Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that

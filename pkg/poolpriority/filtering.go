@@ -76,10 +76,10 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	if pl.leadership != nil && pl.leadership.Ended(time.Now()) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, lease.ErrNotLeading.Error()) // what it would preempt is another leader's now
 	}
-	if pl.gatekeeper != nil {
-		pl.gatekeeper.Failed(pod)
-	}
 	c, err := readCycle(state)
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.Failed(pod, err == nil)
+	}
 	if err != nil {
 		// A PreFilter plugin before ours stopped the cycle.
 		return nil, fwk.NewStatus(fwk.Unschedulable)

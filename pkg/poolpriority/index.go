@@ -41,6 +41,7 @@ type entry struct {
 	ranked
 	starting bool
 	leaving  bool // it is being taken away
+	tainted  bool // for good
 	ending   bool // has pods that are ending; not looked at in burst pools
 	free     requests
 }
@@ -83,7 +84,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		e.fill(info)
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
-			e.starting, e.leaving = capacity.IsStarting(e.node), capacity.IsLeaving(e.node)
+			e.starting, e.leaving, e.tainted = capacity.IsStarting(e.node), capacity.IsLeaving(e.node), capacity.IsTainted(e.node)
 			if !rebuild {
 				delete(x.ranks, old.node)
 				x.ranks[e.node] = e.ranked
@@ -98,7 +99,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		if old.node == e.node {
 			continue
 		}
-		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank || old.starting != e.starting || old.leaving != e.leaving {
+		if old.node == nil || old.node.Name != e.node.Name || old.rank != e.rank || old.starting != e.starting || old.leaving != e.leaving || old.tainted != e.tainted {
 			rebuild = true
 		}
 	}
@@ -145,6 +146,9 @@ func (x *index) rebuild() {
 			}
 			if e.leaving {
 				x.nodes[e.pool].Leaving++
+			}
+			if e.tainted {
+				x.nodes[e.pool].Tainted++
 			}
 		}
 	}

@@ -45,6 +45,43 @@ type Pool struct {
 	Since time.Time `json:"since"`
 	// Nodes is the number of the pool's nodes.
 	Nodes int `json:"nodes"`
+	// Groups are the pool's node groups.
+	Groups []Group `json:"groups,omitempty"`
+}
+
+// Group is the state of a node group.
+type Group struct {
+	// Name is what the pool's source calls it; empty for nodes that are in none, and for a pool without groups.
+	Name string `json:"name,omitempty"`
+	// State, Reason and Detail are as those of a Pool.
+	State  capacity.State `json:"state"`
+	Reason string         `json:"reason"`
+	Detail string         `json:"detail,omitempty"`
+	// Since is when the group came into the state; Moved is when something last happened to it after which the autoscaler is given time anew.
+	Since time.Time `json:"since"`
+	Moved time.Time `json:"moved"`
+	// Nodes is the number of the group's nodes.
+	Nodes int `json:"nodes"`
+}
+
+// Of returns what is published of a pool.
+func Of(name string, p *capacity.Pool) Pool {
+	s := Pool{Name: name, State: p.State, Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail, Since: p.Since, Nodes: p.Nodes}
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		s.Groups = append(s.Groups, Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, Moved: g.Moved, Nodes: g.Nodes})
+	}
+	return s
+}
+
+// Restored is what the next leader knows of the pool before it has looked.
+func (p *Pool) Restored() capacity.Pool {
+	r := capacity.Pool{State: p.State, Since: p.Since, Nodes: p.Nodes}
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		r.Groups = append(r.Groups, capacity.Restored(g.Name, g.State, g.Reason, g.Since, g.Moved, g.Nodes))
+	}
+	return r
 }
 
 // Memory is what the API does not hold by itself.

@@ -18,7 +18,7 @@ type members struct {
 	leaving map[string]int    // by group: nodes that are being taken away
 	lost    map[string][]loss // by group: nodes that are gone and may be in the target still, the oldest first
 	targets map[string]int    // by group, of the last status
-	groups  map[[3]string][]string
+	groups  map[place][]string
 }
 
 type member struct {
@@ -34,7 +34,7 @@ type loss struct{ writes int }
 const lostFor = 2
 
 func newMembers() *members {
-	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]loss{}, targets: map[string]int{}, groups: map[[3]string][]string{}}
+	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]loss{}, targets: map[string]int{}, groups: map[place][]string{}}
 }
 
 // written takes in a new status. What its targets fell by is no longer to come.
@@ -72,7 +72,8 @@ func (m *members) look(nodes []*corev1.Node, groups []nodeGroup) {
 			known = &member{}
 			m.byName[node.Name] = known
 		}
-		known.look, known.groups = m.looks, m.groupsOf(node, groups)
+		known.look = m.looks
+		known.groups, _ = m.groupsOf(node, groups)
 		if capacity.IsLeaving(node) {
 			for _, name := range known.groups {
 				m.leaving[name]++
@@ -93,34 +94,47 @@ func (m *members) look(nodes []*corev1.Node, groups []nodeGroup) {
 // scaleSets is what stands before the name of the scale set in a node's providerID.
 const scaleSets = "/virtualMachineScaleSets/"
 
-// groupsOf returns the node groups that the node is in: exactly that of its providerID's scale set or, without one, those of its agent
-// pool. Nodes of one agent pool and size have the same: they are looked up once for each status.
-func (m *members) groupsOf(node *corev1.Node, groups []nodeGroup) []string {
-	var key [3]string
+// place is what a node says of the group that it is in: its scale set or, without one, its agent pool and size.
+type place struct{ scaleSet, agentPool, size string }
+
+func placeOf(node *corev1.Node) place {
 	if i := strings.Index(node.Spec.ProviderID, scaleSets); i >= 0 {
-		key[0], _, _ = strings.Cut(node.Spec.ProviderID[i+len(scaleSets):], "/")
-	} else {
-		for _, label := range agentPoolLabels {
-			if agentPool, ok := node.Labels[label]; ok {
-				key[1], key[2] = agentPool, node.Labels[corev1.LabelInstanceTypeStable]
-				break
-			}
+		name, _, _ := strings.Cut(node.Spec.ProviderID[i+len(scaleSets):], "/")
+		return place{scaleSet: name}
+	}
+	for _, label := range agentPoolLabels {
+		if agentPool, ok := node.Labels[label]; ok {
+			return place{agentPool: agentPool, size: node.Labels[corev1.LabelInstanceTypeStable]}
 		}
 	}
+	return place{}
+}
+
+// holds reports whether nodes of the place are in the group with the name.
+func (p place) holds(group string) bool {
+	if p.scaleSet != "" {
+		return strings.EqualFold(p.scaleSet, group)
+	}
+	_, sku, _ := strings.Cut(group, "/")
+	return isVMSS(p.agentPool, group) || isVirtualMachines(p.agentPool, group) && strings.EqualFold(sku, p.size) || isWindowsVMSS(p.agentPool, group)
+}
+
+// groupsOf returns the node groups that the node is in, and whether it says where it is at all. Nodes of one place have the same: they are
+// looked up once for each status.
+func (m *members) groupsOf(node *corev1.Node, groups []nodeGroup) (names []string, told bool) {
+	key := placeOf(node)
+	if key == (place{}) {
+		return nil, false
+	}
 	found, ok := m.groups[key]
-	if ok || key == [3]string{} {
-		return found
+	if ok {
+		return found, true
 	}
 	for i := range groups {
-		name := groups[i].Name
-		_, sku, _ := strings.Cut(name, "/")
-		switch {
-		case key[0] != "" && strings.EqualFold(key[0], name),
-			key[0] == "" && isVMSS(key[1], name),
-			key[0] == "" && isVirtualMachines(key[1], name) && strings.EqualFold(sku, key[2]):
-			found = append(found, name)
+		if key.holds(groups[i].Name) {
+			found = append(found, groups[i].Name)
 		}
 	}
 	m.groups[key] = found
-	return found
+	return found, true
 }

@@ -2,7 +2,7 @@ package karpenter
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,8 +29,8 @@ var (
 
 // Memory is what is remembered of a NodePool. It outlives the process in the published state.
 type Memory struct {
-	// FreshSince is since when the NodePool has been readable without a break; zero while it is not.
-	FreshSince time.Time `json:"freshSince,omitzero"`
+	// Pauses are the spells in which the NodePool could not be read.
+	Pauses []capacity.Pause `json:"pauses,omitempty"`
 	// Present is the number of the NodePool's nodes that exist and stay, Ordered that of those that it has ordered, at the most
 	// since one came.
 	Present int64 `json:"present"`
@@ -46,7 +46,6 @@ type Tracker struct {
 	problem        capacity.Reason // why there is no NodePool, if there is none
 	nodePool       *nodePool
 	own            []*corev1.Node // the NodePool's
-	freshSince     time.Time
 	memory         Memory
 	remembers      bool
 }
@@ -62,7 +61,6 @@ func NewTracker(provisionGrace time.Duration) *Tracker {
 // Memory returns what is remembered.
 func (t *Tracker) Memory() Memory {
 	m := t.memory
-	m.FreshSince = t.freshSince
 	if t.nodePool == nil || t.nodePool.nodes() <= m.Present {
 		m.Progress = time.Time{} // nothing is on its way, and the time alone is not worth publishing
 	}
@@ -74,22 +72,23 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.Progress.IsZero() {
 		m.Progress = now
 	}
-	t.memory, t.remembers, t.freshSince = m, true, m.FreshSince
+	t.memory, t.remembers = m, true
 }
 
-// Lose takes in that the NodePool cannot be had, for the reason; with an empty one, that it does not exist.
-func (t *Tracker) Lose(reason capacity.Reason) {
+// Lose takes in that the NodePool cannot be had at the time now, for the reason; with an empty one, that it does not exist.
+func (t *Tracker) Lose(reason capacity.Reason, now time.Time) {
 	if reason.Code == "" {
 		reason = reasonMissing
 	}
-	t.problem, t.nodePool, t.own, t.freshSince = reason, nil, nil, time.Time{}
+	t.problem, t.nodePool, t.own = reason, nil, nil
+	t.memory.Pauses = capacity.Paused(t.memory.Pauses, now)
 }
 
-// Fail takes in that the NodePool cannot be read.
-func (t *Tracker) Fail(err error) {
+// Fail takes in that the NodePool cannot be read at the time now.
+func (t *Tracker) Fail(err error, now time.Time) {
 	reason := reasonUnreadable
 	reason.Detail = err.Error()
-	t.Lose(reason)
+	t.Lose(reason, now)
 }
 
 // Observe takes in the NodePool, as JSON, and the nodes of the cluster, as they are at the time now. It returns an error that
@@ -97,17 +96,15 @@ func (t *Tracker) Fail(err error) {
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
 	n, err := parse(object)
 	if err != nil {
-		t.Fail(err)
+		t.Fail(err, now)
 		return err
 	}
 	t.problem, t.nodePool = capacity.Reason{}, n
-	if t.freshSince.IsZero() {
-		t.freshSince = now
-	}
+	t.memory.Pauses = capacity.Resumed(t.memory.Pauses, now)
 	t.own = n.own(nodes)
 	present, ordered := int64(len(t.own)), n.nodes()
 	if !t.remembers {
-		t.memory, t.remembers = Memory{Present: present, Ordered: ordered, Progress: now}, true
+		t.memory, t.remembers = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}, true
 	}
 	m := &t.memory
 	if present > m.Present {
@@ -120,41 +117,49 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	return nil
 }
 
-// disruptedTaint marks a node that Karpenter takes away. It does not count it any more: its replacement is on its way.
-const disruptedTaint = "karpenter.sh/disrupted"
-
 // own returns those of the nodes that are the NodePool's and stay.
 func (n *nodePool) own(nodes []*corev1.Node) []*corev1.Node {
 	var own []*corev1.Node
 	for _, node := range nodes {
-		leaves := node.DeletionTimestamp != nil || slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == disruptedTaint })
-		if node.Labels[capacity.KarpenterNodePoolLabel] == n.Metadata.Name && !leaves {
+		if node.Labels[capacity.KarpenterNodePoolLabel] == n.Metadata.Name && !capacity.IsLeaving(node) {
 			own = append(own, node)
 		}
 	}
 	return own
 }
 
+// batching is for how long Karpenter waits for more pods before it orders nodes, at the most.
+// Source: sigs.k8s.io/karpenter, --batch-max-duration.
+const batching = 10 * time.Second
+
 // Judge implements capacity.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
-func (t *Tracker) Judge(_ []*corev1.Node, now time.Time) capacity.Judgement {
-	if t.problem.Code != "" {
-		return capacity.Judgement{State: capacity.Unknown, Reason: t.problem}
+func (t *Tracker) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
+	j := capacity.Judgement{Attention: capacity.Attention{Uncounted: true, Pauses: t.memory.Pauses}}
+	g := capacity.Judged{State: capacity.Unknown, Reason: t.problem, Members: nodes}
+	if t.problem.Code == "" {
+		g = t.judged(nodes, now)
 	}
+	j.Groups = []capacity.Judged{g}
+	return j.Summarized()
+}
+
+func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) capacity.Judged {
 	n := t.nodePool
-	j := capacity.Judgement{
-		FreshSince: t.freshSince, LastRise: t.memory.Rose, Unseen: true,
-		New: &capacity.NewNodes{Choices: n.choices(), Taints: capacity.LastingTaints(n.Spec.Template.Spec.Taints)},
+	g := capacity.Judged{
+		Name: n.Metadata.Name, Members: nodes, Rose: t.memory.Rose, Open: true, Patience: batching,
+		New:     &capacity.NewNodes{Choices: n.choices(), Taints: capacity.LastingTaints(n.Spec.Template.Spec.Taints)},
+		Version: n.version(),
 	}
 	coming := n.nodes() - int64(len(t.own))
 	late := t.memory.Progress.Add(t.provisionGrace)
 	limit := n.exhausted(t.own)
-	set := func(state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judgement {
-		j.State, j.Reason = state, reason
-		j.Reason.Detail = fmt.Sprintf("NodePool %s", n.Metadata.Name)
+	set := func(state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judged {
+		g.State, g.Reason = state, reason
+		g.Reason.Detail = fmt.Sprintf("NodePool %s", n.Metadata.Name)
 		if format != "" {
-			j.Reason.Detail += ": " + fmt.Sprintf(format, args...)
+			g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
 		}
-		return j
+		return g
 	}
 	switch {
 	case n.Metadata.DeletionTimestamp != nil:
@@ -162,7 +167,7 @@ func (t *Tracker) Judge(_ []*corev1.Node, now time.Time) capacity.Judgement {
 	case n.Status.Resources == nil:
 		return set(capacity.Unknown, reasonNotCounted, "")
 	case coming > 0 && now.Before(late):
-		j.Until = late
+		g.Until = late
 		return set(capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
 	case n.Spec.Replicas != nil && coming > 0:
 		return set(capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
@@ -177,6 +182,15 @@ func (t *Tracker) Judge(_ []*corev1.Node, now time.Time) capacity.Judgement {
 	case len(n.Spec.Limits) == 0:
 		return set(capacity.CanGrow, reasonNoLimits, "")
 	}
-	j.Remaining = n.remaining()
+	g.Remaining = n.remaining()
 	return set(capacity.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+}
+
+// version changes with the limits and with what was ordered.
+func (n *nodePool) version() string {
+	var parts []string
+	for _, name := range sortedNames(n.Spec.Limits) {
+		parts = append(parts, n.describe(name))
+	}
+	return fmt.Sprintf("%d; %s", n.nodes(), strings.Join(parts, "; "))
 }

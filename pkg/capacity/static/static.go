@@ -17,19 +17,24 @@ var (
 	reasonFixed    = capacity.Reason{Code: "Fixed", Sentence: "the pool does not grow"}
 )
 
-// MaxNodes is the source of a pool that is Full once this many of its nodes exist.
-type MaxNodes int32
+// MaxNodes is the source of a pool that is Full once as many of its nodes exist. Nothing says whether more are coming: a pod for which none
+// has come for the patience will get none.
+type MaxNodes struct {
+	Nodes    int32
+	Patience time.Duration
+}
 
-var _ capacity.Source = MaxNodes(0)
+var _ capacity.Source = MaxNodes{}
 
 // Judge implements capacity.Source.
 func (m MaxNodes) Judge(nodes []*corev1.Node, _ time.Time) capacity.Judgement {
-	state, reason := capacity.CanGrow, reasonBelowMax
-	if len(nodes) >= int(m) {
-		state, reason = capacity.Full, reasonAtMax
+	g := capacity.Judged{State: capacity.CanGrow, Reason: reasonBelowMax, Members: nodes, Patience: m.Patience}
+	if len(nodes) >= int(m.Nodes) {
+		g.State, g.Reason = capacity.Full, reasonAtMax
 	}
-	reason.Detail = fmt.Sprintf("%d of %d nodes", len(nodes), m)
-	return capacity.Judgement{State: state, Reason: reason}
+	g.Reason.Detail = fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
+	g.Version = g.Reason.Detail
+	return capacity.Judgement{Groups: []capacity.Judged{g}, Attention: capacity.Attention{Uncounted: true}}.Summarized()
 }
 
 // Fixed is the source of a pool that never grows.
@@ -38,6 +43,6 @@ type Fixed struct{}
 var _ capacity.Source = Fixed{}
 
 // Judge implements capacity.Source.
-func (Fixed) Judge([]*corev1.Node, time.Time) capacity.Judgement {
-	return capacity.Judgement{State: capacity.Full, Reason: reasonFixed}
+func (Fixed) Judge(nodes []*corev1.Node, _ time.Time) capacity.Judgement {
+	return capacity.Judgement{Groups: []capacity.Judged{{State: capacity.Full, Reason: reasonFixed, Members: nodes}}}.Summarized()
 }

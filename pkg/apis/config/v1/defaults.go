@@ -42,7 +42,8 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 	setDuration(&c.UnknownGrace, 15*time.Minute)
 	setDuration(&c.ProvisionGrace, 15*time.Minute)
 	setDuration(&c.BackoffGrace, 2*time.Minute)
-	setDuration(&c.DeclineGrace, 5*time.Minute)
+	setDuration(&c.DeclineGrace, time.Minute)
+	setDuration(&c.NewPodDelay, 0)
 	setDuration(&c.HoldLimit, time.Hour)
 }
 

@@ -98,9 +98,12 @@ type Pool struct {
 	// Fixed says that the pool never grows: it is Full as it stands.
 	Fixed *FixedSource `json:"fixed,omitempty"`
 
-	// NodeTemplate describes a node of this pool for the time while the pool has none. Without it, an empty pool may
-	// hold any pod that its NodeSelector does not rule out.
+	// NodeTemplate describes a node of this pool for the time while a node group of it has none and none has been seen. Without it, an empty
+	// group may hold any pod that its NodeSelector does not rule out.
 	NodeTemplate *NodeTemplate `json:"nodeTemplate,omitempty"`
+
+	// Capacity has graces for this pool that differ from those for all: a spot pool may be given up sooner.
+	Capacity *PoolCapacity `json:"capacity,omitempty"`
 
 	// Burst makes this a burst pool: gated, and opened only when the regular pools can grow no more.
 	Burst *Burst `json:"burst,omitempty"`
@@ -112,6 +115,26 @@ type ClusterAutoscalerSource struct {
 	// whole name ("aks-userpool-*-vmss"). Default: AKS's names for the pool's agentpool label, taken from NodeSelector
 	// and from the pool's nodes: aks-<agentpool>-<digits>-vmss and <agentpool>/<sku>.
 	NodeGroups []string `json:"nodeGroups,omitempty"`
+
+	// NodeTemplates describe the nodes of some of the pool's node groups, where the groups differ. They go before the pool's NodeTemplate.
+	NodeTemplates []NodeGroupTemplate `json:"nodeTemplates,omitempty"`
+}
+
+// NodeGroupTemplate describes a node that a node group would get if it grew.
+type NodeGroupTemplate struct {
+	// NodeGroup is a pattern for the names of node groups, as path.Match reads it. The first template whose pattern matches counts.
+	NodeGroup string `json:"nodeGroup"`
+
+	// NodeTemplate describes the node.
+	NodeTemplate NodeTemplate `json:"nodeTemplate"`
+}
+
+// PoolCapacity has graces for one pool. What is not set is as for all pools.
+type PoolCapacity struct {
+	// ProvisionGrace, BackoffGrace and DeclineGrace are as in Capacity.
+	ProvisionGrace *metav1.Duration `json:"provisionGrace,omitempty"`
+	BackoffGrace   *metav1.Duration `json:"backoffGrace,omitempty"`
+	DeclineGrace   *metav1.Duration `json:"declineGrace,omitempty"`
 }
 
 // KarpenterSource reads a pool's maximum from a NodePool (karpenter.sh/v1): its limits against its status.resources. A
@@ -191,7 +214,7 @@ type Capacity struct {
 	// Unknown. The autoscaler writes every 10 s or so. At least 30 s; default 3m.
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
 
-	// UnknownGrace is how long an Unknown pool keeps the gate closed before it counts as Full. Default 15m.
+	// UnknownGrace is how long an Unknown node group keeps the gate closed before it counts as Full. Default 15m.
 	UnknownGrace *metav1.Duration `json:"unknownGrace,omitempty"`
 
 	// ProvisionGrace is how long nodes that were ordered and are missing count as on their way, measured from the
@@ -201,9 +224,14 @@ type Capacity struct {
 	// BackoffGrace is how long a node group must have been in back-off to count as Full. Default 2m.
 	BackoffGrace *metav1.Duration `json:"backoffGrace,omitempty"`
 
-	// DeclineGrace is how long a pod must have been unschedulable, with a fresh status and no node group of the pool
-	// growing, for the autoscaler to count as declining the pool for this pod. At least 1 s; default 5m.
+	// DeclineGrace is how long a pod must have been unschedulable before a node group that can grow counts as declining it. Besides, it must have
+	// been there for four whole loops of the autoscaler in which no group rose or began to fail. The time begins anew when a group that the pod
+	// could use rises, gets nodes, is given up or can grow again. At least 1 s; default 1m. A static pool declines after its ProvisionGrace.
 	DeclineGrace *metav1.Duration `json:"declineGrace,omitempty"`
+
+	// NewPodDelay is the cluster autoscaler's --new-pod-scale-up-delay: pods that are younger are not looked at. Default 0s; at most 1h. A
+	// pod's annotation cluster-autoscaler.kubernetes.io/pod-scale-up-delay counts if it is longer.
+	NewPodDelay *metav1.Duration `json:"newPodDelay,omitempty"`
 
 	// HoldLimit is the longest time for which a pod is held, whatever is said of the pools: a net under an autoscaler that crashes again
 	// and again, a maximum that is never reached, pools that fail in turn. It is measured from when the pod became unschedulable or, if that

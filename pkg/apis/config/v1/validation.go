@@ -87,6 +87,12 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 		}
 		errs = append(errs, validateTemplate(pool.NodeTemplate, p.Child("nodeTemplate"))...)
 	}
+	if pool.Capacity != nil {
+		if pool.Burst != nil {
+			errs = append(errs, field.Forbidden(p.Child("capacity"), "a burst pool is not judged; remove it"))
+		}
+		errs = append(errs, validatePoolCapacity(pool.Capacity, p.Child("capacity"))...)
+	}
 	if pool.Burst != nil {
 		errs = append(errs, validateBurst(pool.Burst, p.Child("burst"))...)
 	}
@@ -112,6 +118,7 @@ func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	if s := pool.ClusterAutoscaler; s != nil {
 		sources = append(sources, "clusterAutoscaler")
 		errs = append(errs, validateNodeGroups(s.NodeGroups, p.Child("clusterAutoscaler", "nodeGroups"))...)
+		errs = append(errs, validateNodeTemplates(s.NodeTemplates, p.Child("clusterAutoscaler", "nodeTemplates"))...)
 	}
 	if s := pool.Karpenter; s != nil {
 		sources = append(sources, "karpenter")
@@ -146,11 +153,26 @@ func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 func validateNodeGroups(patterns []string, p *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, pattern := range patterns {
-		if pattern == "" {
-			errs = append(errs, field.Required(p.Index(i), "give a node group's name or a pattern for it"))
-		} else if _, err := path.Match(pattern, ""); err != nil {
-			errs = append(errs, field.Invalid(p.Index(i), pattern, "not a pattern as path.Match reads it: close the bracket or escape it with a backslash"))
-		}
+		errs = append(errs, validatePattern(pattern, p.Index(i))...)
+	}
+	return errs
+}
+
+func validatePattern(pattern string, p *field.Path) field.ErrorList {
+	if pattern == "" {
+		return field.ErrorList{field.Required(p, "give a node group's name or a pattern for it")}
+	}
+	if _, err := path.Match(pattern, ""); err != nil {
+		return field.ErrorList{field.Invalid(p, pattern, "not a pattern as path.Match reads it: close the bracket or escape it with a backslash")}
+	}
+	return nil
+}
+
+func validateNodeTemplates(templates []NodeGroupTemplate, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i := range templates {
+		errs = append(errs, validatePattern(templates[i].NodeGroup, p.Index(i).Child("nodeGroup"))...)
+		errs = append(errs, validateTemplate(&templates[i].NodeTemplate, p.Index(i).Child("nodeTemplate"))...)
 	}
 	return errs
 }
@@ -235,23 +257,41 @@ func validateConfigMapID(id string, p *field.Path) field.ErrorList {
 	return nil
 }
 
+// duration is the value of a field and the range that it must be in.
+type duration struct {
+	name     string
+	value    *metav1.Duration
+	min, max time.Duration
+}
+
+func validateDurations(p *field.Path, durations []duration) field.ErrorList {
+	var errs field.ErrorList
+	for _, d := range durations {
+		if d.value != nil && (d.value.Duration < d.min || d.value.Duration > d.max) {
+			errs = append(errs, field.Invalid(p.Child(d.name), d.value.Duration.String(), fmt.Sprintf("must be between %v and %v", d.min, d.max)))
+		}
+	}
+	return errs
+}
+
+func validatePoolCapacity(c *PoolCapacity, p *field.Path) field.ErrorList {
+	return validateDurations(p, []duration{
+		{"provisionGrace", c.ProvisionGrace, 0, 24 * time.Hour},
+		{"backoffGrace", c.BackoffGrace, 0, 24 * time.Hour},
+		{"declineGrace", c.DeclineGrace, time.Second, 24 * time.Hour},
+	})
+}
+
 func validateCapacity(c *Capacity, p *field.Path) field.ErrorList {
 	errs := validateConfigMapID(c.ClusterAutoscalerStatus, p.Child("clusterAutoscalerStatus"))
-	for _, d := range []struct {
-		name     string
-		value    *metav1.Duration
-		min, max time.Duration
-	}{
+	errs = append(errs, validateDurations(p, []duration{
 		{"staleAfter", c.StaleAfter, minStaleAfter, 24 * time.Hour},
 		{"unknownGrace", c.UnknownGrace, 0, 24 * time.Hour},
 		{"provisionGrace", c.ProvisionGrace, 0, 24 * time.Hour},
 		{"backoffGrace", c.BackoffGrace, 0, 24 * time.Hour},
 		{"declineGrace", c.DeclineGrace, time.Second, 24 * time.Hour},
-	} {
-		if d.value != nil && (d.value.Duration < d.min || d.value.Duration > d.max) {
-			errs = append(errs, field.Invalid(p.Child(d.name), d.value.Duration.String(), fmt.Sprintf("must be between %v and %v", d.min, d.max)))
-		}
-	}
+		{"newPodDelay", c.NewPodDelay, 0, time.Hour},
+	})...)
 	if d := c.HoldLimit; d != nil && d.Duration != 0 && (d.Duration < time.Second || d.Duration > maxHoldLimit) {
 		errs = append(errs, field.Invalid(p.Child("holdLimit"), d.Duration.String(), fmt.Sprintf("must be 0 or between 1s and %v", maxHoldLimit)))
 	}

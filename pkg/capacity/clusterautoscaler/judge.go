@@ -1,0 +1,296 @@
+package clusterautoscaler
+
+import (
+	"fmt"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+// Names returns the names of the node groups in the status, sorted.
+func (t *Tracker) Names() []string {
+	names := make([]string, len(t.groups))
+	for i := range t.groups {
+		names[i] = t.groups[i].Name
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Claim is what a pool has: the groups that its configuration names, and its nodes.
+type Claim struct {
+	Groups Groups
+	Nodes  []*corev1.Node
+}
+
+// Look tells the tracker what each of the pools that it judges has, and which nodes exist, whenever that has changed. The kinds of a group's
+// nodes are remembered for the time while it has none. A group of which neither the configuration nor a node, now or before, tells whose it is
+// may be that of any pool that tells its groups by its nodes: it counts for all of them, so that one that is scaled to nothing is not taken
+// for one that cannot grow. It is returned.
+func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orphans []string) {
+	t.members.look(nodes, t.groups)
+	pools := map[string]bool{}
+	for i := range claims {
+		pools[claims[i].Groups.pool] = true
+		t.see(&claims[i], now)
+	}
+	inhabited := map[string]bool{}
+	for _, known := range t.members.byName {
+		for _, name := range known.groups {
+			inhabited[name] = true
+		}
+	}
+	t.orphans = map[string]bool{}
+	for i := range t.groups {
+		name := t.groups[i].Name
+		named := slices.ContainsFunc(claims, func(c Claim) bool { return c.Groups.claim(name) })
+		if !named && !inhabited[name] && !pools[t.memory[name].Pool] {
+			t.orphans[name] = true
+			orphans = append(orphans, name)
+		}
+	}
+	sort.Strings(orphans)
+	return orphans
+}
+
+// see remembers the kinds of the pool's nodes by their groups. Groups that have none now keep what they had.
+func (t *Tracker) see(c *Claim, now time.Time) {
+	byGroup := map[string][]*corev1.Node{}
+	for _, node := range c.Nodes {
+		names, _ := t.members.groupsOf(node, t.groups)
+		for _, name := range names {
+			byGroup[name] = append(byGroup[name], node)
+		}
+	}
+	for name, nodes := range byGroup {
+		m := t.memory[name]
+		if shapes := capacity.SettledShapes(nodes, now.Add(-t.graces.Provision), now); m != nil && len(shapes) > 0 {
+			m.Pool, m.Seen = c.Groups.pool, shapes
+		}
+	}
+}
+
+// Source judges one pool by the tracker's status.
+type Source struct {
+	Tracker *Tracker
+	Groups  Groups
+	// Graces are the pool's own, where it has some: those that are zero are the tracker's.
+	Graces Graces
+}
+
+var _ capacity.Source = Source{}
+
+// Judge implements capacity.Source.
+func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
+	t := s.Tracker
+	problem := t.problem
+	if problem.Code == "" && t.stale(now) {
+		problem = reasonStale
+		problem.Detail = fmt.Sprintf("last change seen at %s", t.changed.UTC().Format(time.RFC3339))
+	}
+	j := capacity.Judgement{Attention: t.attention.is()}
+	if problem.Code != "" {
+		j.Groups = s.unknown(nodes, problem)
+	} else {
+		j.Groups = s.known(nodes, now)
+		j.Until = t.changed.Add(t.graces.StaleAfter)
+	}
+	return j.Summarized()
+}
+
+// unknown are the pool's groups while there is no status, as far as they are remembered.
+func (s Source) unknown(nodes []*corev1.Node, problem capacity.Reason) []capacity.Judged {
+	t := s.Tracker
+	groups := []capacity.Judged{{State: capacity.Unknown, Reason: problem, Members: nodes}}
+	for _, name := range sortedKeys(t.memory) {
+		if m := t.memory[name]; m.Pool == s.Groups.pool && len(m.Seen) > 0 || s.Groups.claim(name) {
+			g := capacity.Judged{Name: name, State: capacity.Unknown, Reason: problem, Seen: m.Seen}
+			g.Reason.Detail = name
+			groups = append(groups, g)
+		}
+	}
+	if len(nodes) == 0 && len(groups) > 1 {
+		return groups[1:]
+	}
+	return groups
+}
+
+// known are the pool's groups by the status.
+func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
+	t := s.Tracker
+	members, elsewhere, anywhere := s.split(nodes)
+	var groups []capacity.Judged
+	for i := range t.groups {
+		name := t.groups[i].Name
+		if s.has(name, len(members[name]) > 0) || s.Groups.byNodes() && t.orphans[name] {
+			groups = append(groups, s.judged(&t.groups[i], members[name], now))
+		}
+	}
+	for i := range t.groups {
+		if len(groups) == 0 && t.orphans[t.groups[i].Name] {
+			// The configuration names an agent pool by which no group is called.
+			groups = append(groups, s.judged(&t.groups[i], nil, now))
+		}
+	}
+	if len(groups) == 0 {
+		reason := reasonNoGroup
+		reason.Detail = fmt.Sprintf("the status has %s", strings.Join(t.Names(), ", "))
+		if len(t.groups) == 0 {
+			reason.Detail = "the status has no node groups"
+		}
+		return []capacity.Judged{{State: capacity.Unknown, Reason: reason, Members: nodes}}
+	}
+	if len(anywhere) > 0 {
+		groups = spread(groups, anywhere)
+	}
+	if len(elsewhere) > 0 {
+		reason := reasonNotScaled
+		reason.Detail = fmt.Sprintf("%d nodes", len(elsewhere))
+		groups = append(groups, capacity.Judged{State: capacity.Full, Reason: reason, Members: elsewhere})
+	}
+	return groups
+}
+
+// has reports whether the group is the pool's, which may have nodes in it.
+func (s Source) has(group string, hasNodes bool) bool {
+	if len(s.Groups.patterns) > 0 {
+		return s.Groups.claim(group)
+	}
+	return hasNodes || s.Groups.claim(group) || s.Tracker.memory[group].Pool == s.Groups.pool && s.Tracker.memory[group].Pool != ""
+}
+
+// split returns the pool's nodes by their groups, those in no group of the pool's, and those that do not say where they are.
+func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, elsewhere, anywhere []*corev1.Node) {
+	byGroup = map[string][]*corev1.Node{}
+	for _, node := range nodes {
+		names, told := s.Tracker.members.groupsOf(node, s.Tracker.groups)
+		its := false
+		for _, name := range names {
+			if s.has(name, true) {
+				byGroup[name] = append(byGroup[name], node)
+				its = true
+			}
+		}
+		switch {
+		case !told:
+			anywhere = append(anywhere, node)
+		case !its:
+			elsewhere = append(elsewhere, node)
+		}
+	}
+	return byGroup, elsewhere, anywhere
+}
+
+func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) capacity.Judged {
+	t := s.Tracker
+	m := t.memory[g.Name]
+	j := capacity.Judged{Name: g.Name, Members: members, Rose: m.Rose, Version: fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)}
+	if m.Pool == s.Groups.pool {
+		j.Seen = m.Seen
+	}
+	if len(members)+len(j.Seen) == 0 {
+		j.New = &capacity.NewNodes{Choices: labelsOf(g.Name)}
+	}
+	j.State, j.Reason, j.Until = t.judge(g, s.graces(), now)
+	return j
+}
+
+func (s Source) graces() Graces {
+	graces := s.Tracker.graces
+	if s.Graces.Provision > 0 {
+		graces.Provision = s.Graces.Provision
+	}
+	if s.Graces.Backoff > 0 {
+		graces.Backoff = s.Graces.Backoff
+	}
+	return graces
+}
+
+// spread gives the nodes that do not say which group they are in to the groups that have none. Several such groups cannot be told apart: they
+// are judged as one.
+func spread(groups []capacity.Judged, nodes []*corev1.Node) []capacity.Judged {
+	var told, empty []capacity.Judged
+	for _, g := range groups {
+		if len(g.Members) > 0 {
+			told = append(told, g)
+		} else {
+			empty = append(empty, g)
+		}
+	}
+	if len(empty) == 0 {
+		reason := reasonNotScaled
+		reason.Detail = fmt.Sprintf("%d nodes", len(nodes))
+		return append(told, capacity.Judged{State: capacity.Full, Reason: reason, Members: nodes})
+	}
+	one := capacity.Judgement{Groups: empty}.Summarized()
+	all := capacity.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: nodes}
+	names, versions := make([]string, len(empty)), make([]string, len(empty))
+	for i := range empty {
+		names[i], versions[i] = empty[i].Name, empty[i].Version
+		if empty[i].Rose.After(all.Rose) {
+			all.Rose = empty[i].Rose
+		}
+	}
+	all.Name, all.Version = strings.Join(names, ","), strings.Join(versions, ",")
+	return append(told, all)
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for key := range m {
+		keys = append(keys, key)
+	}
+	sort.Strings(keys)
+	return keys
+}
+
+// judge returns the state of one node group and, if time alone changes it, when.
+func (t *Tracker) judge(g *nodeGroup, graces Graces, now time.Time) (capacity.State, capacity.Reason, time.Time) {
+	m := t.memory[g.Name]
+	detail := func(r capacity.Reason, format string, args ...any) capacity.Reason {
+		r.Detail = g.Name + ": " + fmt.Sprintf(format, args...)
+		return r
+	}
+	size := fmt.Sprintf("%d of %d", g.Health.CloudProviderTarget, g.Health.MaxSize)
+	atMax := g.Health.CloudProviderTarget >= g.Health.MaxSize
+	upcoming := g.Health.upcoming()
+	late := m.Progress.Add(graces.Provision)
+	backoffEnds := time.Time{}
+	if g.ScaleUp.Status != scaleUpBackoff && !m.BackoffSeen.IsZero() {
+		backoffEnds = m.BackoffSeen.Add(backoffMemory)
+	}
+	inBackoff := !m.BackoffSeen.IsZero() && (backoffEnds.IsZero() || now.Before(backoffEnds))
+	backoffFull := m.BackoffSince.Add(graces.Backoff)
+	// The autoscaler skips an unhealthy group like one in back-off.
+	unhealthy, unhealthyFull := !m.UnhealthySince.IsZero(), m.UnhealthySince.Add(graces.Backoff)
+
+	switch {
+	case upcoming > 0 && now.Before(late):
+		return capacity.Growing, detail(capacity.ReasonProvisioning, "%d to come, %s", upcoming, size), late
+	case upcoming > 0 && atMax:
+		return capacity.Full, detail(reasonNodesMissing, "%d missing, %s", upcoming, size), time.Time{}
+	case atMax && t.members.leaving[g.Name] > 0:
+		return capacity.CanGrow, detail(reasonShrinking, "%d nodes, %s", t.members.leaving[g.Name], size), time.Time{}
+	case atMax && len(t.members.lost[g.Name]) > 0:
+		return capacity.CanGrow, detail(reasonBehind, "%d nodes, %s", len(t.members.lost[g.Name]), size), time.Time{}
+	case atMax:
+		return capacity.Full, detail(reasonAtMax, "%s", size), time.Time{}
+	case inBackoff && !now.Before(backoffFull):
+		return capacity.Full, detail(reasonBackoff, "%s: %s", m.BackoffInfo.ErrorCode, m.BackoffInfo.ErrorMessage), backoffEnds
+	case unhealthy && !now.Before(unhealthyFull):
+		return capacity.Full, detail(reasonUnhealthy, "%s", size), time.Time{}
+	case inBackoff && unhealthy:
+		return capacity.CanGrow, detail(reasonBackingOff, "%s, %s, unhealthy", m.BackoffInfo.ErrorCode, size), capacity.Earliest(backoffFull, unhealthyFull)
+	case inBackoff:
+		return capacity.CanGrow, detail(reasonBackingOff, "%s, %s", m.BackoffInfo.ErrorCode, size), backoffFull
+	case unhealthy:
+		return capacity.CanGrow, detail(reasonSkipped, "%s", size), unhealthyFull
+	default:
+		return capacity.CanGrow, detail(reasonBelowMax, "%s", size), time.Time{}
+	}
+}

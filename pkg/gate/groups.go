@@ -1,0 +1,191 @@
+package gate
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+// DelayAnnotation is the pod annotation that has the cluster autoscaler ignore a pod until it is that old.
+// Source: cluster-autoscaler/core/podlistprocessor or, before 1.30, core/static_autoscaler.go.
+const DelayAnnotation = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
+
+// expendable is the priority below which autoscalers neither grow for a pod nor are hindered by it: --expendable-pods-priority-cutoff.
+const expendable = -10
+
+// applicability is, for a pool's groups by their index, why none of its nodes would run the pod; "" if one might.
+type applicability []string
+
+// applicable says it of every regular pool.
+func (r *Rule) applicable(req Request, view *capacity.View) []applicability {
+	all := make([]applicability, r.Pools.Regular())
+	for i := range all {
+		groups := view.Pools[i].Groups
+		all[i] = make(applicability, len(groups))
+		for k := range groups {
+			all[i][k] = notApplicable(req.Pod, r.Pools.At(i), &groups[k])
+		}
+	}
+	return all
+}
+
+// clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not. came is
+// when a node last came that the pod might use.
+func (r *Rule) clock(req Request, applicable []applicability, view *capacity.View) (clock, came time.Time) {
+	for i := range applicable {
+		for k, reason := range applicable[i] {
+			if reason != "" {
+				continue
+			}
+			g := &view.Pools[i].Groups[k]
+			clock, came = latest(clock, g.Moved), latest(came, g.LastReady)
+		}
+	}
+	if req.NoRoomSince.IsZero() || isExpendable(req.Pod) {
+		return time.Time{}, came
+	}
+	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came
+}
+
+// seenFrom is when the autoscaler begins to look at the pod.
+func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
+	delay := r.NewPodDelay
+	if own, err := time.ParseDuration(pod.Annotations[DelayAnnotation]); err == nil && own > delay {
+		delay = own
+	}
+	if delay == 0 {
+		return time.Time{}
+	}
+	return pod.CreationTimestamp.Add(delay)
+}
+
+func isExpendable(pod *corev1.Pod) bool {
+	return pod.Spec.Priority != nil && *pod.Spec.Priority < expendable
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// groupVerdict is what one node group says.
+type groupVerdict struct {
+	holds  bool
+	reason capacity.Reason
+	closed capacity.Reason // that a gate gives which is closed for it
+	until  time.Time       // when that may change without any event; zero: never
+	own    bool            // it declines the pod by the pod's own clock
+}
+
+// judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
+// gives, and when that may change without any event.
+func (r *Rule) judge(req Request, i int, p *capacity.Pool, applicable applicability, clock, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
+	verdict := PoolVerdict{Reason: reasonNoGroups}
+	var closed capacity.Reason
+	var until time.Time
+	weight := -1
+	for k := range p.Groups {
+		v := r.judgeGroup(req, i, p, k, applicable[k], clock, now)
+		until = capacity.Earliest(until, v.until)
+		if v.own {
+			verdict.Declined = append(verdict.Declined, p.Groups[k].Name)
+		}
+		if w := v.weight(); w > weight {
+			weight, closed = w, v.closed
+			verdict.Holds, verdict.Reason = v.holds, v.reason
+		}
+	}
+	return verdict, closed, until
+}
+
+// weight orders what is said of a pool: by the group that holds it, that with nodes on their way first, and then by what the pod might use.
+func (v *groupVerdict) weight() int {
+	switch {
+	case v.holds && v.closed.Code == ReasonGrowing.Code:
+		return 4
+	case v.holds && v.closed.Code == ReasonCanGrow.Code:
+		return 3
+	case v.holds:
+		return 2
+	case v.reason.Code != reasonNotApplicable.Code:
+		return 1
+	}
+	return 0
+}
+
+// judgeGroup says whether the group with index k of the pool with index i holds the gate for the pod.
+func (r *Rule) judgeGroup(req Request, i int, p *capacity.Pool, k int, notApplicable string, clock, now time.Time) groupVerdict {
+	g := &p.Groups[k]
+	if notApplicable != "" {
+		reason := reasonNotApplicable
+		reason.Detail = notApplicable
+		return groupVerdict{reason: reason}
+	}
+	switch g.State {
+	case capacity.Full:
+		// A group that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
+		return groupVerdict{reason: g.Reason}
+	case capacity.Growing:
+		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonGrowing, until: g.Until}
+	case capacity.CanGrow:
+		return r.judgeGrowth(req, i, p, k, clock, now)
+	default:
+		counts := g.Since.Add(r.UnknownGrace)
+		if !now.Before(counts) {
+			reason := reasonUnknownLong
+			reason.Detail = g.Reason.Sentence
+			return groupVerdict{reason: reason}
+		}
+		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonUnknown, until: capacity.Earliest(g.Until, counts)}
+	}
+}
+
+// judgeGrowth says whether a group that can grow would do so for the pod.
+func (r *Rule) judgeGrowth(req Request, i int, p *capacity.Pool, k int, clock, now time.Time) groupVerdict {
+	g := &p.Groups[k]
+	if detail := beyond(req.Pod, g.Remaining); detail != "" {
+		reason := reasonBeyondLimits
+		reason.Detail = detail
+		return groupVerdict{reason: reason}
+	}
+	declined := reasonDeclined
+	declined.Detail = g.Name
+	if at, ok := req.Declined[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) {
+		return groupVerdict{reason: declined}
+	}
+	holds := groupVerdict{holds: true, reason: g.Reason, closed: ReasonCanGrow, until: g.Until}
+	if clock.IsZero() || !p.HasLooked(clock) {
+		return holds
+	}
+	grace := r.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.DeclineGrace }, r.DeclineGrace)
+	due := p.WaitedAt(clock, max(grace, g.Patience))
+	if due.IsZero() || now.Before(due) {
+		holds.until = capacity.Earliest(holds.until, due)
+		return holds
+	}
+	return groupVerdict{reason: declined, own: true}
+}
+
+// DeclineKey names the group of the pool with the index among all pools' groups.
+func DeclineKey(pool int, group string) string { return fmt.Sprintf("%d/%s", pool, group) }
+
+// beyond returns which of the pod's requests is more than what remains for the pool to order, or "".
+func beyond(pod *corev1.Pod, remaining corev1.ResourceList) string {
+	if len(remaining) == 0 {
+		return ""
+	}
+	for name, request := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 {
+			return fmt.Sprintf("requests %s %s of %s that remain", request.String(), name, left.String())
+		}
+	}
+	return ""
+}
