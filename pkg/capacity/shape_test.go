@@ -43,6 +43,12 @@ func TestLastingTaints(t *testing.T) {
 	}
 }
 
+// shapesOf are the kinds of the nodes.
+func shapesOf(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
+	facts := Facts{ProvisionGrace: 15 * time.Minute}
+	return facts.kinds(nodes, nil, nil, now).shapes()
+}
+
 func TestShapes(t *testing.T) {
 	node := func(name, zone, disk, cpu string, taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{
@@ -65,7 +71,7 @@ func TestShapes(t *testing.T) {
 	for _, n := range nodes {
 		ready(n, time.Hour)
 	}
-	shapes, until := Shapes(nodes, now)
+	shapes, until := shapesOf(nodes, now)
 	if !until.IsZero() {
 		t.Errorf("the shapes change at %v", until)
 	}
@@ -79,25 +85,24 @@ func TestShapes(t *testing.T) {
 		t.Errorf("most CPU of the ssd nodes = %s, want 4", got)
 	}
 
-	// What a node starts with need not last.
-	agent := corev1.Taint{Key: "example.com/agent-not-there", Effect: corev1.TaintEffectNoSchedule}
+	// What a node offers is not known before it has been ready for a while.
 	for _, tc := range []struct {
-		name       string
-		node       *corev1.Node
-		wantTaints int
-		wantUntil  time.Duration
+		name      string
+		node      *corev1.Node
+		wantCPU   string
+		wantUntil time.Duration
 	}{
-		{"not ready", node("n", "1", "ssd", "2", agent), 0, 0},
-		{"just ready", ready(node("n", "1", "ssd", "2", agent), 10*time.Second), 0, 20 * time.Second},
-		{"ready for long", ready(node("n", "1", "ssd", "2", agent), time.Minute), 1, 0},
+		{"not ready", node("n", "1", "ssd", "2"), "0", 0},
+		{"just ready", ready(node("n", "1", "ssd", "2"), 10*time.Second), "0", 20 * time.Second},
+		{"ready for long", ready(node("n", "1", "ssd", "2"), time.Minute), "2", 0},
 	} {
-		shapes, until := Shapes([]*corev1.Node{tc.node}, now)
+		shapes, until := shapesOf([]*corev1.Node{tc.node}, now)
 		var wantUntil time.Time
 		if tc.wantUntil > 0 {
 			wantUntil = now.Add(tc.wantUntil)
 		}
-		if len(shapes[0].Taints) != tc.wantTaints || shapes[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
-			t.Errorf("%s: %+v until %v, want %d taints until %v", tc.name, shapes[0], until, tc.wantTaints, wantUntil)
+		if shapes[0].Allocatable.Cpu().String() != tc.wantCPU || shapes[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
+			t.Errorf("%s: %+v until %v, want CPU %s until %v", tc.name, shapes[0], until, tc.wantCPU, wantUntil)
 		}
 	}
 }
@@ -136,7 +141,7 @@ func TestShapesOfManyNodes(t *testing.T) {
 		naive[kind] = max(naive[kind], cpu)
 		nodes = append(nodes, node)
 	}
-	shapes, _ := Shapes(nodes, now)
+	shapes, _ := shapesOf(nodes, now)
 	got := map[string]int64{}
 	for _, s := range shapes {
 		var parts []string
@@ -152,7 +157,7 @@ func TestShapesOfManyNodes(t *testing.T) {
 	if diff := cmp.Diff(naive, got); diff != "" || len(shapes) != len(got) {
 		t.Errorf("seed %d: %d shapes (-naive,+got):\n%s", seed, len(shapes), diff)
 	}
-	if perNode := testing.AllocsPerRun(5, func() { Shapes(nodes, now) }) / float64(len(nodes)); perNode > 5 {
+	if perNode := testing.AllocsPerRun(5, func() { shapesOf(nodes, now) }) / float64(len(nodes)); perNode > 5 {
 		t.Errorf("%.1f allocations for each node: the kinds have some, the nodes none", perNode)
 	}
 }

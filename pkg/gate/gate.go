@@ -46,7 +46,7 @@ var (
 	reasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
 	reasonBeyondLimits  = capacity.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
 	reasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
-	reasonNoGroups      = capacity.Reason{Code: "NoGroups", Sentence: "the pool has no node groups"}
+	reasonNoGroups      = capacity.Reason{Code: "NoGroups", Sentence: "nothing is known of the pool"}
 )
 
 // unseenLimit is for how long after a view was made the nodes in it are waited for.

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -36,15 +37,26 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, DeclineGrace: 5 * time.Minute}
 }
 
+// in is a pool of one node group that has been in the state since then, and to which nothing has happened for long.
 func in(state capacity.State, since time.Duration) capacity.Pool {
-	return capacity.Pool{Since: ago(since), Judgement: capacity.Judgement{State: state, Reason: capacity.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}}}
+	return of(capacity.Group{Judged: capacity.Judged{State: state}, Since: ago(since)})
 }
 
-// fresh is a pool that can grow, by a status that has been fresh for the duration, with the last growth longer ago.
-func fresh(p capacity.Pool, freshFor, lastRise time.Duration) capacity.Pool {
-	p.FreshSince = ago(freshFor)
-	if lastRise > 0 {
-		p.LastRise = ago(lastRise)
+// of is a pool of the groups.
+func of(groups ...capacity.Group) capacity.Pool {
+	for i := range groups {
+		groups[i].Reason = capacity.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}
+	}
+	return capacity.Pool{State: groups[0].State, Groups: groups}
+}
+
+// looked is the pool of an autoscaler that has looked at all pods in as many loops as it takes, with something happening to its groups so
+// long ago.
+func looked(p capacity.Pool, moved time.Duration) capacity.Pool {
+	p.Looked = now
+	p.Groups = slices.Clone(p.Groups)
+	for i := range p.Groups {
+		p.Groups[i].Moved = ago(moved)
 	}
 	return p
 }
@@ -52,12 +64,25 @@ func fresh(p capacity.Pool, freshFor, lastRise time.Duration) capacity.Pool {
 func TestDecide(t *testing.T) {
 	const minute = time.Minute
 	full, canGrow, growing, unknown := in(capacity.Full, 0), in(capacity.CanGrow, 0), in(capacity.Growing, 0), in(capacity.Unknown, minute)
-	growingUntil := growing
-	growingUntil.Until = now.Add(minute)
+	growingUntil := of(capacity.Group{Judged: capacity.Judged{State: capacity.Growing, Until: now.Add(minute)}})
+	came := looked(canGrow, time.Hour)
+	came.Pauses = []capacity.Pause{{From: ago(2 * time.Hour), To: ago(minute)}}
+	away := looked(canGrow, time.Hour)
+	away.Pauses = []capacity.Pause{{From: ago(2 * minute)}}
+	uncounted := in(capacity.CanGrow, 0)
+	uncounted.Uncounted = true
+	looping := looked(canGrow, time.Hour)
+	looping.Looked = ago(5 * minute)
+	patient := of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow, Patience: 10 * minute}})
+	patient.Uncounted = true
 	for _, tc := range []struct {
 		name         string
 		user, system capacity.Pool
 		unschedFor   time.Duration
+		stopped      bool          // for something else than room
+		ignored      time.Duration // ago
+		declined     time.Duration // ago, by the first pool for another of the kind
+		priority     int32
 		annotations  map[string]string
 		room         time.Duration // for how long room is waited for
 		wantOpen     bool
@@ -76,22 +101,47 @@ func TestDecide(t *testing.T) {
 		{name: "unknown within its grace", user: unknown, system: full, wantCode: "PoolUnknown", wantUntil: 14 * minute},
 		{name: "unknown for its grace counts as full", user: in(capacity.Unknown, 15*minute), system: full, wantOpen: true, wantCode: "Open"},
 		{name: "unknown does not hide one that can grow", user: in(capacity.Unknown, time.Hour), system: canGrow, wantCode: "PoolCanGrow"},
-		{name: "not declined yet", user: fresh(canGrow, time.Hour, 0), system: full, unschedFor: 4 * minute, wantCode: "PoolCanGrow", wantUntil: minute},
-		{name: "declined", user: fresh(canGrow, time.Hour, 0), system: full, unschedFor: 5 * minute, wantOpen: true, wantCode: "Open"},
-		{name: "not declined: the pod was tried only just now", user: fresh(canGrow, time.Hour, 0), system: full, wantCode: "PoolCanGrow"},
-		{name: "not declined: the status came back only now", user: fresh(canGrow, minute, 0), system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
-		{name: "not declined: the pool grew lately", user: fresh(canGrow, time.Hour, minute), system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "not declined yet", user: looked(canGrow, time.Hour), system: full, unschedFor: 4 * minute, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "declined", user: looked(canGrow, time.Hour), system: full, unschedFor: 5 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: the pod was tried only just now", user: looked(canGrow, time.Hour), system: full, wantCode: "PoolCanGrow"},
+		{name: "not declined: the status came back only now", user: came, system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "not declined: the pool grew lately", user: looked(canGrow, minute), system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
 		{name: "not declined: the source has no status to be fresh", user: canGrow, system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow"},
-		{name: "declined by one pool is not declined by the other", user: fresh(canGrow, time.Hour, 0), system: fresh(canGrow, time.Hour, minute), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
-		{name: "the earliest change counts", user: fresh(canGrow, time.Hour, 0), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
+		{name: "declined by one pool is not declined by the other", user: looked(canGrow, time.Hour), system: looked(canGrow, minute), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "not declined: four loops have not ended yet", user: looping, system: full, unschedFor: 5 * minute, wantCode: "PoolCanGrow"},
+		{name: "declined: four loops have", user: looping, system: full, unschedFor: 5*minute + 1, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: the autoscaler is away", user: away, system: full, unschedFor: 6 * minute, wantCode: "PoolCanGrow"},
+		{name: "declined before the autoscaler went away", user: away, system: full, unschedFor: 7 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "declined by a source that tells no loops", user: uncounted, system: full, unschedFor: 5 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: the source needs longer", user: patient, system: full, unschedFor: 5 * minute, wantCode: "PoolCanGrow", wantUntil: 5 * minute},
+		{name: "declined by one that needs longer", user: patient, system: full, unschedFor: 10 * minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: the other pool was given up lately", user: looked(full, minute), system: looked(canGrow, time.Hour), unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "not declined: the pod waits for something else", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, stopped: true, wantCode: "PoolCanGrow"},
+		{name: "not declined: the pod was nominated", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, ignored: minute, wantCode: "PoolCanGrow", wantUntil: 4 * minute},
+		{name: "not declined: the autoscaler does not look at it yet", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, annotations: map[string]string{DelayAnnotation: "2h"}, wantCode: "PoolCanGrow"},
+		{name: "not declined: the autoscaler never looks at it", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, priority: -11, wantCode: "PoolCanGrow"},
+		{name: "declined before by another of the kind", user: looked(canGrow, time.Hour), system: full, declined: minute, wantOpen: true, wantCode: "Open"},
+		{name: "what was declined before is over: it was touched since", user: looked(canGrow, time.Hour), system: full, declined: 3 * time.Hour, wantCode: "PoolCanGrow"},
+		{name: "the earliest change counts", user: looked(canGrow, time.Hour), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
 		{name: "opted out", user: full, system: full, annotations: map[string]string{BurstAnnotation: BurstNever}, wantCode: "OptedOut"},
 		{name: "an unknown value opts out", user: full, system: full, annotations: map[string]string{BurstAnnotation: "never"}, wantCode: "UnknownBurstValue"},
 		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}}
+			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations, CreationTimestamp: metav1.NewTime(ago(time.Hour))},
+				Spec: corev1.PodSpec{Priority: &tc.priority}}}
 			if tc.unschedFor > 0 {
-				request.UnschedulableSince = ago(tc.unschedFor)
+				request.UnschedulableSince, request.NoRoomSince = ago(tc.unschedFor), ago(tc.unschedFor)
+			}
+			if tc.stopped {
+				request.NoRoomSince = time.Time{}
+			}
+			if tc.ignored > 0 {
+				request.IgnoredUntil = ago(tc.ignored)
+			}
+			if tc.declined > 0 {
+				request.Declined = map[string]time.Time{DeclineKey(0, ""): ago(tc.declined)}
+				tc.user.Groups[0].Touched = ago(2 * time.Hour)
 			}
 			if tc.room != 0 {
 				request.Wait = Wait{Reason: ReasonRoom, Until: now.Add(max(tc.room, 0))}
@@ -216,7 +266,7 @@ func TestApplicable(t *testing.T) {
 			}
 			r := rule(t, tc.template)
 			user := in(capacity.CanGrow, 0)
-			user.Shapes = tc.shapes
+			user.Groups[0].Shapes = tc.shapes
 			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
 			got := decision.Regular[0]
 			if got.Holds != tc.want {
@@ -235,7 +285,7 @@ func TestApplicable(t *testing.T) {
 // TestUnseenGroups: a pool that may get other kinds of nodes than it has is not ruled out by those that it has.
 func TestUnseenGroups(t *testing.T) {
 	user := in(capacity.CanGrow, 0)
-	user.Shapes = []capacity.Shape{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
+	user.Groups[0].Shapes = []capacity.Shape{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
 	for _, tc := range []struct {
 		unseen   bool
 		selector map[string]string
@@ -245,7 +295,7 @@ func TestUnseenGroups(t *testing.T) {
 		{true, map[string]string{"agentpool": "b"}, true},
 		{true, map[string]string{"mode": "system"}, false},
 	} {
-		user.Unseen = tc.unseen
+		user.Groups[0].Open = tc.unseen
 		decision := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
 		if got := decision.Regular[0].Holds; got != tc.want {
 			t.Errorf("unseen %v, selector %v: the pool holds the gate: %v, want %v", tc.unseen, tc.selector, got, tc.want)
@@ -316,7 +366,7 @@ func TestAsksForBurst(t *testing.T) {
 			tc.pod(pod)
 			r := &Rule{Pools: pools, UnknownGrace: time.Hour}
 			// The regular pool has no nodes and might take anything: only a pod that asks for the burst pool passes.
-			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{{Judgement: capacity.Judgement{State: capacity.CanGrow}}, {}}}, now)
+			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow}}), {}}}, now)
 			if got := decision.Burst[1]; got.Open != tc.want || tc.want && got.Reason.Code != "Asked" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.want)
 			}
@@ -372,7 +422,7 @@ func TestWaitLimitAndBudget(t *testing.T) {
 // TestLimits: a pool with limits is full for the pods that request more than they leave, and for no others.
 func TestLimits(t *testing.T) {
 	user := in(capacity.CanGrow, 0)
-	user.Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
+	user.Groups[0].Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
 	asking := func(requests corev1.ResourceList) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}}}
@@ -404,7 +454,7 @@ func TestLimits(t *testing.T) {
 // first.
 func TestNewNodes(t *testing.T) {
 	user := in(capacity.CanGrow, 0)
-	user.New = &capacity.NewNodes{
+	user.Groups[0].New = &capacity.NewNodes{
 		Choices: map[string][]string{"team": {"web"}, "size": {"4", "8"}, corev1.LabelTopologyZone: {"1", "2"}},
 		Taints:  []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}},
 	}
@@ -477,11 +527,11 @@ func TestObserve(t *testing.T) {
 func TestHoldLimit(t *testing.T) {
 	const hour = time.Hour
 	came := func(p capacity.Pool, ago time.Duration) capacity.Pool {
-		p.LastReady = now.Add(-ago)
+		p.Groups[0].LastReady = now.Add(-ago)
 		return p
 	}
 	tainted := came(in(capacity.CanGrow, 0), time.Minute)
-	tainted.Shapes = []capacity.Shape{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
+	tainted.Groups[0].Shapes = []capacity.Shape{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
 	for _, tc := range []struct {
 		name     string
 		user     capacity.Pool
@@ -505,10 +555,10 @@ func TestHoldLimit(t *testing.T) {
 			r.HoldLimit = hour
 			request := Request{Pod: &corev1.Pod{}}
 			if tc.heldFor > 0 {
-				request.UnschedulableSince = ago(tc.heldFor)
+				request.NoRoomSince = ago(tc.heldFor)
 			}
 			system := in(capacity.CanGrow, 0)
-			if len(tc.user.Shapes) == 0 {
+			if len(tc.user.Groups[0].Shapes) == 0 {
 				system = in(capacity.Full, 0)
 			}
 			got := r.Decide(request, &capacity.View{Pools: []capacity.Pool{tc.user, system, {}}}, now).Burst[2]
@@ -521,6 +571,64 @@ func TestHoldLimit(t *testing.T) {
 			}
 			if tc.user.State != capacity.Unknown && !got.Until.Equal(until) {
 				t.Errorf("Until = %v, want %v", got.Until, until)
+			}
+		})
+	}
+}
+
+// TestGroups: each group of a pool is judged for the pod by its own nodes.
+func TestGroups(t *testing.T) {
+	gpuTaint := corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
+	general := func(state capacity.State) capacity.Group {
+		return capacity.Group{Judged: capacity.Judged{Name: "general", State: state}, Moved: ago(time.Hour), Shapes: []capacity.Shape{{Labels: map[string]string{"mode": "user"}}}}
+	}
+	gpu := func(state capacity.State, moved time.Duration) capacity.Group {
+		return capacity.Group{Judged: capacity.Judged{Name: "gpu", State: state}, Moved: ago(moved), Shapes: []capacity.Shape{{Labels: map[string]string{"mode": "user"}, Taints: []corev1.Taint{gpuTaint}}}}
+	}
+	unseen := func(state capacity.State) capacity.Group {
+		return capacity.Group{Judged: capacity.Judged{Name: "unseen", State: state, New: &capacity.NewNodes{Choices: map[string][]string{"agentpool": {"unseen"}}}}, Moved: ago(time.Hour)}
+	}
+	plain, tolerant := &corev1.Pod{}, &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "sku", Operator: corev1.TolerationOpExists}}}}
+	elsewhere := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"agentpool": "general"}}}
+	for _, tc := range []struct {
+		name       string
+		groups     []capacity.Group
+		pod        *corev1.Pod
+		unschedFor time.Duration
+		wantOpen   bool
+		wantCode   string // of the pool's verdict or, while it is closed, of the gate's
+	}{
+		{"beside a tainted group that can grow a plain pod bursts at once", []capacity.Group{general(capacity.Full), gpu(capacity.CanGrow, 0)}, plain, 0, true, "Test"},
+		{"one that tolerates the taint does not", []capacity.Group{general(capacity.Full), gpu(capacity.CanGrow, 0)}, tolerant, 0, false, "PoolCanGrow"},
+		{"nor while the group grows", []capacity.Group{general(capacity.Full), gpu(capacity.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
+		{"the group that grows gives the reason", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
+		{"a group of which nothing is known might run it", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
+		{"until it is declined", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
+		{"unless the group's name tells", []capacity.Group{unseen(capacity.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
+		{"what a group does that the pod cannot use touches nothing", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, plain, 5 * time.Minute, true, "Declined"},
+		{"what another does that it can use does", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, tolerant, 5 * time.Minute, false, "PoolCanGrow"},
+		{"nothing is known of the pool", nil, plain, time.Hour, false, "PoolUnknown"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			for i := range tc.groups {
+				tc.groups[i].Reason.Code = "Test"
+			}
+			user := capacity.Pool{Groups: tc.groups}
+			user.Looked = now
+			request := Request{Pod: tc.pod}
+			if tc.unschedFor > 0 {
+				request.NoRoomSince = ago(tc.unschedFor)
+			}
+			d := rule(t, nil).Decide(request, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			code := d.Regular[0].Reason.Code
+			if !d.Burst[2].Open {
+				code = d.Burst[2].Reason.Code
+			}
+			if d.Burst[2].Open != tc.wantOpen || code != tc.wantCode {
+				t.Errorf("Decide() = %+v, want open %v by %s", d, tc.wantOpen, tc.wantCode)
+			}
+			if declined := len(d.Regular[0].Declined) > 0; declined != (tc.wantCode == "Declined") {
+				t.Errorf("declined by %v", d.Regular[0].Declined)
 			}
 		})
 	}

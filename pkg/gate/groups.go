@@ -88,8 +88,7 @@ type groupVerdict struct {
 // judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
 // gives, and when that may change without any event.
 func (r *Rule) judge(req Request, i int, p *capacity.Pool, applicable applicability, clock, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
-	verdict := PoolVerdict{Reason: reasonNoGroups}
-	var closed capacity.Reason
+	verdict, closed := PoolVerdict{Holds: true, Reason: reasonNoGroups}, ReasonUnknown // no source says that
 	var until time.Time
 	weight := -1
 	for k := range p.Groups {
@@ -106,14 +105,17 @@ func (r *Rule) judge(req Request, i int, p *capacity.Pool, applicable applicabil
 	return verdict, closed, until
 }
 
-// weight orders what is said of a pool: by the group that holds it, that with nodes on their way first, and then by what the pod might use.
+// weight orders what is said of a pool: by the group that holds it, one with nodes on their way first, then by one that could grow and does not
+// for the pod, then by any that the pod might use.
 func (v *groupVerdict) weight() int {
 	switch {
 	case v.holds && v.closed.Code == ReasonGrowing.Code:
-		return 4
+		return 5
 	case v.holds && v.closed.Code == ReasonCanGrow.Code:
-		return 3
+		return 4
 	case v.holds:
+		return 3
+	case v.reason.Code == reasonDeclined.Code:
 		return 2
 	case v.reason.Code != reasonNotApplicable.Code:
 		return 1

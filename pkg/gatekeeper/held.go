@@ -17,7 +17,7 @@ type held struct {
 	mu          sync.Mutex
 	pods        map[types.UID]*heldPod
 	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
-	clocks      map[types.UID]stopwatch     // what else is known of such a pod
+	clocks      map[types.UID]stopwatch // what else is known of such a pod
 	added       map[types.UID]bool      // held since the last look
 	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
 	// scheduling gates, it is not, and the last leader's word is needed.

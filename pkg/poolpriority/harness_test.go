@@ -188,11 +188,16 @@ func (h *harness) unwrap() {
 	h.plugin.wrapped = false
 }
 
+// inState is a pool of one node group in the state.
+func inState(state capacity.State) capacity.Pool {
+	return capacity.Pool{State: state, Groups: []capacity.Group{{Judged: capacity.Judged{State: state}}}}
+}
+
 // setCapacity replaces what the gate goes by: a state for each regular pool.
 func (h *harness) setCapacity(states ...capacity.State) {
 	view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len())}
 	for i, state := range states {
-		view.Pools[i].State = state
+		view.Pools[i] = inState(state)
 	}
 	h.plugin.gatekeeper.Assume(view)
 }

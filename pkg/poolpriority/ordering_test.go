@@ -67,7 +67,7 @@ func TestSchedulerIsBehind(t *testing.T) {
 	known := func(nodes, starting int, age time.Duration) {
 		view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len()), Built: time.Now().Add(-age)}
 		for i := range h.plugin.pools.Regular() {
-			view.Pools[i].State = capacity.Full
+			view.Pools[i] = inState(capacity.Full)
 		}
 		view.Pools[0].Nodes, view.Pools[0].Starting = nodes, starting
 		h.plugin.gatekeeper.Assume(view)

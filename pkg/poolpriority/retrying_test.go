@@ -50,7 +50,7 @@ func TestNobodyIsKilledForAMoment(t *testing.T) {
 			if tc.unseen {
 				view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len()), Built: time.Now()}
 				for i, state := range tc.states {
-					view.Pools[i].State = state
+					view.Pools[i] = inState(state)
 				}
 				view.Pools[0].Nodes = 2
 				h.plugin.gatekeeper.Assume(view)
