@@ -210,6 +210,6 @@ func (g *Gatekeeper) report(ctx context.Context) {
 		state.Pools = append(state.Pools, status.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
 	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
-	g.sources.remember(&state.Memory, g.config.Clock.Now())
+	g.sources.remember(&state.Memory, held > 0, g.config.Clock.Now())
 	g.publisher.submit(state, held > 0)
 }

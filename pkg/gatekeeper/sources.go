@@ -202,10 +202,10 @@ func gracesOf(p *configv1.Pool) clusterautoscaler.Graces {
 	return graces
 }
 
-// remember writes down what the trackers remember at the time now.
-func (s *sources) remember(m *status.Memory, now time.Time) {
+// remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler counts.
+func (s *sources) remember(m *status.Memory, held bool, now time.Time) {
 	if s.status != nil {
-		m.ClusterAutoscaler = s.tracker.Memory(now)
+		m.ClusterAutoscaler = s.tracker.Memory(held, now)
 	}
 	for _, n := range s.nodePools {
 		if m.NodePools == nil {

@@ -3,6 +3,7 @@ package clusterautoscaler
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"time"
 
@@ -62,8 +63,8 @@ type Tracker struct {
 
 // Memory is what is remembered of the autoscaler's status. It outlives the process in the published state.
 type Memory struct {
-	// Looked and Pauses are of the Attention that the autoscaler pays; Looked is to the minute.
-	Looked time.Time        `json:"looked,omitzero"`
+	// Loops are the autoscaler's last loops, as far as they still tell of something, and Pauses the spells in which there were none.
+	Loops  []Loop           `json:"loops,omitempty"`
 	Pauses []capacity.Pause `json:"pauses,omitempty"`
 	// Incarnation changes when the autoscaler starts anew; UID, the ConfigMap's, when that was made anew.
 	Incarnation string    `json:"incarnation,omitempty"`
@@ -102,10 +103,13 @@ func NewTracker(graces Graces) *Tracker {
 // quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
 const quiet = time.Minute
 
-// Memory returns what is remembered at the time now. It is the same from one write of the status to the next as long as
-// nothing but the time went on, to within a minute.
-func (t *Tracker) Memory(now time.Time) Memory {
-	m := Memory{Looked: t.attention.looked.Truncate(time.Minute), Pauses: t.attention.pauses, Incarnation: t.incarnation, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+// Memory returns what is remembered at the time now. Without the loops, which matter while pods wait, it is the same from one write of the
+// status to the next as long as nothing but the time went on, to within a minute.
+func (t *Tracker) Memory(loops bool, now time.Time) Memory {
+	m := Memory{Pauses: t.attention.pauses, Incarnation: t.incarnation, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	if loops {
+		m.Loops = slices.Clone(t.attention.loops)
+	}
 	if t.stamp != "" && now.Sub(t.changed) >= quiet {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
@@ -127,7 +131,7 @@ func (t *Tracker) Memory(now time.Time) Memory {
 // Restore takes over what another tracker remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.restored, t.uid, t.incarnation = m, m.UID, m.Incarnation
-	t.attention = attention{looked: m.Looked, pauses: m.Pauses}
+	t.attention.restore(m.Loops, m.Pauses)
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
 			group.Progress = now
