@@ -29,13 +29,15 @@ import (
 // sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of its
 // kind.
 type sources struct {
-	byPool    []capacity.Source // by the pool's index
-	objects   []runtime.Object  // what each pool is judged by, as last observed; nil if there is none
-	tracker   *clusterautoscaler.Tracker
-	status    *watched // the cluster autoscaler's; nil if no pool is judged by it
-	statusID  string   // namespace/name
-	nodePools []*nodePool
-	warned    map[string]bool // node groups that no pool claims
+	byPool  []capacity.Source // by the pool's index
+	objects []runtime.Object  // what each pool is judged by, as last observed; nil if there is none
+	tracker *clusterautoscaler.Tracker
+	status  *watched // the cluster autoscaler's; nil if no pool is judged by it
+	// autoscalers is that status as last observed; nil if there is none.
+	autoscalers runtime.Object
+	statusID    string // namespace/name
+	nodePools   []*nodePool
+	warned      map[string]bool // node groups that no pool claims
 }
 
 // nodePool is the Karpenter source of the pools that name it.
@@ -124,7 +126,7 @@ func (s *sources) settled() bool {
 // observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in none.
 func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
-	var autoscalers runtime.Object
+	s.autoscalers = nil
 	if s.status != nil {
 		obj, err := s.status.get()
 		if err != nil {
@@ -133,7 +135,7 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 			cm, _ := obj.(*v1.ConfigMap)
 			_ = s.tracker.Observe(cm, now) // what is wrong with it is the reason of its pools
 		}
-		autoscalers = obj
+		s.autoscalers = obj
 		s.assign(logger, byPool, nodes, now)
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
@@ -144,7 +146,7 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 		s.objects[i] = nil
 		switch source := source.(type) {
 		case clusterautoscaler.Source:
-			s.objects[i] = autoscalers
+			s.objects[i] = s.autoscalers
 		case *karpenter.Tracker:
 			s.objects[i] = objects[source]
 		}

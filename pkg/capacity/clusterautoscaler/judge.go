@@ -58,6 +58,16 @@ func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orp
 	return orphans
 }
 
+// Shared returns a node that may be in several groups, as far as it tells, with their names; "" if there is none.
+func (t *Tracker) Shared() (node string, groups []string) {
+	for name, known := range t.members.byName {
+		if len(known.groups) > 1 && (node == "" || name < node) {
+			node, groups = name, known.groups
+		}
+	}
+	return node, groups
+}
+
 // see remembers the kinds of the pool's nodes by their groups. Groups that have none now keep what they had.
 func (t *Tracker) see(c *Claim, now time.Time) {
 	byGroup := map[string][]*corev1.Node{}
@@ -131,10 +141,12 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 			groups = append(groups, s.judged(&t.groups[i], members[name], now))
 		}
 	}
-	for i := range t.groups {
-		if len(groups) == 0 && t.orphans[t.groups[i].Name] {
-			// The configuration names an agent pool by which no group is called.
-			groups = append(groups, s.judged(&t.groups[i], nil, now))
+	if len(groups) == 0 && len(s.Groups.agentPools) > 0 {
+		// No group is called by the agent pool that the configuration names: it may be any of those of which nothing tells.
+		for i := range t.groups {
+			if t.orphans[t.groups[i].Name] {
+				groups = append(groups, s.judged(&t.groups[i], nil, now))
+			}
 		}
 	}
 	if len(groups) == 0 {
@@ -197,6 +209,9 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) capa
 		j.New = &capacity.NewNodes{Choices: labelsOf(g.Name)}
 	}
 	j.State, j.Reason, j.Until = t.judge(g, s.graces(), now)
+	if t.orphans[g.Name] {
+		j.Reason.Detail += " (it is not known yet whether it is this pool's)"
+	}
 	return j
 }
 
