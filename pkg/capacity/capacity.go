@@ -143,6 +143,8 @@ type Pool struct {
 	Groups []Group
 	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
 	Shapes []Shape
+	// Places are those of the labels that say where a node is, and are in no Shape, that a node of a burst pool has.
+	Places map[string]bool
 }
 
 // NewNodes is what is known of the nodes that a pool may get.
