@@ -30,7 +30,7 @@ func BenchmarkManyGroups(b *testing.B) {
 	source := Source{Tracker: tracker, Groups: GroupsOf(&configv1.Pool{Name: "user", ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.azure.com/mode": "user"}}})}
 	for b.Loop() {
-		tracker.Look([]Claim{{source.Groups, nodes}}, nodes, now)
+		tracker.Look([]Claim{{Groups: source.Groups, Nodes: nodes}}, nodes, now)
 		source.Judge(nodes, now)
 	}
 }

@@ -91,7 +91,7 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 					cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
 					_ = tracker.Observe(cm, now)
 				}
-				tracker.Look([]Claim{{source.Groups, m.nodes}}, m.nodes, now)
+				tracker.Look([]Claim{{Groups: source.Groups, Nodes: m.nodes}}, m.nodes, now)
 				got := source.Judge(m.nodes, now)
 				if got.Reason.Code != m.want || (m.want == "Shrinking" || m.want == "StatusBehind") != (got.State == capacity.CanGrow && m.want != "BelowMaxSize") {
 					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)

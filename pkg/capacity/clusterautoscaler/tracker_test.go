@@ -375,7 +375,7 @@ func TestOrphans(t *testing.T) {
 			if err := tracker.Observe(tc.status, epoch); err != nil {
 				t.Fatal(err)
 			}
-			tracker.Look([]Claim{{tc.groups, tc.pool}}, append(tc.others, tc.pool...), epoch)
+			tracker.Look([]Claim{{Groups: tc.groups, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
 			got := Source{Tracker: tracker, Groups: tc.groups}.Judge(tc.pool, epoch)
 			unseen := slices.ContainsFunc(got.Groups, func(g capacity.Judged) bool { return g.New != nil && len(g.Members)+len(g.Seen) == 0 })
 			if got.State != tc.want || unseen != tc.wantUnseen {
@@ -422,7 +422,7 @@ func TestRestore(t *testing.T) {
 		return Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, now)
 	}
 	restart := func(old *Tracker, now time.Time) *Tracker {
-		data, err := yaml.Marshal(old.Memory(now))
+		data, err := yaml.Marshal(old.Memory(true, now))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -492,9 +492,9 @@ func TestRestore(t *testing.T) {
 	// While nothing but the time goes on, nothing new is worth publishing.
 	quiet := NewTracker(graces)
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))
-	before := quiet.Memory(at(0))
+	before := quiet.Memory(false, at(0))
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "2"), at(10*time.Second))
-	if diff := cmp.Diff(before, quiet.Memory(at(10*time.Second))); diff != "" {
+	if diff := cmp.Diff(before, quiet.Memory(false, at(10*time.Second))); diff != "" {
 		t.Errorf("the memory changed with the time alone (-before,+after):\n%s", diff)
 	}
 }
