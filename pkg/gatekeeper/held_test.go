@@ -16,10 +16,10 @@ func TestFirstFailure(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	p := pod("p")
 	withCondition(p, v1.ConditionFalse, v1.PodReasonSchedulingGated, now.Add(-time.Hour))
-	h.note(p, now)
+	h.note(p, true, now)
 	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the API server keeps the time
-	if got := h.since(p); !got.Equal(now) {
-		t.Errorf("unschedulable since %v, want %v", got, now)
+	if got := h.since(p, now); !got.unschedulable.Equal(now) || !got.noRoom.Equal(now) {
+		t.Errorf("unschedulable since %+v, want %v", got, now)
 	}
 }
 
@@ -28,8 +28,8 @@ func TestHeldForTheBudget(t *testing.T) {
 	h := newHeld()
 	p := pod("p")
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
-	h.add(p, &spent, nil, time.Now())
-	opened, _ := h.reconsider(false, time.Now(), func(*v1.Pod, time.Time, gate.Wait) gate.Decision {
+	h.add(p, "", &spent, nil, time.Now())
+	opened, _ := h.reconsider(false, time.Now(), func(*heldPod, waiting) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	})
 	if len(opened) != 0 {
@@ -42,7 +42,7 @@ func TestHeldForTheBudget(t *testing.T) {
 		t.Error("another pod is held")
 	}
 	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
-	h.add(p, &closed, nil, time.Now())
+	h.add(p, "", &closed, nil, time.Now())
 	if known, ok := h.lookup(p.UID); !ok || known.Budget {
 		t.Error("the pod waits for the pools now")
 	}
@@ -55,10 +55,10 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	a, b := pod("a"), pod("b")
 	b.Annotations = map[string]string{"open": "yes"}
-	h.add(a, &closed, nil, now)
-	h.add(b, &closed, nil, now)
-	decide := func(pod *v1.Pod, since time.Time, _ gate.Wait) gate.Decision {
-		d := gate.Decision{Burst: []gate.Verdict{{Open: pod.Annotations["open"] == "yes", Until: since.Add(time.Minute)}}}
+	h.add(a, "", &closed, nil, now)
+	h.add(b, "", &closed, nil, now)
+	decide := func(entry *heldPod, since waiting) gate.Decision {
+		d := gate.Decision{Burst: []gate.Verdict{{Open: entry.pod.Annotations["open"] == "yes", Until: since.unschedulable.Add(time.Minute)}}}
 		return d
 	}
 	opened, next := h.reconsider(false, now, decide)
@@ -72,18 +72,18 @@ func TestHeldPodsAreWoken(t *testing.T) {
 		t.Errorf("woken again without a change: %v", opened)
 	}
 	// Held once more, by a decision that was closed: woken once more.
-	h.add(b, &closed, nil, now.Add(time.Hour))
+	h.add(b, "", &closed, nil, now.Add(time.Hour))
 	if opened, _ = h.reconsider(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
 	}
-	if got := h.since(b); !got.Equal(now) {
+	if got := h.since(b, now); !got.unschedulable.Equal(now) {
 		t.Errorf("unschedulable since %v, want since the first time: %v", got, now)
 	}
 	bound := b.DeepCopy()
 	bound.Spec.NodeName = "node"
-	h.update(bound)
+	h.update(b, bound, now)
 	h.remove(a.UID)
-	if len(h.pods)+len(h.firstFailed)+len(h.added) != 0 {
+	if len(h.pods)+len(h.firstFailed)+len(h.clocks)+len(h.added) != 0 {
 		t.Errorf("something is left of the pods: %+v", h)
 	}
 }
@@ -94,8 +94,8 @@ func TestUntold(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	told := withCondition(pod("told"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
-	h.add(told, &closed, nil, now)
-	h.add(pod("untold"), &closed, nil, now)
+	h.add(told, "", &closed, nil, now)
+	h.add(pod("untold"), "", &closed, nil, now)
 	for _, tc := range []struct {
 		after, next time.Duration
 		want        int
@@ -114,7 +114,7 @@ func TestUntold(t *testing.T) {
 	}
 	known := told.DeepCopy()
 	known.UID, known.Name = "untold", "untold"
-	h.update(known)
+	h.update(told, known, now)
 	if pods, next := h.untold(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
 		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
 	}
@@ -151,11 +151,11 @@ func TestUnknownToAPI(t *testing.T) {
 	}
 	h := newHeld()
 	closed := &gate.Decision{Burst: []gate.Verdict{{}}}
-	h.add(pod("new"), closed, nil, now)
-	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), closed, nil, now)
-	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now)
-	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now.Add(time.Minute))
-	h.update(condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable)) // the condition keeps its time
+	h.add(pod("new"), "", closed, nil, now)
+	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), "", closed, nil, now)
+	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now)
+	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now.Add(time.Minute))
+	h.update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
 	got := h.unknownToAPI(10)
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
 		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
@@ -169,8 +169,8 @@ func TestUnknownToAPI(t *testing.T) {
 func TestUnseen(t *testing.T) {
 	held := newHeld()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	held.add(pod("p"), &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
-	open := func(*v1.Pod, time.Time, gate.Wait) gate.Decision {
+	held.add(pod("p"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
+	open := func(*heldPod, waiting) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	}
 	if opened, next := held.reconsider(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
@@ -203,9 +203,9 @@ func TestStirredPods(t *testing.T) {
 			h := newHeld()
 			closed := gate.Decision{Burst: []gate.Verdict{{}}}
 			for i := range tc.pods {
-				h.add(pod(fmt.Sprint("p", i)), &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
+				h.add(pod(fmt.Sprint("p", i)), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
 			}
-			h.add(pod("other"), &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
+			h.add(pod("other"), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
 			if moved := h.stirred("web"); moved != tc.moved {
 				t.Errorf("stirred() = %v, want %v", moved, tc.moved)
 			}

@@ -4,15 +4,12 @@ import (
 	"context"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -143,7 +140,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	facts := make([]capacity.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: g.provisionGrace(p)}
+		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: provisionGraceOf(&g.config, i)}
 		if i < len(g.sources.byPool) {
 			facts[i].Source = g.sources.byPool[i]
 		}
@@ -157,11 +154,6 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	}
 	g.view.Store(view)
 	g.problems.look(g.sources, view, byPool)
-}
-
-// provisionGrace is how long the pool's nodes that exist and cannot be used count as on their way.
-func (g *Gatekeeper) provisionGrace(p *pool.Pool) time.Duration {
-	return p.Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, g.config.Args.Capacity.ProvisionGrace.Duration)
 }
 
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.

@@ -57,17 +57,16 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 	}
 	for i := range config.Pools.Regular() {
 		p := &config.Pools.At(i).Pool
-		provisionGrace := config.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, c.ProvisionGrace.Duration)
 		var source capacity.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
-			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: gracesOf(p)}
+			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: gracesOf(config, i)}
 			err = s.watchStatus(ctx, config, changed)
 		case p.Karpenter != nil:
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool, changed)
 		case p.Static != nil:
-			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: provisionGrace}
+			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: provisionGraceOf(config, i)}
 		default:
 			source = static.Fixed{}
 		}
@@ -78,6 +77,11 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 	}
 	s.objects = make([]runtime.Object, len(s.byPool))
 	return s, nil
+}
+
+// provisionGraceOf is how long nodes of the pool with index i that were ordered count as on their way.
+func provisionGraceOf(config *Config, i int) time.Duration {
+	return config.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, config.Args.Capacity.ProvisionGrace.Duration)
 }
 
 // only restricts a list or a watch to the object with the name.
@@ -113,7 +117,13 @@ func (s *sources) nodePool(ctx context.Context, config *Config, name string, cha
 	if err != nil {
 		return nil, err
 	}
-	n := &nodePool{name: name, tracker: karpenter.NewTracker(config.Args.Capacity.ProvisionGrace.Duration), object: object}
+	var provisionGrace time.Duration // the longest of those of its pools
+	for i := range config.Pools.Regular() {
+		if k := config.Pools.At(i).Karpenter; k != nil && k.NodePool == name {
+			provisionGrace = max(provisionGrace, provisionGraceOf(config, i))
+		}
+	}
+	n := &nodePool{name: name, tracker: karpenter.NewTracker(provisionGrace), object: object}
 	s.nodePools = append(s.nodePools, n)
 	return n.tracker, nil
 }
@@ -179,7 +189,7 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	var claims []clusterautoscaler.Claim
 	for i, source := range s.byPool {
 		if source, ok := source.(clusterautoscaler.Source); ok {
-			claims = append(claims, clusterautoscaler.Claim{Groups: source.Groups, Nodes: byPool[i]})
+			claims = append(claims, clusterautoscaler.Claim{Groups: source.Groups, Nodes: byPool[i], Provision: source.Graces.Provision})
 		}
 	}
 	for _, name := range s.tracker.Look(claims, nodes, now) {
@@ -190,18 +200,10 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	}
 }
 
-// gracesOf are the pool's own graces; zero are those that it does not have.
-func gracesOf(p *configv1.Pool) clusterautoscaler.Graces {
-	var graces clusterautoscaler.Graces
-	if c := p.Capacity; c != nil {
-		if c.ProvisionGrace != nil {
-			graces.Provision = c.ProvisionGrace.Duration
-		}
-		if c.BackoffGrace != nil {
-			graces.Backoff = c.BackoffGrace.Duration
-		}
-	}
-	return graces
+// gracesOf are the graces of the pool with index i.
+func gracesOf(config *Config, i int) *clusterautoscaler.Graces {
+	backoff := config.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.BackoffGrace }, config.Args.Capacity.BackoffGrace.Duration)
+	return &clusterautoscaler.Graces{Provision: provisionGraceOf(config, i), Backoff: backoff}
 }
 
 // remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler counts.

@@ -27,10 +27,10 @@ func BenchmarkManyGroups(b *testing.B) {
 	if err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: status}}, now); err != nil {
 		b.Fatal(err)
 	}
-	source := Source{Tracker: tracker, Groups: GroupsOf(&configv1.Pool{ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
+	source := Source{Tracker: tracker, Groups: GroupsOf(&configv1.Pool{Name: "user", ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.azure.com/mode": "user"}}})}
 	for b.Loop() {
-		tracker.Assign([]Groups{source.Groups.With(nodes)}, nodes)
+		tracker.Look([]Claim{{Groups: source.Groups, Nodes: nodes}}, nodes, now)
 		source.Judge(nodes, now)
 	}
 }

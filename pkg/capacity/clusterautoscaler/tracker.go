@@ -55,6 +55,7 @@ type Tracker struct {
 	attention   attention
 	generation  int // changes when another autoscaler takes over
 	incarnation string
+	unhealthy   bool      // clusterWide, in the last status
 	uid         types.UID // of the ConfigMap; a polite stop deletes it
 	restored    Memory    // until the first status is seen
 	memory      map[string]*Group
@@ -148,6 +149,7 @@ func hash(s string) string {
 
 // Fail takes in that the ConfigMap cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
+	t.checkSilence(now)
 	reason := reasonUnreadable
 	reason.Detail = err.Error()
 	t.lose(reason, now)
@@ -158,6 +160,7 @@ func (t *Tracker) Fail(err error, now time.Time) {
 // is wrong with the status if it cannot be read; the pools are Unknown then.
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if cm == nil {
+		t.checkSilence(now)
 		t.lose(reasonMissing, now)
 		t.stamp, t.err = "", nil
 		return nil
@@ -167,9 +170,7 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if stamp == t.stamp {
 		return t.err
 	}
-	if t.stamp != "" && t.stale(now) {
-		t.attention.pause(t.changed)
-	}
+	t.checkSilence(now)
 	t.stamp, t.changed = stamp, now
 	if t.uid != "" && t.uid != cm.UID {
 		t.forget()
@@ -195,15 +196,10 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 		t.lose(reasonInitializing, now)
 		t.forget()
 		return nil
-	case status.ClusterWide.Health.Status == healthUnhealthy:
+	}
+	if t.identify(status); t.unhealthy {
 		t.lose(reasonUnhealthyAll, now)
 		return nil
-	}
-	if incarnation := status.ClusterWide.Health.LastTransitionTime; t.incarnation != incarnation {
-		if t.incarnation != "" {
-			t.forget()
-		}
-		t.incarnation = incarnation
 	}
 	t.problem = capacity.Reason{}
 	t.groups = status.NodeGroups
@@ -222,6 +218,23 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 	}
 	t.attention.loop(quiet, now)
 	return nil
+}
+
+// identify tells by the time of the cluster's last transition whether another autoscaler has written the status. That the cluster became
+// unhealthy, or healthy again, is a transition, too. (An autoscaler that is new in between says first that it is Initializing.)
+func (t *Tracker) identify(status *status) {
+	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
+	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
+		t.forget()
+	}
+	t.incarnation, t.unhealthy = incarnation, unhealthy
+}
+
+// checkSilence takes in that a status which had not changed for long at the time now has been one of an autoscaler that does not look.
+func (t *Tracker) checkSilence(now time.Time) {
+	if t.stamp != "" && t.stale(now) {
+		t.attention.pause(t.changed)
+	}
 }
 
 // forget forgets what made groups count as full, and what was looked at, for another autoscaler has taken over and knows nothing of it: it

@@ -95,8 +95,8 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(want, j.Reason); diff != "" || j.State != tc.want {
 				t.Errorf("state %s, want %s, reason (-want,+got):\n%s", j.State, tc.want, diff)
 			}
-			if (j.Remaining != nil) != (tc.want == capacity.CanGrow && strings.Contains(tc.spec, "limits")) {
-				t.Errorf("remaining %v", j.Remaining)
+			if remaining := j.Groups[0].Remaining; len(j.Groups) != 1 || (remaining != nil) != (tc.want == capacity.CanGrow && strings.Contains(tc.spec, "limits")) {
+				t.Errorf("remaining %v of %d groups", remaining, len(j.Groups))
 			}
 		})
 	}
@@ -127,7 +127,7 @@ func TestWhyUnknown(t *testing.T) {
 			t.Errorf("%s: error %v", tc.object, err)
 		}
 	}
-	tracker.Lose(ReasonNoResource)
+	tracker.Lose(ReasonNoResource, start)
 	if got := judge(); got != "Unknown NoKarpenter" {
 		t.Errorf("without the resource: %s", got)
 	}
@@ -155,8 +155,8 @@ func TestNodesThatNeverCome(t *testing.T) {
 	look(65, 3, 2, capacity.Growing, "Provisioning")
 	look(74, 3, 2, capacity.Growing, "Provisioning")
 	look(75, 3, 2, capacity.Full, "NodesMissing")
-	if j := tracker.Judge(nodes(2), at(75)); !j.LastRise.Equal(at(65)) {
-		t.Errorf("last rise at %v, want minute 65", j.LastRise)
+	if j := tracker.Judge(nodes(2), at(75)); !j.Groups[0].Rose.Equal(at(65)) {
+		t.Errorf("last rise at %v, want minute 65", j.Groups[0].Rose)
 	}
 	look(76, 2, 2, capacity.CanGrow, "BelowLimits") // Karpenter gave up the third
 	look(77, 3, 3, capacity.Full, "AtLimits")
@@ -184,8 +184,8 @@ func TestNodesThatNeverCome(t *testing.T) {
 	next.Restore(tracker.Memory(), at(130))
 	tracker = next
 	look(130, 3, 3, capacity.Full, "AtLimits")
-	if j := tracker.Judge(nil, at(130)); !j.FreshSince.Equal(start) || !j.LastRise.Equal(at(122)) {
-		t.Errorf("fresh since %v, last rise %v: want what the first tracker remembered", j.FreshSince, j.LastRise)
+	if j := tracker.Judge(nil, at(130)); len(j.Pauses) != 0 || !j.Groups[0].Rose.Equal(at(122)) {
+		t.Errorf("pauses %v, last rise %v: want what the first tracker remembered", j.Pauses, j.Groups[0].Rose)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestNewNodes(t *testing.T) {
 		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, capacity.KarpenterNodePoolLabel: {"default"}},
 		Taints:  []corev1.Taint{{Key: "dedicated", Value: "web", Effect: corev1.TaintEffectNoSchedule}},
 	}
-	if diff := cmp.Diff(want, tracker.Judge(nil, start).New); diff != "" {
+	if diff := cmp.Diff(want, tracker.Judge(nil, start).Groups[0].New); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
 }
