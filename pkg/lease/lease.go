@@ -116,7 +116,7 @@ func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interfac
 // in use yet.
 func (l *Leadership) Fence(client rest.Interface) error {
 	c, ok := client.(*rest.RESTClient)
-	if !ok || c.Client == nil {
+	if !ok || c == nil || c.Client == nil {
 		return fmt.Errorf("fencing the client: it is a %T without an HTTP client", client)
 	}
 	next := c.Client.Transport
