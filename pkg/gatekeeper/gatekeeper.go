@@ -133,16 +133,20 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 		UpdateFunc: func(oldObj, newObj any) {
 			// An informer may merge the deletion of a pod with the creation of another of the same name.
 			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
-				g.held.remove(oldPod.UID)
+				g.forget(oldPod.UID)
 			}
-			g.held.update(oldObj.(*v1.Pod), newObj.(*v1.Pod), g.config.Clock.Now())
+			if newPod := newObj.(*v1.Pod); newPod.Spec.NodeName != "" {
+				g.forget(newPod.UID)
+			} else {
+				g.held.update(oldObj.(*v1.Pod), newPod, g.config.Clock.Now())
+			}
 		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				g.held.remove(pod.UID)
+				g.forget(pod.UID)
 			}
 		},
 	})
@@ -229,8 +233,14 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 // forgetIfGone forgets a pod that was deleted in mid-cycle: no event will say so again.
 func (g *Gatekeeper) forgetIfGone(pod *v1.Pod) {
 	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || current.UID != pod.UID {
-		g.held.remove(pod.UID)
+		g.forget(pod.UID)
 	}
+}
+
+// forget forgets a pod that waits no more.
+func (g *Gatekeeper) forget(pod types.UID) {
+	g.held.remove(pod)
+	g.kinds.forget(pod)
 }
 
 // Release takes back what the pod was promised: it waits for no place now.

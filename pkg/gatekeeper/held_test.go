@@ -221,3 +221,83 @@ func TestStirredPods(t *testing.T) {
 		})
 	}
 }
+
+// TestClocks: since when a pod has had no room, and until when autoscalers ignored it.
+func TestClocks(t *testing.T) {
+	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
+	const never = -1
+	type event struct {
+		minute    int
+		wantsRoom bool   // it fails
+		gang      bool   // or it does for something else
+		nominated string // or it is nominated, or not any more ("no")
+	}
+	for _, tc := range []struct {
+		name                   string
+		told                   int // since when the API says that it is unschedulable
+		events                 []event
+		unschedulable, noRoom  int
+		ignored, publishedAsOf int
+	}{
+		{"it fails for want of room", never, []event{{minute: 0, wantsRoom: true}, {minute: 5, wantsRoom: true}}, 0, 0, never, never},
+		{"it failed before this scheduler led", -60, []event{{minute: 0, wantsRoom: true}}, -60, -60, never, never},
+		{"its gang is not there", never, []event{{minute: 0, gang: true}, {minute: 5, gang: true}}, 0, never, never, never},
+		{"its gang completes", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, wantsRoom: true}}, -60, 6, never, 6},
+		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}}, -60, never, never, never},
+		{"its gang completes once more", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}, {minute: 9, wantsRoom: true}}, -60, 9, never, 9},
+		{"it has no room, and then its claim is gone for a while", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, gang: true}, {minute: 2, wantsRoom: true}}, -60, 2, never, 2},
+		{"it is nominated", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, never},
+		{"it is nominated no more", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, never},
+		{"it was nominated, and fails again", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, wantsRoom: true}}, -60, -60, 4, never},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHeld()
+			h.trust(start)
+			p := pod("p")
+			if tc.told != never {
+				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, at(tc.told))
+			}
+			for _, e := range tc.events {
+				now := at(e.minute)
+				if e.nominated == "" {
+					h.note(p, e.wantsRoom, now)
+					continue
+				}
+				before := p
+				p = before.DeepCopy()
+				p.Status.NominatedNodeName = e.nominated
+				if e.nominated == "no" {
+					p.Status.NominatedNodeName = ""
+				}
+				h.update(before, p, now)
+			}
+			check := func(what string, got time.Time, want int) {
+				if want == never && !got.IsZero() || want != never && !got.Equal(at(want)) {
+					t.Errorf("%s %v, want minute %d", what, got, want)
+				}
+			}
+			got := h.since(p, at(10))
+			check("unschedulable since", got.unschedulable, tc.unschedulable)
+			check("without room since", got.noRoom, tc.noRoom)
+			check("ignored until", got.ignored, tc.ignored)
+			h.add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
+			check("published since", h.unknownToAPI(10)[p.UID], tc.publishedAsOf)
+			h.remove(p.UID)
+			if len(h.clocks) != 0 {
+				t.Error("something is left of its clock")
+			}
+		})
+	}
+}
+
+// TestIgnoredBeforeItFailed: that a pod which never failed is nominated is not remembered.
+func TestIgnoredBeforeItFailed(t *testing.T) {
+	h := newHeld()
+	p := pod("p")
+	p.Status.NominatedNodeName = "n"
+	h.update(pod("p"), p, time.Now())
+	if len(h.clocks) != 0 {
+		t.Errorf("clocks: %v", h.clocks)
+	}
+}

@@ -24,8 +24,9 @@ const (
 // kinds remembers which node groups decline which kinds of pods: what the autoscaler does not do for one pod, it does not do for another that
 // it cannot tell apart.
 type kinds struct {
-	mu    sync.Mutex
-	byKey map[string]*kind
+	mu     sync.Mutex
+	byKey  map[string]*kind
+	probes map[types.UID]*kind // the pods that are or were probes, until they are bound or gone
 }
 
 // kind is what is known of one kind of pods.
@@ -36,7 +37,7 @@ type kind struct {
 	probing time.Time
 }
 
-func newKinds() *kinds { return &kinds{byKey: map[string]*kind{}} }
+func newKinds() *kinds { return &kinds{byKey: map[string]*kind{}, probes: map[types.UID]*kind{}} }
 
 // known reports whether anything is remembered.
 func (k *kinds) known() bool {
@@ -59,6 +60,7 @@ func (k *kinds) learn(key string, d *gate.Decision, now time.Time) bool {
 			if known == nil {
 				if len(k.byKey) >= maxKinds {
 					clear(k.byKey) // they are learnt anew
+					clear(k.probes)
 				}
 				known = &kind{declined: map[string]time.Time{}}
 				k.byKey[key] = known
@@ -86,19 +88,32 @@ func (k *kinds) declined(key string, pod types.UID, now time.Time) map[string]ti
 	}
 	believed := make(map[string]time.Time, len(known.declined))
 	for name, at := range known.declined {
-		if now.Sub(at) <= probeAfter || !known.probes(pod, now) {
+		if now.Sub(at) <= probeAfter || !k.probe(known, pod, now) {
 			believed[name] = at
 		}
 	}
 	return believed
 }
 
-// probes reports whether the pod is the one that waits on a clock of its own.
-func (k *kind) probes(pod types.UID, now time.Time) bool {
-	if k.probe == "" || now.Sub(k.probing) > probeLimit {
-		k.probe, k.probing = pod, now
+// probe reports whether the pod is the one of the kind that waits on a clock of its own.
+func (k *kinds) probe(known *kind, pod types.UID, now time.Time) bool {
+	if known.probe == "" || now.Sub(known.probing) > probeLimit {
+		known.probe, known.probing = pod, now
+		k.probes[pod] = known
 	}
-	return k.probe == pod
+	return known.probe == pod
+}
+
+// forget takes in that the pod has been bound, or is gone: if it was a probe, the next pod of its kind is.
+func (k *kinds) forget(pod types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if known, ok := k.probes[pod]; ok {
+		delete(k.probes, pod)
+		if known.probe == pod {
+			known.probe = ""
+		}
+	}
 }
 
 // podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1, PodGroupLabel.

@@ -29,7 +29,7 @@ type Loop struct {
 
 // loop takes in that a loop has ended. A pause ends with the status that does.
 func (a *attention) loop(quiet bool, now time.Time) {
-	a.pauses = capacity.Resumed(a.pauses, now)
+	a.resume(now)
 	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet})
 	a.count()
 }
@@ -58,6 +58,9 @@ func (a *attention) restore(loops []Loop, pauses []capacity.Pause) {
 
 // pause takes in that the autoscaler has not looked since then.
 func (a *attention) pause(since time.Time) { a.pauses = capacity.Paused(a.pauses, since) }
+
+// resume takes in that there is a status of an autoscaler that looks.
+func (a *attention) resume(now time.Time) { a.pauses = capacity.Resumed(a.pauses, now) }
 
 // forget takes in that another autoscaler has taken over.
 func (a *attention) forget() { a.loops, a.looked = nil, time.Time{} }

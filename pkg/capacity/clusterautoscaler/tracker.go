@@ -70,7 +70,7 @@ type Memory struct {
 	// Incarnation changes when the autoscaler starts anew; UID, the ConfigMap's, when that was made anew.
 	Incarnation string    `json:"incarnation,omitempty"`
 	UID         types.UID `json:"uid,omitempty"`
-	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long.
+	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long, or whose loop is among the Loops.
 	Stamp   string    `json:"stamp,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
 	// Groups are the node groups, by name.
@@ -111,7 +111,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	if loops {
 		m.Loops = slices.Clone(t.attention.loops)
 	}
-	if t.stamp != "" && now.Sub(t.changed) >= quiet {
+	if t.stamp != "" && (loops || now.Sub(t.changed) >= quiet) {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
 	upcoming := map[string]bool{}
@@ -176,15 +176,17 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 		t.forget()
 	}
 	t.uid = cm.UID
-	if t.restored.Stamp == hash(stamp) {
+	known := t.restored.Stamp == hash(stamp)
+	if known {
 		t.changed = t.restored.Changed
 	}
-	t.err = t.read(cm, now)
+	t.err = t.read(cm, known, now)
 	t.restored = Memory{}
 	return t.err
 }
 
-func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
+// read takes in the status. One that is known was counted as the end of a loop before.
+func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
 	case err != nil:
@@ -216,7 +218,11 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 			delete(t.memory, name)
 		}
 	}
-	t.attention.loop(quiet, now)
+	if known {
+		t.attention.resume(now)
+	} else {
+		t.attention.loop(quiet, now)
+	}
 	return nil
 }
 
