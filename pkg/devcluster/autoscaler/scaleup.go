@@ -14,6 +14,9 @@ import (
 // its way, and reports whether the loop ends with it. Source: RunOnce and orchestrator.go.
 func (l *loop) scaleUp() (done bool, err error) {
 	placed, pending := l.pods()
+	if len(pending) == 0 {
+		return false, nil
+	}
 	snapshot := l.simulator.Snapshot(l.destinations(), placed)
 	for _, g := range l.groups {
 		for i := range g.upcoming() {

@@ -118,7 +118,7 @@ type Cluster struct {
 	made       int                    // how often the ConfigMap was made
 	writes     int
 	loops      int
-	status     *corev1.ConfigMap
+	written    *Write // what the ConfigMap says; nil when there is none
 	last       Write
 	pending    autoscaler.Status // of the loop that is running
 	begun      time.Time
@@ -193,7 +193,20 @@ func (c *Cluster) Orders() []Order { return slices.Clone(c.orders) }
 
 // ConfigMap is the autoscaler's status; nil when there is none. Its UID changes when it is made anew, its resource version
 // with each write.
-func (c *Cluster) ConfigMap() *corev1.ConfigMap { return c.status }
+func (c *Cluster) ConfigMap() *corev1.ConfigMap {
+	if c.written == nil {
+		return nil
+	}
+	cm, err := c.written.Status.ConfigMap(c.written.Begun)
+	if err != nil {
+		panic(fmt.Sprintf("a status that was just made cannot be written: %v", err))
+	}
+	cm.UID, cm.ResourceVersion = types.UID(fmt.Sprint("status-", c.made)), fmt.Sprint(c.writes)
+	return cm
+}
+
+// Writes is how often the ConfigMap was written, and so what changes with it; it saves rendering one to see that.
+func (c *Cluster) Writes() int { return c.writes }
 
 // LastWrite is the last status that a loop wrote.
 func (c *Cluster) LastWrite() Write { return c.last }

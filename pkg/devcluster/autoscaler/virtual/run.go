@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler"
 )
@@ -36,7 +35,7 @@ func (c *Cluster) Kill() {
 // Stop ends the autoscaler politely: it deletes its status.
 func (c *Cluster) Stop() {
 	c.Kill()
-	c.status = nil
+	c.written = nil
 }
 
 // Running reports whether the autoscaler runs.
@@ -66,7 +65,7 @@ func (c *Cluster) beginLoop() {
 
 func (c *Cluster) endLoop() {
 	c.write(c.pending, c.begun)
-	c.last = Write{At: c.now, Begun: c.begun, Status: c.pending}
+	c.last = *c.written
 	c.loops++
 	wait := c.options.Autoscaler.ScanInterval
 	if c.again || c.triggered {
@@ -77,16 +76,11 @@ func (c *Cluster) endLoop() {
 }
 
 func (c *Cluster) write(status autoscaler.Status, begun time.Time) {
-	cm, err := status.ConfigMap(begun)
-	if err != nil {
-		panic(fmt.Sprintf("a status that was just made cannot be written: %v", err))
-	}
-	if c.status == nil {
+	if c.written == nil {
 		c.made++
 	}
 	c.writes++
-	cm.UID, cm.ResourceVersion = types.UID(fmt.Sprint("status-", c.made)), fmt.Sprint(c.writes)
-	c.status = cm
+	c.written = &Write{At: c.now, Begun: begun, Status: status}
 }
 
 // changed has the scheduler look at what changed.

@@ -1,6 +1,7 @@
 package virtual
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -228,7 +229,7 @@ func TestRunE(t *testing.T) {
 	c.Kill()
 	frozen := c.ConfigMap()
 	c.Run(time.Minute)
-	if c.ConfigMap() != frozen {
+	if !reflect.DeepEqual(c.ConfigMap(), frozen) {
 		t.Error("the status changed after a kill")
 	}
 	c.Start()
