@@ -31,22 +31,33 @@ func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int)
 func TestGateAtScaleIn(t *testing.T) {
 	t.Parallel()
 	const delay = 2 * time.Second
-	for name, at := range map[string]time.Duration{"at the taint": 0, "between taint and deletion": delay / 2, "at the deletion": delay} {
-		t.Run(name, func(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		deleted       bool // the spike comes when the VMs are deleted, not when they are tainted
+		linger, stale time.Duration
+	}{
+		{name: "at the taint"},
+		{name: "at the deletion", deleted: true},
+		{name: "at the deletion, with Nodes that linger", deleted: true, linger: 3 * time.Second},
+		{name: "at the deletion, with sizes that are stale", deleted: true, stale: 5 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			e := start(t, &devcluster.AutoscalerOptions{Interval: time.Second, UnneededTime: 3 * time.Second, DelayAfterAdd: time.Second, DeleteDelay: delay},
-				vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
+			user, system := vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10)
+			user.Linger.Duration, system.Linger.Duration = tc.linger, tc.linger
+			e := start(t, &devcluster.AutoscalerOptions{
+				Interval: time.Second, UnneededTime: 3 * time.Second, DelayAfterAdd: time.Second, DeleteDelay: delay, SizeCache: tc.stale,
+			}, user, system)
 			e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
 			all := map[string]int{"userpool": 3, "systempool": 2}
 			e.Create(suite.Deployment("web", 5, "1500m"))
 			e.noneBursts(30*time.Second, "web", all)
 			e.Scale("web", 0)
 			e.Eventually(30*time.Second, func() string { return e.tainted(4) })
-			time.Sleep(at)
-			if at == delay {
+			if tc.deleted {
 				e.Eventually(10*time.Second, func() string {
-					if n := len(e.nodesOf("userpool")); n > 0 {
-						return fmt.Sprintf("%d VMs are there", n)
+					if got := e.targets(); got != "0 1" {
+						return "the targets are " + got
 					}
 					return ""
 				})

@@ -145,21 +145,30 @@ func noSchedule(key string) corev1.Taint {
 	return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}
 }
 
-// drain evicts the node's pods, whose owners make them anew, and has the VM deleted when they have ended.
+// drain evicts the node's pods and has the VM deleted when they have ended.
 func (c *Cluster) drain(node string) {
 	var wait time.Duration
+	if c.replacePods(node) {
+		wait = c.options.DrainTime
+	}
+	c.after(wait, vmDeleted, node)
+}
+
+// replacePods removes the node's pods, which their owners make anew, and reports whether there were any.
+func (c *Cluster) replacePods(node string) bool {
+	found := false
 	for _, pod := range c.Pods() {
 		if pod.Spec.NodeName != node {
 			continue
 		}
-		wait = c.options.DrainTime
+		found = true
 		delete(c.pods, pod.Name)
 		again := pod.DeepCopy()
 		c.serial++
 		again.Name, again.UID, again.Spec.NodeName, again.Status = fmt.Sprintf("%s.%d", pod.Name, c.serial), "", "", corev1.PodStatus{}
 		c.AddPod(again)
 	}
-	c.after(wait, vmDeleted, node)
+	return found
 }
 
 // accept is the cloud's acceptance of a deletion: the target falls, and the Node goes now or later.
@@ -178,18 +187,14 @@ func (c *Cluster) accept(node string) {
 	c.after(c.options.Linger, nodeGone, node)
 }
 
-// forget removes the VM and its Node, and the pods that were on it.
+// forget removes the VM and its Node. Pods that are on it still are made anew.
 func (c *Cluster) forget(node string) {
 	delete(c.vms, node)
 	if c.nodes[node] == nil {
 		return
 	}
 	delete(c.nodes, node)
-	for name, pod := range c.pods {
-		if pod.Spec.NodeName == node {
-			delete(c.pods, name)
-		}
-	}
+	c.replacePods(node)
 	c.changed()
 }
 
