@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sort"
@@ -43,16 +44,14 @@ func (l *loop) destinations() []*corev1.Node {
 	return slices.DeleteFunc(slices.Clone(l.world.Nodes), func(node *corev1.Node) bool { return !started(node) || node.Spec.Unschedulable })
 }
 
-// node is a node as the group's next one will be.
+// node is a node as the group's next one will be. It shares with the template what nobody changes.
 func (g *group) node(suffix string) *corev1.Node {
-	node := g.Template.DeepCopy()
+	node := *g.Template
 	node.Name = fmt.Sprintf("template-node-for-%s-%s", g.Name, suffix)
-	if node.Labels == nil {
-		node.Labels = map[string]string{}
-	}
+	node.Labels = map[string]string{}
+	maps.Copy(node.Labels, g.Template.Labels)
 	node.Labels[corev1.LabelHostname] = node.Name
-	node.Spec.Unschedulable = false
-	return node
+	return &node
 }
 
 // expand grows the group of the highest priority that would help a pod.
