@@ -94,12 +94,12 @@ type Autoscaler struct {
 	said      map[types.UID]string // the last event on each pod
 	sizes     sizeCache
 	removals  sync.WaitGroup
-	failed    atomic.Bool // a removal failed since the last loop
 
 	mu        sync.Mutex
 	cancel    context.CancelFunc
 	done      chan struct{}
 	unhealthy map[string]bool // groups, and "" for the cluster
+	failed    []string        // the nodes whose removal failed since the last loop
 	loops     atomic.Int64
 }
 
@@ -122,6 +122,7 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 		return err
 	}
 	a.simulator, a.core, a.said, a.sizes = simulator, autoscaler.New(a.options.flags()), map[types.UID]string{}, sizeCache{}
+	a.takeFailed()
 	a.factory.Core().V1().Pods().Informer()
 	a.factory.Core().V1().Nodes().Informer()
 	a.factory.Start(ctx.Done())
@@ -209,8 +210,8 @@ func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if a.failed.Swap(false) {
-		a.core.RemovalFailed(begun)
+	for _, node := range a.takeFailed() {
+		a.core.RemovalFailed(node, begun)
 	}
 	result, err := a.core.Loop(world, a.simulator, &cloud{Autoscaler: a, ctx: ctx}, begun)
 	if err != nil {

@@ -30,6 +30,7 @@ func (a *Autoscaler) carryOut(ctx context.Context, result autoscaler.Result) err
 	for _, removal := range result.Remove {
 		if err := a.taint(ctx, removal.Node, true); err != nil {
 			errs = append(errs, err)
+			a.core.RemovalFailed(removal.Node, time.Now())
 			continue
 		}
 		a.removals.Add(1)
@@ -81,10 +82,21 @@ func (a *Autoscaler) remove(ctx context.Context, removal autoscaler.Removal) {
 		return
 	}
 	klog.FromContext(ctx).V(2).Info("The simulated autoscaler could not remove a node", "node", removal.Node, "err", err)
-	a.failed.Store(true)
 	if err := a.taint(ctx, removal.Node, false); err != nil {
 		klog.FromContext(ctx).V(2).Info("The simulated autoscaler could not take its taint off", "err", err)
 	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.failed = append(a.failed, removal.Node)
+}
+
+// takeFailed returns the nodes whose removal failed since the last call.
+func (a *Autoscaler) takeFailed() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	failed := a.failed
+	a.failed = nil
+	return failed
 }
 
 // drain evicts the node's pods, those of DaemonSets left out, and waits until they have ended.

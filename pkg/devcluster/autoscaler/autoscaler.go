@@ -155,6 +155,7 @@ type Autoscaler struct {
 	broken       map[string]bool      // VMs that could not be made and were seen
 	sizes        map[string]wrongSize
 	unneeded     map[string]time.Time // since when, by node
+	removing     map[string]bool      // the nodes whose removal has begun, and whether they have pods
 	last         Status
 
 	scaledUp, removed, removalFailed, looked time.Time
@@ -166,6 +167,7 @@ func New(options Options) *Autoscaler {
 		options: options, random: *rand.NewPCG(options.Seed, 0),
 		backoffs: map[string]backoff{}, requests: map[string]request{}, unregistered: map[string]time.Time{},
 		broken: map[string]bool{}, sizes: map[string]wrongSize{}, unneeded: map[string]time.Time{},
+		removing: map[string]bool{},
 	}
 }
 
@@ -174,12 +176,17 @@ func (a *Autoscaler) Clone() *Autoscaler {
 	b := *a
 	b.backoffs, b.requests, b.unregistered = maps.Clone(a.backoffs), maps.Clone(a.requests), maps.Clone(a.unregistered)
 	b.broken, b.sizes, b.unneeded = maps.Clone(a.broken), maps.Clone(a.sizes), maps.Clone(a.unneeded)
+	b.removing = maps.Clone(a.removing)
 	b.last.NodeGroups = slices.Clone(a.last.NodeGroups)
 	return &b
 }
 
-// RemovalFailed says that a node could not be drained or deleted. For DelayAfterFailure nothing is removed.
-func (a *Autoscaler) RemovalFailed(now time.Time) { a.removalFailed = now }
+// RemovalFailed says that the node could not be drained or deleted and that its taint is off. For DelayAfterFailure nothing
+// is removed.
+func (a *Autoscaler) RemovalFailed(node string, now time.Time) {
+	delete(a.removing, node)
+	a.removalFailed = now
+}
 
 // Loop is one pass. On an error there is no status to write, as after a real loop that fails early.
 func (a *Autoscaler) Loop(world World, simulator Simulator, cloud Cloud, now time.Time) (Result, error) {

@@ -2,6 +2,7 @@ package autoscaler
 
 import (
 	"fmt"
+	"maps"
 	"sort"
 	"strings"
 	"time"
@@ -16,7 +17,6 @@ type group struct {
 	readiness
 	current int // the cloud's target after what the loop has ordered so far
 	shown   int // the target that the loop reckons with and the status gives
-	begun   int // VMs that this loop began to remove
 }
 
 // readiness counts nodes as the status does. Source: clusterstate.go, Readiness.
@@ -79,6 +79,10 @@ func (l *loop) count() {
 		}
 	}
 	l.unregistered = seen
+	maps.DeleteFunc(l.removing, func(name string, _ bool) bool { // the cloud has accepted the deletion
+		i, ok := instance[name]
+		return !ok || i.Deleting || i.Gone
+	})
 }
 
 func (l *loop) countNode(r *readiness, node *corev1.Node, gone bool) {

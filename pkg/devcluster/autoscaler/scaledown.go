@@ -46,7 +46,7 @@ func (l *loop) cooling() bool {
 
 // isUnneeded reports whether the VM is little used and all its pods would fit on other nodes.
 func (l *loop) isUnneeded(node *corev1.Node, placed []*corev1.Pod) (bool, error) {
-	if !started(node) || HasTaint(node, ToBeDeletedTaint) {
+	if _, leaving := l.removing[node.Name]; leaving || !started(node) {
 		return false, nil
 	}
 	own, others := divide(placed, node.Name)
@@ -86,7 +86,6 @@ func (l *loop) fitElsewhere(pods, others []*corev1.Pod, without []string) (bool,
 // remove begins to remove VMs that have been unneeded for long enough: empty ones first, then those with pods.
 func (l *loop) remove(placed []*corev1.Pod) error {
 	r := &removal{loop: l, placed: placed}
-	r.underway()
 	for _, drain := range []bool{false, true} {
 		for _, g := range l.groups {
 			for _, node := range g.nodes {
@@ -107,24 +106,18 @@ func (l *loop) remove(placed []*corev1.Pod) error {
 // removal is the choice of the VMs that one loop removes.
 type removal struct {
 	*loop
-	placed      []*corev1.Pod
-	all, drains int      // being removed, and those among them with pods
-	leaving     []string // the nodes chosen in this loop
+	placed  []*corev1.Pod
+	leaving []string // the nodes chosen in this loop
 }
 
-// underway counts the VMs that are being removed already.
-func (r *removal) underway() {
-	for _, g := range r.groups {
-		for _, node := range g.nodes {
-			if !HasTaint(node, ToBeDeletedTaint) {
-				continue
-			}
-			r.all++
-			if own, _ := divide(r.placed, node.Name); len(own) > 0 {
-				r.drains++
-			}
+// drains is the number of VMs with pods that are being removed.
+func (r *removal) drains() (n int) {
+	for _, drain := range r.removing {
+		if drain {
+			n++
 		}
 	}
+	return n
 }
 
 // consider chooses the node if its time is over, there is leave to remove one more, and its pods still fit elsewhere.
@@ -134,7 +127,7 @@ func (r *removal) consider(g *group, node *corev1.Node, drain bool) error {
 	if !ok || r.now.Sub(since) < r.options.UnneededTime || (len(own) > 0) != drain {
 		return nil
 	}
-	if r.all >= r.options.ParallelRemovals || (drain && r.drains >= r.options.ParallelDrains) || g.current-g.leaving() <= g.Min {
+	if len(r.removing) >= r.options.ParallelRemovals || (drain && r.drains() >= r.options.ParallelDrains) || g.current-r.leavingOf(g) <= g.Min {
 		return nil
 	}
 	fit, err := r.fitElsewhere(own, others, append(r.leaving, node.Name))
@@ -142,21 +135,16 @@ func (r *removal) consider(g *group, node *corev1.Node, drain bool) error {
 		return err
 	}
 	r.leaving = append(r.leaving, node.Name)
-	r.all++
-	if drain {
-		r.drains++
-	}
-	g.begun++
+	r.removing[node.Name] = drain
 	delete(r.unneeded, node.Name)
 	r.result.Remove = append(r.result.Remove, Removal{Group: g.Name, Node: node.Name, Drain: drain})
 	return nil
 }
 
-// leaving is the number of the group's VMs that are being removed and that the target still counts.
-func (g *group) leaving() int {
-	n := g.begun
+// leavingOf is the number of the group's VMs that are being removed and that the target still counts.
+func (r *removal) leavingOf(g *group) (n int) {
 	for _, i := range g.Instances {
-		if !i.Deleting && !i.Gone && slices.ContainsFunc(g.nodes, func(node *corev1.Node) bool { return node.Name == i.Name && HasTaint(node, ToBeDeletedTaint) }) {
+		if _, leaving := r.removing[i.Name]; leaving {
 			n++
 		}
 	}

@@ -383,3 +383,65 @@ func TestAhead(t *testing.T) {
 		t.Errorf("orders %v", c.Orders())
 	}
 }
+
+// TestRemovalLimits: ten VMs at a time, of those with pods one, never below the minimum, and none soon after any group grew.
+func TestRemovalLimits(t *testing.T) {
+	removing := func(c *Cluster) (n int) {
+		for _, node := range c.Nodes() {
+			if autoscaler.HasTaint(node, autoscaler.ToBeDeletedTaint) {
+				n++
+			}
+		}
+		return n
+	}
+	// most lets an hour pass and returns the most VMs that were being removed at a time.
+	most := func(c *Cluster) (n int) {
+		for until := c.Now().Add(time.Hour); c.Now().Before(until); c.Step() {
+			n = max(n, removing(c))
+		}
+		return n
+	}
+	removal := func(o *Options) {
+		o.Autoscaler = autoscaler.Real()
+		o.Autoscaler.UnneededTime, o.DrainTime = time.Minute, 30*time.Second
+		o.Groups[0].Nodes, o.Groups[0].Min, o.Groups[0].Max = 15, 2, 15
+	}
+	t.Run("empty ones", func(t *testing.T) {
+		c := two(removal)
+		if n := most(c); n != 10 || c.Target("first") != 2 {
+			t.Errorf("%d VMs at a time, down to %d; want ten, down to 2", n, c.Target("first"))
+		}
+	})
+	t.Run("with pods", func(t *testing.T) {
+		c := two(removal)
+		for i := range 15 { // one for each node, then small ones that are left
+			c.AddPod(pod(fmt.Sprint("big", i), "1700m"))
+			c.AddPod(pod(fmt.Sprint("small", i), "200m"))
+		}
+		c.Run(5 * time.Second)
+		for i := range 15 {
+			c.DeletePod(fmt.Sprint("big", i))
+		}
+		if n := most(c); n != 1 || c.Target("first") != 2 {
+			t.Errorf("%d VMs at a time, down to %d; want one, down to 2", n, c.Target("first"))
+		}
+		if len(c.Pending()) > 0 {
+			t.Errorf("%d pods are pending", len(c.Pending()))
+		}
+	})
+	t.Run("after a scale-up of another group", func(t *testing.T) {
+		c := two(func(o *Options) {
+			removal(o)
+			o.Groups[1].Template = template("system")
+		})
+		c.AddPod(pod("a", "1500m", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{mode: "system"} }))
+		c.Run(30 * time.Second)
+		begin := c.Now()
+		for removing(c) == 0 {
+			c.Step()
+		}
+		if d := c.Now().Sub(begin); d < 9*time.Minute || d > 11*time.Minute {
+			t.Errorf("the first VM was tainted after %v, want ten minutes", d)
+		}
+	})
+}
