@@ -1,7 +1,6 @@
 package gatekeeper
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -79,7 +78,7 @@ func TestKindOf(t *testing.T) {
 			p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
 		}, none},
 		{"a resource claim", func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}} }, none},
-		{"a pod group", func(p *v1.Pod) { p.Labels = map[string]string{podGroupLabel: "g"} }, none},
+		{"a pod group", func(p *v1.Pod) { p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "g"} }, none},
 		{"a workload", func(p *v1.Pod) { p.Spec.WorkloadRef = &v1.WorkloadReference{Name: "w", PodGroup: "g"} }, none},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -163,7 +162,7 @@ func TestKinds(t *testing.T) {
 	w.held.remove("of another kind")
 	w.held.remove("first")
 
-	w.clock.Step(probeAfter)
+	w.clock.Step(gate.ProbeAfter)
 	w.check("believes", "1", true)
 	w.clock.Step(time.Second)
 	w.check("probe", "1", false)
@@ -175,13 +174,13 @@ func TestKinds(t *testing.T) {
 	}
 	w.check("after the probe", "1", true)
 	w.held.remove("probe")
-	w.clock.Step(probeAfter)
+	w.clock.Step(gate.ProbeAfter)
 	w.check("long after the probe", "1", true)
 	w.clock.Step(time.Second)
 	w.check("next probe", "1", false)
 
 	// A probe of which nothing is heard is replaced; one that is bound or gone, at once.
-	w.clock.Step(probeLimit)
+	w.clock.Step(gate.ProbeLimit)
 	w.check("while the probe probes", "1", true)
 	w.clock.Step(time.Second)
 	w.check("another probe", "1", false)
@@ -207,25 +206,4 @@ func TestTouchedKinds(t *testing.T) {
 	// What another group declines says nothing of this one.
 	w.view.Pools[0].Groups[0].Name = "b"
 	w.check("fifth", "1", false)
-}
-
-// TestManyKinds: what is remembered is bounded.
-func TestManyKinds(t *testing.T) {
-	k := newKinds()
-	now := time.Now()
-	d := &gate.Decision{Regular: []gate.PoolVerdict{{Declined: []string{"a"}}}}
-	for i := range 2*maxKinds + 1 {
-		if !k.learn(fmt.Sprint(i), d, now) || len(k.byKey) > maxKinds {
-			t.Fatalf("kind %d: %d are remembered", i, len(k.byKey))
-		}
-	}
-	if k.learn("0", &gate.Decision{Regular: []gate.PoolVerdict{{}}}, now) || k.learn("", d, now) {
-		t.Error("something is learnt of nothing")
-	}
-	if got := k.declined(fmt.Sprint(2*maxKinds), "p", now); !got[gate.DeclineKey(0, "a")].Equal(now) {
-		t.Errorf("of the last kind, %v is known", got)
-	}
-	if k.declined("", "p", now) != nil || k.declined("unknown", "p", now) != nil {
-		t.Error("something is known of no kind")
-	}
 }

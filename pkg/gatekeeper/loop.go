@@ -165,7 +165,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		request := g.request(entry.pod, entry.kind, since, now)
 		request.Wait = entry.promise.asWait()
 		decision := g.rule.Decide(request, view, now)
-		if g.kinds.learn(entry.kind, &decision, now) {
+		if g.kinds.Learn(entry.kind, &decision, now) {
 			poke(g.changed) // for others of the kind that were looked at before
 		}
 		return decision

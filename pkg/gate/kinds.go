@@ -1,4 +1,4 @@
-package gatekeeper
+package gate
 
 import (
 	"encoding/json"
@@ -6,24 +6,22 @@ import (
 	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
-
-	"poolpriority.dev/scheduler/pkg/gate"
 )
 
 const (
-	// probeAfter is for how long what was learnt of a kind of pods is believed before one of them waits on a clock of its own; another one
-	// does if nothing was heard of it for probeLimit.
-	probeAfter, probeLimit = 5 * time.Minute, 10 * time.Minute
+	// ProbeAfter is for how long what was learnt of a kind of pods is believed before one of them, a probe, waits on a clock of its own; another
+	// one does if nothing was heard of it for ProbeLimit.
+	ProbeAfter, ProbeLimit = 5 * time.Minute, 10 * time.Minute
 	// maxKinds bounds how many kinds are remembered.
 	maxKinds = 5000
 )
 
-// kinds remembers which node groups decline which kinds of pods: what the autoscaler does not do for one pod, it does not do for another that
-// it cannot tell apart.
-type kinds struct {
+// Kinds remembers which node groups decline which kinds of pods: what the autoscaler does not do for one pod, it does not do for another that
+// it cannot tell apart. Its methods may be called by many goroutines.
+type Kinds struct {
 	mu     sync.Mutex
 	byKey  map[string]*kind
 	probes map[types.UID]*kind // the pods that are or were probes, until they are bound or gone
@@ -31,23 +29,24 @@ type kinds struct {
 
 // kind is what is known of one kind of pods.
 type kind struct {
-	declined map[string]time.Time // by gate.DeclineKey: when
+	declined map[string]time.Time // by DeclineKey: when
 	// probe is a pod that waits on a clock of its own, since then.
 	probe   types.UID
 	probing time.Time
 }
 
-func newKinds() *kinds { return &kinds{byKey: map[string]*kind{}, probes: map[types.UID]*kind{}} }
+// NewKinds returns one that remembers nothing.
+func NewKinds() *Kinds { return &Kinds{byKey: map[string]*kind{}, probes: map[types.UID]*kind{}} }
 
-// known reports whether anything is remembered.
-func (k *kinds) known() bool {
+// Known reports whether anything is remembered.
+func (k *Kinds) Known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.byKey) > 0
 }
 
-// learn takes in by which groups a pod of the kind is declined on a clock of its own at the time now. It reports whether that is new.
-func (k *kinds) learn(key string, d *gate.Decision, now time.Time) bool {
+// Learn takes in by which groups a pod of the kind is declined on a clock of its own at the time now. It reports whether that is new.
+func (k *Kinds) Learn(key string, d *Decision, now time.Time) bool {
 	if key == "" {
 		return false
 	}
@@ -65,8 +64,8 @@ func (k *kinds) learn(key string, d *gate.Decision, now time.Time) bool {
 				known = &kind{declined: map[string]time.Time{}}
 				k.byKey[key] = known
 			}
-			name := gate.DeclineKey(i, group)
-			if at, ok := known.declined[name]; !ok || now.Sub(at) > probeAfter {
+			name := DeclineKey(i, group)
+			if at, ok := known.declined[name]; !ok || now.Sub(at) > ProbeAfter {
 				fresh = true
 			}
 			known.declined[name], known.probe = now, ""
@@ -75,8 +74,8 @@ func (k *kinds) learn(key string, d *gate.Decision, now time.Time) bool {
 	return fresh
 }
 
-// declined returns which groups decline the pod of the kind, and since when that is known, by gate.DeclineKey.
-func (k *kinds) declined(key string, pod types.UID, now time.Time) map[string]time.Time {
+// Declined returns which groups decline the pod of the kind, and since when that is known, by DeclineKey.
+func (k *Kinds) Declined(key string, pod types.UID, now time.Time) map[string]time.Time {
 	if key == "" {
 		return nil
 	}
@@ -88,7 +87,7 @@ func (k *kinds) declined(key string, pod types.UID, now time.Time) map[string]ti
 	}
 	believed := make(map[string]time.Time, len(known.declined))
 	for name, at := range known.declined {
-		if now.Sub(at) <= probeAfter || !k.probe(known, pod, now) {
+		if now.Sub(at) <= ProbeAfter || !k.probe(known, pod, now) {
 			believed[name] = at
 		}
 	}
@@ -96,16 +95,16 @@ func (k *kinds) declined(key string, pod types.UID, now time.Time) map[string]ti
 }
 
 // probe reports whether the pod is the one of the kind that waits on a clock of its own.
-func (k *kinds) probe(known *kind, pod types.UID, now time.Time) bool {
-	if known.probe == "" || now.Sub(known.probing) > probeLimit {
+func (k *Kinds) probe(known *kind, pod types.UID, now time.Time) bool {
+	if known.probe == "" || now.Sub(known.probing) > ProbeLimit {
 		known.probe, known.probing = pod, now
 		k.probes[pod] = known
 	}
 	return known.probe == pod
 }
 
-// forget takes in that the pod has been bound, or is gone: if it was a probe, the next pod of its kind is.
-func (k *kinds) forget(pod types.UID) {
+// Forget takes in that the pod has been bound, or is gone: if it was a probe, the next pod of its kind is.
+func (k *Kinds) Forget(pod types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if known, ok := k.probes[pod]; ok {
@@ -119,9 +118,10 @@ func (k *kinds) forget(pod types.UID) {
 // podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1, PodGroupLabel.
 const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 
-// kindOf returns what an autoscaler, and the gate, look at of the pod: equal for pods that they cannot tell apart. It is empty for one that is
+// KindOf returns what an autoscaler, and the gate, look at of the pod that asks: equal for pods that they cannot tell apart. It is empty for one that is
 // like no other: what it can use depends on other pods, on volumes or on a gang.
-func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
+func KindOf(req Request) string {
+	pod := req.Pod
 	s := &pod.Spec
 	if _, gang := pod.Labels[podGroupLabel]; gang || s.WorkloadRef != nil || len(s.ResourceClaims) > 0 {
 		return ""
@@ -132,11 +132,11 @@ func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
 		}
 	}
 	for i := range s.TopologySpreadConstraints {
-		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == v1.DoNotSchedule {
+		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
 			return ""
 		}
 	}
-	var nodeAffinity *v1.NodeAffinity
+	var nodeAffinity *corev1.NodeAffinity
 	if a := s.Affinity; a != nil {
 		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
 			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
@@ -144,7 +144,7 @@ func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
 		}
 		nodeAffinity = a.NodeAffinity
 	}
-	var ports []v1.ContainerPort
+	var ports []corev1.ContainerPort
 	for i := range s.Containers {
 		for _, port := range s.Containers[i].Ports {
 			if port.HostPort != 0 {
@@ -154,13 +154,13 @@ func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
 	}
 	annotations := map[string]string{}
 	for key, value := range pod.Annotations {
-		if key == gate.BurstAnnotation || strings.HasPrefix(key, "cluster-autoscaler.kubernetes.io/") {
+		if key == BurstAnnotation || strings.HasPrefix(key, "cluster-autoscaler.kubernetes.io/") {
 			annotations[key] = value
 		}
 	}
 	data, err := json.Marshal([]any{
 		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, nodeAffinity, s.Tolerations, ports, s.Priority, s.PreemptionPolicy,
-		s.RuntimeClassName, annotations, g.Signature(pod),
+		s.RuntimeClassName, annotations, Signature(req),
 	})
 	if err != nil {
 		return "" // it does not fail
