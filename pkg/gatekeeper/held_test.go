@@ -242,9 +242,9 @@ func TestClocks(t *testing.T) {
 	}{
 		{"it fails for want of room", never, []event{{minute: 0, wantsRoom: true}, {minute: 5, wantsRoom: true}}, 0, 0, never, never},
 		{"it failed before this scheduler led", -60, []event{{minute: 0, wantsRoom: true}}, -60, -60, never, never},
-		{"its gang is not there", never, []event{{minute: 0, gang: true}, {minute: 5, gang: true}}, 0, never, never, never},
+		{"its gang is not there", never, []event{{minute: 0, gang: true}, {minute: 5, gang: true}}, 0, never, never, 5},
 		{"its gang completes", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, wantsRoom: true}}, -60, 6, never, 6},
-		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}}, -60, never, never, never},
+		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}, {minute: 8, gang: true}}, -60, never, never, 8},
 		{"its gang completes once more", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}, {minute: 9, wantsRoom: true}}, -60, 9, never, 9},
 		{"it has no room, and then its claim is gone for a while", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, gang: true}, {minute: 2, wantsRoom: true}}, -60, 2, never, 2},
 		{"it is nominated", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, never},
@@ -281,6 +281,10 @@ func TestClocks(t *testing.T) {
 			check("unschedulable since", got.unschedulable, tc.unschedulable)
 			check("without room since", got.noRoom, tc.noRoom)
 			check("ignored until", got.ignored, tc.ignored)
+			if got.noRoom.IsZero() {
+				check("published since, without being held", h.unknownToAPI(10)[p.UID], tc.publishedAsOf)
+				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // by now the API says so
+			}
 			h.add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
 			check("published since", h.unknownToAPI(10)[p.UID], tc.publishedAsOf)
 			h.remove(p.UID)

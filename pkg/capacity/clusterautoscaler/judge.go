@@ -68,6 +68,9 @@ func (t *Tracker) Shared() (node string, groups []string) {
 	return node, groups
 }
 
+// seeAgain is how long the kinds of a group's nodes are not looked at again: in a large cluster that takes its time.
+const seeAgain = 10 * time.Second
+
 // see remembers the kinds of the pool's nodes by their groups. Groups that have none now keep what they had.
 func (t *Tracker) see(c *Claim, now time.Time) {
 	byGroup := map[string][]*corev1.Node{}
@@ -80,7 +83,7 @@ func (t *Tracker) see(c *Claim, now time.Time) {
 	grown := now.Add(-max(t.graces.Provision, c.Provision))
 	for name, nodes := range byGroup {
 		m := t.memory[name]
-		if m == nil {
+		if m == nil || m.Pool == c.Groups.pool && !now.Before(t.seen[name]) && now.Before(t.seen[name].Add(seeAgain)) {
 			continue
 		}
 		if m.Pool == c.Groups.pool && len(m.Seen) > 0 {
@@ -88,7 +91,7 @@ func (t *Tracker) see(c *Claim, now time.Time) {
 			nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !n.CreationTimestamp.Time.Before(grown) })
 		}
 		if shapes := capacity.SettledShapes(nodes, grown, now); len(shapes) > 0 {
-			m.Pool, m.Seen = c.Groups.pool, shapes
+			m.Pool, m.Seen, t.seen[name] = c.Groups.pool, shapes, now
 		}
 	}
 }

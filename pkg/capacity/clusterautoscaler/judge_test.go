@@ -136,6 +136,11 @@ func TestGroups(t *testing.T) {
 			{status: running(group(general, 1, 1, 3)), nodes: []*corev1.Node{general1}},
 			{status: running(group(general, 1, 1, 3)), nodes: []*corev1.Node{grown("g2", "general", "plain", madeAt(0), tainted("cni"))}, at: 15*time.Minute + time.Second},
 		}, []string{"aks-general-1-vmss: CanGrow BelowMaxSize g2 seen=plain!cni"}},
+		{"what others of them have is seen soon", byNodes, []step{
+			{status: running(group(gpu, 1, 1, 3)), nodes: []*corev1.Node{gpu1}},
+			{status: running(group(gpu, 1, 1, 3)), nodes: []*corev1.Node{grown("gpu1", "gpu", "gpu", tainted("dedicated"))}, at: seeAgain},
+			{status: running(group(gpu, 0, 0, 3)), at: 2 * seeAgain},
+		}, []string{"aks-gpu-2-vmss: CanGrow BelowMaxSize seen=gpu!dedicated"}},
 		{"the memory of a group that is gone is dropped", byNodes, []step{
 			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3)), nodes: []*corev1.Node{general1, gpu1}},
 			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1}},

@@ -59,6 +59,7 @@ type Tracker struct {
 	uid         types.UID // of the ConfigMap; a polite stop deletes it
 	restored    Memory    // until the first status is seen
 	memory      map[string]*Group
+	seen        map[string]time.Time // by group: when the kinds of its nodes were last looked at
 	members     *members
 }
 
@@ -98,7 +99,7 @@ type Group struct {
 
 // NewTracker returns a tracker that has not seen a status yet.
 func NewTracker(graces Graces) *Tracker {
-	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, members: newMembers()}
+	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
 
 // quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
@@ -216,6 +217,7 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	for name := range t.memory {
 		if !listed[name] {
 			delete(t.memory, name)
+			delete(t.seen, name)
 		}
 	}
 	if known {
