@@ -2,8 +2,8 @@
 // time, and says what to order, what to remove and what the status reads. It knows no API server and no clock and starts
 // nothing, so that a copy of it can be asked what would happen.
 //
-// It is written from the recorded runs of cluster-autoscaler 1.35 and from the rules in its sources, which are named where
-// they matter: core/static_autoscaler.go, clusterstate/clusterstate.go, utils/backoff, loop/trigger.go.
+// It is written from the recorded runs of cluster-autoscaler 1.35 and from the rules in its sources, of versions up to that one
+// and not all of the same; they are named where they matter: core/static_autoscaler.go, clusterstate/clusterstate.go, utils/backoff, loop/trigger.go.
 package autoscaler
 
 import (
@@ -27,7 +27,7 @@ type Options struct {
 	// InitialBackoff is how long a group is left alone that failed to grow. Each failure after that doubles it, to at most
 	// MaxBackoff; BackoffReset after the last failure it starts anew.
 	InitialBackoff, MaxBackoff, BackoffReset time.Duration
-	// ForgetOnSuccess forgets a group's back-offs when a scale-up of it ends well, as autoscalers before 1.29 or so did.
+	// ForgetOnSuccess forgets a group's back-offs when a scale-up of it ends well, as older autoscalers did.
 	ForgetOnSuccess bool
 	// MaxNodeProvisionTime is how long a VM may take to register; then it is given up.
 	MaxNodeProvisionTime time.Duration
@@ -48,7 +48,7 @@ type Options struct {
 	Seed uint64
 }
 
-// Real returns the defaults of cluster-autoscaler 1.35, with removal switched on. Source: config/flags.
+// Real returns the real one's defaults. Source: config/flags.
 func Real() Options {
 	return Options{
 		ScanInterval: 10 * time.Second, UnneededTime: 10 * time.Minute,

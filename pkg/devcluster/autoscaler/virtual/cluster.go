@@ -31,8 +31,8 @@ type Options struct {
 	// LoopTime is what a loop takes: its status is written so long after its start. The recorded ones took 0.03 to 0.4 s,
 	// a large cluster's take seconds.
 	LoopTime time.Duration
-	// PodTriggers starts a loop at once when a pod becomes unschedulable, as frequent-loops-enabled does (the default of
-	// 1.35). A productive loop is followed by the next in any case.
+	// PodTriggers starts a loop at once when a pod becomes unschedulable, as frequent-loops-enabled does, which newer
+	// versions have on by default. A productive loop is followed by the next in any case.
 	PodTriggers bool
 	// DeleteDelay is the time between a node's taint and its VM's deletion, node-delete-delay-after-taint; the real one's
 	// default is 5 s. DrainTime is what a drain takes beyond that.
