@@ -604,6 +604,7 @@ func TestGroups(t *testing.T) {
 		{"the group that grows gives the reason", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
 		{"a group of which nothing is known might run it", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
 		{"until it is declined", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
+		{"not while nodes are on their way that it can use", []capacity.Group{general(capacity.Growing), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
 		{"unless the group's name tells", []capacity.Group{unseen(capacity.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
 		{"what a group does that the pod cannot use touches nothing", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, plain, 5 * time.Minute, true, "Declined"},
 		{"what another does that it can use does", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, tolerant, 5 * time.Minute, false, "PoolCanGrow"},

@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
@@ -81,7 +80,7 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 
 // provisionGraceOf is how long nodes of the pool with index i that were ordered count as on their way.
 func provisionGraceOf(config *Config, i int) time.Duration {
-	return config.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, config.Args.Capacity.ProvisionGrace.Duration)
+	return config.Pools.At(i).ProvisionGrace(config.Args.Capacity.ProvisionGrace.Duration)
 }
 
 // only restricts a list or a watch to the object with the name.
@@ -202,7 +201,7 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 
 // gracesOf are the graces of the pool with index i.
 func gracesOf(config *Config, i int) *clusterautoscaler.Graces {
-	backoff := config.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.BackoffGrace }, config.Args.Capacity.BackoffGrace.Duration)
+	backoff := config.Pools.At(i).BackoffGrace(config.Args.Capacity.BackoffGrace.Duration)
 	return &clusterautoscaler.Graces{Provision: provisionGraceOf(config, i), Backoff: backoff}
 }
 

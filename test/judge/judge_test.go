@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -93,12 +94,34 @@ func newPlayer(t testing.TB, options virtual.Options) *player {
 	return p
 }
 
+// status is the autoscaler's ConfigMap with what is read of it: encoding and parsing the rest would be most of the time.
+func (p *player) status() *corev1.ConfigMap {
+	w, made := p.Written()
+	if w == nil {
+		return nil
+	}
+	var b strings.Builder
+	s := &w.Status
+	fmt.Fprintf(&b, "autoscalerStatus: %s\nclusterWide: {health: {status: %q, lastTransitionTime: %q}}\nnodeGroups:\n",
+		s.AutoscalerStatus, s.ClusterWide.Health.Status, s.ClusterWide.Health.LastTransitionTime)
+	for _, g := range s.NodeGroups {
+		h := &g.Health
+		fmt.Fprintf(&b, "- {name: %s, health: {status: %s, nodeCounts: {registered: {ready: %d, unready: {total: %d}}, longUnregistered: %d}, cloudProviderTarget: %d, minSize: %d, maxSize: %d}, scaleUp: {status: %q, backoffInfo: {errorCode: %q, errorMessage: %q}}}\n",
+			g.Name, h.Status, h.NodeCounts.Registered.Ready, h.NodeCounts.Registered.Unready.Total, h.NodeCounts.LongUnregistered, h.CloudProviderTarget, h.MinSize, h.MaxSize,
+			g.ScaleUp.Status, g.ScaleUp.BackoffInfo.ErrorCode, g.ScaleUp.BackoffInfo.ErrorMessage)
+	}
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint("status-", made)), Annotations: map[string]string{clusterautoscaler.LastUpdatedAnnotation: fmt.Sprint(p.Writes())}},
+		Data:       map[string]string{clusterautoscaler.StatusKey: b.String()},
+	}
+}
+
 // look makes the view anew, as the gatekeeper does.
 func (p *player) look() {
 	now := p.Now()
 	if p.seen != p.Writes() || p.now.IsZero() {
 		p.seen, p.let = p.Writes(), nil
-		_ = p.tracker.Observe(p.ConfigMap(), now) // what is wrong with a status is its pools' reason
+		_ = p.tracker.Observe(p.status(), now) // what is wrong with a status is its pools' reason
 	}
 	p.now = now
 	nodes := p.Nodes()
@@ -279,7 +302,7 @@ func node(mode, agentPool, cpu string, taints ...corev1.Taint) *corev1.Node {
 func pod(name, cpu string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", Controller: ptr.To(true)}}},
-		Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}},
 	}
 	for _, change := range changes {
 		change(p)

@@ -205,6 +205,15 @@ func (c *Cluster) ConfigMap() *corev1.ConfigMap {
 	return cm
 }
 
+// Written is what the ConfigMap says, and how often it was made; nil when there is none.
+func (c *Cluster) Written() (*Write, int) {
+	if c.written == nil {
+		return nil, 0
+	}
+	w := *c.written
+	return &w, c.made
+}
+
 // Writes is how often the ConfigMap was written, and so what changes with it; it saves rendering one to see that.
 func (c *Cluster) Writes() int { return c.writes }
 
