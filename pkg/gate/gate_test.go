@@ -73,6 +73,7 @@ func TestDecide(t *testing.T) {
 	uncounted.Uncounted = true
 	looping := looked(canGrow, time.Hour)
 	looping.Looked = ago(5 * minute)
+	skipped := looked(of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow, Skipped: true, Until: now.Add(minute)}}), time.Hour)
 	patient := of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow, Patience: 10 * minute}})
 	patient.Uncounted = true
 	for _, tc := range []struct {
@@ -121,6 +122,8 @@ func TestDecide(t *testing.T) {
 		{name: "not declined: the autoscaler does not look at it yet", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, annotations: map[string]string{DelayAnnotation: "2h"}, wantCode: "PoolCanGrow"},
 		{name: "not declined: the autoscaler never looks at it", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, priority: -11, wantCode: "PoolCanGrow"},
 		{name: "declined before by another of the kind", user: looked(canGrow, time.Hour), system: full, declined: minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: it is skipped for a while", user: skipped, system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "what was declined before is over: something happened since", user: looked(canGrow, minute), system: full, declined: 90 * time.Second, wantCode: "PoolCanGrow"},
 		{name: "what was declined before is over: it was touched since", user: looked(canGrow, time.Hour), system: full, declined: 3 * time.Hour, wantCode: "PoolCanGrow"},
 		{name: "the earliest change counts", user: looked(canGrow, time.Hour), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
 		{name: "opted out", user: full, system: full, annotations: map[string]string{BurstAnnotation: BurstNever}, wantCode: "OptedOut"},

@@ -158,12 +158,15 @@ func (r *Rule) judgeGrowth(req Request, i int, p *capacity.Pool, k int, clock, n
 		reason.Detail = detail
 		return groupVerdict{reason: reason}
 	}
+	holds := groupVerdict{holds: true, reason: g.Reason, closed: ReasonCanGrow, until: g.Until}
+	if g.Skipped {
+		return holds
+	}
 	declined := reasonDeclined
 	declined.Detail = g.Name
-	if at, ok := req.Declined[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) {
+	if at, ok := req.Declined[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) && !g.Moved.After(at) {
 		return groupVerdict{reason: declined}
 	}
-	holds := groupVerdict{holds: true, reason: g.Reason, closed: ReasonCanGrow, until: g.Until}
 	if clock.IsZero() || !p.HasLooked(clock) {
 		return holds
 	}
