@@ -174,7 +174,7 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	t.checkSilence(now)
 	t.stamp, t.changed = stamp, now
 	if t.uid != "" && t.uid != cm.UID {
-		t.forget()
+		t.forget(now)
 	}
 	t.uid = cm.UID
 	known := t.restored.Stamp == hash(stamp)
@@ -197,10 +197,10 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
 	case status.AutoscalerStatus == autoscalerInitializing:
 		t.lose(reasonInitializing, now)
-		t.forget()
+		t.forget(now)
 		return nil
 	}
-	if t.identify(status); t.unhealthy {
+	if t.identify(status, now); t.unhealthy {
 		t.lose(reasonUnhealthyAll, now)
 		return nil
 	}
@@ -230,10 +230,10 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 
 // identify tells by the time of the cluster's last transition whether another autoscaler has written the status. That the cluster became
 // unhealthy, or healthy again, is a transition, too. (An autoscaler that is new in between says first that it is Initializing.)
-func (t *Tracker) identify(status *status) {
+func (t *Tracker) identify(status *status, now time.Time) {
 	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
 	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
-		t.forget()
+		t.forget(now)
 	}
 	t.incarnation, t.unhealthy = incarnation, unhealthy
 }
@@ -246,12 +246,13 @@ func (t *Tracker) checkSilence(now time.Time) {
 }
 
 // forget forgets what made groups count as full, and what was looked at, for another autoscaler has taken over and knows nothing of it: it
-// will try again.
-func (t *Tracker) forget() {
+// will try again, and gives nodes that were ordered before as much time as those that it orders now.
+func (t *Tracker) forget(now time.Time) {
 	t.generation++
 	t.attention.forget()
 	for _, m := range t.memory {
 		m.BackoffSince, m.BackoffSeen, m.BackoffInfo, m.UnhealthySince = time.Time{}, time.Time{}, BackoffInfo{}, time.Time{}
+		m.Progress = now
 	}
 }
 
