@@ -1,0 +1,818 @@
+package model
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+// settings are what the configuration says.
+type settings struct {
+	staleAfter, unknownGrace, newPodDelay, wait, hold time.Duration
+	maxPods                                           int
+	v2                                                bool
+	pools                                             []poolSettings
+}
+
+// poolSettings are those of one regular pool.
+type poolSettings struct {
+	name                        string
+	mode                        string // of its nodes
+	agentPool                   string // its selector names it
+	pattern                     string // its groups are those whose name begins so
+	provision, backoff, decline time.Duration
+}
+
+// byNodes says that only nodes tell the pool's groups.
+func (p *poolSettings) byNodes() bool { return p.agentPool == "" && p.pattern == "" }
+
+const (
+	backoffMemory = 5 * time.Minute
+	lasting       = 15 * time.Minute // provisionGrace of all pools
+	sizeTold      = 30 * time.Second
+	firstNode     = 3 * time.Minute // for how long a group's first node may have taints that do not last
+)
+
+// podKind is a pod that asks.
+type podKind struct {
+	disk      string // "" asks for none
+	agentPool string // "" asks for none
+	tolerates bool
+	cpu       int64
+	virtual   bool // asks for the virtual node itself
+	hostNet   bool
+	init      bool
+	burst     string
+	priority  int32
+	created   time.Time
+	delay     time.Duration
+	since     time.Time // unschedulable
+	noRoom    time.Time
+	ignored   time.Time
+}
+
+// concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
+type concessions struct {
+	arrivals     bool // a node that came is believed with the next write of the status only (G17)
+	outages      bool // a status that comes back restarts the clock where it should only have paused it (G2)
+	health       bool // a cluster that was Unhealthy and is not any more counts as another autoscaler (G3)
+	unseenLosses bool // a node that went while there was no status, or while the scheduler was away, is not known to be missing (G17)
+	missing      bool // a group at its maximum whose nodes never came is Full while others of its nodes are being taken away (G17)
+	leaving      bool // a node that is not ready and being taken away is on its way (G19)
+	unknown      bool // nodes on their way do not hold a pool that has been Unknown for too long (G19)
+	orphans      bool // while there is no status, groups at zero of which nothing is known do not count (G2)
+	silence      bool // a status that was stale before it was gone did not pause the clock (G2)
+	firstNode    bool // the memory of a group is overwritten by its next first node after three minutes (G19)
+}
+
+// history is all that was to be seen, and what the configuration says. The functions look through all of it.
+type history struct {
+	settings
+	concede concessions
+	known   map[string]*group // all groups that there are, for what they are like
+	looks   []look
+	notes   []note // what the rules said at each look, so that it is not reckoned again
+}
+
+// note is what the rules say of one look.
+type note struct {
+	believed, write, takeover, quiet bool
+	seats                            []seat
+	states                           map[seat]capacity.State
+	whys                             map[seat]string
+	moved                            map[seat]bool
+	starting                         []starting
+	kinds                            map[string][]shape // those that a group has or had last
+}
+
+// starting is a node that is on its way for pods that fit the shape.
+type starting struct {
+	group string
+	shape shape
+}
+
+// seat is a group in a pool. A pool of which no group is known has one without a name.
+type seat struct {
+	pool  int
+	group string
+}
+
+func (h *history) last() int { return len(h.looks) - 1 }
+
+// G4: the status at the look is one to go by.
+func (h *history) believed(k int) bool {
+	s := h.looks[k].status
+	return s != nil && s.kind == "running" && h.looks[k].at.Sub(h.changed(k)) < h.staleAfter
+}
+
+// changed is when the status of the look came.
+func (h *history) changed(k int) time.Time {
+	for ; k > 0 && h.isSame(k-1, k); k-- {
+	}
+	return h.looks[k].at
+}
+
+func (h *history) isSame(a, b int) bool {
+	sa, sb := h.looks[a].status, h.looks[b].status
+	return sa != nil && sb != nil && sa.serial == sb.serial || sa == nil && sb == nil
+}
+
+// isWrite reports whether the look showed a status for the first time.
+func (h *history) isWrite(k int) bool {
+	return h.looks[k].status != nil && (k == 0 || !h.isSame(k-1, k))
+}
+
+// isReadable reports whether the look showed a status that tells of the groups.
+func (h *history) isReadable(k int) bool {
+	s := h.looks[k].status
+	return s != nil && s.kind == "running"
+}
+
+// isTakeover reports whether the look showed that another autoscaler writes: it says that it starts, the ConfigMap was made anew, or the time
+// at which the cluster became healthy is another.
+func (h *history) isTakeover(k int) bool {
+	s := h.looks[k].status
+	if s == nil || !h.isWrite(k) {
+		return false
+	}
+	if s.kind == "initializing" {
+		return true
+	}
+	for j := k - 1; j >= 0; j-- {
+		if before := h.looks[j].status; before != nil {
+			if before.made != s.made {
+				return true
+			}
+			break
+		}
+	}
+	if s.kind != "running" {
+		return false
+	}
+	sick := false
+	for j := k - 1; j >= 0; j-- {
+		switch before := h.looks[j].status; {
+		case before == nil:
+		case before.kind == "unhealthy":
+			sick = true
+		case before.kind == "running":
+			return before.began != s.began && (!sick || h.concede.health)
+		}
+	}
+	return false
+}
+
+// sights are the looks, up to k, that showed for the first time a status to go by that has the group, since it was last absent from one.
+func (h *history) sights(name string, k int) []int {
+	var sights []int
+	for i := 0; i <= k; i++ {
+		if !h.notes[i].write || !h.isReadable(i) {
+			continue
+		}
+		if _, ok := h.looks[i].status.groups[name]; ok {
+			sights = append(sights, i)
+		} else {
+			sights = nil
+		}
+	}
+	return sights
+}
+
+func (h *history) at(k int, name string) groupStatus { return h.looks[k].status.groups[name] }
+
+func (s groupStatus) upcoming() int { return s.target - s.ready - s.unready - s.longUnregistered }
+
+// nodesOf are the group's nodes at the look.
+func (h *history) nodesOf(name string, k int) []*node {
+	var nodes []*node
+	for i := range h.looks[k].nodes {
+		if n := &h.looks[k].nodes[i]; n.group.name == name {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// pools are the pools that the group is in, as far as is known at the look.
+func (h *history) pools(name string, k int) []int {
+	g := h.known[name]
+	for p := range h.settings.pools {
+		if s := &h.settings.pools[p]; s.pattern != "" && strings.HasPrefix(name, s.pattern) || s.agentPool != "" && s.agentPool == g.agentPool {
+			return []int{p}
+		}
+	}
+	if len(h.nodesOf(name, k)) > 0 || len(h.remembered(name, k, nil)) > 0 { // a node tells, now or before
+		if p, ok := h.poolOf(g); ok {
+			return []int{p}
+		}
+		return nil
+	}
+	var all []int
+	for p := range h.settings.pools {
+		if h.settings.pools[p].byNodes() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// poolOf is the pool that nodes of the group are in.
+func (h *history) poolOf(g *group) (int, bool) {
+	for p := range h.settings.pools {
+		if h.settings.pools[p].mode == g.mode {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// findSeats returns the groups of all pools at the look: those in the status or, while there is none to go by, in the last one.
+func (h *history) findSeats(k int) []seat {
+	var seats []seat
+	from := k
+	for from > 0 && !h.isReadable(from) {
+		from--
+	}
+	for p := range h.settings.pools {
+		n := len(seats)
+		if h.isReadable(from) {
+			for name := range h.looks[from].status.groups {
+				if !slices.Contains(h.pools(name, k), p) {
+					continue
+				}
+				if h.concede.orphans && !h.notes[k].believed && h.settings.pools[p].byNodes() && len(h.remembered(name, k, nil)) == 0 && len(h.nodesOf(name, k)) == 0 {
+					continue
+				}
+				seats = append(seats, seat{p, name})
+			}
+		}
+		if len(seats) == n {
+			seats = append(seats, seat{p, ""})
+		}
+	}
+	return seats
+}
+
+// state is rules G3, G4 and G17 at look k, and why it is so.
+func (h *history) state(s seat, k int) (capacity.State, string) {
+	if !h.notes[k].believed || s.group == "" {
+		return capacity.Unknown, ""
+	}
+	p, g, now := &h.settings.pools[s.pool], h.at(k, s.group), h.looks[k].at
+	upcoming, shrinking := h.upcoming(s.group, k), h.shrinking(s.group, k)
+	from, to, shown := h.backoff(s.group, k)
+	inBackoff := !from.IsZero() && (shown || now.Sub(to) < backoffMemory)
+	unhealthy := h.unhealthy(s.group, k)
+	switch {
+	case upcoming > 0 && now.Sub(h.progress(s.group, k)) < p.provision:
+		return capacity.Growing, "Provisioning"
+	case g.target >= g.max && upcoming > 0 && (shrinking == "" || h.concede.missing):
+		return capacity.Full, "NodesMissing"
+	case g.target >= g.max && shrinking != "":
+		return capacity.CanGrow, shrinking
+	case g.target >= g.max:
+		return capacity.Full, "AtMax"
+	case inBackoff && now.Sub(from) >= p.backoff:
+		return capacity.Full, "Backoff"
+	case !unhealthy.IsZero() && now.Sub(unhealthy) >= p.backoff:
+		return capacity.Full, "Unhealthy"
+	case inBackoff:
+		return capacity.CanGrow, "BackingOff"
+	case !unhealthy.IsZero():
+		return capacity.CanGrow, "Skipped"
+	}
+	return capacity.CanGrow, "BelowMax"
+}
+
+// upcoming is the number of nodes that were ordered and did not come. Those that came since are believed at once.
+func (h *history) upcoming(name string, k int) int {
+	g, usable := h.at(k, name), 0
+	for _, n := range h.nodesOf(name, k) {
+		if n.ready && !n.startup && !n.leaving {
+			usable++
+		}
+	}
+	if h.concede.arrivals {
+		return g.upcoming()
+	}
+	return min(g.upcoming(), g.target-usable)
+}
+
+// progress is when the group was last ordered a node, got one, or had none to wait for.
+func (h *history) progress(name string, k int) time.Time {
+	var progress time.Time
+	sights := h.sights(name, k)
+	for i, j := range sights {
+		g := h.at(j, name)
+		if i == 0 || g.target > h.at(sights[i-1], name).target || g.target-g.upcoming() > h.at(sights[i-1], name).target-h.at(sights[i-1], name).upcoming() || g.upcoming() <= 0 {
+			progress = h.looks[j].at
+		}
+	}
+	return progress
+}
+
+// shrinking is G17: the group has a node that is being taken away, or lost one that the target may still have in it: for two writes of the
+// status, unless the target fell.
+func (h *history) shrinking(name string, k int) string {
+	for _, n := range h.nodesOf(name, k) {
+		if n.leaving {
+			return "Shrinking"
+		}
+	}
+	var lost []int // the writes since, for each
+	for j := 1; j <= k; j++ {
+		if h.notes[j].write && h.isReadable(j) {
+			sights := h.sights(name, j)
+			if n := len(sights); n > 1 && sights[n-1] == j {
+				fell := h.at(sights[n-2], name).target - h.at(j, name).target
+				lost = lost[min(max(fell, 0), len(lost)):]
+			}
+			for i := range lost {
+				lost[i]++
+			}
+			for len(lost) > 0 && lost[0] >= 2 {
+				lost = lost[1:]
+			}
+			if len(sights) == 0 {
+				lost = nil
+			}
+		}
+		for _, n := range h.nodesOf(name, j-1) {
+			if !h.exists(n.name, j) && !(h.concede.unseenLosses && (!h.isReadable(j-1) || h.looks[j].restarted)) {
+				lost = append(lost, 0)
+			}
+		}
+	}
+	if len(lost) > 0 {
+		return "StatusBehind"
+	}
+	return ""
+}
+
+func (h *history) exists(node string, k int) bool {
+	for i := range h.looks[k].nodes {
+		if h.looks[k].nodes[i].name == node {
+			return true
+		}
+	}
+	return false
+}
+
+// sinceTakeover returns those of the looks at which one and the same autoscaler wrote as at look k.
+func (h *history) sinceTakeover(looks []int, k int) []int {
+	began := 0
+	for j := 0; j <= k; j++ {
+		if h.notes[j].takeover {
+			began = j
+		}
+	}
+	for len(looks) > 0 && looks[0] < began {
+		looks = looks[1:]
+	}
+	return looks
+}
+
+// unhealthy is since when the group has been unhealthy without a break: the autoscaler skips it.
+func (h *history) unhealthy(name string, k int) time.Time {
+	var from time.Time
+	for _, j := range h.sinceTakeover(h.sights(name, k), k) {
+		if !h.at(j, name).unhealthy {
+			from = time.Time{}
+		} else if from.IsZero() {
+			from = h.looks[j].at
+		}
+	}
+	return from
+}
+
+// backoff is when the group was first and last seen in the back-off that is remembered, and whether it is shown now.
+func (h *history) backoff(name string, k int) (from, to time.Time, shown bool) {
+	all := h.sights(name, k)
+	sights := h.sinceTakeover(all, k)
+	before := all[:len(all)-len(sights)]
+	for i, j := range sights {
+		if i > 0 {
+			before = append(before, sights[i-1])
+		}
+		g := h.at(j, name)
+		if n := len(before); n > 0 && g.target > h.at(before[n-1], name).target {
+			from, to = time.Time{}, time.Time{}
+		}
+		if shown = g.backoff; shown {
+			if from.IsZero() || h.looks[j].at.Sub(to) > backoffMemory {
+				from = h.looks[j].at
+			}
+			to = h.looks[j].at
+		}
+	}
+	return from, to, shown
+}
+
+// isStarting is G19: the node exists, is not usable yet, and is on its way to be.
+func (h *history) isStarting(n *node, k int) bool {
+	if p, listed := h.poolOf(n.group); n.leaving && !h.concede.leaving || !listed || h.looks[k].at.Sub(n.created) >= h.settings.pools[p].provision {
+		return false
+	}
+	return !n.ready || n.startup || len(h.strangeTaints(n, k)) > 0
+}
+
+// strangeTaints are those of the node's taints that need not last: neither an older node, now or before, nor the template has them.
+func (h *history) strangeTaints(n *node, k int) []string {
+	p, listed := h.poolOf(n.group)
+	taints := n.taints()
+	if !listed || len(taints) == 0 {
+		return nil
+	}
+	now := h.looks[k].at
+	kinds := h.remembered(n.group.name, k, n)
+	if n.group.template != nil {
+		kinds = append(kinds, templateOf(n.group))
+	}
+	known := len(kinds) > 0
+	for _, o := range h.nodesOf(n.group.name, k) {
+		if o.created.Before(n.created) && len(h.strangeTaints(o, k)) == 0 {
+			kinds = append(kinds, o.shape(nil))
+			known = known || o.ready && !o.startup || now.Sub(o.created) >= h.settings.pools[p].provision
+		}
+	}
+	grace := h.settings.pools[p].provision
+	if !known {
+		grace = min(grace, firstNode)
+	}
+	var strange []string
+	for _, taint := range taints {
+		has := slices.ContainsFunc(kinds, func(s shape) bool { return slices.Contains(s.taints, taint) })
+		if !has && now.Sub(n.created) < grace {
+			strange = append(strange, taint)
+		}
+	}
+	return strange
+}
+
+// taints are those of the node's that are not known to pass.
+func (n *node) taints() []string {
+	var taints []string
+	if n.group.kind.tainted {
+		taints = append(taints, "dedicated")
+	}
+	if n.strange {
+		taints = append(taints, "strange")
+	}
+	return taints
+}
+
+// shape is a kind of node as pods see it.
+type shape struct {
+	disk      string
+	agentPool string
+	taints    []string
+	cpu       int64
+}
+
+func (n *node) shape(without []string) shape {
+	taints := slices.DeleteFunc(n.taints(), func(t string) bool { return slices.Contains(without, t) })
+	return shape{disk: n.group.kind.disk, agentPool: n.group.agentPool, cpu: n.group.kind.cpu, taints: taints}
+}
+
+func templateOf(g *group) shape {
+	return (&node{group: &group{agentPool: g.agentPool, kind: *g.template}}).shape(nil)
+}
+
+// kindsOf are the kinds of nodes that the group has or, if it has none, was last seen with.
+func (h *history) kindsOf(name string, k int) []shape {
+	var kinds []shape
+	for _, n := range h.nodesOf(name, k) {
+		s := n.shape(h.strangeTaints(n, k))
+		if !n.ready || n.startup || h.looks[k].at.Sub(n.readyAt) < sizeTold {
+			s.cpu = 0 // a node tells its size once it has been ready for a while
+		}
+		kinds = append(kinds, s)
+	}
+	if len(kinds) == 0 {
+		return h.remembered(name, k, nil)
+	}
+	for i := range kinds { // nodes that are alike are of one size
+		for j := range kinds {
+			if slices.Equal(kinds[i].taints, kinds[j].taints) {
+				kinds[i].cpu = max(kinds[i].cpu, kinds[j].cpu)
+			}
+		}
+	}
+	return kinds
+}
+
+// remembered are the kinds of nodes that the group was last seen with, by those that had lasted: for provisionGrace or, if there was no such,
+// for three minutes. Only nodes older than the one given count, if one is. A group that the autoscaler does not have any more is forgotten.
+func (h *history) remembered(name string, k int, than *node) []shape {
+	for j := k; j >= 0; j-- {
+		if !h.isReadable(j) {
+			continue
+		}
+		if _, ok := h.looks[j].status.groups[name]; !ok {
+			return nil
+		}
+		for _, age := range []time.Duration{lasting, firstNode} {
+			var kinds []shape
+			for _, n := range h.nodesOf(name, j) {
+				if n.ready && !n.startup && h.looks[j].at.Sub(n.created) >= age && (than == nil || n.created.Before(than.created) || h.concede.firstNode) {
+					s := n.shape(nil)
+					if h.looks[j].at.Sub(n.readyAt) < sizeTold {
+						s.cpu = 0
+					}
+					kinds = append(kinds, s)
+				}
+			}
+			if len(kinds) > 0 {
+				return kinds
+			}
+		}
+	}
+	return nil
+}
+
+// fits reports whether a node of the kind would run the pod.
+func (s *shape) fits(pod *podKind) bool {
+	return (pod.disk == "" || pod.disk == s.disk) && (pod.agentPool == "" || pod.agentPool == s.agentPool) &&
+		(len(s.taints) == 0 || pod.tolerates && len(s.taints) == 1 && s.taints[0] == "dedicated") && (s.cpu == 0 || pod.cpu <= s.cpu) && !pod.virtual
+}
+
+// applicable reports whether the pod could use nodes of the group, as far as is known at the look.
+func (h *history) applicable(s seat, k int, pod *podKind) bool {
+	if p := &h.settings.pools[s.pool]; pod.agentPool != "" && p.agentPool != "" && pod.agentPool != p.agentPool {
+		return false
+	}
+	if s.group == "" {
+		return true // nothing is known
+	}
+	g := h.known[s.group]
+	if kinds := h.notes[k].kinds[s.group]; len(kinds) > 0 {
+		return slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) })
+	}
+	if g.template != nil {
+		s := templateOf(g)
+		return s.fits(pod)
+	}
+	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool // its name tells
+}
+
+// isOnItsWay reports whether a node of the group that exists is on its way for the pod.
+func (h *history) isOnItsWay(name string, k int, pod *podKind) bool {
+	return slices.ContainsFunc(h.notes[k].starting, func(s starting) bool { return s.group == name && s.shape.fits(pod) })
+}
+
+// clock is when the time began that the autoscaler is given for the pod.
+func (h *history) clock(k int, pod *podKind) time.Time {
+	start := latest(pod.noRoom, pod.created.Add(max(pod.delay, h.newPodDelay)), pod.ignored)
+	for _, s := range h.notes[k].seats {
+		if !h.applicable(s, k, pod) {
+			continue
+		}
+		for j := k; j > 0 && h.looks[j].at.After(start); j-- {
+			if h.notes[j].moved[s] || h.isOnItsWay(s.group, j-1, pod) {
+				start = h.looks[j].at
+			}
+		}
+	}
+	return start
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// moved reports whether the look showed that something happened to the group: it rose, got nodes or came into another state. What it was
+// in before the status was away is compared with what it is in afterwards.
+func (h *history) moved(s seat, j int) bool {
+	if j == 0 {
+		return true
+	}
+	for _, n := range h.nodesOf(s.group, j) {
+		if !h.exists(n.name, j-1) {
+			return true
+		}
+	}
+	if h.notes[j].states[s] != capacity.Unknown {
+		i := j - 1
+		for i >= 0 && h.notes[i].states[s] == capacity.Unknown && !h.concede.outages {
+			i--
+		}
+		if i < 0 || h.notes[i].states[s] != h.notes[j].states[s] || h.notes[i].whys[s] != h.notes[j].whys[s] {
+			return true
+		}
+	}
+	return h.notes[j].write && h.rises(s.group, j)
+}
+
+// rises reports whether the status of the look shows for the first time that the group rose or began to fail.
+func (h *history) rises(name string, j int) bool {
+	sights := h.sights(name, j)
+	n := len(sights)
+	if n < 2 || sights[n-1] != j {
+		return false
+	}
+	return h.at(j, name).target > h.at(sights[n-2], name).target
+}
+
+// fails reports whether the status of the look shows for the first time that the group is in back-off or unhealthy.
+func (h *history) fails(name string, j int) bool {
+	from, _, _ := h.backoff(name, j)
+	return from.Equal(h.looks[j].at) || h.unhealthy(name, j).Equal(h.looks[j].at)
+}
+
+// waited is for how long the autoscaler has had time since then: spells in which it did not look are left out.
+func (h *history) waited(since time.Time, k int) time.Duration {
+	var waited time.Duration
+	end := h.looks[k].at
+	for j := k; j >= 0 && end.After(since); j-- {
+		from := latest(h.looks[j].at, since)
+		if h.isReadable(j) && !h.isSilent(j, k) {
+			waited += end.Sub(from)
+		}
+		end = from
+	}
+	return waited
+}
+
+// isSilent reports whether the status of the look stayed for so long, as is known at look k, that the autoscaler did not look meanwhile.
+func (h *history) isSilent(j, k int) bool {
+	end := j
+	for end < k && h.isSame(j, end) {
+		end++
+	}
+	if h.concede.silence && h.looks[end].status == nil {
+		return false
+	}
+	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
+}
+
+// lookedAt is such that a pod which has waited since before was there for four whole loops of the autoscaler that writes now, in which no group
+// rose or began to fail. A loop began, at the earliest, when the one before it had written.
+func (h *history) lookedAt(k int) time.Time {
+	quiet, end := 0, -1
+	for j := k; j >= 0; j-- {
+		note := &h.notes[j]
+		if note.takeover && !h.isReadable(j) {
+			break
+		}
+		if !note.write || !h.isReadable(j) {
+			continue
+		}
+		if end >= 0 && h.notes[end].quiet {
+			if quiet++; quiet == 4 {
+				return h.looks[j].at
+			}
+		}
+		if end = j; note.takeover {
+			break
+		}
+	}
+	return time.Time{}
+}
+
+// isQuiet reports whether no group rose or entered back-off in the loop that the look shows the end of.
+func (h *history) isQuiet(j int) bool {
+	for name := range h.looks[j].status.groups {
+		if h.rises(name, j) || h.fails(name, j) {
+			return false
+		}
+	}
+	return true
+}
+
+// came is when a node that can be used became ready last, of groups that the pod can use.
+func (h *history) came(k int, pod *podKind) time.Time {
+	var came time.Time
+	for _, s := range h.notes[k].seats {
+		if !h.applicable(s, k, pod) {
+			continue
+		}
+		for _, n := range h.nodesOf(s.group, k) {
+			if n.ready && !n.startup && len(h.strangeTaints(n, k)) == 0 {
+				came = latest(came, n.readyAt)
+			}
+		}
+	}
+	return came
+}
+
+// verdict is what the gate must say, and by which rule.
+type verdict struct {
+	open bool
+	why  string
+}
+
+// decide is rules G2, G6 to G9 and G18 at look k.
+func (h *history) decide(pod *podKind, k, burstPods int) verdict {
+	now := h.looks[k].at
+	switch {
+	case pod.burst == "Never":
+		return verdict{false, "OptedOut"}
+	case pod.burst != "Always" && (pod.hostNet || pod.init && !h.v2):
+		return verdict{false, "Ineligible"}
+	case h.maxPods > 0 && burstPods >= h.maxPods:
+		return verdict{false, "Budget"}
+	case pod.virtual:
+		return verdict{true, "Asked"}
+	}
+	v := h.earlier(pod, k)
+	if v.open {
+		return v
+	}
+	if h.wait > 0 && !pod.since.IsZero() && now.Sub(pod.since) >= h.wait {
+		return verdict{true, "WaitLimit"}
+	}
+	if h.hold > 0 && !pod.noRoom.IsZero() {
+		if held := now.Sub(pod.noRoom); held >= 2*h.hold {
+			return verdict{true, "HoldLimitTwice"}
+		} else if held >= h.hold && now.Sub(h.came(k, pod)) >= h.hold {
+			return verdict{true, "HoldLimit"}
+		}
+	}
+	return v
+}
+
+// earlier is what the earlier pools say.
+func (h *history) earlier(pod *podKind, k int) verdict {
+	why := "Full"
+	for _, s := range h.notes[k].seats {
+		if !h.applicable(s, k, pod) {
+			continue
+		}
+		if h.isOnItsWay(s.group, k, pod) && !(h.concede.unknown && h.notes[k].states[s] == capacity.Unknown) {
+			return verdict{false, "Starting"}
+		}
+		switch h.notes[k].states[s] {
+		case capacity.Growing:
+			return verdict{false, "Growing"}
+		case capacity.Unknown:
+			if h.looks[k].at.Sub(h.unknownSince(s.pool, k)) < h.unknownGrace {
+				return verdict{false, "Unknown"}
+			}
+			why = "UnknownTooLong"
+		case capacity.CanGrow:
+			if held := h.declines(s.pool, k, pod); held != "" {
+				return verdict{false, held}
+			}
+			why = "Declined"
+		}
+	}
+	return verdict{true, why}
+}
+
+// declines returns why groups of the pool that can grow do not decline the pod, or "".
+func (h *history) declines(p, k int, pod *podKind) string {
+	if pod.noRoom.IsZero() {
+		return "CanGrow: it does not want room"
+	}
+	if pod.priority < -10 {
+		return "CanGrow: priority"
+	}
+	clock := h.clock(k, pod)
+	if h.waited(clock, k) < h.settings.pools[p].decline {
+		return "CanGrow: declineGrace"
+	}
+	if !clock.Before(h.lookedAt(k)) {
+		return "CanGrow: four loops"
+	}
+	return ""
+}
+
+// unknownSince is since when the pool's groups have been Unknown without a break.
+func (h *history) unknownSince(p, k int) time.Time {
+	for ; k > 0; k-- {
+		for s, state := range h.notes[k-1].states {
+			if s.pool == p && state != capacity.Unknown {
+				return h.looks[k].at
+			}
+		}
+	}
+	return h.looks[0].at
+}
+
+// see adds a look.
+func (h *history) see(l look) {
+	h.looks = append(h.looks, l)
+	k := h.last()
+	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, kinds: map[string][]shape{}})
+	n := &h.notes[k]
+	n.write = h.isWrite(k)
+	n.believed, n.takeover = h.believed(k), h.isTakeover(k)
+	n.quiet = n.write && h.isReadable(k) && h.isQuiet(k)
+	for i := range l.nodes {
+		if m := &h.looks[k].nodes[i]; h.isStarting(m, k) {
+			s := m.shape(h.strangeTaints(m, k))
+			s.cpu = 0
+			n.starting = append(n.starting, starting{m.group.name, s})
+		}
+	}
+	for name := range h.known {
+		n.kinds[name] = h.kindsOf(name, k)
+	}
+	n.seats = h.findSeats(k)
+	for _, s := range n.seats {
+		n.states[s], n.whys[s] = h.state(s, k)
+	}
+	for _, s := range n.seats {
+		n.moved[s] = h.moved(s, k)
+	}
+}
