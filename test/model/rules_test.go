@@ -1,6 +1,7 @@
 package model
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -56,15 +57,19 @@ type podKind struct {
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
 type concessions struct {
 	arrivals     bool // a node that came is believed with the next write of the status only (G17)
-	outages      bool // a status that comes back restarts the clock where it should only have paused it (G2)
-	health       bool // a cluster that was Unhealthy and is not any more counts as another autoscaler (G3)
-	unseenLosses bool // a node that went while there was no status, or while the scheduler was away, is not known to be missing (G17)
 	missing      bool // a group at its maximum whose nodes never came is Full while others of its nodes are being taken away (G17)
-	leaving      bool // a node that is not ready and being taken away is on its way (G19)
-	unknown      bool // nodes on their way do not hold a pool that has been Unknown for too long (G19)
-	orphans      bool // while there is no status, groups at zero of which nothing is known do not count (G2)
+	unseenLosses bool // a node that went while the scheduler was away is not known to be missing (G17, A2)
+	unseenPlaces bool // while there is no status, nodes of groups that had none before are not remembered, nor missed (G17)
+	outages      bool // a status that comes back restarts the clock for groups that have nodes, where it should only have paused it (G2)
 	silence      bool // a status that was stale before it was gone did not pause the clock (G2)
-	firstNode    bool // the memory of a group is overwritten by its next first node after three minutes (G19)
+	health       bool // a cluster that was Unhealthy and is not any more counts as another autoscaler (G3)
+	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
+	borrowed     bool // a pool of which no group is in the status is taken for one that has the first group of which nothing is known (G3)
+	oneGroup     bool // while there is no status, a pool has its nodes, as one group, and those groups that it names or that had lasting nodes (G2)
+	leaving      bool // a node that is not ready and being taken away is on its way (G19)
+	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
+	firstNode    bool // what is remembered of a group is overwritten by its next first node after three minutes (G19)
+	unknown      bool // nodes on their way do not hold for a pool that has been Unknown for too long (G19)
 }
 
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
@@ -84,6 +89,8 @@ type note struct {
 	whys                             map[seat]string
 	moved                            map[seat]bool
 	starting                         []starting
+	inhabited                        map[int]bool       // pools that have nodes
+	pooled                           map[int][]shape    // of all nodes of a pool
 	kinds                            map[string][]shape // those that a group has or had last
 }
 
@@ -184,6 +191,11 @@ func (h *history) at(k int, name string) groupStatus { return h.looks[k].status.
 
 func (s groupStatus) upcoming() int { return s.target - s.ready - s.unready - s.longUnregistered }
 
+func (h *history) isIn(n *node, p int) bool {
+	of, ok := h.poolOf(n.group)
+	return ok && of == p
+}
+
 // nodesOf are the group's nodes at the look.
 func (h *history) nodesOf(name string, k int) []*node {
 	var nodes []*node
@@ -203,20 +215,34 @@ func (h *history) pools(name string, k int) []int {
 			return []int{p}
 		}
 	}
-	if len(h.nodesOf(name, k)) > 0 || len(h.remembered(name, k, nil)) > 0 { // a node tells, now or before
-		if p, ok := h.poolOf(g); ok {
-			return []int{p}
+	if h.isOrphan(name, k) {
+		var all []int
+		for p := range h.settings.pools {
+			if h.settings.pools[p].byNodes() {
+				all = append(all, p)
+			}
 		}
-		return nil
+		return all
 	}
-	var all []int
-	for p := range h.settings.pools {
-		if h.settings.pools[p].byNodes() {
-			all = append(all, p)
-		}
+	if p, ok := h.poolOf(g); ok {
+		return []int{p}
 	}
-	return all
+	return nil
 }
+
+// isOrphan reports whether neither the configuration nor a node, now or before, tells whose the group is.
+func (h *history) isOrphan(name string, k int) bool {
+	g := h.known[name]
+	for p := range h.settings.pools {
+		if s := &h.settings.pools[p]; s.pattern != "" && strings.HasPrefix(name, s.pattern) || s.agentPool != "" && s.agentPool == g.agentPool {
+			return false
+		}
+	}
+	return len(h.nodesOf(name, k)) == 0 && (h.concede.unlisted && g.unlisted || len(h.remembered(name, k, nil)) == 0)
+}
+
+// isClaimed reports whether the configuration names the group.
+func (h *history) isClaimed(s seat) bool { return !h.settings.pools[s.pool].byNodes() }
 
 // poolOf is the pool that nodes of the group are in.
 func (h *history) poolOf(g *group) (int, bool) {
@@ -238,17 +264,19 @@ func (h *history) findSeats(k int) []seat {
 	for p := range h.settings.pools {
 		n := len(seats)
 		if h.isReadable(from) {
-			for name := range h.looks[from].status.groups {
-				if !slices.Contains(h.pools(name, k), p) {
-					continue
+			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
+				s := seat{p, name}
+				if slices.Contains(h.pools(name, k), p) && (h.notes[k].believed || !h.concede.oneGroup || h.isClaimed(s) || len(h.remembered(name, k, nil)) > 0) {
+					seats = append(seats, s)
 				}
-				if h.concede.orphans && !h.notes[k].believed && h.settings.pools[p].byNodes() && len(h.remembered(name, k, nil)) == 0 && len(h.nodesOf(name, k)) == 0 {
-					continue
+			}
+			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
+				if len(seats) == n && h.concede.borrowed && h.notes[k].believed && h.isOrphan(name, k) {
+					seats = append(seats, seat{p, name})
 				}
-				seats = append(seats, seat{p, name})
 			}
 		}
-		if len(seats) == n {
+		if len(seats) == n || h.concede.oneGroup && !h.notes[k].believed && h.notes[k].inhabited[p] {
 			seats = append(seats, seat{p, ""})
 		}
 	}
@@ -340,7 +368,7 @@ func (h *history) shrinking(name string, k int) string {
 			}
 		}
 		for _, n := range h.nodesOf(name, j-1) {
-			if !h.exists(n.name, j) && !(h.concede.unseenLosses && (!h.isReadable(j-1) || h.looks[j].restarted)) {
+			if !h.exists(n.name, j) && !(h.concede.unseenPlaces && !h.isReadable(j-1) && !h.isTold(name, j-1)) && !(h.concede.unseenLosses && h.looks[j].restarted) {
 				lost = append(lost, 0)
 			}
 		}
@@ -420,35 +448,50 @@ func (h *history) isStarting(n *node, k int) bool {
 
 // strangeTaints are those of the node's taints that need not last: neither an older node, now or before, nor the template has them.
 func (h *history) strangeTaints(n *node, k int) []string {
+	kinds := h.remembered(n.group.name, k, n)
+	if n.group.template != nil {
+		kinds = append(kinds, templateOf(n.group))
+	}
+	return h.strangeAmong(n, h.nodesOf(n.group.name, k), kinds, k)
+}
+
+// strangeAmong are those of the node's taints that none of the others that are older has, nor any of the kinds.
+func (h *history) strangeAmong(n *node, others []*node, kinds []shape, k int) []string {
 	p, listed := h.poolOf(n.group)
 	taints := n.taints()
 	if !listed || len(taints) == 0 {
 		return nil
 	}
-	now := h.looks[k].at
-	kinds := h.remembered(n.group.name, k, n)
-	if n.group.template != nil {
-		kinds = append(kinds, templateOf(n.group))
-	}
-	known := len(kinds) > 0
-	for _, o := range h.nodesOf(n.group.name, k) {
-		if o.created.Before(n.created) && len(h.strangeTaints(o, k)) == 0 {
-			kinds = append(kinds, o.shape(nil))
-			known = known || o.ready && !o.startup || now.Sub(o.created) >= h.settings.pools[p].provision
+	now, grace, known := h.looks[k].at, h.settings.pools[p].provision, len(kinds) > 0
+	familiar := slices.Clone(kinds)
+	for _, o := range others {
+		if o.created.Before(n.created) && len(h.strangeAmong(o, others, kinds, k)) == 0 {
+			familiar = append(familiar, o.shape(nil))
+			known = known || o.ready && !o.startup || now.Sub(o.created) >= grace
 		}
 	}
-	grace := h.settings.pools[p].provision
 	if !known {
 		grace = min(grace, firstNode)
 	}
 	var strange []string
 	for _, taint := range taints {
-		has := slices.ContainsFunc(kinds, func(s shape) bool { return slices.Contains(s.taints, taint) })
+		has := slices.ContainsFunc(familiar, func(s shape) bool { return slices.Contains(s.taints, taint) })
 		if !has && now.Sub(n.created) < grace {
 			strange = append(strange, taint)
 		}
 	}
 	return strange
+}
+
+// nodesIn are the pool's nodes at the look.
+func (h *history) nodesIn(p, k int) []*node {
+	var nodes []*node
+	for i := range h.looks[k].nodes {
+		if n := &h.looks[k].nodes[i]; h.isIn(n, p) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
 }
 
 // taints are those of the node's that are not known to pass.
@@ -480,22 +523,33 @@ func templateOf(g *group) shape {
 	return (&node{group: &group{agentPool: g.agentPool, kind: *g.template}}).shape(nil)
 }
 
-// kindsOf are the kinds of nodes that the group has or, if it has none, was last seen with.
-func (h *history) kindsOf(name string, k int) []shape {
+// pooledKinds are the kinds of the pool's nodes while there is no status.
+func (h *history) pooledKinds(p, k int) []shape {
 	var kinds []shape
-	for _, n := range h.nodesOf(name, k) {
+	nodes := h.nodesIn(p, k)
+	for _, n := range nodes {
 		s := n.shape(h.strangeTaints(n, k))
-		if !n.ready || n.startup || h.looks[k].at.Sub(n.readyAt) < sizeTold {
-			s.cpu = 0 // a node tells its size once it has been ready for a while
+		if h.concede.oneGroup {
+			s = n.shape(h.strangeAmong(n, nodes, nil, k))
 		}
-		kinds = append(kinds, s)
+		kinds = append(kinds, h.sized(s, n, k))
 	}
-	if len(kinds) == 0 {
-		return h.remembered(name, k, nil)
+	return alike(kinds)
+}
+
+// sized is the kind of the node without its size if it does not tell that yet: it does once it has been ready for a while.
+func (h *history) sized(s shape, n *node, k int) shape {
+	if !n.ready || n.startup || h.looks[k].at.Sub(n.readyAt) < sizeTold {
+		s.cpu = 0
 	}
-	for i := range kinds { // nodes that are alike are of one size
+	return s
+}
+
+// alike has kinds that look alike be of one size.
+func alike(kinds []shape) []shape {
+	for i := range kinds {
 		for j := range kinds {
-			if slices.Equal(kinds[i].taints, kinds[j].taints) {
+			if kinds[i].agentPool == kinds[j].agentPool && slices.Equal(kinds[i].taints, kinds[j].taints) {
 				kinds[i].cpu = max(kinds[i].cpu, kinds[j].cpu)
 			}
 		}
@@ -503,33 +557,62 @@ func (h *history) kindsOf(name string, k int) []shape {
 	return kinds
 }
 
+// kindsOf are the kinds of nodes that the group has or, if it has none, was last seen with.
+func (h *history) kindsOf(name string, k int) []shape {
+	var kinds []shape
+	for _, n := range h.nodesOf(name, k) {
+		kinds = append(kinds, h.sized(n.shape(h.strangeTaints(n, k)), n, k))
+	}
+	if len(kinds) == 0 {
+		return h.remembered(name, k, nil)
+	}
+	return alike(kinds)
+}
+
 // remembered are the kinds of nodes that the group was last seen with, by those that had lasted: for provisionGrace or, if there was no such,
 // for three minutes. Only nodes older than the one given count, if one is. A group that the autoscaler does not have any more is forgotten.
 func (h *history) remembered(name string, k int, than *node) []shape {
+	if h.concede.unlisted && h.known[name].unlisted {
+		return nil
+	}
 	for j := k; j >= 0; j-- {
-		if !h.isReadable(j) {
+		if !h.isReadable(j) && h.concede.unseenPlaces && !h.isTold(name, j) {
 			continue
 		}
-		if _, ok := h.looks[j].status.groups[name]; !ok {
-			return nil
+		if h.isReadable(j) {
+			if _, ok := h.looks[j].status.groups[name]; !ok {
+				return nil
+			}
 		}
 		for _, age := range []time.Duration{lasting, firstNode} {
 			var kinds []shape
 			for _, n := range h.nodesOf(name, j) {
 				if n.ready && !n.startup && h.looks[j].at.Sub(n.created) >= age && (than == nil || n.created.Before(than.created) || h.concede.firstNode) {
-					s := n.shape(nil)
-					if h.looks[j].at.Sub(n.readyAt) < sizeTold {
-						s.cpu = 0
-					}
-					kinds = append(kinds, s)
+					kinds = append(kinds, h.sized(n.shape(nil), n, j))
 				}
 			}
 			if len(kinds) > 0 {
-				return kinds
+				return alike(kinds)
 			}
 		}
 	}
 	return nil
+}
+
+// isTold reports whether a node of the group was there since the last status to go by was written, and before it went.
+func (h *history) isTold(name string, k int) bool {
+	for k >= 0 && !h.isReadable(k) {
+		k--
+	}
+	for ; k >= 0 && h.isReadable(k); k-- {
+		if len(h.nodesOf(name, k)) > 0 {
+			return true
+		}
+		if h.notes[k].write {
+			return false
+		}
+	}
+	return false
 }
 
 // fits reports whether a node of the kind would run the pod.
@@ -544,22 +627,27 @@ func (h *history) applicable(s seat, k int, pod *podKind) bool {
 		return false
 	}
 	if s.group == "" {
-		return true // nothing is known
+		kinds := h.notes[k].pooled[s.pool]
+		return len(kinds) == 0 || slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) }) // nothing may be known
 	}
 	g := h.known[s.group]
-	if kinds := h.notes[k].kinds[s.group]; len(kinds) > 0 {
+	kinds := h.notes[k].kinds[s.group]
+	if h.concede.oneGroup && !h.notes[k].believed {
+		kinds = h.remembered(s.group, k, nil)
+	}
+	if len(kinds) > 0 {
 		return slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) })
 	}
 	if g.template != nil {
 		s := templateOf(g)
 		return s.fits(pod)
 	}
-	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool // its name tells
+	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool || h.concede.oneGroup && !h.notes[k].believed // its name tells
 }
 
 // isOnItsWay reports whether a node of the group that exists is on its way for the pod.
 func (h *history) isOnItsWay(name string, k int, pod *podKind) bool {
-	return slices.ContainsFunc(h.notes[k].starting, func(s starting) bool { return s.group == name && s.shape.fits(pod) })
+	return slices.ContainsFunc(h.notes[k].starting, func(s starting) bool { return s.group == name && (h.concede.anyKind || s.shape.fits(pod)) })
 }
 
 // clock is when the time began that the autoscaler is given for the pod.
@@ -593,7 +681,10 @@ func (h *history) moved(s seat, j int) bool {
 	}
 	if h.notes[j].states[s] != capacity.Unknown {
 		i := j - 1
-		for i >= 0 && h.notes[i].states[s] == capacity.Unknown && !h.concede.outages {
+		if h.concede.outages && h.notes[i].states[s] == capacity.Unknown && len(h.nodesOf(s.group, j)) > 0 {
+			return true
+		}
+		for i >= 0 && (h.notes[i].states[s] == capacity.Unknown || !h.concede.outages && !h.notes[i].believed) {
 			i--
 		}
 		if i < 0 || h.notes[i].states[s] != h.notes[j].states[s] || h.notes[i].whys[s] != h.notes[j].whys[s] {
@@ -686,8 +777,14 @@ func (h *history) came(k int, pod *podKind) time.Time {
 		if !h.applicable(s, k, pod) {
 			continue
 		}
-		for _, n := range h.nodesOf(s.group, k) {
-			if n.ready && !n.startup && len(h.strangeTaints(n, k)) == 0 {
+		for i := range h.looks[k].nodes {
+			n := &h.looks[k].nodes[i]
+			its := n.group.name == s.group && (h.notes[k].believed || !h.concede.oneGroup) || s.group == "" && h.isIn(n, s.pool)
+			strange := h.strangeTaints(n, k)
+			if s.group == "" && h.concede.oneGroup {
+				strange = h.strangeAmong(n, h.nodesIn(s.pool, k), nil, k)
+			}
+			if its && n.ready && !n.startup && len(strange) == 0 {
 				came = latest(came, n.readyAt)
 			}
 		}
@@ -745,7 +842,7 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 		case capacity.Growing:
 			return verdict{false, "Growing"}
 		case capacity.Unknown:
-			if h.looks[k].at.Sub(h.unknownSince(s.pool, k)) < h.unknownGrace {
+			if h.looks[k].at.Sub(h.unknownSince(s, k)) < h.unknownGrace {
 				return verdict{false, "Unknown"}
 			}
 			why = "UnknownTooLong"
@@ -777,28 +874,26 @@ func (h *history) declines(p, k int, pod *podKind) string {
 	return ""
 }
 
-// unknownSince is since when the pool's groups have been Unknown without a break.
-func (h *history) unknownSince(p, k int) time.Time {
-	for ; k > 0; k-- {
-		for s, state := range h.notes[k-1].states {
-			if s.pool == p && state != capacity.Unknown {
-				return h.looks[k].at
-			}
-		}
+// unknownSince is since when the group has been Unknown without a break.
+func (h *history) unknownSince(s seat, k int) time.Time {
+	for ; k > 0 && h.notes[k-1].states[s] == capacity.Unknown; k-- {
 	}
-	return h.looks[0].at
+	return h.looks[k].at
 }
 
 // see adds a look.
 func (h *history) see(l look) {
 	h.looks = append(h.looks, l)
 	k := h.last()
-	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, kinds: map[string][]shape{}})
+	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, pooled: map[int][]shape{}, inhabited: map[int]bool{}, kinds: map[string][]shape{}})
 	n := &h.notes[k]
 	n.write = h.isWrite(k)
 	n.believed, n.takeover = h.believed(k), h.isTakeover(k)
 	n.quiet = n.write && h.isReadable(k) && h.isQuiet(k)
 	for i := range l.nodes {
+		if p, ok := h.poolOf(l.nodes[i].group); ok {
+			n.inhabited[p] = true
+		}
 		if m := &h.looks[k].nodes[i]; h.isStarting(m, k) {
 			s := m.shape(h.strangeTaints(m, k))
 			s.cpu = 0
@@ -807,6 +902,9 @@ func (h *history) see(l look) {
 	}
 	for name := range h.known {
 		n.kinds[name] = h.kindsOf(name, k)
+	}
+	for p := range h.settings.pools {
+		n.pooled[p] = h.pooledKinds(p, k)
 	}
 	n.seats = h.findSeats(k)
 	for _, s := range n.seats {

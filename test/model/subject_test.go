@@ -2,7 +2,9 @@ package model
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -192,7 +194,8 @@ func (m *moment) configMap() *corev1.ConfigMap {
 			health = "Unhealthy"
 		}
 		text = fmt.Sprintf("autoscalerStatus: Running\nclusterWide: {health: {status: %s, lastTransitionTime: t%d}}\nnodeGroups:\n", health, m.began)
-		for name, g := range m.groups {
+		for _, name := range slices.Sorted(maps.Keys(m.groups)) {
+			g := m.groups[name]
 			health, scaleUp := "Healthy", "NoActivity"
 			if g.unhealthy {
 				health = "Unhealthy"

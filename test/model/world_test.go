@@ -107,11 +107,12 @@ func newWorld(r *rand.Rand) *world {
 	if r.IntN(3) == 0 {
 		add("akswin", "win", "user", "").windows = true
 	}
-	if r.IntN(3) > 0 {
-		add("aks-sys-4-vmss", "sys", "system", "")
-	}
-	if r.IntN(3) == 0 {
+	switch r.IntN(4) {
+	case 0:
 		add("sys/Standard_D2", "sys", "system", "Standard_D2")
+		add("sys/Standard_D4", "sys", "system", "Standard_D4")
+	case 1, 2:
+		add("aks-sys-4-vmss", "sys", "system", "")
 	}
 	if r.IntN(2) == 0 {
 		g := add("aks-pat-5-vmss", "pat", "pattern", "")
@@ -148,6 +149,19 @@ func (w *world) count(g *group) int {
 		}
 	}
 	return n
+}
+
+// isListed reports whether the group is in the status, if there is one that lists groups: what is in none is another source's.
+func (w *world) isListed(g *group) bool {
+	if w.status == nil || w.status.groups == nil {
+		return true
+	}
+	_, ok := w.status.groups[g.name]
+	return ok
+}
+
+func (w *world) exists(g *group) bool {
+	return len(w.of(func(n *node) bool { return n.group == g })) > 0
 }
 
 func (w *world) create(g *group) {
@@ -211,7 +225,7 @@ func (w *world) change() {
 		g.target = min(g.target+1, g.max)
 	case 2, 3, 4:
 		for _, g := range w.groups {
-			if w.count(g) < g.target && w.chance(2) {
+			if w.count(g) < g.target && w.isListed(g) && w.chance(2) {
 				w.create(g)
 				break
 			}
@@ -323,7 +337,7 @@ func (w *world) write(nodes []node) {
 				s.unready++
 			}
 		}
-		if !w.mixed || w.r.IntN(15) > 0 {
+		if !w.mixed || w.r.IntN(15) > 0 || w.exists(g) {
 			m.groups[g.name] = s
 		}
 	}
