@@ -7,10 +7,12 @@ import (
 	"flag"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
 )
 
 var (
@@ -26,7 +28,7 @@ const (
 
 // conceded is what the code is known to do otherwise than the rules say.
 var conceded = concessions{
-	arrivals: true, missing: true, unseenLosses: true, unseenPlaces: true, outages: true, silence: true, health: true, unlisted: true, borrowed: true,
+	arrivals: true, missing: true, unseenLosses: true, unseenPlaces: true, reread: true, progress: true, outages: true, silence: true, health: true, unlisted: true, borrowed: true,
 	oneGroup: true, leaving: true, anyKind: true, firstNode: true, unknown: true,
 }
 
@@ -66,8 +68,18 @@ func newHistory(w *world) *history {
 // counts are what the histories covered.
 type counts struct {
 	compared, wakeUps, restarts int
-	states                      map[capacity.State]int
-	whys                        map[string]int
+	states                      map[string]int // groups by state, and why
+	statuses                    map[string]int // looks by what the status was
+	whys                        map[string]int // decisions by the rule that made them
+}
+
+// covered must not be zero in the counts.
+var covered = struct{ states, statuses, whys []string }{
+	[]string{"CanGrow BelowMax", "CanGrow BackingOff", "CanGrow Skipped", "CanGrow Shrinking", "CanGrow StatusBehind", "Full AtMax", "Full Backoff", "Full Unhealthy",
+		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
+	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
+	[]string{"Asked", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "Declined", "Full", "Growing",
+		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
 // TestGate compares every decision, and checks that a held pod's wake-up is due no later than its gate opens by itself.
@@ -78,15 +90,29 @@ func TestGate(t *testing.T) {
 	}
 	t.Logf("seed %d", s)
 	r := rand.New(rand.NewPCG(s, 0))
-	c := counts{states: map[capacity.State]int{}, whys: map[string]int{}}
+	c := counts{states: map[string]int{}, statuses: map[string]int{}, whys: map[string]int{}}
 	for c.compared < *decisions && !t.Failed() {
 		w := newWorld(r)
 		h := newHistory(w)
 		play(t, w, h, newSubject(t, h), &c)
 	}
 	t.Logf("%d decisions, %d that open by themselves later, %d restarts", c.compared, c.wakeUps, c.restarts)
-	t.Logf("groups by state: %v", c.states)
-	t.Logf("decisions by reason: %v", c.whys)
+	t.Logf("groups: %v", c.states)
+	t.Logf("statuses: %v", c.statuses)
+	t.Logf("decisions: %v", c.whys)
+	cover := func(counts map[string]int, all []string) {
+		for _, what := range all {
+			if counts[what] == 0 {
+				t.Errorf("the histories do not cover %q", what)
+			}
+		}
+	}
+	cover(c.states, covered.states)
+	cover(c.statuses, covered.statuses)
+	cover(c.whys, covered.whys)
+	if c.wakeUps == 0 || c.restarts == 0 {
+		t.Error("the histories do not cover everything")
+	}
 }
 
 // play goes through one history.
@@ -96,12 +122,13 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 		sub.look(&h.looks[h.last()])
 	}
 	show()
+	ahead := w.r.IntN(steps)
 	for step := 0; step < steps && !t.Failed(); step++ {
 		from := w.now
 		w.passTime()
 		to := w.now
 		// The subject looks when its view changes by itself, as its timer would have it.
-		for until := sub.view.Until(); !until.IsZero() && until.Before(to); until = sub.view.Until() {
+		for until := sub.view.Until(); !until.IsZero() && !until.After(to); until = sub.view.Until() {
 			if !until.After(from) {
 				t.Fatalf("the view is due at once, again and again: %v", until)
 			}
@@ -109,43 +136,132 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			show()
 		}
 		w.now = to
-		w.step()
-		show()
-		k := h.last()
+		if w.chance(4) { // and it is as it must be until then
+			h.see(w.look())
+			compareStates(t, h, sub, c)
+		}
+		if w.chance(40) {
+			published := sub.publish(h.looks[h.last()].at)
+			for range w.r.IntN(3) {
+				w.step()
+				w.now = w.now.Add(time.Duration(w.r.IntN(60)) * time.Second)
+			}
+			w.step()
+			sub.restart(published, w.now)
+			l := w.look()
+			l.restarted = true
+			h.see(l)
+			sub.look(&h.looks[h.last()])
+			c.restarts++
+		} else {
+			w.step()
+			show()
+		}
 		compareStates(t, h, sub, c)
 		for range perStep {
-			kind, burstPods := randomPod(w.r, w.now), w.r.IntN(5)
-			want := h.decide(&kind, k, burstPods)
-			burst := len(h.settings.pools)
-			decision := sub.rule.Decide(kind.request(burst, burstPods), sub.view, w.now)
-			c.compared++
-			c.whys[want.why]++
-			if got := decision.Burst[burst]; got.Open != want.open {
-				t.Fatalf("step %d: the gate is open: %v (%+v), want %v (%s) for %s\n%+v\n%s", step, got.Open, got.Reason, want.open, want.why, kind.describe(w.now), decision.Regular, sub.describe(w.now)+h.describe(k))
-			}
+			pod := randomPod(w.r, w.now)
+			compareDecisions(t, h, sub, &pod, w.r.IntN(5), c)
+		}
+		if step == ahead {
+			lookAhead(t, w, h, sub, c)
 		}
 	}
+}
+
+// compareDecisions compares what the gate says for the pod, and returns it.
+func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burstPods int, c *counts) (verdict, gate.Decision) {
+	k, burst := h.last(), len(h.settings.pools)
+	now := h.looks[k].at
+	want := h.decide(pod, k, burstPods)
+	decision := sub.rule.Decide(pod.request(burst, burstPods), sub.view, now)
+	c.compared++
+	c.whys[want.why]++
+	if got := decision.Burst[burst]; got.Open != want.open {
+		t.Fatalf("the gate is open: %v (%+v), want %v (%s) for %s\n%+v\n%s", got.Open, got.Reason, want.open, want.why, pod.describe(now), decision.Regular, sub.describe(now)+h.describe(k))
+	}
+	return want, decision
 }
 
 // compareStates compares what the view says of the groups.
 func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 	k := h.last()
-	for _, s := range h.notes[k].seats {
-		want := h.notes[k].states[s]
-		c.states[want]++
-		if s.group == "" {
-			continue
-		}
-		if want != capacity.Unknown && slices.ContainsFunc(h.notes[k].starting, func(m starting) bool { return m.group == s.group }) {
+	note := &h.notes[k]
+	c.statuses[h.statusAt(k)]++
+	if note.takeover {
+		c.statuses["another autoscaler"]++
+	}
+	for _, s := range note.seats {
+		want, why := note.states[s], note.whys[s]
+		if want != capacity.Unknown && slices.ContainsFunc(note.starting, func(m starting) bool { return m.group == s.group }) {
+			if want != capacity.Growing {
+				why = "NodesStarting"
+			}
 			want = capacity.Growing
 		}
+		c.states[strings.TrimSpace(string(want)+" "+why)]++
 		groups := sub.view.Pools[s.pool].Groups
 		i := slices.IndexFunc(groups, func(g capacity.Group) bool { return g.Name == s.group })
-		if want == capacity.Unknown && i < 0 {
-			continue // it is one of those that the pool's nodes stand for
-		}
 		if i < 0 || groups[i].State != want {
-			t.Fatalf("group %s of pool %d must be %s (%s)\n%s%s", s.group, s.pool, want, h.notes[k].whys[s], sub.describe(h.looks[k].at), h.describe(k))
+			t.Fatalf("group %s of pool %d must be %s (%s)\n%s%s", s.group, s.pool, want, why, sub.describe(h.looks[k].at), h.describe(k))
 		}
+	}
+}
+
+// statusAt says what the status was like at the look.
+func (h *history) statusAt(k int) string {
+	switch s := h.looks[k].status; {
+	case s == nil:
+		return "missing"
+	case s.kind == "running" && !h.notes[k].believed:
+		return "stale"
+	default:
+		return s.kind
+	}
+}
+
+// lookAhead checks that the wake-ups of pods that are held now are due no later than their gates open, if nothing but time goes by.
+func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
+	type heldPod struct {
+		pod       podKind
+		burstPods int
+		due       time.Time
+	}
+	k := h.last()
+	now := h.looks[k].at
+	var held []heldPod
+	times := []time.Time{}
+	for range 12 {
+		pod, burstPods := randomPod(w.r, now), w.r.IntN(5)
+		want, decision := compareDecisions(t, h, sub, &pod, burstPods, c)
+		if want.open {
+			continue
+		}
+		held = append(held, heldPod{pod, burstPods, capacity.Earliest(decision.Until(), sub.view.Until())})
+		times = append(times, pod.since.Add(h.wait), pod.noRoom.Add(h.hold), pod.noRoom.Add(2*h.hold), h.came(k, &pod).Add(h.hold))
+	}
+	for d := 20 * time.Second; d < 20*time.Minute; d += 20 * time.Second {
+		times = append(times, now.Add(d))
+	}
+	slices.SortFunc(times, time.Time.Compare)
+	future := *h
+	future.looks, future.notes = slices.Clip(h.looks), slices.Clip(h.notes)
+	for _, at := range slices.Compact(times) {
+		if !at.After(now) || at.Sub(now) > 20*time.Minute || len(held) == 0 {
+			continue
+		}
+		l := h.looks[k]
+		l.at, l.restarted = at, false
+		future.see(l)
+		held = slices.DeleteFunc(held, func(p heldPod) bool {
+			want := future.decide(&p.pod, future.last(), p.burstPods)
+			if !want.open {
+				return false
+			}
+			c.wakeUps++
+			if p.due.IsZero() || p.due.After(at) {
+				t.Fatalf("the gate opens by itself (%s) after %v, and the wake-up is due at %v, for %s\n%s%s", want.why, at.Sub(now), p.due, p.pod.describe(now), sub.describe(now), h.describe(k))
+			}
+			return true
+		})
 	}
 }

@@ -58,8 +58,10 @@ type podKind struct {
 type concessions struct {
 	arrivals     bool // a node that came is believed with the next write of the status only (G17)
 	missing      bool // a group at its maximum whose nodes never came is Full while others of its nodes are being taken away (G17)
-	unseenLosses bool // a node that went while the scheduler was away is not known to be missing (G17, A2)
+	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
 	unseenPlaces bool // while there is no status, nodes of groups that had none before are not remembered, nor missed (G17)
+	reread       bool // what a scheduler that starts reads first counts as written then (G2)
+	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
 	outages      bool // a status that comes back restarts the clock for groups that have nodes, where it should only have paused it (G2)
 	silence      bool // a status that was stale before it was gone did not pause the clock (G2)
 	health       bool // a cluster that was Unhealthy and is not any more counts as another autoscaler (G3)
@@ -116,9 +118,15 @@ func (h *history) believed(k int) bool {
 
 // changed is when the status of the look came.
 func (h *history) changed(k int) time.Time {
-	for ; k > 0 && h.isSame(k-1, k); k-- {
+	for ; k > 0 && h.isSame(k-1, k) && !h.isCut(k); k-- {
 	}
 	return h.looks[k].at
+}
+
+// isCut reports whether the look is that of a scheduler that starts, and does not know since when the status has been as it is: that is
+// remembered once it has been for a minute.
+func (h *history) isCut(k int) bool {
+	return h.looks[k].restarted && h.looks[k-1].at.Sub(h.changed(k-1)) < time.Minute
 }
 
 func (h *history) isSame(a, b int) bool {
@@ -128,7 +136,7 @@ func (h *history) isSame(a, b int) bool {
 
 // isWrite reports whether the look showed a status for the first time.
 func (h *history) isWrite(k int) bool {
-	return h.looks[k].status != nil && (k == 0 || !h.isSame(k-1, k))
+	return h.looks[k].status != nil && (k == 0 || !h.isSame(k-1, k) || h.looks[k].restarted && h.concede.reread)
 }
 
 // isReadable reports whether the look showed a status that tells of the groups.
@@ -338,6 +346,11 @@ func (h *history) progress(name string, k int) time.Time {
 			progress = h.looks[j].at
 		}
 	}
+	for j := 1; j <= k && h.concede.progress; j++ {
+		if h.looks[j].restarted && h.looks[j].at.After(progress) && (!h.isReadable(j-1) || h.at(j-1, name).upcoming() <= 0) {
+			progress = h.looks[j].at
+		}
+	}
 	return progress
 }
 
@@ -351,6 +364,9 @@ func (h *history) shrinking(name string, k int) string {
 	}
 	var lost []int // the writes since, for each
 	for j := 1; j <= k; j++ {
+		if h.looks[j].restarted && h.concede.unseenLosses {
+			lost = nil
+		}
 		if h.notes[j].write && h.isReadable(j) {
 			sights := h.sights(name, j)
 			if n := len(sights); n > 1 && sights[n-1] == j {
@@ -420,10 +436,15 @@ func (h *history) backoff(name string, k int) (from, to time.Time, shown bool) {
 	all := h.sights(name, k)
 	sights := h.sinceTakeover(all, k)
 	before := all[:len(all)-len(sights)]
+	last := 0
 	for i, j := range sights {
 		if i > 0 {
 			before = append(before, sights[i-1])
 		}
+		if h.isRestartedBetween(last, j) {
+			to = to.Truncate(time.Minute) // that is how it is remembered
+		}
+		last = j
 		g := h.at(j, name)
 		if n := len(before); n > 0 && g.target > h.at(before[n-1], name).target {
 			from, to = time.Time{}, time.Time{}
@@ -435,7 +456,19 @@ func (h *history) backoff(name string, k int) (from, to time.Time, shown bool) {
 			to = h.looks[j].at
 		}
 	}
+	if h.isRestartedBetween(last, k) {
+		to = to.Truncate(time.Minute)
+	}
 	return from, to, shown
+}
+
+func (h *history) isRestartedBetween(j, k int) bool {
+	for j++; j <= k; j++ {
+		if h.looks[j].restarted {
+			return true
+		}
+	}
+	return false
 }
 
 // isStarting is G19: the node exists, is not usable yet, and is on its way to be.
@@ -508,6 +541,7 @@ func (n *node) taints() []string {
 
 // shape is a kind of node as pods see it.
 type shape struct {
+	group     string
 	disk      string
 	agentPool string
 	taints    []string
@@ -516,7 +550,7 @@ type shape struct {
 
 func (n *node) shape(without []string) shape {
 	taints := slices.DeleteFunc(n.taints(), func(t string) bool { return slices.Contains(without, t) })
-	return shape{disk: n.group.kind.disk, agentPool: n.group.agentPool, cpu: n.group.kind.cpu, taints: taints}
+	return shape{group: n.group.name, disk: n.group.kind.disk, agentPool: n.group.agentPool, cpu: n.group.kind.cpu, taints: taints}
 }
 
 func templateOf(g *group) shape {
@@ -549,7 +583,7 @@ func (h *history) sized(s shape, n *node, k int) shape {
 func alike(kinds []shape) []shape {
 	for i := range kinds {
 		for j := range kinds {
-			if kinds[i].agentPool == kinds[j].agentPool && slices.Equal(kinds[i].taints, kinds[j].taints) {
+			if kinds[i].group == kinds[j].group && slices.Equal(kinds[i].taints, kinds[j].taints) {
 				kinds[i].cpu = max(kinds[i].cpu, kinds[j].cpu)
 			}
 		}
@@ -601,8 +635,10 @@ func (h *history) remembered(name string, k int, than *node) []shape {
 
 // isTold reports whether a node of the group was there since the last status to go by was written, and before it went.
 func (h *history) isTold(name string, k int) bool {
-	for k >= 0 && !h.isReadable(k) {
-		k--
+	for ; k >= 0 && !h.isReadable(k); k-- {
+		if h.looks[k].restarted {
+			return false
+		}
 	}
 	for ; k >= 0 && h.isReadable(k); k-- {
 		if len(h.nodesOf(name, k)) > 0 {
@@ -674,8 +710,9 @@ func (h *history) moved(s seat, j int) bool {
 	if j == 0 {
 		return true
 	}
+	replaced := h.concede.unseenLosses && h.looks[j].restarted && len(h.nodesOf(s.group, j)) <= len(h.nodesOf(s.group, j-1))
 	for _, n := range h.nodesOf(s.group, j) {
-		if !h.exists(n.name, j-1) {
+		if !h.exists(n.name, j-1) && !replaced {
 			return true
 		}
 	}
@@ -685,6 +722,9 @@ func (h *history) moved(s seat, j int) bool {
 			return true
 		}
 		for i >= 0 && (h.notes[i].states[s] == capacity.Unknown || !h.concede.outages && !h.notes[i].believed) {
+			if h.looks[i+1].restarted && h.concede.outages {
+				return true
+			}
 			i--
 		}
 		if i < 0 || h.notes[i].states[s] != h.notes[j].states[s] || h.notes[i].whys[s] != h.notes[j].whys[s] {
@@ -728,33 +768,36 @@ func (h *history) waited(since time.Time, k int) time.Duration {
 func (h *history) isSilent(j, k int) bool {
 	end := j
 	for end < k && h.isSame(j, end) {
-		end++
+		if end++; h.isSame(j, end) && h.isCut(end) {
+			return false
+		}
 	}
-	if h.concede.silence && h.looks[end].status == nil {
+	if h.concede.silence && (h.looks[end].status == nil || h.looks[end].restarted && !h.isSame(j, end)) {
 		return false
 	}
 	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
 }
 
 // lookedAt is such that a pod which has waited since before was there for four whole loops of the autoscaler that writes now, in which no group
-// rose or began to fail. A loop began, at the earliest, when the one before it had written.
+// rose or began to fail. A loop began, at the earliest, when the one before it had written. A scheduler that starts counts loops anew, and
+// knows of those before to the minute.
 func (h *history) lookedAt(k int) time.Time {
 	quiet, end := 0, -1
 	for j := k; j >= 0; j-- {
 		note := &h.notes[j]
-		if note.takeover && !h.isReadable(j) {
-			break
-		}
-		if !note.write || !h.isReadable(j) {
-			continue
-		}
-		if end >= 0 && h.notes[end].quiet {
-			if quiet++; quiet == 4 {
-				return h.looks[j].at
+		if note.write && h.isReadable(j) {
+			if end >= 0 && h.notes[end].quiet {
+				if quiet++; quiet == 4 {
+					return h.looks[j].at
+				}
 			}
+			end = j
 		}
-		if end = j; note.takeover {
+		if note.takeover {
 			break
+		}
+		if h.looks[j].restarted {
+			return h.lookedAt(j - 1).Truncate(time.Minute)
 		}
 	}
 	return time.Time{}
