@@ -136,9 +136,8 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			show()
 		}
 		w.now = to
-		if w.chance(4) { // and it is as it must be until then
-			h.see(w.look())
-			compareStates(t, h, sub, c)
+		if w.chance(4) && !h.isOverwritten() { // and it is as it must be until then
+			compareStates(t, h.with(w.look()), sub, c)
 		}
 		if w.chance(40) {
 			published := sub.publish(h.looks[h.last()].at)
@@ -162,7 +161,7 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			pod := randomPod(w.r, w.now)
 			compareDecisions(t, h, sub, &pod, w.r.IntN(5), c)
 		}
-		if step == ahead {
+		if step == ahead && !h.isOverwritten() {
 			lookAhead(t, w, h, sub, c)
 		}
 	}
@@ -201,10 +200,28 @@ func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 		c.states[strings.TrimSpace(string(want)+" "+why)]++
 		groups := sub.view.Pools[s.pool].Groups
 		i := slices.IndexFunc(groups, func(g capacity.Group) bool { return g.Name == s.group })
+		if i < 0 && want == capacity.Unknown {
+			continue // it is known by its nodes that have lasted for long enough by now: that is looked at with the next look
+		}
 		if i < 0 || groups[i].State != want {
 			t.Fatalf("group %s of pool %d must be %s (%s)\n%s%s", s.group, s.pool, want, why, sub.describe(h.looks[k].at), h.describe(k))
 		}
 	}
+}
+
+// with returns the history with more looks, and leaves it as it is.
+func (h *history) with(looks ...look) *history {
+	with := *h
+	with.looks, with.notes = slices.Clip(h.looks), slices.Clip(h.notes)
+	for _, l := range looks {
+		with.see(l)
+	}
+	return &with
+}
+
+// isOverwritten reports whether what is remembered of a group may change with the next look, whenever that is.
+func (h *history) isOverwritten() bool {
+	return h.concede.firstNode && slices.ContainsFunc(h.looks[h.last()].nodes, func(n node) bool { return n.strange })
 }
 
 // statusAt says what the status was like at the look.
@@ -243,8 +260,7 @@ func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 		times = append(times, now.Add(d))
 	}
 	slices.SortFunc(times, time.Time.Compare)
-	future := *h
-	future.looks, future.notes = slices.Clip(h.looks), slices.Clip(h.notes)
+	future := h.with()
 	for _, at := range slices.Compact(times) {
 		if !at.After(now) || at.Sub(now) > 20*time.Minute || len(held) == 0 {
 			continue

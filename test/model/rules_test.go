@@ -659,7 +659,9 @@ func (s *shape) fits(pod *podKind) bool {
 
 // applicable reports whether the pod could use nodes of the group, as far as is known at the look.
 func (h *history) applicable(s seat, k int, pod *podKind) bool {
-	if p := &h.settings.pools[s.pool]; pod.agentPool != "" && p.agentPool != "" && pod.agentPool != p.agentPool {
+	if p := &h.settings.pools[s.pool]; h.concede.borrowed && p.agentPool != "" && s.group != "" && h.known[s.group].agentPool != p.agentPool && !h.known[s.group].windows {
+		return pod.agentPool == "" || pod.agentPool == h.known[s.group].agentPool
+	} else if pod.agentPool != "" && p.agentPool != "" && pod.agentPool != p.agentPool {
 		return false
 	}
 	if s.group == "" {
