@@ -23,7 +23,7 @@ var (
 
 const (
 	steps   = 120 // of a history
-	perStep = 12  // decisions
+	perStep = 25  // decisions
 )
 
 // conceded is what the code is known to do otherwise than the rules say.

@@ -91,6 +91,7 @@ type note struct {
 	whys                             map[seat]string
 	moved                            map[seat]bool
 	starting                         []starting
+	sights                           map[string][]int   // by group
 	inhabited                        map[int]bool       // pools that have nodes
 	pooled                           map[int][]shape    // of all nodes of a pool
 	kinds                            map[string][]shape // those that a group has or had last
@@ -179,21 +180,23 @@ func (h *history) isTakeover(k int) bool {
 	return false
 }
 
-// sights are the looks, up to k, that showed for the first time a status to go by that has the group, since it was last absent from one.
-func (h *history) sights(name string, k int) []int {
-	var sights []int
-	for i := 0; i <= k; i++ {
-		if !h.notes[i].write || !h.isReadable(i) {
-			continue
-		}
-		if _, ok := h.looks[i].status.groups[name]; ok {
-			sights = append(sights, i)
-		} else {
-			sights = nil
-		}
+// findSights returns the looks, up to k, that showed for the first time a status to go by that has the group, since it was last absent from
+// one.
+func (h *history) findSights(name string, k int) []int {
+	var before []int
+	if k > 0 {
+		before = h.sights(name, k-1)
 	}
-	return sights
+	if !h.notes[k].write || !h.isReadable(k) {
+		return before
+	}
+	if _, ok := h.looks[k].status.groups[name]; !ok {
+		return nil
+	}
+	return append(slices.Clip(before), k)
 }
+
+func (h *history) sights(name string, k int) []int { return h.notes[k].sights[name] }
 
 func (h *history) at(k int, name string) groupStatus { return h.looks[k].status.groups[name] }
 
@@ -930,9 +933,12 @@ func (h *history) unknownSince(s seat, k int) time.Time {
 func (h *history) see(l look) {
 	h.looks = append(h.looks, l)
 	k := h.last()
-	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, pooled: map[int][]shape{}, inhabited: map[int]bool{}, kinds: map[string][]shape{}})
+	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, pooled: map[int][]shape{}, inhabited: map[int]bool{}, kinds: map[string][]shape{}})
 	n := &h.notes[k]
 	n.write = h.isWrite(k)
+	for name := range h.known {
+		n.sights[name] = h.findSights(name, k)
+	}
 	n.believed, n.takeover = h.believed(k), h.isTakeover(k)
 	n.quiet = n.write && h.isReadable(k) && h.isQuiet(k)
 	for i := range l.nodes {
