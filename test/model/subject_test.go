@@ -249,7 +249,7 @@ func randomPod(r *rand.Rand, now time.Time) podKind {
 	k := podKind{cpu: int64(1 + r.IntN(4)), tolerates: r.IntN(2) == 0, virtual: r.IntN(20) == 0, hostNet: r.IntN(25) == 0, init: r.IntN(15) == 0}
 	k.disk = []string{"", "", "", "ssd", "hdd"}[r.IntN(5)]
 	k.agentPool = []string{"", "", "", "", "", "", "gen", "sys", "pat", "spare"}[r.IntN(10)]
-	k.burst = []string{"", "", "", "", "", "", "", "Always", "Never"}[r.IntN(9)]
+	k.burst = []string{"", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "Always", "Never"}[r.IntN(20)]
 	k.created = now.Add(-time.Duration(r.IntN(3000)) * time.Second)
 	if r.IntN(3) == 0 {
 		k.created = now.Add(-time.Duration(r.IntN(300)) * time.Second)
