@@ -1,0 +1,967 @@
+package model
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+// settings are what the configuration says.
+type settings struct {
+	staleAfter, unknownGrace, newPodDelay, wait, hold time.Duration
+	maxPods                                           int
+	v2                                                bool
+	pools                                             []poolSettings
+}
+
+// poolSettings are those of one regular pool.
+type poolSettings struct {
+	name                        string
+	mode                        string // of its nodes
+	agentPool                   string // its selector names it
+	pattern                     string // its groups are those whose name begins so
+	provision, backoff, decline time.Duration
+}
+
+// byNodes says that only nodes tell the pool's groups.
+func (p *poolSettings) byNodes() bool { return p.agentPool == "" && p.pattern == "" }
+
+const (
+	backoffMemory = 5 * time.Minute
+	lasting       = 15 * time.Minute // provisionGrace of all pools
+	sizeTold      = 30 * time.Second
+	firstNode     = 3 * time.Minute // for how long a group's first node may have taints that do not last
+)
+
+// podKind is a pod that asks.
+type podKind struct {
+	disk      string // "" asks for none
+	agentPool string // "" asks for none
+	tolerates bool
+	cpu       int64
+	virtual   bool // asks for the virtual node itself
+	hostNet   bool
+	init      bool
+	burst     string
+	priority  int32
+	created   time.Time
+	delay     time.Duration
+	since     time.Time // unschedulable
+	noRoom    time.Time
+	ignored   time.Time
+}
+
+// concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
+type concessions struct {
+	arrivals     bool // a node that came is believed with the next write of the status only (G17)
+	missing      bool // a group at its maximum whose nodes never came is Full while others of its nodes are being taken away (G17)
+	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
+	unseenPlaces bool // while there is no status, nodes of groups that had none before are not remembered, nor missed (G17)
+	reread       bool // what a scheduler that starts reads first counts as written then (G2)
+	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
+	outages      bool // a status that comes back restarts the clock for groups that have nodes, where it should only have paused it (G2)
+	silence      bool // a status that was stale before it was gone did not pause the clock (G2)
+	health       bool // a cluster that was Unhealthy and is not any more counts as another autoscaler (G3)
+	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
+	borrowed     bool // a pool of which no group is in the status is taken for one that has the first group of which nothing is known (G3)
+	oneGroup     bool // while there is no status, a pool has its nodes, as one group, and those groups that it names or that had lasting nodes (G2)
+	leaving      bool // a node that is not ready and being taken away is on its way (G19)
+	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
+	firstNode    bool // what is remembered of a group is overwritten by its next first node after three minutes (G19)
+	unknown      bool // nodes on their way do not hold for a pool that has been Unknown for too long (G19)
+}
+
+// history is all that was to be seen, and what the configuration says. The functions look through all of it.
+type history struct {
+	settings
+	concede concessions
+	known   map[string]*group // all groups that there are, for what they are like
+	looks   []look
+	notes   []note // what the rules said at each look, so that it is not reckoned again
+}
+
+// note is what the rules say of one look.
+type note struct {
+	believed, write, takeover, quiet bool
+	seats                            []seat
+	states                           map[seat]capacity.State
+	whys                             map[seat]string
+	moved                            map[seat]bool
+	starting                         []starting
+	sights                           map[string][]int   // by group
+	inhabited                        map[int]bool       // pools that have nodes
+	pooled                           map[int][]shape    // of all nodes of a pool
+	kinds                            map[string][]shape // those that a group has or had last
+}
+
+// starting is a node that is on its way for pods that fit the shape.
+type starting struct {
+	group string
+	shape shape
+}
+
+// seat is a group in a pool. A pool of which no group is known has one without a name.
+type seat struct {
+	pool  int
+	group string
+}
+
+func (h *history) last() int { return len(h.looks) - 1 }
+
+// G4: the status at the look is one to go by.
+func (h *history) believed(k int) bool {
+	s := h.looks[k].status
+	return s != nil && s.kind == "running" && h.looks[k].at.Sub(h.changed(k)) < h.staleAfter
+}
+
+// changed is when the status of the look came.
+func (h *history) changed(k int) time.Time {
+	for ; k > 0 && h.isSame(k-1, k) && !h.isCut(k); k-- {
+	}
+	return h.looks[k].at
+}
+
+// isCut reports whether the look is that of a scheduler that starts, and does not know since when the status has been as it is: that is
+// remembered once it has been for a minute.
+func (h *history) isCut(k int) bool {
+	return h.looks[k].restarted && h.looks[k-1].at.Sub(h.changed(k-1)) < time.Minute
+}
+
+func (h *history) isSame(a, b int) bool {
+	sa, sb := h.looks[a].status, h.looks[b].status
+	return sa != nil && sb != nil && sa.serial == sb.serial || sa == nil && sb == nil
+}
+
+// isWrite reports whether the look showed a status for the first time.
+func (h *history) isWrite(k int) bool {
+	return h.looks[k].status != nil && (k == 0 || !h.isSame(k-1, k) || h.looks[k].restarted && h.concede.reread)
+}
+
+// isReadable reports whether the look showed a status that tells of the groups.
+func (h *history) isReadable(k int) bool {
+	s := h.looks[k].status
+	return s != nil && s.kind == "running"
+}
+
+// isTakeover reports whether the look showed that another autoscaler writes: it says that it starts, the ConfigMap was made anew, or the time
+// at which the cluster became healthy is another.
+func (h *history) isTakeover(k int) bool {
+	s := h.looks[k].status
+	if s == nil || !h.isWrite(k) {
+		return false
+	}
+	if s.kind == "initializing" {
+		return true
+	}
+	for j := k - 1; j >= 0; j-- {
+		if before := h.looks[j].status; before != nil {
+			if before.made != s.made {
+				return true
+			}
+			break
+		}
+	}
+	if s.kind != "running" {
+		return false
+	}
+	sick := false
+	for j := k - 1; j >= 0; j-- {
+		switch before := h.looks[j].status; {
+		case before == nil:
+		case before.kind == "unhealthy":
+			sick = true
+		case before.kind == "running":
+			return before.began != s.began && (!sick || h.concede.health)
+		}
+	}
+	return false
+}
+
+// findSights returns the looks, up to k, that showed for the first time a status to go by that has the group, since it was last absent from
+// one.
+func (h *history) findSights(name string, k int) []int {
+	var before []int
+	if k > 0 {
+		before = h.sights(name, k-1)
+	}
+	if !h.notes[k].write || !h.isReadable(k) {
+		return before
+	}
+	if _, ok := h.looks[k].status.groups[name]; !ok {
+		return nil
+	}
+	return append(slices.Clip(before), k)
+}
+
+func (h *history) sights(name string, k int) []int { return h.notes[k].sights[name] }
+
+func (h *history) at(k int, name string) groupStatus { return h.looks[k].status.groups[name] }
+
+func (s groupStatus) upcoming() int { return s.target - s.ready - s.unready - s.longUnregistered }
+
+func (h *history) isIn(n *node, p int) bool {
+	of, ok := h.poolOf(n.group)
+	return ok && of == p
+}
+
+// nodesOf are the group's nodes at the look.
+func (h *history) nodesOf(name string, k int) []*node {
+	var nodes []*node
+	for i := range h.looks[k].nodes {
+		if n := &h.looks[k].nodes[i]; n.group.name == name {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// pools are the pools that the group is in, as far as is known at the look.
+func (h *history) pools(name string, k int) []int {
+	g := h.known[name]
+	for p := range h.settings.pools {
+		if s := &h.settings.pools[p]; s.pattern != "" && strings.HasPrefix(name, s.pattern) || s.agentPool != "" && s.agentPool == g.agentPool {
+			return []int{p}
+		}
+	}
+	if h.isOrphan(name, k) {
+		var all []int
+		for p := range h.settings.pools {
+			if h.settings.pools[p].byNodes() {
+				all = append(all, p)
+			}
+		}
+		return all
+	}
+	if p, ok := h.poolOf(g); ok {
+		return []int{p}
+	}
+	return nil
+}
+
+// isOrphan reports whether neither the configuration nor a node, now or before, tells whose the group is.
+func (h *history) isOrphan(name string, k int) bool {
+	g := h.known[name]
+	for p := range h.settings.pools {
+		if s := &h.settings.pools[p]; s.pattern != "" && strings.HasPrefix(name, s.pattern) || s.agentPool != "" && s.agentPool == g.agentPool {
+			return false
+		}
+	}
+	return len(h.nodesOf(name, k)) == 0 && (h.concede.unlisted && g.unlisted || len(h.remembered(name, k, nil)) == 0)
+}
+
+// isClaimed reports whether the configuration names the group.
+func (h *history) isClaimed(s seat) bool { return !h.settings.pools[s.pool].byNodes() }
+
+// poolOf is the pool that nodes of the group are in.
+func (h *history) poolOf(g *group) (int, bool) {
+	for p := range h.settings.pools {
+		if h.settings.pools[p].mode == g.mode {
+			return p, true
+		}
+	}
+	return 0, false
+}
+
+// findSeats returns the groups of all pools at the look: those in the status or, while there is none to go by, in the last one.
+func (h *history) findSeats(k int) []seat {
+	var seats []seat
+	from := k
+	for from > 0 && !h.isReadable(from) {
+		from--
+	}
+	for p := range h.settings.pools {
+		n := len(seats)
+		if h.isReadable(from) {
+			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
+				s := seat{p, name}
+				if slices.Contains(h.pools(name, k), p) && (h.notes[k].believed || !h.concede.oneGroup || h.isClaimed(s) || len(h.remembered(name, k, nil)) > 0) {
+					seats = append(seats, s)
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
+				if len(seats) == n && h.concede.borrowed && h.notes[k].believed && h.isOrphan(name, k) {
+					seats = append(seats, seat{p, name})
+				}
+			}
+		}
+		if len(seats) == n || h.concede.oneGroup && !h.notes[k].believed && h.notes[k].inhabited[p] {
+			seats = append(seats, seat{p, ""})
+		}
+	}
+	return seats
+}
+
+// state is rules G3, G4 and G17 at look k, and why it is so.
+func (h *history) state(s seat, k int) (capacity.State, string) {
+	if !h.notes[k].believed || s.group == "" {
+		return capacity.Unknown, ""
+	}
+	p, g, now := &h.settings.pools[s.pool], h.at(k, s.group), h.looks[k].at
+	upcoming, shrinking := h.upcoming(s.group, k), h.shrinking(s.group, k)
+	from, to, shown := h.backoff(s.group, k)
+	inBackoff := !from.IsZero() && (shown || now.Sub(to) < backoffMemory)
+	unhealthy := h.unhealthy(s.group, k)
+	switch {
+	case upcoming > 0 && now.Sub(h.progress(s.group, k)) < p.provision:
+		return capacity.Growing, "Provisioning"
+	case g.target >= g.max && upcoming > 0 && (shrinking == "" || h.concede.missing):
+		return capacity.Full, "NodesMissing"
+	case g.target >= g.max && shrinking != "":
+		return capacity.CanGrow, shrinking
+	case g.target >= g.max:
+		return capacity.Full, "AtMax"
+	case inBackoff && now.Sub(from) >= p.backoff:
+		return capacity.Full, "Backoff"
+	case !unhealthy.IsZero() && now.Sub(unhealthy) >= p.backoff:
+		return capacity.Full, "Unhealthy"
+	case inBackoff:
+		return capacity.CanGrow, "BackingOff"
+	case !unhealthy.IsZero():
+		return capacity.CanGrow, "Skipped"
+	}
+	return capacity.CanGrow, "BelowMax"
+}
+
+// upcoming is the number of nodes that were ordered and did not come. Those that came since are believed at once.
+func (h *history) upcoming(name string, k int) int {
+	g, usable := h.at(k, name), 0
+	for _, n := range h.nodesOf(name, k) {
+		if n.ready && !n.startup && !n.leaving {
+			usable++
+		}
+	}
+	if h.concede.arrivals {
+		return g.upcoming()
+	}
+	return min(g.upcoming(), g.target-usable)
+}
+
+// progress is when the group was last ordered a node, got one, or had none to wait for.
+func (h *history) progress(name string, k int) time.Time {
+	var progress time.Time
+	sights := h.sights(name, k)
+	for i, j := range sights {
+		g := h.at(j, name)
+		if i == 0 || g.target > h.at(sights[i-1], name).target || g.target-g.upcoming() > h.at(sights[i-1], name).target-h.at(sights[i-1], name).upcoming() || g.upcoming() <= 0 {
+			progress = h.looks[j].at
+		}
+	}
+	for j := 1; j <= k && h.concede.progress; j++ {
+		if h.looks[j].restarted && h.looks[j].at.After(progress) && (!h.isReadable(j-1) || h.at(j-1, name).upcoming() <= 0) {
+			progress = h.looks[j].at
+		}
+	}
+	return progress
+}
+
+// shrinking is G17: the group has a node that is being taken away, or lost one that the target may still have in it: for two writes of the
+// status, unless the target fell.
+func (h *history) shrinking(name string, k int) string {
+	for _, n := range h.nodesOf(name, k) {
+		if n.leaving {
+			return "Shrinking"
+		}
+	}
+	var lost []int // the writes since, for each
+	for j := 1; j <= k; j++ {
+		if h.looks[j].restarted && h.concede.unseenLosses {
+			lost = nil
+		}
+		if h.notes[j].write && h.isReadable(j) {
+			sights := h.sights(name, j)
+			if n := len(sights); n > 1 && sights[n-1] == j {
+				fell := h.at(sights[n-2], name).target - h.at(j, name).target
+				lost = lost[min(max(fell, 0), len(lost)):]
+			}
+			for i := range lost {
+				lost[i]++
+			}
+			for len(lost) > 0 && lost[0] >= 2 {
+				lost = lost[1:]
+			}
+			if len(sights) == 0 {
+				lost = nil
+			}
+		}
+		for _, n := range h.nodesOf(name, j-1) {
+			if !h.exists(n.name, j) && !(h.concede.unseenPlaces && !h.isReadable(j-1) && !h.isTold(name, j-1)) && !(h.concede.unseenLosses && h.looks[j].restarted) {
+				lost = append(lost, 0)
+			}
+		}
+	}
+	if len(lost) > 0 {
+		return "StatusBehind"
+	}
+	return ""
+}
+
+func (h *history) exists(node string, k int) bool {
+	for i := range h.looks[k].nodes {
+		if h.looks[k].nodes[i].name == node {
+			return true
+		}
+	}
+	return false
+}
+
+// sinceTakeover returns those of the looks at which one and the same autoscaler wrote as at look k.
+func (h *history) sinceTakeover(looks []int, k int) []int {
+	began := 0
+	for j := 0; j <= k; j++ {
+		if h.notes[j].takeover {
+			began = j
+		}
+	}
+	for len(looks) > 0 && looks[0] < began {
+		looks = looks[1:]
+	}
+	return looks
+}
+
+// unhealthy is since when the group has been unhealthy without a break: the autoscaler skips it.
+func (h *history) unhealthy(name string, k int) time.Time {
+	var from time.Time
+	for _, j := range h.sinceTakeover(h.sights(name, k), k) {
+		if !h.at(j, name).unhealthy {
+			from = time.Time{}
+		} else if from.IsZero() {
+			from = h.looks[j].at
+		}
+	}
+	return from
+}
+
+// backoff is when the group was first and last seen in the back-off that is remembered, and whether it is shown now.
+func (h *history) backoff(name string, k int) (from, to time.Time, shown bool) {
+	all := h.sights(name, k)
+	sights := h.sinceTakeover(all, k)
+	before := all[:len(all)-len(sights)]
+	last := 0
+	for i, j := range sights {
+		if i > 0 {
+			before = append(before, sights[i-1])
+		}
+		if h.isRestartedBetween(last, j) {
+			to = to.Truncate(time.Minute) // that is how it is remembered
+		}
+		last = j
+		g := h.at(j, name)
+		if n := len(before); n > 0 && g.target > h.at(before[n-1], name).target {
+			from, to = time.Time{}, time.Time{}
+		}
+		if shown = g.backoff; shown {
+			if from.IsZero() || h.looks[j].at.Sub(to) > backoffMemory {
+				from = h.looks[j].at
+			}
+			to = h.looks[j].at
+		}
+	}
+	if h.isRestartedBetween(last, k) {
+		to = to.Truncate(time.Minute)
+	}
+	return from, to, shown
+}
+
+func (h *history) isRestartedBetween(j, k int) bool {
+	for j++; j <= k; j++ {
+		if h.looks[j].restarted {
+			return true
+		}
+	}
+	return false
+}
+
+// isStarting is G19: the node exists, is not usable yet, and is on its way to be.
+func (h *history) isStarting(n *node, k int) bool {
+	if p, listed := h.poolOf(n.group); n.leaving && !h.concede.leaving || !listed || h.looks[k].at.Sub(n.created) >= h.settings.pools[p].provision {
+		return false
+	}
+	return !n.ready || n.startup || len(h.strangeTaints(n, k)) > 0
+}
+
+// strangeTaints are those of the node's taints that need not last: neither an older node, now or before, nor the template has them.
+func (h *history) strangeTaints(n *node, k int) []string {
+	kinds := h.remembered(n.group.name, k, n)
+	if n.group.template != nil {
+		kinds = append(kinds, templateOf(n.group))
+	}
+	return h.strangeAmong(n, h.nodesOf(n.group.name, k), kinds, k)
+}
+
+// strangeAmong are those of the node's taints that none of the others that are older has, nor any of the kinds.
+func (h *history) strangeAmong(n *node, others []*node, kinds []shape, k int) []string {
+	p, listed := h.poolOf(n.group)
+	taints := n.taints()
+	if !listed || len(taints) == 0 {
+		return nil
+	}
+	now, grace, known := h.looks[k].at, h.settings.pools[p].provision, len(kinds) > 0
+	familiar := slices.Clone(kinds)
+	for _, o := range others {
+		if o.created.Before(n.created) && len(h.strangeAmong(o, others, kinds, k)) == 0 {
+			familiar = append(familiar, o.shape(nil))
+			known = known || o.ready && !o.startup || now.Sub(o.created) >= grace
+		}
+	}
+	if !known {
+		grace = min(grace, firstNode)
+	}
+	var strange []string
+	for _, taint := range taints {
+		has := slices.ContainsFunc(familiar, func(s shape) bool { return slices.Contains(s.taints, taint) })
+		if !has && now.Sub(n.created) < grace {
+			strange = append(strange, taint)
+		}
+	}
+	return strange
+}
+
+// nodesIn are the pool's nodes at the look.
+func (h *history) nodesIn(p, k int) []*node {
+	var nodes []*node
+	for i := range h.looks[k].nodes {
+		if n := &h.looks[k].nodes[i]; h.isIn(n, p) {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// taints are those of the node's that are not known to pass.
+func (n *node) taints() []string {
+	var taints []string
+	if n.group.kind.tainted {
+		taints = append(taints, "dedicated")
+	}
+	if n.strange {
+		taints = append(taints, "strange")
+	}
+	return taints
+}
+
+// shape is a kind of node as pods see it.
+type shape struct {
+	group     string
+	disk      string
+	agentPool string
+	taints    []string
+	cpu       int64
+}
+
+func (n *node) shape(without []string) shape {
+	taints := slices.DeleteFunc(n.taints(), func(t string) bool { return slices.Contains(without, t) })
+	return shape{group: n.group.name, disk: n.group.kind.disk, agentPool: n.group.agentPool, cpu: n.group.kind.cpu, taints: taints}
+}
+
+func templateOf(g *group) shape {
+	return (&node{group: &group{agentPool: g.agentPool, kind: *g.template}}).shape(nil)
+}
+
+// pooledKinds are the kinds of the pool's nodes while there is no status.
+func (h *history) pooledKinds(p, k int) []shape {
+	var kinds []shape
+	nodes := h.nodesIn(p, k)
+	for _, n := range nodes {
+		s := n.shape(h.strangeTaints(n, k))
+		if h.concede.oneGroup {
+			s = n.shape(h.strangeAmong(n, nodes, nil, k))
+		}
+		kinds = append(kinds, h.sized(s, n, k))
+	}
+	return alike(kinds)
+}
+
+// sized is the kind of the node without its size if it does not tell that yet: it does once it has been ready for a while.
+func (h *history) sized(s shape, n *node, k int) shape {
+	if !n.ready || n.startup || h.looks[k].at.Sub(n.readyAt) < sizeTold {
+		s.cpu = 0
+	}
+	return s
+}
+
+// alike has kinds that look alike be of one size.
+func alike(kinds []shape) []shape {
+	for i := range kinds {
+		for j := range kinds {
+			if kinds[i].group == kinds[j].group && slices.Equal(kinds[i].taints, kinds[j].taints) {
+				kinds[i].cpu = max(kinds[i].cpu, kinds[j].cpu)
+			}
+		}
+	}
+	return kinds
+}
+
+// kindsOf are the kinds of nodes that the group has or, if it has none, was last seen with.
+func (h *history) kindsOf(name string, k int) []shape {
+	var kinds []shape
+	for _, n := range h.nodesOf(name, k) {
+		kinds = append(kinds, h.sized(n.shape(h.strangeTaints(n, k)), n, k))
+	}
+	if len(kinds) == 0 {
+		return h.remembered(name, k, nil)
+	}
+	return alike(kinds)
+}
+
+// remembered are the kinds of nodes that the group was last seen with, by those that had lasted: for provisionGrace or, if there was no such,
+// for three minutes. Only nodes older than the one given count, if one is. A group that the autoscaler does not have any more is forgotten.
+func (h *history) remembered(name string, k int, than *node) []shape {
+	if h.concede.unlisted && h.known[name].unlisted {
+		return nil
+	}
+	for j := k; j >= 0; j-- {
+		if !h.isReadable(j) && h.concede.unseenPlaces && !h.isTold(name, j) {
+			continue
+		}
+		if h.isReadable(j) {
+			if _, ok := h.looks[j].status.groups[name]; !ok {
+				return nil
+			}
+		}
+		for _, age := range []time.Duration{lasting, firstNode} {
+			var kinds []shape
+			for _, n := range h.nodesOf(name, j) {
+				if n.ready && !n.startup && h.looks[j].at.Sub(n.created) >= age && (than == nil || n.created.Before(than.created) || h.concede.firstNode) {
+					kinds = append(kinds, h.sized(n.shape(nil), n, j))
+				}
+			}
+			if len(kinds) > 0 {
+				return alike(kinds)
+			}
+		}
+	}
+	return nil
+}
+
+// isTold reports whether a node of the group was there since the last status to go by was written, and before it went.
+func (h *history) isTold(name string, k int) bool {
+	for ; k >= 0 && !h.isReadable(k); k-- {
+		if h.looks[k].restarted {
+			return false
+		}
+	}
+	for ; k >= 0 && h.isReadable(k); k-- {
+		if len(h.nodesOf(name, k)) > 0 {
+			return true
+		}
+		if h.notes[k].write {
+			return false
+		}
+	}
+	return false
+}
+
+// fits reports whether a node of the kind would run the pod.
+func (s *shape) fits(pod *podKind) bool {
+	return (pod.disk == "" || pod.disk == s.disk) && (pod.agentPool == "" || pod.agentPool == s.agentPool) &&
+		(len(s.taints) == 0 || pod.tolerates && len(s.taints) == 1 && s.taints[0] == "dedicated") && (s.cpu == 0 || pod.cpu <= s.cpu) && !pod.virtual
+}
+
+// applicable reports whether the pod could use nodes of the group, as far as is known at the look.
+func (h *history) applicable(s seat, k int, pod *podKind) bool {
+	if p := &h.settings.pools[s.pool]; h.concede.borrowed && p.agentPool != "" && s.group != "" && h.known[s.group].agentPool != p.agentPool && !h.known[s.group].windows {
+		return pod.agentPool == "" || pod.agentPool == h.known[s.group].agentPool
+	} else if pod.agentPool != "" && p.agentPool != "" && pod.agentPool != p.agentPool {
+		return false
+	}
+	if s.group == "" {
+		kinds := h.notes[k].pooled[s.pool]
+		return len(kinds) == 0 || slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) }) // nothing may be known
+	}
+	g := h.known[s.group]
+	kinds := h.notes[k].kinds[s.group]
+	if h.concede.oneGroup && !h.notes[k].believed {
+		kinds = h.remembered(s.group, k, nil)
+	}
+	if len(kinds) > 0 {
+		return slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) })
+	}
+	if g.template != nil {
+		s := templateOf(g)
+		return s.fits(pod)
+	}
+	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool || h.concede.oneGroup && !h.notes[k].believed // its name tells
+}
+
+// isOnItsWay reports whether a node of the group that exists is on its way for the pod.
+func (h *history) isOnItsWay(name string, k int, pod *podKind) bool {
+	return slices.ContainsFunc(h.notes[k].starting, func(s starting) bool { return s.group == name && (h.concede.anyKind || s.shape.fits(pod)) })
+}
+
+// clock is when the time began that the autoscaler is given for the pod.
+func (h *history) clock(k int, pod *podKind) time.Time {
+	start := latest(pod.noRoom, pod.created.Add(max(pod.delay, h.newPodDelay)), pod.ignored)
+	for _, s := range h.notes[k].seats {
+		if !h.applicable(s, k, pod) {
+			continue
+		}
+		for j := k; j > 0 && h.looks[j].at.After(start); j-- {
+			if h.notes[j].moved[s] || h.isOnItsWay(s.group, j-1, pod) {
+				start = h.looks[j].at
+			}
+		}
+	}
+	return start
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// moved reports whether the look showed that something happened to the group: it rose, got nodes or came into another state. What it was
+// in before the status was away is compared with what it is in afterwards.
+func (h *history) moved(s seat, j int) bool {
+	if j == 0 {
+		return true
+	}
+	replaced := h.concede.unseenLosses && h.looks[j].restarted && len(h.nodesOf(s.group, j)) <= len(h.nodesOf(s.group, j-1))
+	for _, n := range h.nodesOf(s.group, j) {
+		if !h.exists(n.name, j-1) && !replaced {
+			return true
+		}
+	}
+	if h.notes[j].states[s] != capacity.Unknown {
+		i := j - 1
+		if h.concede.outages && h.notes[i].states[s] == capacity.Unknown && len(h.nodesOf(s.group, j)) > 0 {
+			return true
+		}
+		for i >= 0 && (h.notes[i].states[s] == capacity.Unknown || !h.concede.outages && !h.notes[i].believed) {
+			if h.looks[i+1].restarted && h.concede.outages {
+				return true
+			}
+			i--
+		}
+		if i < 0 || h.notes[i].states[s] != h.notes[j].states[s] || h.notes[i].whys[s] != h.notes[j].whys[s] {
+			return true
+		}
+	}
+	return h.notes[j].write && h.rises(s.group, j)
+}
+
+// rises reports whether the status of the look shows for the first time that the group rose or began to fail.
+func (h *history) rises(name string, j int) bool {
+	sights := h.sights(name, j)
+	n := len(sights)
+	if n < 2 || sights[n-1] != j {
+		return false
+	}
+	return h.at(j, name).target > h.at(sights[n-2], name).target
+}
+
+// fails reports whether the status of the look shows for the first time that the group is in back-off or unhealthy.
+func (h *history) fails(name string, j int) bool {
+	from, _, _ := h.backoff(name, j)
+	return from.Equal(h.looks[j].at) || h.unhealthy(name, j).Equal(h.looks[j].at)
+}
+
+// waited is for how long the autoscaler has had time since then: spells in which it did not look are left out.
+func (h *history) waited(since time.Time, k int) time.Duration {
+	var waited time.Duration
+	end := h.looks[k].at
+	for j := k; j >= 0 && end.After(since); j-- {
+		from := latest(h.looks[j].at, since)
+		if h.isReadable(j) && !h.isSilent(j, k) {
+			waited += end.Sub(from)
+		}
+		end = from
+	}
+	return waited
+}
+
+// isSilent reports whether the status of the look stayed for so long, as is known at look k, that the autoscaler did not look meanwhile.
+func (h *history) isSilent(j, k int) bool {
+	end := j
+	for end < k && h.isSame(j, end) {
+		if end++; h.isSame(j, end) && h.isCut(end) {
+			return false
+		}
+	}
+	if h.concede.silence && (h.looks[end].status == nil || h.looks[end].restarted && !h.isSame(j, end)) {
+		return false
+	}
+	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
+}
+
+// lookedAt is such that a pod which has waited since before was there for four whole loops of the autoscaler that writes now, in which no group
+// rose or began to fail. A loop began, at the earliest, when the one before it had written. A scheduler that starts counts loops anew, and
+// knows of those before to the minute.
+func (h *history) lookedAt(k int) time.Time {
+	quiet, end := 0, -1
+	for j := k; j >= 0; j-- {
+		note := &h.notes[j]
+		if note.write && h.isReadable(j) {
+			if end >= 0 && h.notes[end].quiet {
+				if quiet++; quiet == 4 {
+					return h.looks[j].at
+				}
+			}
+			end = j
+		}
+		if note.takeover {
+			break
+		}
+		if h.looks[j].restarted {
+			return h.lookedAt(j - 1).Truncate(time.Minute)
+		}
+	}
+	return time.Time{}
+}
+
+// isQuiet reports whether no group rose or entered back-off in the loop that the look shows the end of.
+func (h *history) isQuiet(j int) bool {
+	for name := range h.looks[j].status.groups {
+		if h.rises(name, j) || h.fails(name, j) {
+			return false
+		}
+	}
+	return true
+}
+
+// came is when a node that can be used became ready last, of groups that the pod can use.
+func (h *history) came(k int, pod *podKind) time.Time {
+	var came time.Time
+	for _, s := range h.notes[k].seats {
+		if !h.applicable(s, k, pod) {
+			continue
+		}
+		for i := range h.looks[k].nodes {
+			n := &h.looks[k].nodes[i]
+			its := n.group.name == s.group && (h.notes[k].believed || !h.concede.oneGroup) || s.group == "" && h.isIn(n, s.pool)
+			strange := h.strangeTaints(n, k)
+			if s.group == "" && h.concede.oneGroup {
+				strange = h.strangeAmong(n, h.nodesIn(s.pool, k), nil, k)
+			}
+			if its && n.ready && !n.startup && len(strange) == 0 {
+				came = latest(came, n.readyAt)
+			}
+		}
+	}
+	return came
+}
+
+// verdict is what the gate must say, and by which rule.
+type verdict struct {
+	open bool
+	why  string
+}
+
+// decide is rules G2, G6 to G9 and G18 at look k.
+func (h *history) decide(pod *podKind, k, burstPods int) verdict {
+	now := h.looks[k].at
+	switch {
+	case pod.burst == "Never":
+		return verdict{false, "OptedOut"}
+	case pod.burst != "Always" && (pod.hostNet || pod.init && !h.v2):
+		return verdict{false, "Ineligible"}
+	case h.maxPods > 0 && burstPods >= h.maxPods:
+		return verdict{false, "Budget"}
+	case pod.virtual:
+		return verdict{true, "Asked"}
+	}
+	v := h.earlier(pod, k)
+	if v.open {
+		return v
+	}
+	if h.wait > 0 && !pod.since.IsZero() && now.Sub(pod.since) >= h.wait {
+		return verdict{true, "WaitLimit"}
+	}
+	if h.hold > 0 && !pod.noRoom.IsZero() {
+		if held := now.Sub(pod.noRoom); held >= 2*h.hold {
+			return verdict{true, "HoldLimitTwice"}
+		} else if held >= h.hold && now.Sub(h.came(k, pod)) >= h.hold {
+			return verdict{true, "HoldLimit"}
+		}
+	}
+	return v
+}
+
+// earlier is what the earlier pools say.
+func (h *history) earlier(pod *podKind, k int) verdict {
+	why := "Full"
+	for _, s := range h.notes[k].seats {
+		if !h.applicable(s, k, pod) {
+			continue
+		}
+		if h.isOnItsWay(s.group, k, pod) && !(h.concede.unknown && h.notes[k].states[s] == capacity.Unknown) {
+			return verdict{false, "Starting"}
+		}
+		switch h.notes[k].states[s] {
+		case capacity.Growing:
+			return verdict{false, "Growing"}
+		case capacity.Unknown:
+			if h.looks[k].at.Sub(h.unknownSince(s, k)) < h.unknownGrace {
+				return verdict{false, "Unknown"}
+			}
+			why = "UnknownTooLong"
+		case capacity.CanGrow:
+			if held := h.declines(s.pool, k, pod); held != "" {
+				return verdict{false, held}
+			}
+			why = "Declined"
+		}
+	}
+	return verdict{true, why}
+}
+
+// declines returns why groups of the pool that can grow do not decline the pod, or "".
+func (h *history) declines(p, k int, pod *podKind) string {
+	if pod.noRoom.IsZero() {
+		return "CanGrow: it does not want room"
+	}
+	if pod.priority < -10 {
+		return "CanGrow: priority"
+	}
+	clock := h.clock(k, pod)
+	if h.waited(clock, k) < h.settings.pools[p].decline {
+		return "CanGrow: declineGrace"
+	}
+	if !clock.Before(h.lookedAt(k)) {
+		return "CanGrow: four loops"
+	}
+	return ""
+}
+
+// unknownSince is since when the group has been Unknown without a break.
+func (h *history) unknownSince(s seat, k int) time.Time {
+	for ; k > 0 && h.notes[k-1].states[s] == capacity.Unknown; k-- {
+	}
+	return h.looks[k].at
+}
+
+// see adds a look.
+func (h *history) see(l look) {
+	h.looks = append(h.looks, l)
+	k := h.last()
+	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, pooled: map[int][]shape{}, inhabited: map[int]bool{}, kinds: map[string][]shape{}})
+	n := &h.notes[k]
+	n.write = h.isWrite(k)
+	for name := range h.known {
+		n.sights[name] = h.findSights(name, k)
+	}
+	n.believed, n.takeover = h.believed(k), h.isTakeover(k)
+	n.quiet = n.write && h.isReadable(k) && h.isQuiet(k)
+	for i := range l.nodes {
+		if p, ok := h.poolOf(l.nodes[i].group); ok {
+			n.inhabited[p] = true
+		}
+		if m := &h.looks[k].nodes[i]; h.isStarting(m, k) {
+			s := m.shape(h.strangeTaints(m, k))
+			s.cpu = 0
+			n.starting = append(n.starting, starting{m.group.name, s})
+		}
+	}
+	for name := range h.known {
+		n.kinds[name] = h.kindsOf(name, k)
+	}
+	for p := range h.settings.pools {
+		n.pooled[p] = h.pooledKinds(p, k)
+	}
+	n.seats = h.findSeats(k)
+	for _, s := range n.seats {
+		n.states[s], n.whys[s] = h.state(s, k)
+	}
+	for _, s := range n.seats {
+		n.moved[s] = h.moved(s, k)
+	}
+}

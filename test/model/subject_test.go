@@ -1,0 +1,279 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+const agentPoolLabel = "kubernetes.azure.com/agentpool"
+
+// subject is the code under test, fed with the same history.
+type subject struct {
+	t       *testing.T
+	configs []configv1.Pool
+	graces  clusterautoscaler.Graces
+	rule    gate.Rule
+	tracker *clusterautoscaler.Tracker
+	sources []clusterautoscaler.Source
+	view    *capacity.View
+}
+
+func matching(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+func duration(d time.Duration) *metav1.Duration { return &metav1.Duration{Duration: d} }
+
+func newSubject(t *testing.T, h *history) *subject {
+	s := &subject{t: t}
+	for i := range h.settings.pools {
+		p := &h.settings.pools[i]
+		c := configv1.Pool{Name: p.name, NodeSelector: matching("kubernetes.azure.com/mode", p.mode), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
+			Capacity: &configv1.PoolCapacity{ProvisionGrace: duration(p.provision), BackoffGrace: duration(p.backoff), DeclineGrace: duration(p.decline)}}
+		if p.agentPool != "" {
+			c.NodeSelector = matching(agentPoolLabel, p.agentPool)
+		}
+		if p.pattern != "" {
+			c.ClusterAutoscaler.NodeGroups = []string{p.pattern + "*"}
+		}
+		for _, g := range h.known {
+			if g.template != nil && g.mode == p.mode {
+				n := (&node{group: &group{agentPool: g.agentPool, mode: g.mode, kind: *g.template}}).object()
+				c.ClusterAutoscaler.NodeTemplates = append(c.ClusterAutoscaler.NodeTemplates, configv1.NodeGroupTemplate{NodeGroup: g.name,
+					NodeTemplate: configv1.NodeTemplate{Labels: n.Labels, Taints: n.Spec.Taints, Allocatable: n.Status.Allocatable}})
+			}
+		}
+		s.configs = append(s.configs, c)
+	}
+	selector := matching("type", "virtual-kubelet")
+	if h.v2 {
+		selector.MatchLabels["virtualization"] = "virtualnode2"
+	}
+	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{MaxPods: int32(h.maxPods), WaitLimit: metav1.Duration{Duration: h.wait}}})
+	pools, err := pool.NewList(s.configs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, DeclineGrace: time.Minute, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
+	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
+	s.start()
+	s.view = &capacity.View{Pools: make([]capacity.Pool, pools.Len())}
+	return s
+}
+
+// start makes what a scheduler that starts has.
+func (s *subject) start() {
+	s.tracker = clusterautoscaler.NewTracker(s.graces)
+	s.sources = nil
+	for i := range s.rule.Pools.Regular() {
+		c := s.configs[i].Capacity
+		s.sources = append(s.sources, clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(&s.configs[i]),
+			Graces: clusterautoscaler.Graces{Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}})
+	}
+}
+
+// publish is what a leader publishes at the time now.
+func (s *subject) publish(now time.Time) map[string]string {
+	state := &status.Status{Memory: status.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(now)}}
+	for i := range s.rule.Pools.Regular() {
+		state.Pools = append(state.Pools, status.Of(s.configs[i].Name, &s.view.Pools[i]))
+	}
+	data, err := state.Encode()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return data
+}
+
+// restart has another scheduler take over what was published, at the time now.
+func (s *subject) restart(published map[string]string, now time.Time) {
+	state, err := status.Decode(&corev1.ConfigMap{Data: published})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.start()
+	s.tracker.Restore(state.Memory.ClusterAutoscaler, now)
+	s.view = &capacity.View{Pools: make([]capacity.Pool, s.rule.Pools.Len())}
+	for i := range state.Pools {
+		s.view.Pools[i] = state.Pools[i].Restored()
+	}
+}
+
+// look makes the view anew, as the gatekeeper does.
+func (s *subject) look(l *look) {
+	var nodes []*corev1.Node
+	for i := range l.nodes {
+		nodes = append(nodes, l.nodes[i].object())
+	}
+	_ = s.tracker.Observe(l.status.configMap(), l.at) // what it says of garbage is checked elsewhere
+	byPool, _ := s.rule.Pools.Group(nodes)
+	var claims []clusterautoscaler.Claim
+	for i := range s.sources {
+		claims = append(claims, clusterautoscaler.Claim{Groups: s.sources[i].Groups, Nodes: byPool[i]})
+	}
+	s.tracker.Look(claims, nodes, l.at)
+	facts := make([]capacity.Facts, s.rule.Pools.Len())
+	for i := range facts {
+		p := s.rule.Pools.At(i)
+		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template}
+		if i < len(s.sources) {
+			facts[i].Source, facts[i].ProvisionGrace = s.sources[i], s.sources[i].Graces.Provision
+		}
+	}
+	s.view = capacity.Build(facts, s.view, l.at)
+}
+
+func (n *node) object() *corev1.Node {
+	g := n.group
+	o := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, UID: types.UID(n.name), CreationTimestamp: metav1.Time{Time: n.created},
+		Labels: map[string]string{agentPoolLabel: g.agentPool, "kubernetes.azure.com/mode": g.mode, "disk": g.kind.disk, "kubernetes.io/hostname": n.name}}}
+	if g.size != "" {
+		o.Labels[corev1.LabelInstanceTypeStable] = g.size
+	} else {
+		o.Spec.ProviderID = "azure:///subscriptions/s/resourceGroups/r/providers/Microsoft.Compute/virtualMachineScaleSets/" + g.name + "/virtualMachines/" + n.name
+	}
+	taint := func(key string) {
+		o.Spec.Taints = append(o.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+	if g.kind.tainted {
+		taint("dedicated")
+	}
+	if n.startup {
+		taint("startup-taint.cluster-autoscaler.kubernetes.io/csi")
+	}
+	if n.strange {
+		taint("example.com/agent")
+	}
+	if n.passing {
+		taint("node.kubernetes.io/unschedulable")
+	}
+	if n.leaving && n.deleted {
+		o.DeletionTimestamp = &metav1.Time{Time: n.created}
+	} else if n.leaving {
+		taint("ToBeDeletedByClusterAutoscaler")
+	}
+	o.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(g.kind.cpu, resource.DecimalSI)}
+	condition := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.Time{Time: n.readyAt}}
+	if n.ready {
+		condition.Status = corev1.ConditionTrue
+	}
+	o.Status.Conditions = []corev1.NodeCondition{condition}
+	return o
+}
+
+func (m *moment) configMap() *corev1.ConfigMap {
+	if m == nil {
+		return nil
+	}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(m.made + 1)), Annotations: map[string]string{clusterautoscaler.LastUpdatedAnnotation: fmt.Sprint(m.serial)}}}
+	text := ""
+	switch m.kind {
+	case "garbage":
+		text = "{"
+	case "initializing":
+		text = "autoscalerStatus: Initializing"
+	default:
+		health := "Healthy"
+		if m.kind == "unhealthy" {
+			health = "Unhealthy"
+		}
+		text = fmt.Sprintf("autoscalerStatus: Running\nclusterWide: {health: {status: %s, lastTransitionTime: t%d}}\nnodeGroups:\n", health, m.began)
+		for _, name := range slices.Sorted(maps.Keys(m.groups)) {
+			g := m.groups[name]
+			health, scaleUp := "Healthy", "NoActivity"
+			if g.unhealthy {
+				health = "Unhealthy"
+			}
+			if g.backoff {
+				scaleUp = "Backoff"
+			}
+			text += fmt.Sprintf("- {name: %s, health: {status: %s, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d, unready: {total: %d}}, longUnregistered: %d}}, scaleUp: {status: %s}}\n",
+				name, health, g.target, g.max, g.ready, g.unready, g.longUnregistered, scaleUp)
+		}
+	}
+	cm.Data = map[string]string{clusterautoscaler.StatusKey: text}
+	return cm
+}
+
+func (k *podKind) pod() *corev1.Pod {
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}, CreationTimestamp: metav1.Time{Time: k.created}},
+		Spec: corev1.PodSpec{NodeSelector: map[string]string{}, HostNetwork: k.hostNet, Priority: &k.priority, Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(k.cpu, resource.DecimalSI)}}}}}}
+	if k.disk != "" {
+		p.Spec.NodeSelector["disk"] = k.disk
+	}
+	if k.agentPool != "" {
+		p.Spec.NodeSelector[agentPoolLabel] = k.agentPool
+	}
+	if k.virtual {
+		p.Spec.NodeSelector["type"] = "virtual-kubelet"
+	}
+	if k.tolerates {
+		p.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
+	}
+	if k.init {
+		p.Spec.InitContainers = []corev1.Container{{}}
+	}
+	if k.burst != "" {
+		p.Annotations[gate.BurstAnnotation] = k.burst
+	}
+	if k.delay > 0 {
+		p.Annotations[gate.DelayAnnotation] = k.delay.String()
+	}
+	return p
+}
+
+func (k *podKind) request(burst, burstPods int) gate.Request {
+	counts := make([]int, burst+1)
+	counts[burst] = burstPods
+	return gate.Request{Pod: k.pod(), UnschedulableSince: k.since, NoRoomSince: k.noRoom, IgnoredUntil: k.ignored, BurstPods: counts}
+}
+
+func randomPod(r *rand.Rand, now time.Time) podKind {
+	k := podKind{cpu: int64(1 + r.IntN(4)), tolerates: r.IntN(2) == 0, virtual: r.IntN(20) == 0, hostNet: r.IntN(25) == 0, init: r.IntN(15) == 0}
+	k.disk = []string{"", "", "", "ssd", "hdd"}[r.IntN(5)]
+	k.agentPool = []string{"", "", "", "", "", "", "gen", "sys", "pat", "spare"}[r.IntN(10)]
+	k.burst = []string{"", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "", "Always", "Never"}[r.IntN(20)]
+	k.created = now.Add(-time.Duration(r.IntN(3000)) * time.Second)
+	if r.IntN(3) == 0 {
+		k.created = now.Add(-time.Duration(r.IntN(300)) * time.Second)
+	}
+	if r.IntN(15) > 0 {
+		k.since = k.created.Add(time.Duration(r.IntN(int(now.Sub(k.created)/time.Second)+1)) * time.Second)
+		switch r.IntN(12) {
+		case 0: // it waits for something else
+		case 1:
+			k.noRoom = k.since.Add(now.Sub(k.since) / 2)
+		default:
+			k.noRoom = k.since
+		}
+	}
+	if r.IntN(12) == 0 {
+		k.delay = time.Duration(r.IntN(600)) * time.Second
+	}
+	if r.IntN(12) == 0 {
+		k.ignored = now.Add(-time.Duration(r.IntN(200)) * time.Second)
+	}
+	if r.IntN(15) == 0 {
+		k.priority = -11
+	} else if r.IntN(15) == 0 {
+		k.priority = -10
+	}
+	return k
+}

@@ -1,0 +1,356 @@
+package model
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// kind is what the nodes of a group are like, as far as pods care.
+type kind struct {
+	disk    string
+	tainted bool // for good
+	cpu     int64
+}
+
+// group is a node group of the world: what it is, and what the autoscaler and the cloud have made of it.
+type group struct {
+	name      string
+	agentPool string
+	mode      string // of its nodes
+	size      string // of a group that is one size of an agent pool of several
+	kind      kind
+	template  *kind // what the configuration says of its nodes; nil: nothing
+	windows   bool  // its name does not tell its agent pool
+
+	target, max          int
+	backoff, unhealthy   bool
+	readyTaint           bool // its nodes have a taint of their own when they start, that nobody knows
+	unlisted             bool // its nodes are in no pool
+	counted, unreadySeen int
+}
+
+// node is a node as it is at one time.
+type node struct {
+	name    string
+	group   *group
+	created time.Time
+	readyAt time.Time // when it came to be ready or not
+	ready   bool
+	startup bool // it has a taint that is known to go when it has started
+	strange bool // it has a taint that nobody knows
+	leaving bool
+	deleted bool // by a deletion timestamp rather than by a taint
+	passing bool // it is cordoned, or being drained
+}
+
+// groupStatus is what the autoscaler says of one group.
+type groupStatus struct {
+	target, max                      int
+	ready, unready, longUnregistered int
+	backoff, unhealthy               bool
+}
+
+// moment is what the autoscaler wrote: missing, garbage, initializing, unhealthy (the cluster) or running with groups.
+type moment struct {
+	serial int
+	kind   string
+	made   int // how often the ConfigMap was made anew before
+	began  int // which of the autoscaler's transitions of its health it tells of
+	groups map[string]groupStatus
+}
+
+// look is what there was to be seen at one time.
+type look struct {
+	at        time.Time
+	status    *moment
+	nodes     []node
+	restarted bool // another scheduler looks, which knows what was published
+}
+
+// world is a random cluster with its autoscaler. Its present is what the next look shows.
+type world struct {
+	r      *rand.Rand
+	now    time.Time
+	groups []*group
+	nodes  []node
+	status *moment
+	serial int
+	made   int
+	began  int
+	names  int
+	calm   int  // steps for which nothing but time and writes happen
+	quiet  bool // the autoscaler writes nothing
+	sick   bool // clusterWide
+	mixed  bool // the status has groups at random
+}
+
+func (w *world) chance(n int) bool { return w.r.IntN(n) == 0 }
+
+func newWorld(r *rand.Rand) *world {
+	w := &world{r: r, now: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), mixed: r.IntN(4) == 0}
+	add := func(name, agentPool, mode, size string) *group {
+		g := &group{name: name, agentPool: agentPool, mode: mode, size: size, max: 1 + r.IntN(3),
+			kind: kind{disk: []string{"ssd", "hdd"}[r.IntN(2)], tainted: r.IntN(4) == 0, cpu: int64(2 + r.IntN(3))}, readyTaint: r.IntN(4) == 0}
+		w.groups = append(w.groups, g)
+		return g
+	}
+	add("aks-gen-1-vmss", "gen", "user", "")
+	if r.IntN(2) == 0 {
+		add("aks-gpu-2-vmss", "gpu", "user", "").kind.tainted = true
+	}
+	if r.IntN(3) == 0 {
+		add("aks-spare-3-vmss", "spare", "user", "")
+	}
+	if r.IntN(3) == 0 {
+		add("akswin", "win", "user", "").windows = true
+	}
+	switch r.IntN(4) {
+	case 0:
+		add("sys/Standard_D2", "sys", "system", "Standard_D2")
+		add("sys/Standard_D4", "sys", "system", "Standard_D4")
+	case 1, 2:
+		add("aks-sys-4-vmss", "sys", "system", "")
+	}
+	if r.IntN(2) == 0 {
+		g := add("aks-pat-5-vmss", "pat", "pattern", "")
+		if r.IntN(2) == 0 {
+			template := g.kind
+			g.template = &template
+		}
+	}
+	if r.IntN(4) == 0 {
+		add("aks-lone-6-vmss", "lone", "lone", "").unlisted = true
+	}
+	for _, g := range w.groups {
+		if r.IntN(3) > 0 {
+			for g.target = r.IntN(g.max + 1); w.count(g) < g.target; {
+				w.create(g)
+			}
+			for i := range w.nodes {
+				if n := &w.nodes[i]; n.group == g && r.IntN(5) > 0 {
+					n.created = w.now.Add(-time.Hour - time.Duration(i)*time.Second)
+					n.readyAt, n.ready, n.startup, n.strange = n.created.Add(time.Minute), true, false, false
+				}
+			}
+		}
+	}
+	return w
+}
+
+// count is the number of the group's nodes that are not being taken away.
+func (w *world) count(g *group) int {
+	n := 0
+	for i := range w.nodes {
+		if w.nodes[i].group == g && !w.nodes[i].leaving {
+			n++
+		}
+	}
+	return n
+}
+
+// isListed reports whether the group is in the status, if there is one that lists groups: what is in none is another source's.
+func (w *world) isListed(g *group) bool {
+	if w.status == nil || w.status.groups == nil {
+		return true
+	}
+	_, ok := w.status.groups[g.name]
+	return ok
+}
+
+func (w *world) exists(g *group) bool {
+	return len(w.of(func(n *node) bool { return n.group == g })) > 0
+}
+
+func (w *world) create(g *group) {
+	w.names++
+	w.nodes = append(w.nodes, node{name: fmt.Sprintf("node-%d", w.names), group: g, created: w.now.Add(time.Duration(w.names)*time.Microsecond - time.Second), readyAt: w.now, startup: w.chance(3), strange: g.readyTaint})
+}
+
+// of returns the nodes that there are and that the condition holds for.
+func (w *world) of(condition func(*node) bool) []int {
+	var found []int
+	for i := range w.nodes {
+		if condition(&w.nodes[i]) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+func (w *world) pick(found []int) *node { return &w.nodes[found[w.r.IntN(len(found))]] }
+
+// passTime lets time go by: mostly about as long as a loop of the autoscaler's takes.
+func (w *world) passTime() {
+	d := time.Duration(5000+w.r.IntN(9000)) * time.Millisecond
+	switch {
+	case w.chance(40):
+		d = time.Duration(w.r.IntN(1300)) * time.Second
+	case w.chance(10):
+		d = time.Duration(w.r.IntN(240)) * time.Second
+	case w.chance(5):
+		d = time.Duration(w.r.IntN(3000)) * time.Millisecond
+	}
+	w.now = w.now.Add(d)
+}
+
+// step is what happens next, if anything.
+func (w *world) step() {
+	if w.calm > 0 {
+		w.calm--
+		w.write(w.nodes)
+		return
+	}
+	if w.chance(8) {
+		w.calm = w.r.IntN(25)
+	}
+	before := slices.Clone(w.nodes)
+	for range 1 + w.r.IntN(2) {
+		w.change()
+	}
+	if !w.chance(4) {
+		if w.chance(3) {
+			before = w.nodes
+		}
+		w.write(before)
+	}
+}
+
+func (w *world) change() {
+	g := w.groups[w.r.IntN(len(w.groups))]
+	switch w.r.IntN(16) {
+	case 0, 1:
+		g.target = min(g.target+1, g.max)
+	case 2, 3, 4:
+		for _, g := range w.groups {
+			if w.count(g) < g.target && w.isListed(g) && w.chance(2) {
+				w.create(g)
+				break
+			}
+		}
+	case 5, 6, 7:
+		if found := w.of(func(n *node) bool { return !n.ready && !n.leaving }); len(found) > 0 {
+			n := w.pick(found)
+			n.ready, n.readyAt = true, w.now
+		}
+	case 8:
+		if found := w.of(func(n *node) bool { return n.startup || n.strange }); len(found) > 0 {
+			n := w.pick(found)
+			if n.startup {
+				n.startup = false
+			} else {
+				n.strange = false
+			}
+		}
+	case 9:
+		if found := w.of(func(n *node) bool { return !n.leaving }); len(found) > 0 {
+			n := w.pick(found)
+			n.leaving, n.deleted = true, w.chance(3)
+		}
+	case 10, 11:
+		if found := w.of(func(n *node) bool { return n.leaving }); len(found) > 0 {
+			n := w.pick(found)
+			switch {
+			case w.chance(6) && !n.deleted:
+				n.leaving = false
+			case w.chance(3):
+				n.group.target = max(n.group.target-1, 0) // before the Node goes
+			default:
+				n.group.target = max(n.group.target-w.r.IntN(2), 0)
+				w.remove(n.name)
+			}
+		}
+	case 12:
+		if w.chance(3) && len(w.nodes) > 0 { // lost
+			w.remove(w.nodes[w.r.IntN(len(w.nodes))].name)
+		} else {
+			g.target = w.r.IntN(g.max + 1)
+		}
+	case 13:
+		g.backoff = !g.backoff
+	case 14:
+		g.unhealthy = !g.unhealthy && w.chance(3)
+		w.quiet = w.chance(10)
+		if sick := w.chance(12); sick != w.sick {
+			w.sick = sick
+			w.began++
+		}
+	case 15:
+		if len(w.nodes) > 0 {
+			n := &w.nodes[w.r.IntN(len(w.nodes))]
+			if n.ready && w.chance(4) {
+				n.ready, n.readyAt = false, w.now
+			} else {
+				n.passing = !n.passing
+			}
+		}
+	}
+}
+
+func (w *world) remove(name string) {
+	w.nodes = slices.DeleteFunc(slices.Clone(w.nodes), func(n node) bool { return n.name == name })
+}
+
+// write has the autoscaler write what it found, the nodes as given, if it writes anything.
+func (w *world) write(nodes []node) {
+	if w.quiet {
+		w.quiet = !w.chance(6)
+		return
+	}
+	missing := w.status == nil
+	switch n := w.r.IntN(150); {
+	case n == 0 || missing && w.chance(2):
+		w.status = nil
+		return
+	case n == 1:
+		w.serial++
+		w.status = &moment{serial: w.serial, kind: "garbage", made: w.made, began: w.began}
+		return
+	case n == 2:
+		w.serial++
+		w.began++
+		w.status = &moment{serial: w.serial, kind: "initializing", made: w.made, began: w.began}
+		return
+	case n == 3: // its Initializing is not seen
+		w.began++
+	}
+	if missing {
+		w.made++
+		w.began++
+	}
+	w.serial++
+	m := &moment{serial: w.serial, kind: "running", made: w.made, began: w.began, groups: map[string]groupStatus{}}
+	if w.sick {
+		m.kind = "unhealthy"
+	}
+	for _, g := range w.groups {
+		s := groupStatus{target: g.target, max: g.max, backoff: g.backoff, unhealthy: g.unhealthy}
+		for i := range nodes {
+			n := &nodes[i]
+			switch {
+			case n.group != g || n.leaving && !w.mixed:
+			case n.ready && !n.startup:
+				s.ready++
+			case w.now.Sub(n.created) > 15*time.Minute:
+				s.unready++
+			}
+		}
+		if !w.mixed || w.r.IntN(15) > 0 || w.exists(g) {
+			m.groups[g.name] = s
+		}
+	}
+	w.status = m
+}
+
+// look is the world as it is now.
+func (w *world) look() look {
+	l := look{at: w.now, nodes: slices.Clone(w.nodes)}
+	if w.status != nil {
+		m := *w.status
+		m.groups = maps.Clone(m.groups)
+		l.status = &m
+	}
+	return l
+}
