@@ -52,7 +52,7 @@ demo: tools build ## Play the experiments on an embedded cluster and judge the o
 	@bin/devcluster demo
 
 .PHONY: test
-test: test-unit test-strictness test-integration ## Run all tests
+test: test-unit test-strictness test-judge test-integration ## Run all tests
 
 .PHONY: test-unit
 test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
@@ -65,6 +65,10 @@ test-strictness: ## Compare the order of 105,000 random placements with brute fo
 	@CGO_ENABLED=1 hack/step.sh "strictness with the race detector" hack/go-test.sh -race -short -timeout 60m -run '^TestStrictOrder$$' ./pkg/poolpriority
 
 INTEGRATION = -count=1 -timeout 30m -parallel 3 ./test/integration -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+
+.PHONY: test-judge
+test-judge: ## Play the gate in 200 random histories of a virtual cluster, and judge each burst by what would have happened
+	@hack/step.sh "judge" hack/go-test.sh -timeout 20m ./test/judge
 
 .PHONY: test-integration
 test-integration: tools build helm ## Run the tests on the embedded cluster
@@ -101,7 +105,8 @@ kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and G
 .PHONY: test-long
 test-long: tools build ## Run what is too long for each run: a million placements, long histories, a random cluster of 10,000 pods (docs/development.md)
 	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 1000000
-	@hack/step.sh "long histories" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 10000000
+	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000
+	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/judge -histories 5000
 	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
 .PHONY: bench

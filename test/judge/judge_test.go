@@ -6,8 +6,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -76,7 +78,7 @@ type player struct {
 	kinds   *gate.Kinds
 	waiting map[types.UID]time.Time // since when pods have had no room
 	pods    map[types.UID]*corev1.Pod
-	stopped map[string]time.Time    // until when a pod, by its name, is unschedulable for something else
+	stopped map[string]time.Time // until when a pod, by its name, is unschedulable for something else
 
 	static *static.MaxNodes // judges the first pool, if it is there
 
@@ -440,6 +442,37 @@ func history(t testing.TB, seed uint64, open opener) tally {
 	return p.tally
 }
 
+// playAll plays histories beside one another, and returns what came of all.
+func playAll(t testing.TB, seed uint64, n int, open opener) tally {
+	tallies := make([]tally, n)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range next {
+				tallies[i] = history(t, seed+uint64(i), open)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	sum := tally{bursts: map[string]int{}}
+	for i, one := range tallies {
+		sum.held += one.held
+		sum.inVain += one.inVain
+		for why, n := range one.bursts {
+			sum.bursts[why] += n
+		}
+		for _, early := range one.early {
+			sum.early = append(sum.early, fmt.Sprintf("seed %d: %s", seed+uint64(i), early))
+		}
+	}
+	return sum
+}
+
 // TestJudge: in random histories nothing bursts early, whatever the rules say. A gate that believes the status does, and one that holds
 // everything holds in vain: the judge sees both.
 func TestJudge(t *testing.T) {
@@ -448,21 +481,7 @@ func TestJudge(t *testing.T) {
 		s = rand.Uint64()
 	}
 	t.Logf("seed %d", s)
-	total := func(n int, open opener) tally {
-		sum := tally{bursts: map[string]int{}}
-		for i := range n {
-			one := history(t, s+uint64(i), open)
-			sum.held += one.held
-			sum.inVain += one.inVain
-			for why, n := range one.bursts {
-				sum.bursts[why] += n
-			}
-			for _, early := range one.early {
-				sum.early = append(sum.early, fmt.Sprintf("seed %d: %s", s+uint64(i), early))
-			}
-		}
-		return sum
-	}
+	total := func(n int, open opener) tally { return playAll(t, s, n, open) }
 	got := total(*histories, ours)
 	t.Logf("%d histories: %d pods waited, %d of them in vain (%.1f %%); bursts %v; early %d", *histories, got.held, got.inVain, 100*float64(got.inVain)/float64(max(got.held, 1)), got.bursts, len(got.early))
 	for i, early := range got.early {
