@@ -30,6 +30,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 			var until time.Time
 			p.Shapes, until = facts.kinds(facts.Nodes, nil, nil, now).shapes()
 			view.ShapesUntil = Earliest(view.ShapesUntil, until)
+			p.Places = places(facts.Nodes)
 			continue
 		}
 		old := &before.Pools[i]
@@ -47,6 +48,19 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		}
 	}
 	return view
+}
+
+// places are the labels of the nodes that say where they are.
+func places(nodes []*corev1.Node) map[string]bool {
+	found := map[string]bool{}
+	for _, node := range nodes {
+		for key := range node.Labels {
+			if IsPlaceLabel(key) {
+				found[key] = true
+			}
+		}
+	}
+	return found
 }
 
 func (p *Pool) count(nodes []*corev1.Node) {

@@ -72,6 +72,8 @@ type Judged struct {
 	// Remaining is what a group that can grow may still order, by resource: a pod that requests more of one of them is not
 	// among those that it can grow for. nil is no limit.
 	Remaining corev1.ResourceList
+	// Skipped says that the autoscaler leaves the group alone for a while, and so declines nobody.
+	Skipped bool
 	// Patience is how long a pod must have waited at the least before the group counts as declining it.
 	Patience time.Duration
 }
@@ -143,6 +145,8 @@ type Pool struct {
 	Groups []Group
 	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
 	Shapes []Shape
+	// Places are those of the labels that say where a node is, and are in no Shape, that a node of a burst pool has.
+	Places map[string]bool
 }
 
 // NewNodes is what is known of the nodes that a pool may get.

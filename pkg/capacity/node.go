@@ -46,6 +46,22 @@ var passingTaints = []passingTaint{
 	{"medik8s.io/", false},
 }
 
+// stayingTaints are taints that say what a node is for: no node starts with one that it will lose. An entry with a slash at its end is a prefix.
+var stayingTaints = []string{
+	"CriticalAddonsOnly",
+	"kubernetes.azure.com/scalesetpriority",
+	"node-role.kubernetes.io/",
+	"nvidia.com/gpu",
+	"amd.com/gpu",
+}
+
+// stays reports whether the taint is known to last.
+func stays(taint *corev1.Taint) bool {
+	return slices.ContainsFunc(stayingTaints, func(key string) bool {
+		return taint.Key == key || strings.HasSuffix(key, "/") && strings.HasPrefix(taint.Key, key)
+	})
+}
+
 // passing returns what is known of a passing taint with the key, or nil if it lasts.
 func passing(key string) *passingTaint {
 	for i := range passingTaints {

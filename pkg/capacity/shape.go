@@ -3,6 +3,7 @@ package capacity
 import (
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math/bits"
 	"slices"
 	"strings"
@@ -154,4 +155,48 @@ func (s *Shape) raise(other corev1.ResourceList) {
 			s.Allocatable[name] = quantity.DeepCopy()
 		}
 	}
+}
+
+// Contradiction returns what the template says of the nodes that none of the kinds has, or "".
+func Contradiction(template *corev1.Node, kinds []Shape) string {
+	if template == nil || len(kinds) == 0 {
+		return ""
+	}
+	first := ""
+	for i := range kinds {
+		difference := kinds[i].contradicts(template)
+		if difference == "" {
+			return ""
+		}
+		if first == "" {
+			first = difference
+		}
+	}
+	return first
+}
+
+// contradicts returns what of the template's labels and taints the kind has otherwise, or "". Labels of which the template is silent may be there.
+func (s *Shape) contradicts(template *corev1.Node) string {
+	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
+		value := template.Labels[key]
+		have, ok := s.Labels[key]
+		if assumed := key == corev1.LabelOSStable || key == corev1.LabelArchStable; !ok && assumed || IsPlaceLabel(key) {
+			continue
+		}
+		if have != value {
+			return fmt.Sprintf("label %s is %q, not %q", key, have, value)
+		}
+	}
+	taints := LastingTaints(template.Spec.Taints)
+	for _, taint := range taints {
+		if !has(s.Taints, taint) {
+			return fmt.Sprintf("no taint %s", taint.ToString())
+		}
+	}
+	for _, taint := range s.Taints {
+		if !has(taints, taint) {
+			return fmt.Sprintf("taint %s, of which the template is silent", taint.ToString())
+		}
+	}
+	return ""
 }

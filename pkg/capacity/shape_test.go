@@ -161,3 +161,34 @@ func TestShapesOfManyNodes(t *testing.T) {
 		t.Errorf("%.1f allocations for each node: the kinds have some, the nodes none", perNode)
 	}
 }
+
+func TestContradiction(t *testing.T) {
+	gpu := corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
+	node := func(labels map[string]string, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	plain := Shape{Labels: map[string]string{"disk": "ssd", "more": "x"}}
+	tainted := Shape{Labels: map[string]string{"disk": "ssd"}, Taints: []corev1.Taint{gpu}}
+	for _, tc := range []struct {
+		name     string
+		template *corev1.Node
+		kinds    []Shape
+		want     string
+	}{
+		{"no template", nil, []Shape{plain}, ""},
+		{"no nodes", node(map[string]string{"disk": "hdd"}), nil, ""},
+		{"it is silent of a label", node(map[string]string{"disk": "ssd"}), []Shape{plain}, ""},
+		{"a label", node(map[string]string{"disk": "hdd"}), []Shape{plain}, `label disk is "ssd", not "hdd"`},
+		{"a label that the nodes lack", node(map[string]string{"team": "a"}), []Shape{plain}, `label team is "", not "a"`},
+		{"what is assumed of a node that does not say", node(map[string]string{corev1.LabelOSStable: "linux"}), []Shape{plain}, ""},
+		{"what is assumed, and is not so", node(map[string]string{corev1.LabelOSStable: "linux"}), []Shape{{Labels: map[string]string{corev1.LabelOSStable: "windows"}}}, `label kubernetes.io/os is "windows", not "linux"`},
+		{"a zone", node(map[string]string{corev1.LabelTopologyZone: "1"}), []Shape{plain}, ""},
+		{"a taint", node(nil, gpu), []Shape{plain}, "no taint sku=gpu:NoSchedule"},
+		{"no taint", node(nil), []Shape{tainted}, "taint sku=gpu:NoSchedule, of which the template is silent"},
+		{"one kind is as it says", node(nil, gpu), []Shape{plain, tainted}, ""},
+	} {
+		if got := Contradiction(tc.template, tc.kinds); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}

@@ -58,7 +58,7 @@ func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node,
 			grace = min(grace, firstGrace)
 		}
 		late := node.CreationTimestamp.Add(grace)
-		strange := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return has(familiar, t) })
+		strange := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return stays(&t) || has(familiar, t) })
 		switch {
 		case len(strange) == 0 || !now.Before(late):
 			known, familiar = known || !IsStarting(node), addTaints(familiar, node)

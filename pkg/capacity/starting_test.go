@@ -102,6 +102,7 @@ func TestStrangeTaints(t *testing.T) {
 		{name: "the template has none", nodes: []*corev1.Node{node(time.Minute, "gpu")}, template: &corev1.Node{}, wantStarting: 1, wantUntil: 14 * time.Minute},
 		{name: "the first was without taints", nodes: []*corev1.Node{node(2 * time.Minute), node(time.Minute, "agent")}, wantStarting: 1, wantUntil: 14 * time.Minute},
 		{name: "that the first is not ready says nothing", nodes: []*corev1.Node{notReady(node(2 * time.Minute)), node(time.Minute, "agent")}, wantStarting: 2, wantUntil: 2 * time.Minute},
+		{name: "a taint that is known to stay", nodes: []*corev1.Node{node(time.Minute, "CriticalAddonsOnly", "node-role.kubernetes.io/control-plane")}, wantTaints: "CriticalAddonsOnly node-role.kubernetes.io/control-plane"},
 		{name: "a soft taint keeps nobody out", nodes: []*corev1.Node{{ObjectMeta: node(time.Minute).ObjectMeta, Status: node(time.Minute).Status,
 			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}}}}},
 	} {

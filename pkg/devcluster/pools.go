@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
+	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
 )
 
@@ -48,6 +49,11 @@ type Pool struct {
 	Priority int `json:"priority,omitempty"`
 	// BootDelay is how long a VM takes from its order to its Node.
 	BootDelay metav1.Duration `json:"bootDelay,omitempty"`
+	// StartupTaint is on a new Node until StartupFor after it came, with effect NoSchedule; "" is none.
+	StartupTaint string          `json:"startupTaint,omitempty"`
+	StartupFor   metav1.Duration `json:"startupFor,omitempty"`
+	// Linger is how long a Node stays after its VM's deletion was accepted and the target fell; minutes on Azure.
+	Linger metav1.Duration `json:"linger,omitempty"`
 }
 
 // Group is the name of the pool's scale set, the autoscaler's node group.
@@ -97,23 +103,53 @@ func LoadPools(path string) ([]Pool, error) {
 // PoolManager is a pool's scale set: it makes VMs and takes them away, as the cloud does.
 type PoolManager struct {
 	Pool
+	life   context.Context // the cluster's: VMs boot whatever becomes of who ordered them
 	client kubernetes.Interface
 
 	mu      sync.Mutex
 	serial  int
-	vms     map[string]bool // by name; false while the VM boots
+	vms     map[string]vmState
+	missing int // what the target is above the VMs that there are
 	refusal error
+	fault   Fault
 }
 
-func newPoolManager(pool Pool, client kubernetes.Interface) *PoolManager {
-	return &PoolManager{Pool: pool, client: client, vms: map[string]bool{}}
+// vmState is where a VM is in its life.
+type vmState int
+
+const (
+	booting vmState = iota
+	registered
+	deleting // its Node is still there, the target has fallen
+)
+
+// Fault is what goes wrong with VMs that were ordered.
+type Fault int
+
+const (
+	// NoFault lets them come.
+	NoFault Fault = iota
+	// NeverRegister makes VMs that never become nodes.
+	NeverRegister
+	// NoVM raises the target, and no VM is made: how a stockout looks on Azure.
+	NoVM
+)
+
+func newPoolManager(life context.Context, pool Pool, client kubernetes.Interface) *PoolManager {
+	return &PoolManager{Pool: pool, life: life, client: client, vms: map[string]vmState{}}
 }
 
 // Target is the number of VMs that were ordered and not taken away.
 func (m *PoolManager) Target() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.vms)
+	n := m.missing
+	for _, state := range m.vms {
+		if state != deleting {
+			n++
+		}
+	}
+	return n
 }
 
 // Refuse makes orders fail with the message, as a quota does; an empty one ends that.
@@ -126,49 +162,105 @@ func (m *PoolManager) Refuse(message string) {
 	}
 }
 
+// Fail makes something go wrong with the VMs that are ordered from now on; NoFault ends that.
+func (m *PoolManager) Fail(fault Fault) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fault = fault
+}
+
 // Grow orders n VMs. It returns at once; their Nodes come after the boot delay.
-func (m *PoolManager) Grow(ctx context.Context, n int) error {
+func (m *PoolManager) Grow(_ context.Context, n int) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.refusal != nil {
 		return m.refusal
 	}
 	for range n {
+		if m.fault == NoVM {
+			m.missing++
+			continue
+		}
 		name := fmt.Sprintf("%s%06d", m.Group(), m.serial)
 		m.serial++
-		m.vms[name] = false
-		time.AfterFunc(m.BootDelay.Duration, func() { m.boot(ctx, name) })
+		m.vms[name] = booting
+		if m.fault != NeverRegister {
+			time.AfterFunc(m.BootDelay.Duration, func() { m.boot(name) })
+		}
 	}
 	return nil
 }
 
-func (m *PoolManager) boot(ctx context.Context, name string) {
-	m.mu.Lock()
-	_, wanted := m.vms[name]
-	m.mu.Unlock()
-	if !wanted || ctx.Err() != nil {
+func (m *PoolManager) boot(name string) {
+	if !m.Owns(name) {
 		return
 	}
-	for {
-		_, err := m.client.CoreV1().Nodes().Create(ctx, m.Node(name), metav1.CreateOptions{})
-		if err == nil || apierrors.IsAlreadyExists(err) {
-			break
+	node := m.Node(name)
+	if m.StartupTaint != "" {
+		node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: m.StartupTaint, Effect: corev1.TaintEffectNoSchedule})
+	}
+	if !m.try(func() error {
+		_, err := m.client.CoreV1().Nodes().Create(m.life, node, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(time.Second): // a kubelet, too, tries to register until it can
-		}
+		return err
+	}) {
+		return
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if _, wanted := m.vms[name]; wanted {
-		m.vms[name] = true
+		m.vms[name] = registered
+	}
+	m.mu.Unlock()
+	if m.StartupTaint != "" {
+		time.AfterFunc(m.StartupFor.Duration, func() { m.endStartup(name) })
 	}
 }
 
-// Delete takes a VM away, with its Node.
+// endStartup takes the startup taint off, as a DaemonSet does that has prepared the node.
+func (m *PoolManager) endStartup(name string) {
+	nodes := m.client.CoreV1().Nodes()
+	m.try(func() error {
+		node, err := nodes.Get(m.life, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == m.StartupTaint })
+		_, err = nodes.Update(m.life, node, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// try calls f until it succeeds, as a kubelet tries to register until it can. It reports whether f did while the cluster
+// lived.
+func (m *PoolManager) try(f func() error) bool {
+	for f() != nil {
+		select {
+		case <-m.life.Done():
+			return false
+		case <-time.After(time.Second):
+		}
+	}
+	return true
+}
+
+// Delete takes a VM away: the target falls at once, and the Node goes at once or, if the pool's nodes linger, later.
 func (m *PoolManager) Delete(ctx context.Context, name string) error {
+	m.mu.Lock()
+	if m.Linger.Duration > 0 && m.vms[name] == registered {
+		m.vms[name] = deleting
+		m.mu.Unlock()
+		time.AfterFunc(m.Linger.Duration, func() { m.try(func() error { return m.deleteNode(m.life, name) }) })
+		return nil
+	}
+	m.mu.Unlock()
+	return m.deleteNode(ctx, name)
+}
+
+func (m *PoolManager) deleteNode(ctx context.Context, name string) error {
 	m.mu.Lock()
 	delete(m.vms, name)
 	m.mu.Unlock()
@@ -176,6 +268,13 @@ func (m *PoolManager) Delete(ctx context.Context, name string) error {
 		return fmt.Errorf("deleting node %s: %w", name, err)
 	}
 	return nil
+}
+
+// lower lowers the target by n of which there are no VMs.
+func (m *PoolManager) lower(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.missing = max(m.missing-n, 0)
 }
 
 // Owns reports whether the VM is one of the pool's.
@@ -186,12 +285,23 @@ func (m *PoolManager) Owns(name string) bool {
 	return ok
 }
 
+// instances are the VMs as the cloud lists them.
+func (m *PoolManager) instances() []autoscaler.Instance {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var result []autoscaler.Instance
+	for _, name := range slices.Sorted(maps.Keys(m.vms)) {
+		result = append(result, autoscaler.Instance{Name: name, Deleting: m.vms[name] == deleting})
+	}
+	return result
+}
+
 // startNodes brings up the pools' first nodes, the virtual node and the autoscaler.
 func (c *Cluster) startNodes(ctx context.Context) error {
 	for _, pool := range c.options.Pools {
 		delay := pool.BootDelay
 		pool.BootDelay.Duration = 0
-		m := newPoolManager(pool, c.Client)
+		m := newPoolManager(ctx, pool, c.Client)
 		c.Pools = append(c.Pools, m)
 		if err := m.Grow(ctx, pool.Nodes); err != nil {
 			return err
@@ -213,12 +323,11 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	if c.options.Autoscaler == nil {
 		return nil
 	}
-	autoscaler, err := newAutoscaler(c.Config, *c.options.Autoscaler, c.Pools)
-	if err != nil {
+	var err error
+	if c.Autoscaler, err = newAutoscaler(c.Config, *c.options.Autoscaler, c.Pools); err != nil {
 		return err
 	}
-	c.Autoscaler = autoscaler
-	return autoscaler.Start(ctx)
+	return c.Autoscaler.Start(ctx)
 }
 
 // waitForNodes waits until all nodes that were ordered are ready, and pods can be created.
@@ -237,7 +346,7 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 		}
 		ready := 0
 		for i := range nodes.Items {
-			if nodeIsReady(&nodes.Items[i]) {
+			if autoscaler.Ready(&nodes.Items[i]) {
 				ready++
 			}
 		}
@@ -251,26 +360,6 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 		return fmt.Errorf("waiting for the nodes: %w", err)
 	}
 	return nil
-}
-
-// nodeIsReady reports whether the node is ready and the taints that say otherwise are gone. Source: the cluster
-// autoscaler's utils/kubernetes/ready.go, which looks at both.
-func nodeIsReady(node *corev1.Node) bool {
-	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeDiskPressure, corev1.TaintNodeNetworkUnavailable} {
-		if hasTaint(node, taint) {
-			return false
-		}
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
-}
-
-func hasTaint(node *corev1.Node, key string) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
 // run runs a part of the cluster in this process; Stop waits for its end.

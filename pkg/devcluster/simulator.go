@@ -19,10 +19,14 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler"
 )
 
-// simulator asks the default scheduler's filters where pods would fit, as the cluster autoscaler does.
+// simulator asks the default scheduler's filters where pods would fit, as the cluster autoscaler does. Its last snapshot is
+// the one that may be asked.
 type simulator struct {
+	ctx       context.Context // of the autoscaler that it belongs to
 	framework framework.Framework
 	snapshot  atomic.Pointer[schedcache.Snapshot]
 }
@@ -42,7 +46,7 @@ func newSimulator(ctx context.Context, client kubernetes.Interface, factory info
 	profile := &config.Profiles[0]
 	// Devices are not simulated.
 	profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.DynamicResources })
-	s := &simulator{}
+	s := &simulator{ctx: ctx}
 	s.snapshot.Store(schedcache.NewEmptySnapshot())
 	s.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
 		frameworkruntime.WithClientSet(client),
@@ -64,7 +68,8 @@ type world struct {
 	infos []fwk.NodeInfo
 }
 
-func (s *simulator) world(nodes []*corev1.Node, pods []*corev1.Pod) *world {
+// Snapshot returns the nodes with the pods that are on them.
+func (s *simulator) Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) autoscaler.Snapshot {
 	w := &world{simulator: s, nodes: slices.Clone(nodes)}
 	names := map[string]bool{}
 	for _, node := range nodes {
@@ -90,47 +95,56 @@ func (w *world) rebuild() {
 	}
 }
 
-func (w *world) addNode(node *corev1.Node) {
+// Len is the number of nodes.
+func (w *world) Len() int { return len(w.nodes) }
+
+// AddNode adds an empty node as the last one.
+func (w *world) AddNode(node *corev1.Node) {
 	w.nodes = append(w.nodes, node)
 	w.rebuild()
 }
 
-func (w *world) removeNode(name string) {
-	w.nodes = slices.DeleteFunc(w.nodes, func(n *corev1.Node) bool { return n.Name == name })
+// RemoveLast takes the last node away.
+func (w *world) RemoveLast() {
+	w.nodes = w.nodes[:len(w.nodes)-1]
 	w.rebuild()
 }
 
-// fits returns the first node that the pod fits on, of those from the index on, or nil.
-func (w *world) fits(ctx context.Context, pod *corev1.Pod, from int) (fwk.NodeInfo, error) {
+// Fits returns the name of the first node that the pod fits on, of those from the index on; "" is none.
+func (w *world) Fits(pod *corev1.Pod, from int) (string, error) {
 	state := framework.NewCycleState()
-	result, status, _ := w.framework.RunPreFilterPlugins(ctx, state, pod)
+	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)
 	if status.IsRejected() {
-		return nil, nil
+		return "", nil
 	} else if !status.IsSuccess() {
-		return nil, status.AsError()
+		return "", status.AsError()
 	}
 	for _, info := range w.infos[from:] {
 		if !result.AllNodes() && !result.NodeNames.Has(info.Node().Name) {
 			continue
 		}
-		status := w.framework.RunFilterPlugins(ctx, state, pod, info)
+		status := w.framework.RunFilterPlugins(w.ctx, state, pod, info)
 		if status.IsSuccess() {
-			return info, nil
+			return info.Node().Name, nil
 		} else if !status.IsRejected() {
-			return nil, status.AsError()
+			return "", status.AsError()
 		}
 	}
-	return nil, nil
+	return "", nil
 }
 
-// add puts the pod on the node.
-func (w *world) add(pod *corev1.Pod, info fwk.NodeInfo) error {
+// Place puts the pod on the node.
+func (w *world) Place(pod *corev1.Pod, node string) error {
 	placed := pod.DeepCopy()
-	placed.Spec.NodeName = info.Node().Name
+	placed.Spec.NodeName = node
 	w.pods = append(w.pods, placed)
 	if pod.Spec.Affinity != nil || len(pod.Spec.TopologySpreadConstraints) > 0 {
 		w.rebuild() // the snapshot keeps lists of nodes that have such pods
 		return nil
+	}
+	info, err := w.snapshot.Load().Get(node)
+	if err != nil {
+		return err
 	}
 	podInfo, err := framework.NewPodInfo(placed)
 	if err != nil {
@@ -138,56 +152,4 @@ func (w *world) add(pod *corev1.Pod, info fwk.NodeInfo) error {
 	}
 	info.AddPodInfo(podInfo)
 	return nil
-}
-
-// place puts each pod on a node that it fits on, and returns the pods that fit nowhere.
-func (w *world) place(ctx context.Context, pods []*corev1.Pod) ([]*corev1.Pod, error) {
-	var unfit []*corev1.Pod
-	for _, pod := range pods {
-		info, err := w.fits(ctx, pod, 0)
-		if err != nil {
-			return nil, err
-		}
-		if info == nil {
-			unfit = append(unfit, pod)
-			continue
-		}
-		if err := w.add(pod, info); err != nil {
-			return nil, err
-		}
-	}
-	return unfit, nil
-}
-
-// fill puts pods on new nodes, at most room of them, and returns the pods that are on them, those that are not, and the
-// number of new nodes. The new nodes stay in the world.
-func (w *world) fill(ctx context.Context, pods []*corev1.Pod, room int, template func(int) *corev1.Node) (helped, rest []*corev1.Pod, count int, err error) {
-	from := len(w.nodes)
-	for _, pod := range pods {
-		info, err := w.fits(ctx, pod, from)
-		if err != nil {
-			return nil, nil, 0, err
-		}
-		if info == nil && count < room {
-			node := template(count)
-			w.addNode(node)
-			if info, err = w.fits(ctx, pod, len(w.nodes)-1); err != nil {
-				return nil, nil, 0, err
-			}
-			if info == nil {
-				w.removeNode(node.Name)
-			} else {
-				count++
-			}
-		}
-		if info == nil {
-			rest = append(rest, pod)
-			continue
-		}
-		helped = append(helped, pod)
-		if err := w.add(pod, info); err != nil {
-			return nil, nil, 0, err
-		}
-	}
-	return helped, rest, count, nil
 }

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,6 +77,19 @@ func ineligible(req Request, p *pool.Pool, shapes []capacity.Shape) capacity.Rea
 		}
 	}
 	return capacity.Reason{}
+}
+
+// missingTopology returns a label over which the pod must be spread (DoNotSchedule) and that no node of the burst pool has, or "". Nodes
+// without it are none for such a pod. Nothing is known of a pool without nodes.
+func missingTopology(pod *corev1.Pod, p *capacity.Pool) string {
+	for i := range pod.Spec.TopologySpreadConstraints {
+		c := &pod.Spec.TopologySpreadConstraints[i]
+		has := p.Places[c.TopologyKey] || slices.ContainsFunc(p.Shapes, func(s capacity.Shape) bool { _, ok := s.Labels[c.TopologyKey]; return ok })
+		if c.WhenUnsatisfiable == corev1.DoNotSchedule && len(p.Shapes) > 0 && !has {
+			return c.TopologyKey
+		}
+	}
+	return ""
 }
 
 // isV2 reports whether all nodes of the pool are virtual nodes v2: by its selector or by what it has.

@@ -117,3 +117,27 @@ func TestEligible(t *testing.T) {
 		})
 	}
 }
+
+// TestMissingTopology: a pod that must be spread over what a burst pool does not have never bursts, and is told so.
+func TestMissingTopology(t *testing.T) {
+	virtual := capacity.Pool{Shapes: []capacity.Shape{{Labels: map[string]string{"type": "virtual-kubelet"}}}, Places: map[string]bool{corev1.LabelHostname: true}}
+	for _, tc := range []struct {
+		name string
+		key  string
+		when corev1.UnsatisfiableConstraintAction
+		aci  capacity.Pool
+		want string
+	}{
+		{"over zones", corev1.LabelTopologyZone, corev1.DoNotSchedule, virtual, "TopologyMissing"},
+		{"over zones, if possible", corev1.LabelTopologyZone, corev1.ScheduleAnyway, virtual, "Open"},
+		{"over hosts", corev1.LabelHostname, corev1.DoNotSchedule, virtual, "Open"},
+		{"over a label that the nodes have", "type", corev1.DoNotSchedule, virtual, "Open"},
+		{"there is no node yet", corev1.LabelTopologyZone, corev1.DoNotSchedule, capacity.Pool{}, "Open"},
+	} {
+		pod := &corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: tc.key, WhenUnsatisfiable: tc.when}}}}
+		d := rule(t, nil).Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), in(capacity.Full, 0), tc.aci}}, now)
+		if got := d.Burst[2].Reason.Code; got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+}

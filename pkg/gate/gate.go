@@ -33,6 +33,7 @@ var (
 	ReasonVictims = capacity.Reason{Code: "VictimsEnding", Sentence: "node(s) in a burst pool, which stays closed while the pods that the pod preempted end elsewhere"}
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	reasonValue   = capacity.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
+	reasonSpread  = capacity.Reason{Code: "TopologyMissing", Sentence: "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst"}
 	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
 
@@ -232,6 +233,11 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 	default:
 		v := Verdict{Reason: reasonValue}
 		v.Reason.Detail = fmt.Sprintf("the value is %q", value)
+		return v
+	}
+	if key := missingTopology(req.Pod, &view.Pools[i]); key != "" {
+		v := Verdict{Reason: reasonSpread}
+		v.Reason.Detail = "label " + key
 		return v
 	}
 	v := earlier

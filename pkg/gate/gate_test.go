@@ -73,6 +73,7 @@ func TestDecide(t *testing.T) {
 	uncounted.Uncounted = true
 	looping := looked(canGrow, time.Hour)
 	looping.Looked = ago(5 * minute)
+	skipped := looked(of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow, Skipped: true, Until: now.Add(minute)}}), time.Hour)
 	patient := of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow, Patience: 10 * minute}})
 	patient.Uncounted = true
 	for _, tc := range []struct {
@@ -121,6 +122,8 @@ func TestDecide(t *testing.T) {
 		{name: "not declined: the autoscaler does not look at it yet", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, annotations: map[string]string{DelayAnnotation: "2h"}, wantCode: "PoolCanGrow"},
 		{name: "not declined: the autoscaler never looks at it", user: looked(canGrow, time.Hour), system: full, unschedFor: time.Hour, priority: -11, wantCode: "PoolCanGrow"},
 		{name: "declined before by another of the kind", user: looked(canGrow, time.Hour), system: full, declined: minute, wantOpen: true, wantCode: "Open"},
+		{name: "not declined: it is skipped for a while", user: skipped, system: full, unschedFor: time.Hour, wantCode: "PoolCanGrow", wantUntil: minute},
+		{name: "what was declined before is over: something happened since", user: looked(canGrow, minute), system: full, declined: 90 * time.Second, wantCode: "PoolCanGrow"},
 		{name: "what was declined before is over: it was touched since", user: looked(canGrow, time.Hour), system: full, declined: 3 * time.Hour, wantCode: "PoolCanGrow"},
 		{name: "the earliest change counts", user: looked(canGrow, time.Hour), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
 		{name: "opted out", user: full, system: full, annotations: map[string]string{BurstAnnotation: BurstNever}, wantCode: "OptedOut"},
@@ -604,6 +607,7 @@ func TestGroups(t *testing.T) {
 		{"the group that grows gives the reason", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
 		{"a group of which nothing is known might run it", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
 		{"until it is declined", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
+		{"not while nodes are on their way that it can use", []capacity.Group{general(capacity.Growing), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
 		{"unless the group's name tells", []capacity.Group{unseen(capacity.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
 		{"what a group does that the pod cannot use touches nothing", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, plain, 5 * time.Minute, true, "Declined"},
 		{"what another does that it can use does", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, tolerant, 5 * time.Minute, false, "PoolCanGrow"},

@@ -5,10 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/resource"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
 
@@ -35,9 +33,10 @@ func (r *Rule) applicable(req Request, view *capacity.View) []applicability {
 	return all
 }
 
-// clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not. came is
-// when a node last came that the pod might use.
+// clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while
+// nodes that the pod could use are on their way. came is when a node last came that the pod might use.
 func (r *Rule) clock(req Request, applicable []applicability, view *capacity.View) (clock, came time.Time) {
+	growing := false
 	for i := range applicable {
 		for k, reason := range applicable[i] {
 			if reason != "" {
@@ -45,9 +44,10 @@ func (r *Rule) clock(req Request, applicable []applicability, view *capacity.Vie
 			}
 			g := &view.Pools[i].Groups[k]
 			clock, came = latest(clock, g.Moved), latest(came, g.LastReady)
+			growing = growing || g.State == capacity.Growing
 		}
 	}
-	if req.NoRoomSince.IsZero() || isExpendable(req.Pod) {
+	if growing || req.NoRoomSince.IsZero() || isExpendable(req.Pod) {
 		return time.Time{}, came
 	}
 	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came
@@ -158,17 +158,19 @@ func (r *Rule) judgeGrowth(req Request, i int, p *capacity.Pool, k int, clock, n
 		reason.Detail = detail
 		return groupVerdict{reason: reason}
 	}
+	holds := groupVerdict{holds: true, reason: g.Reason, closed: ReasonCanGrow, until: g.Until}
+	if g.Skipped {
+		return holds
+	}
 	declined := reasonDeclined
 	declined.Detail = g.Name
-	if at, ok := req.Declined[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) {
+	if at, ok := req.Declined[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) && !g.Moved.After(at) {
 		return groupVerdict{reason: declined}
 	}
-	holds := groupVerdict{holds: true, reason: g.Reason, closed: ReasonCanGrow, until: g.Until}
 	if clock.IsZero() || !p.HasLooked(clock) {
 		return holds
 	}
-	grace := r.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.DeclineGrace }, r.DeclineGrace)
-	due := p.WaitedAt(clock, max(grace, g.Patience))
+	due := p.WaitedAt(clock, max(r.Pools.At(i).DeclineGrace(r.DeclineGrace), g.Patience))
 	if due.IsZero() || now.Before(due) {
 		holds.until = capacity.Earliest(holds.until, due)
 		return holds

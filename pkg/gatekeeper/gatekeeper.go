@@ -54,7 +54,7 @@ type Gatekeeper struct {
 	rule      gate.Rule
 	view      atomic.Pointer[capacity.View]
 	held      *held
-	kinds     *kinds
+	kinds     *gate.Kinds
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   volumes
@@ -78,7 +78,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration, NewPodDelay: c.NewPodDelay.Duration,
 			HoldLimit: c.HoldLimit.Duration, Observe: config.Args.Mode == configv1.ModeObserve},
 		held:      newHeld(),
-		kinds:     newKinds(),
+		kinds:     gate.NewKinds(),
 		nodes:     factory.Nodes().Lister(),
 		pods:      factory.Pods().Lister(),
 		volumes:   newVolumes(config.Informers),
@@ -133,16 +133,20 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 		UpdateFunc: func(oldObj, newObj any) {
 			// An informer may merge the deletion of a pod with the creation of another of the same name.
 			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
-				g.held.remove(oldPod.UID)
+				g.forget(oldPod.UID)
 			}
-			g.held.update(oldObj.(*v1.Pod), newObj.(*v1.Pod), g.config.Clock.Now())
+			if newPod := newObj.(*v1.Pod); newPod.Spec.NodeName != "" {
+				g.forget(newPod.UID)
+			} else {
+				g.held.update(oldObj.(*v1.Pod), newPod, g.config.Clock.Now())
+			}
 		},
 		DeleteFunc: func(obj any) {
 			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = tombstone.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
-				g.held.remove(pod.UID)
+				g.forget(pod.UID)
 			}
 		},
 	})
@@ -181,7 +185,7 @@ type Snapshot struct {
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
 	kind := ""
-	if g.kinds.known() {
+	if g.kinds.Known() {
 		kind = g.kindOf(pod)
 	}
 	request := g.request(pod, kind, g.held.since(pod, now), now)
@@ -194,11 +198,16 @@ func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	return gate.Signature(gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)})
 }
 
+// kindOf is the pod's kind.
+func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
+	return gate.KindOf(gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)})
+}
+
 // request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now.
 func (g *Gatekeeper) request(pod *v1.Pod, kind string, since waiting, now time.Time) gate.Request {
 	return gate.Request{
 		Pod: pod, AzureFiles: g.volumes.azureFiles(pod), UnschedulableSince: since.unschedulable, NoRoomSince: since.noRoom, IgnoredUntil: since.ignored,
-		Declined: g.kinds.declined(kind, pod.UID, now),
+		Declined: g.kinds.Declined(kind, pod.UID, now),
 	}
 }
 
@@ -229,8 +238,14 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 // forgetIfGone forgets a pod that was deleted in mid-cycle: no event will say so again.
 func (g *Gatekeeper) forgetIfGone(pod *v1.Pod) {
 	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || current.UID != pod.UID {
-		g.held.remove(pod.UID)
+		g.forget(pod.UID)
 	}
+}
+
+// forget forgets a pod that waits no more.
+func (g *Gatekeeper) forget(pod types.UID) {
+	g.held.remove(pod)
+	g.kinds.Forget(pod)
 }
 
 // Release takes back what the pod was promised: it waits for no place now.

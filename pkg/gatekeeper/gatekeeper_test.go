@@ -191,7 +191,7 @@ func TestRun(t *testing.T) {
 		return ""
 	})
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
-	w.Failed(p)
+	w.Failed(p, true)
 	w.Hold(klog.Background(), p, &d, nil)
 	if _, held := w.Lookup("p"); !held {
 		t.Fatal("the pod is not held")
@@ -265,7 +265,7 @@ func TestManyAtOnce(t *testing.T) {
 			for i := range pods { // as cycles do, one after another
 				p := pod(fmt.Sprint("p", i))
 				d := w.Decide(p, Snapshot{}, gate.Wait{})
-				w.Failed(p)
+				w.Failed(p, true)
 				if round%3 == 0 {
 					w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: w.clock.Now()}, Deployment: "web"})
 				} else {
@@ -339,7 +339,7 @@ func TestStarting(t *testing.T) {
 	}
 	view := &capacity.View{Pools: make([]capacity.Pool, 3)}
 	for i := range 2 {
-		view.Pools[i].State = capacity.Full
+		view.Pools[i].Groups = []capacity.Group{{Judged: capacity.Judged{State: capacity.Full}}}
 	}
 	w.Assume(view)
 	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {

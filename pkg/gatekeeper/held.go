@@ -42,6 +42,8 @@ type stopwatch struct {
 	noRoom time.Time
 	// stopped says that it was so for something else when it was last tried: a gang, a missing claim.
 	stopped bool
+	// tried is when that was last.
+	tried time.Time
 	// ignored is when it was last seen to be nominated, which autoscalers ignore.
 	ignored time.Time
 }
@@ -75,8 +77,8 @@ func (h *held) note(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.noteLocked(pod, now)
 	c := h.clocks[pod.UID]
 	switch {
-	case !wantsRoom && !c.stopped:
-		c.stopped, c.noRoom = true, time.Time{}
+	case !wantsRoom:
+		c.stopped, c.tried, c.noRoom = true, now, time.Time{}
 	case wantsRoom && c.stopped:
 		c.stopped, c.noRoom = false, now
 	default:
@@ -259,14 +261,20 @@ func (h *held) count() int {
 	return len(h.pods)
 }
 
-// unknownToAPI returns since when pods have been unschedulable of which the API says another time, for at most n held pods:
-// those that have been for the longest. They are pods that waited for scheduling gates, as their condition is False since then.
+// unknownToAPI returns since when pods have been unschedulable for want of room of which the API says another time, for at most n pods: those
+// that have been for the longest. They are held pods that waited for scheduling gates, as their condition is False since then, and pods that
+// wait or waited for something else, such as a gang: what they wait for may come while nobody leads.
 func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var uids []types.UID
 	for uid, entry := range h.pods {
 		if c := scheduledCondition(entry.pod); c != nil && h.latest(uid).Sub(c.LastTransitionTime.Time) > clockTolerance {
+			uids = append(uids, uid)
+		}
+	}
+	for uid, c := range h.clocks {
+		if _, held := h.pods[uid]; c.stopped && !held {
 			uids = append(uids, uid)
 		}
 	}
@@ -278,10 +286,12 @@ func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
 	return known
 }
 
-// latest is since when the pod has been unschedulable or, if that is later, since when for want of room.
+// latest is since when the pod has been unschedulable or, if that is later, since when for want of room, at the earliest.
 func (h *held) latest(uid types.UID) time.Time {
 	since := h.firstFailed[uid]
-	if c := h.clocks[uid]; c.noRoom.After(since) {
+	if c := h.clocks[uid]; c.stopped {
+		return c.tried
+	} else if c.noRoom.After(since) {
 		return c.noRoom
 	}
 	return since

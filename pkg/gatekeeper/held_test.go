@@ -16,10 +16,10 @@ func TestFirstFailure(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	p := pod("p")
 	withCondition(p, v1.ConditionFalse, v1.PodReasonSchedulingGated, now.Add(-time.Hour))
-	h.note(p, now)
+	h.note(p, true, now)
 	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the API server keeps the time
-	if got := h.since(p); !got.Equal(now) {
-		t.Errorf("unschedulable since %v, want %v", got, now)
+	if got := h.since(p, now); !got.unschedulable.Equal(now) || !got.noRoom.Equal(now) {
+		t.Errorf("unschedulable since %+v, want %v", got, now)
 	}
 }
 
@@ -28,8 +28,8 @@ func TestHeldForTheBudget(t *testing.T) {
 	h := newHeld()
 	p := pod("p")
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
-	h.add(p, &spent, nil, time.Now())
-	opened, _ := h.reconsider(false, time.Now(), func(*v1.Pod, time.Time, gate.Wait) gate.Decision {
+	h.add(p, "", &spent, nil, time.Now())
+	opened, _ := h.reconsider(false, time.Now(), func(*heldPod, waiting) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	})
 	if len(opened) != 0 {
@@ -42,7 +42,7 @@ func TestHeldForTheBudget(t *testing.T) {
 		t.Error("another pod is held")
 	}
 	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
-	h.add(p, &closed, nil, time.Now())
+	h.add(p, "", &closed, nil, time.Now())
 	if known, ok := h.lookup(p.UID); !ok || known.Budget {
 		t.Error("the pod waits for the pools now")
 	}
@@ -55,10 +55,10 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	a, b := pod("a"), pod("b")
 	b.Annotations = map[string]string{"open": "yes"}
-	h.add(a, &closed, nil, now)
-	h.add(b, &closed, nil, now)
-	decide := func(pod *v1.Pod, since time.Time, _ gate.Wait) gate.Decision {
-		d := gate.Decision{Burst: []gate.Verdict{{Open: pod.Annotations["open"] == "yes", Until: since.Add(time.Minute)}}}
+	h.add(a, "", &closed, nil, now)
+	h.add(b, "", &closed, nil, now)
+	decide := func(entry *heldPod, since waiting) gate.Decision {
+		d := gate.Decision{Burst: []gate.Verdict{{Open: entry.pod.Annotations["open"] == "yes", Until: since.unschedulable.Add(time.Minute)}}}
 		return d
 	}
 	opened, next := h.reconsider(false, now, decide)
@@ -72,18 +72,18 @@ func TestHeldPodsAreWoken(t *testing.T) {
 		t.Errorf("woken again without a change: %v", opened)
 	}
 	// Held once more, by a decision that was closed: woken once more.
-	h.add(b, &closed, nil, now.Add(time.Hour))
+	h.add(b, "", &closed, nil, now.Add(time.Hour))
 	if opened, _ = h.reconsider(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
 	}
-	if got := h.since(b); !got.Equal(now) {
+	if got := h.since(b, now); !got.unschedulable.Equal(now) {
 		t.Errorf("unschedulable since %v, want since the first time: %v", got, now)
 	}
 	bound := b.DeepCopy()
 	bound.Spec.NodeName = "node"
-	h.update(bound)
+	h.update(b, bound, now)
 	h.remove(a.UID)
-	if len(h.pods)+len(h.firstFailed)+len(h.added) != 0 {
+	if len(h.pods)+len(h.firstFailed)+len(h.clocks)+len(h.added) != 0 {
 		t.Errorf("something is left of the pods: %+v", h)
 	}
 }
@@ -94,8 +94,8 @@ func TestUntold(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	told := withCondition(pod("told"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
-	h.add(told, &closed, nil, now)
-	h.add(pod("untold"), &closed, nil, now)
+	h.add(told, "", &closed, nil, now)
+	h.add(pod("untold"), "", &closed, nil, now)
 	for _, tc := range []struct {
 		after, next time.Duration
 		want        int
@@ -114,7 +114,7 @@ func TestUntold(t *testing.T) {
 	}
 	known := told.DeepCopy()
 	known.UID, known.Name = "untold", "untold"
-	h.update(known)
+	h.update(told, known, now)
 	if pods, next := h.untold(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
 		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
 	}
@@ -151,11 +151,11 @@ func TestUnknownToAPI(t *testing.T) {
 	}
 	h := newHeld()
 	closed := &gate.Decision{Burst: []gate.Verdict{{}}}
-	h.add(pod("new"), closed, nil, now)
-	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), closed, nil, now)
-	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now)
-	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), closed, nil, now.Add(time.Minute))
-	h.update(condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable)) // the condition keeps its time
+	h.add(pod("new"), "", closed, nil, now)
+	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), "", closed, nil, now)
+	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now)
+	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now.Add(time.Minute))
+	h.update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
 	got := h.unknownToAPI(10)
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
 		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
@@ -169,8 +169,8 @@ func TestUnknownToAPI(t *testing.T) {
 func TestUnseen(t *testing.T) {
 	held := newHeld()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	held.add(pod("p"), &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
-	open := func(*v1.Pod, time.Time, gate.Wait) gate.Decision {
+	held.add(pod("p"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
+	open := func(*heldPod, waiting) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	}
 	if opened, next := held.reconsider(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
@@ -203,9 +203,9 @@ func TestStirredPods(t *testing.T) {
 			h := newHeld()
 			closed := gate.Decision{Burst: []gate.Verdict{{}}}
 			for i := range tc.pods {
-				h.add(pod(fmt.Sprint("p", i)), &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
+				h.add(pod(fmt.Sprint("p", i)), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
 			}
-			h.add(pod("other"), &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
+			h.add(pod("other"), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
 			if moved := h.stirred("web"); moved != tc.moved {
 				t.Errorf("stirred() = %v, want %v", moved, tc.moved)
 			}
@@ -219,5 +219,89 @@ func TestStirredPods(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClocks: since when a pod has had no room, and until when autoscalers ignored it.
+func TestClocks(t *testing.T) {
+	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
+	const never = -1
+	type event struct {
+		minute    int
+		wantsRoom bool   // it fails
+		gang      bool   // or it does for something else
+		nominated string // or it is nominated, or not any more ("no")
+	}
+	for _, tc := range []struct {
+		name                   string
+		told                   int // since when the API says that it is unschedulable
+		events                 []event
+		unschedulable, noRoom  int
+		ignored, publishedAsOf int
+	}{
+		{"it fails for want of room", never, []event{{minute: 0, wantsRoom: true}, {minute: 5, wantsRoom: true}}, 0, 0, never, never},
+		{"it failed before this scheduler led", -60, []event{{minute: 0, wantsRoom: true}}, -60, -60, never, never},
+		{"its gang is not there", never, []event{{minute: 0, gang: true}, {minute: 5, gang: true}}, 0, never, never, 5},
+		{"its gang completes", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, wantsRoom: true}}, -60, 6, never, 6},
+		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}, {minute: 8, gang: true}}, -60, never, never, 8},
+		{"its gang completes once more", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}, {minute: 9, wantsRoom: true}}, -60, 9, never, 9},
+		{"it has no room, and then its claim is gone for a while", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, gang: true}, {minute: 2, wantsRoom: true}}, -60, 2, never, 2},
+		{"it is nominated", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, never},
+		{"it is nominated no more", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, never},
+		{"it was nominated, and fails again", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, wantsRoom: true}}, -60, -60, 4, never},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHeld()
+			h.trust(start)
+			p := pod("p")
+			if tc.told != never {
+				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, at(tc.told))
+			}
+			for _, e := range tc.events {
+				now := at(e.minute)
+				if e.nominated == "" {
+					h.note(p, e.wantsRoom, now)
+					continue
+				}
+				before := p
+				p = before.DeepCopy()
+				p.Status.NominatedNodeName = e.nominated
+				if e.nominated == "no" {
+					p.Status.NominatedNodeName = ""
+				}
+				h.update(before, p, now)
+			}
+			check := func(what string, got time.Time, want int) {
+				if want == never && !got.IsZero() || want != never && !got.Equal(at(want)) {
+					t.Errorf("%s %v, want minute %d", what, got, want)
+				}
+			}
+			got := h.since(p, at(10))
+			check("unschedulable since", got.unschedulable, tc.unschedulable)
+			check("without room since", got.noRoom, tc.noRoom)
+			check("ignored until", got.ignored, tc.ignored)
+			if got.noRoom.IsZero() {
+				check("published since, without being held", h.unknownToAPI(10)[p.UID], tc.publishedAsOf)
+				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // by now the API says so
+			}
+			h.add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
+			check("published since", h.unknownToAPI(10)[p.UID], tc.publishedAsOf)
+			h.remove(p.UID)
+			if len(h.clocks) != 0 {
+				t.Error("something is left of its clock")
+			}
+		})
+	}
+}
+
+// TestIgnoredBeforeItFailed: that a pod which never failed is nominated is not remembered.
+func TestIgnoredBeforeItFailed(t *testing.T) {
+	h := newHeld()
+	p := pod("p")
+	p.Status.NominatedNodeName = "n"
+	h.update(pod("p"), p, time.Now())
+	if len(h.clocks) != 0 {
+		t.Errorf("clocks: %v", h.clocks)
 	}
 }

@@ -4,15 +4,12 @@ import (
 	"context"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -143,7 +140,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	facts := make([]capacity.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: g.provisionGrace(p)}
+		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: provisionGraceOf(&g.config, i)}
 		if i < len(g.sources.byPool) {
 			facts[i].Source = g.sources.byPool[i]
 		}
@@ -159,11 +156,6 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	g.problems.look(g.sources, view, byPool)
 }
 
-// provisionGrace is how long the pool's nodes that exist and cannot be used count as on their way.
-func (g *Gatekeeper) provisionGrace(p *pool.Pool) time.Duration {
-	return p.Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, g.config.Args.Capacity.ProvisionGrace.Duration)
-}
-
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
 // With onlyNew, only pods that were held since the last time are looked at.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
@@ -173,7 +165,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		request := g.request(entry.pod, entry.kind, since, now)
 		request.Wait = entry.promise.asWait()
 		decision := g.rule.Decide(request, view, now)
-		if g.kinds.learn(entry.kind, &decision, now) {
+		if g.kinds.Learn(entry.kind, &decision, now) {
 			poke(g.changed) // for others of the kind that were looked at before
 		}
 		return decision
@@ -210,6 +202,6 @@ func (g *Gatekeeper) report(ctx context.Context) {
 		state.Pools = append(state.Pools, status.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
 	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
-	g.sources.remember(&state.Memory, g.config.Clock.Now())
+	g.sources.remember(&state.Memory, held > 0, g.config.Clock.Now())
 	g.publisher.submit(state, held > 0)
 }

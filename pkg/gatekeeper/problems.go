@@ -64,6 +64,52 @@ func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.N
 		ps.current = append(ps.current, problem{id: k.reason.Code + "\n" + names, regarding: k.object, code: k.reason.Code, message: message})
 	}
 	ps.findOverlaps(byPool)
+	ps.findVirtual(byPool)
+	ps.findTemplates(view)
+	ps.findSharedNodes(sources)
+}
+
+// findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool either.
+func (ps *problems) findVirtual(byPool [][]*v1.Node) {
+	for i := range ps.pools.Regular() {
+		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
+			name := ps.pools.At(i).Name
+			ps.current = append(ps.current, problem{id: "VirtualNodeInRegularPool\n" + name, regarding: byPool[i][found], code: "VirtualNodeInRegularPool",
+				message: fmt.Sprintf("the node selector of the regular pool %s matches node %s, which is a virtual kubelet's: it is not used, and nothing bursts to it. "+
+					"Have the selector ask for a label that only the pool's VMs have, or add the expression {key: type, operator: NotIn, values: [virtual-kubelet]}", name, byPool[i][found].Name)})
+		}
+	}
+}
+
+// findTemplates finds templates of the configuration that say something else than the nodes.
+func (ps *problems) findTemplates(view *capacity.View) {
+	for i := range ps.pools.Regular() {
+		for k := range view.Pools[i].Groups {
+			g := &view.Pools[i].Groups[k]
+			difference := capacity.Contradiction(ps.pools.At(i).Template(g.Name), g.Shapes)
+			if difference == "" {
+				continue
+			}
+			name := "pool " + ps.pools.At(i).Name
+			if g.Name != "" {
+				name += ", node group " + g.Name
+			}
+			ps.current = append(ps.current, problem{id: "TemplateContradictsNodes\n" + name, code: "TemplateContradictsNodes",
+				message: fmt.Sprintf("%s: the nodeTemplate and the nodes differ: %s. The nodes count; correct the template, by which pods are judged while there are none", name, difference)})
+		}
+	}
+}
+
+// findSharedNodes finds a node that is in several of the autoscaler's node groups, as far as can be told.
+func (ps *problems) findSharedNodes(sources *sources) {
+	if sources.status == nil {
+		return
+	}
+	if node, groups := sources.tracker.Shared(); node != "" {
+		names := strings.Join(groups, ", ")
+		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: sources.autoscalers, code: "InSeveralNodeGroups",
+			message: fmt.Sprintf("node %s could be in any of the node groups %s, and counts for all of them: it has no providerID, and its labels match all", node, names)})
+	}
 }
 
 // findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a pool of

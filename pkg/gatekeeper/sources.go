@@ -18,7 +18,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
@@ -29,13 +28,15 @@ import (
 // sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of its
 // kind.
 type sources struct {
-	byPool    []capacity.Source // by the pool's index
-	objects   []runtime.Object  // what each pool is judged by, as last observed; nil if there is none
-	tracker   *clusterautoscaler.Tracker
-	status    *watched // the cluster autoscaler's; nil if no pool is judged by it
-	statusID  string   // namespace/name
-	nodePools []*nodePool
-	warned    map[string]bool // node groups that no pool claims
+	byPool  []capacity.Source // by the pool's index
+	objects []runtime.Object  // what each pool is judged by, as last observed; nil if there is none
+	tracker *clusterautoscaler.Tracker
+	status  *watched // the cluster autoscaler's; nil if no pool is judged by it
+	// autoscalers is that status as last observed; nil if there is none.
+	autoscalers runtime.Object
+	statusID    string // namespace/name
+	nodePools   []*nodePool
+	warned      map[string]bool // node groups that no pool claims
 }
 
 // nodePool is the Karpenter source of the pools that name it.
@@ -55,17 +56,16 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 	}
 	for i := range config.Pools.Regular() {
 		p := &config.Pools.At(i).Pool
-		provisionGrace := config.Pools.At(i).Grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, c.ProvisionGrace.Duration)
 		var source capacity.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
-			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: gracesOf(p)}
+			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: gracesOf(config, i)}
 			err = s.watchStatus(ctx, config, changed)
 		case p.Karpenter != nil:
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool, changed)
 		case p.Static != nil:
-			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: provisionGrace}
+			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: provisionGraceOf(config, i)}
 		default:
 			source = static.Fixed{}
 		}
@@ -76,6 +76,11 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 	}
 	s.objects = make([]runtime.Object, len(s.byPool))
 	return s, nil
+}
+
+// provisionGraceOf is how long nodes of the pool with index i that were ordered count as on their way.
+func provisionGraceOf(config *Config, i int) time.Duration {
+	return config.Pools.At(i).ProvisionGrace(config.Args.Capacity.ProvisionGrace.Duration)
 }
 
 // only restricts a list or a watch to the object with the name.
@@ -111,7 +116,13 @@ func (s *sources) nodePool(ctx context.Context, config *Config, name string, cha
 	if err != nil {
 		return nil, err
 	}
-	n := &nodePool{name: name, tracker: karpenter.NewTracker(config.Args.Capacity.ProvisionGrace.Duration), object: object}
+	var provisionGrace time.Duration // the longest of those of its pools
+	for i := range config.Pools.Regular() {
+		if k := config.Pools.At(i).Karpenter; k != nil && k.NodePool == name {
+			provisionGrace = max(provisionGrace, provisionGraceOf(config, i))
+		}
+	}
+	n := &nodePool{name: name, tracker: karpenter.NewTracker(provisionGrace), object: object}
 	s.nodePools = append(s.nodePools, n)
 	return n.tracker, nil
 }
@@ -124,7 +135,7 @@ func (s *sources) settled() bool {
 // observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in none.
 func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
-	var autoscalers runtime.Object
+	s.autoscalers = nil
 	if s.status != nil {
 		obj, err := s.status.get()
 		if err != nil {
@@ -133,7 +144,7 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 			cm, _ := obj.(*v1.ConfigMap)
 			_ = s.tracker.Observe(cm, now) // what is wrong with it is the reason of its pools
 		}
-		autoscalers = obj
+		s.autoscalers = obj
 		s.assign(logger, byPool, nodes, now)
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
@@ -144,7 +155,7 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 		s.objects[i] = nil
 		switch source := source.(type) {
 		case clusterautoscaler.Source:
-			s.objects[i] = autoscalers
+			s.objects[i] = s.autoscalers
 		case *karpenter.Tracker:
 			s.objects[i] = objects[source]
 		}
@@ -177,7 +188,7 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	var claims []clusterautoscaler.Claim
 	for i, source := range s.byPool {
 		if source, ok := source.(clusterautoscaler.Source); ok {
-			claims = append(claims, clusterautoscaler.Claim{Groups: source.Groups, Nodes: byPool[i]})
+			claims = append(claims, clusterautoscaler.Claim{Groups: source.Groups, Nodes: byPool[i], Provision: source.Graces.Provision})
 		}
 	}
 	for _, name := range s.tracker.Look(claims, nodes, now) {
@@ -188,24 +199,16 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	}
 }
 
-// gracesOf are the pool's own graces; zero are those that it does not have.
-func gracesOf(p *configv1.Pool) clusterautoscaler.Graces {
-	var graces clusterautoscaler.Graces
-	if c := p.Capacity; c != nil {
-		if c.ProvisionGrace != nil {
-			graces.Provision = c.ProvisionGrace.Duration
-		}
-		if c.BackoffGrace != nil {
-			graces.Backoff = c.BackoffGrace.Duration
-		}
-	}
-	return graces
+// gracesOf are the graces of the pool with index i.
+func gracesOf(config *Config, i int) *clusterautoscaler.Graces {
+	backoff := config.Pools.At(i).BackoffGrace(config.Args.Capacity.BackoffGrace.Duration)
+	return &clusterautoscaler.Graces{Provision: provisionGraceOf(config, i), Backoff: backoff}
 }
 
-// remember writes down what the trackers remember at the time now.
-func (s *sources) remember(m *status.Memory, now time.Time) {
+// remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler counts.
+func (s *sources) remember(m *status.Memory, held bool, now time.Time) {
 	if s.status != nil {
-		m.ClusterAutoscaler = s.tracker.Memory(now)
+		m.ClusterAutoscaler = s.tracker.Memory(held, now)
 	}
 	for _, n := range s.nodePools {
 		if m.NodePools == nil {

@@ -59,18 +59,18 @@ func TestRestore(t *testing.T) {
 				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
 			}
 			g.takeOver(t.Context())
-			g.held.add(waiting("plain"), &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)
+			g.held.add(waiting("plain"), "", &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)
 			for _, name := range []string{"gated", "plain"} {
-				if got := g.held.since(waiting(name)); !got.IsZero() {
+				if got := g.held.since(waiting(name), now).unschedulable; !got.IsZero() {
 					t.Errorf("before it leads, %s waits since %v, want not known", name, got)
 				}
 			}
 			g.leading.Store(true)
 			g.takeOver(t.Context())
-			if got := g.held.since(waiting("gated")); !got.Equal(since) {
+			if got := g.held.since(waiting("gated"), now).unschedulable; !got.Equal(since) {
 				t.Errorf("the pod that had gates waits since %v, want what was published: %v", got, since)
 			}
-			if got := g.held.since(waiting("plain")); !got.Equal(created) {
+			if got := g.held.since(waiting("plain"), now).unschedulable; !got.Equal(created) {
 				t.Errorf("the other pod waits since %v, want what the API says: %v", got, created)
 			}
 			if _, leaked := g.held.firstFailed["gone"]; leaked {

@@ -4,6 +4,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -110,14 +111,34 @@ func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interfac
 	return typedcorev1.NewForConfig(config)
 }
 
+// Fence has all that the client changes end with the leadership: what a scheduler does beside its cycles (preemption deletes pods, API calls
+// wait in a queue) asks nobody whether it still may. The client is one of a kubernetes.Clientset, which share their connections, and must not be
+// in use yet.
+func (l *Leadership) Fence(client rest.Interface) error {
+	c, ok := client.(*rest.RESTClient)
+	if !ok || c == nil || c.Client == nil {
+		return fmt.Errorf("fencing the client: it is a %T without an HTTP client", client)
+	}
+	next := c.Client.Transport
+	if next == nil {
+		next = http.DefaultTransport
+	}
+	c.Client.Transport = &fence{next: next, leadership: l, reads: true}
+	return nil
+}
+
 // fence lets requests pass while the process leads.
 type fence struct {
 	next       http.RoundTripper
 	leadership *Leadership
+	reads      bool // those that only read pass at any time
 }
 
 // RoundTrip implements http.RoundTripper.
 func (f *fence) RoundTrip(request *http.Request) (*http.Response, error) {
+	if f.reads && request.Method == http.MethodGet {
+		return f.next.RoundTrip(request)
+	}
 	if err := f.leadership.check(); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close()

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 )
@@ -152,5 +155,50 @@ func TestFence(t *testing.T) {
 	response, err := (&fence{leadership: l}).RoundTrip(httptest.NewRequest(http.MethodPost, "/", http.NoBody))
 	if !errors.Is(err, ErrNotLeading) {
 		t.Errorf("a request whose turn came late: %v, %v", response, err)
+	}
+}
+
+// TestFenceOfAllThatChanges: what preemption deletes goes by the lease, whenever it comes to that; watches and lists do not.
+func TestFenceOfAllThatChanges(t *testing.T) {
+	var methods []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		methods = append(methods, r.Method)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind": "Pod", "apiVersion": "v1"}`))
+	}))
+	defer server.Close()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLeadership()
+	if err := l.Fence(client.CoreV1().RESTClient()); err != nil {
+		t.Fatal(err)
+	}
+	remove := func() error {
+		return client.CoreV1().Pods("default").Delete(t.Context(), "victim", metav1.DeleteOptions{})
+	}
+	if err := remove(); !errors.Is(err, ErrNotLeading) {
+		t.Errorf("before the lease: %v", err)
+	}
+	l.Extend(time.Now().Add(time.Hour))
+	if err := remove(); err != nil {
+		t.Errorf("with the lease: %v", err)
+	}
+	l.End()
+	if err := remove(); !errors.Is(err, ErrNotLeading) {
+		t.Errorf("after the lease: %v", err)
+	}
+	if err := client.AppsV1().Deployments("default").Delete(t.Context(), "d", metav1.DeleteOptions{}); !errors.Is(err, ErrNotLeading) {
+		t.Errorf("another group of the client's after the lease: %v", err)
+	}
+	if _, err := client.CoreV1().Pods("default").Get(t.Context(), "p", metav1.GetOptions{}); err != nil {
+		t.Errorf("reading after the lease: %v", err)
+	}
+	if got := strings.Join(methods, " "); got != "DELETE GET" {
+		t.Errorf("the API server was asked %s", got)
+	}
+	if err := l.Fence(fake.NewClientset().CoreV1().RESTClient()); err == nil {
+		t.Error("a client without connections is fenced")
 	}
 }

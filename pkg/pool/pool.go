@@ -161,8 +161,22 @@ func (l List) PoolAt(r Rank) int {
 	}
 }
 
-// Grace returns the pool's own grace that field picks, or else the one for all pools.
-func (p *Pool) Grace(field func(*configv1.PoolCapacity) *metav1.Duration, all time.Duration) time.Duration {
+// ProvisionGrace returns the pool's own, or else the one for all pools.
+func (p *Pool) ProvisionGrace(all time.Duration) time.Duration {
+	return p.grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, all)
+}
+
+// BackoffGrace returns the pool's own, or else the one for all pools.
+func (p *Pool) BackoffGrace(all time.Duration) time.Duration {
+	return p.grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.BackoffGrace }, all)
+}
+
+// DeclineGrace returns the pool's own, or else the one for all pools.
+func (p *Pool) DeclineGrace(all time.Duration) time.Duration {
+	return p.grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.DeclineGrace }, all)
+}
+
+func (p *Pool) grace(field func(*configv1.PoolCapacity) *metav1.Duration, all time.Duration) time.Duration {
 	if p.Capacity != nil {
 		if own := field(p.Capacity); own != nil {
 			return own.Duration

@@ -83,6 +83,11 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	if err != nil {
 		return result, fwk.AsStatus(err), plugins
 	}
+	if spread := n.pl.asSpread(c, pod); spread != nil {
+		if result, status, plugins = n.Framework.RunPreFilterPlugins(ctx, state, spread); !status.IsSuccess() {
+			return result, status, plugins
+		}
+	}
 	err = n.pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
 		state.Write(stateKey, proving)
 		return n.pl.newSearch(state, pod, c.nodes, result), nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -18,14 +19,16 @@ var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 
 func TestRoundTrip(t *testing.T) {
 	want := &Status{
-		Pools:    []Pool{{Name: "user", State: capacity.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3}},
+		Pools: []Pool{{Name: "user", State: capacity.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
+			Groups: []Group{{Name: "aks-userpool-1-vmss", State: capacity.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3}, {State: capacity.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
 		Problems: []string{"pool system: a problem"},
 		Memory: Memory{
 			Written: now,
-			ClusterAutoscaler: clusterautoscaler.Memory{FreshSince: now, Groups: map[string]clusterautoscaler.Group{
-				"aks-userpool-1-vmss": {Target: 3, Present: 2, Rose: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"}},
+			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Pauses: []capacity.Pause{{From: now, To: now}, {From: now}}, Incarnation: "a", UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
+				"aks-userpool-1-vmss": {Target: 3, Present: 2, Rose: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"},
+					UnhealthySince: now, Pool: "user", Seen: []capacity.Shape{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
 			}},
-			NodePools:     map[string]karpenter.Memory{"default": {FreshSince: now, Present: 1}},
+			NodePools:     map[string]karpenter.Memory{"default": {Pauses: []capacity.Pause{{From: now}}, Present: 1}},
 			Unschedulable: map[types.UID]time.Time{"u": now},
 		},
 	}
@@ -70,4 +73,62 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("what was decoded cannot be encoded: %v", err)
 		}
 	})
+}
+
+// source says what is asked of it.
+type source capacity.Judgement
+
+func (s source) Judge(nodes []*corev1.Node, _ time.Time) capacity.Judgement {
+	j := capacity.Judgement(s)
+	for i := range j.Groups {
+		j.Groups[i].Members = nodes[:i] // the first has none, the second has one
+	}
+	return j.Summarized()
+}
+
+// TestNextLeader: a leader that starts from what was published has pools and groups be in their states since when they came into them, and
+// knows when something last happened to them, as long as it finds them as they were.
+func TestNextLeader(t *testing.T) {
+	nodes := []*corev1.Node{{}, {}, {}}
+	groups := func(a, b capacity.State, code string) source {
+		return source{Groups: []capacity.Judged{{Name: "a", State: a, Reason: capacity.Reason{Code: code}}, {Name: "b", State: b, Reason: capacity.Reason{Code: code}}}}
+	}
+	look := func(s source, nodes []*corev1.Node, before *capacity.View, at time.Time) *capacity.View {
+		return capacity.Build([]capacity.Facts{{Nodes: nodes, Source: s}}, before, at)
+	}
+	at := func(minute int) time.Time { return now.Add(time.Duration(minute) * time.Minute) }
+	first := look(groups(capacity.CanGrow, capacity.Full, "X"), nodes, &capacity.View{Pools: make([]capacity.Pool, 1)}, at(0))
+	first = look(groups(capacity.CanGrow, capacity.CanGrow, "X"), nodes, first, at(5))
+
+	for _, tc := range []struct {
+		name         string
+		groups       source
+		since, moved [2]int // of the groups, by the minute
+	}{
+		{"nothing changed", groups(capacity.CanGrow, capacity.CanGrow, "X"), [2]int{0, 5}, [2]int{0, 5}},
+		{"a group is Full now", groups(capacity.CanGrow, capacity.Full, "X"), [2]int{0, 10}, [2]int{0, 10}},
+		{"for another reason", groups(capacity.CanGrow, capacity.CanGrow, "Y"), [2]int{0, 5}, [2]int{10, 10}},
+		{"they are Unknown now", groups(capacity.Unknown, capacity.Unknown, "Z"), [2]int{10, 10}, [2]int{0, 5}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			published := &Status{Pools: []Pool{Of("user", &first.Pools[0])}}
+			data, err := published.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			read, err := Decode(&corev1.ConfigMap{Data: data})
+			if err != nil {
+				t.Fatal(err)
+			}
+			next := look(tc.groups, nodes, &capacity.View{Pools: []capacity.Pool{read.Pools[0].Restored()}}, at(10))
+			for i, g := range next.Pools[0].Groups {
+				if !g.Since.Equal(at(tc.since[i])) || !g.Moved.Equal(at(tc.moved[i])) {
+					t.Errorf("group %s since %v, moved %v, want minutes %d and %d", g.Name, g.Since.Sub(now), g.Moved.Sub(now), tc.since[i], tc.moved[i])
+				}
+			}
+		})
+	}
+	if p := Of("user", &first.Pools[0]); len(p.Groups) != 2 || p.Groups[1].Nodes != 1 || p.Groups[1].Reason != "X" || p.Name != "user" || p.Nodes != 3 {
+		t.Errorf("published: %+v", p)
+	}
 }

@@ -10,8 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -23,9 +25,13 @@ func stock(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }
 
 // autoscalerEnv is the set-up of the recorded runs: a user pool 0..3 and a system pool 1..2 of 2-CPU nodes, the system
 // node full, pods that ask for 1500m, and a stock scheduler that refuses the virtual node.
-func autoscalerEnv(t *testing.T, unneeded time.Duration) *env {
-	e := start(t, &devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded, InitialBackoff: 5 * time.Minute},
-		vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
+func autoscalerEnv(t *testing.T, unneeded time.Duration, further ...devcluster.Pool) *env {
+	return autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded}, further...)
+}
+
+func autoscalerEnvWith(t *testing.T, options devcluster.AutoscalerOptions, further ...devcluster.Pool) *env {
+	pools := append([]devcluster.Pool{vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10)}, further...)
+	e := start(t, &options, pools...)
 	e.schedule("testdata/stock-scheduler.yaml")
 	e.Create(suite.Deployment("filler", 1, "1900m", stock, suite.Selects(devcluster.ModeLabel, "system")))
 	e.Lands(20*time.Second, "filler", map[string]int{"systempool": 1})
@@ -83,7 +89,7 @@ func TestRecordedRuns(t *testing.T) {
 		})
 		e.noScaleUp()
 	})
-	t.Run("B, B2: pods without the toleration grow the pools, all in one loop", func(t *testing.T) {
+	t.Run("B, B2: pods without the toleration grow the pools, one a loop", func(t *testing.T) {
 		t.Parallel()
 		e := autoscalerEnv(t, 0)
 		pending(e)
@@ -239,32 +245,25 @@ func TestRecordedRuns(t *testing.T) {
 			e.Error("the status is there after a polite stop")
 		}
 	})
-	t.Run("F: a refused scale-up puts the group in back-off, and the next pool grows in the same loop", func(t *testing.T) {
+	t.Run("F: a refused scale-up puts the group in back-off, and the next pool grows", func(t *testing.T) {
 		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		e.pool("userpool").Refuse("QuotaExceeded: Operation could not be completed as it results in exceeding approved Total Regional Cores quota")
+		const backoff = 3 * time.Second
+		e := autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, InitialBackoff: backoff})
+		e.pool("userpool").Refuse(quota)
 		e.Create(suite.Deployment("pending", 2, "1500m", stock))
 		e.scalesTo("0 2")
-		e.Eventually(5*time.Second, func() string {
-			cm, err := e.Client.CoreV1().ConfigMaps("kube-system").Get(e.ctx, "cluster-autoscaler-status", metav1.GetOptions{})
-			if err != nil {
-				return err.Error()
-			}
-			for _, want := range []string{"status: Backoff", "errorCode: cloudProviderError", "QuotaExceeded"} {
-				if !strings.Contains(cm.Data["status"], want) {
-					return fmt.Sprintf("no %q in %s", want, cm.Data["status"])
-				}
+		shown := func() string {
+			if complaint := e.scaleUpOf("userpool"); !strings.HasPrefix(complaint, "Backoff cloudProviderError ") || !strings.Contains(complaint, "QuotaExceeded") {
+				return "the user pool's scale-up is " + complaint
 			}
 			return ""
-		})
+		}
+		e.Eventually(5*time.Second, shown)
+		e.Stays(backoff+4*interval, shown) // without a gap, for it is tried again at once
 		e.Scale("pending", 0)
-		e.Eventually(5*time.Second, func() string {
-			cm, err := e.Client.CoreV1().ConfigMaps("kube-system").Get(e.ctx, "cluster-autoscaler-status", metav1.GetOptions{})
-			if err != nil {
-				return err.Error()
-			}
-			if strings.Contains(cm.Data["status"], "Backoff") {
-				return "the back-off is shown although nothing is pending"
+		e.Eventually(3*backoff+5*time.Second, func() string {
+			if got := e.scaleUpOf("userpool"); got != "NoActivity  " {
+				return "nothing is pending, and the user pool's scale-up is " + got
 			}
 			return ""
 		})
@@ -283,6 +282,138 @@ func TestRecordedRuns(t *testing.T) {
 		})
 		e.noScaleUp()
 	})
+	t.Run("H: a removal is a taint, a delay and a deletion, and the status follows", func(t *testing.T) {
+		t.Parallel()
+		const delay = 2 * time.Second
+		e := autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, UnneededTime: 5 * interval, DeleteDelay: delay})
+		e.Create(suite.Deployment("pending", 4, "1500m", stock))
+		e.Lands(20*time.Second, "pending", map[string]int{"userpool": 3, "systempool": 1})
+		e.Scale("pending", 0)
+		e.Scale("filler", 0)
+		e.Eventually(20*time.Second, func() string { return e.tainted(4) })
+		at := time.Now()
+		e.staysFor(2, func() string { // the loops go on, and say that the pools are at their maxima
+			if got := e.statusTargets(); got != "3 2" {
+				return "the status says " + got + " before the deletion"
+			}
+			return e.tainted(4)
+		})
+		e.Eventually(10*time.Second, func() string {
+			if n := len(e.nodesOf("userpool")) + len(e.nodesOf("systempool")); n != 1 {
+				return fmt.Sprintf("%d VMs are there", n)
+			}
+			return ""
+		})
+		if d := time.Since(at); d < delay-500*time.Millisecond {
+			t.Errorf("the VMs went %v after the taint", d)
+		}
+		e.Eventually(5*time.Second, func() string {
+			if got := e.statusTargets(); got != "0 1" {
+				return "the status says " + got + " after the deletion"
+			}
+			return ""
+		})
+	})
+	t.Run("L: a group whose taint the pods do not tolerate never grows for them", func(t *testing.T) {
+		t.Parallel()
+		e := autoscalerEnv(t, 0, gpuPool(30))
+		e.Scale("filler", 0)
+		e.Create(suite.Deployment("pending", 8, "1500m", stock))
+		e.Lands(20*time.Second, "pending", map[string]int{"userpool": 3, "systempool": 2, "": 3})
+		e.staysFor(10, func() string {
+			if got := e.scaleUpOf("gpupool"); got != "NoActivity  " || e.pool("gpupool").Target() != 0 {
+				return fmt.Sprintf("the GPU pool's scale-up is %s, its target %d", got, e.pool("gpupool").Target())
+			}
+			return ""
+		})
+	})
+	t.Run("N: a restart forgets back-offs", func(t *testing.T) {
+		t.Parallel()
+		e := autoscalerEnv(t, 0)
+		e.pool("userpool").Refuse(quota)
+		e.Create(suite.Deployment("pending", 2, "1500m", stock))
+		e.Eventually(10*time.Second, func() string {
+			if got := e.scaleUpOf("userpool"); !strings.HasPrefix(got, "Backoff") {
+				return got
+			}
+			return ""
+		})
+		e.Scale("pending", 0)
+		e.Lands(10*time.Second, "pending", map[string]int{})
+		e.Autoscaler.Kill()
+		if err := e.Autoscaler.Start(e.ctx); err != nil {
+			e.Fatal(err)
+		}
+		e.staysFor(1, func() string {
+			if got := e.scaleUpOf("userpool"); strings.HasPrefix(got, "Backoff") {
+				return "after the restart: " + got
+			}
+			return ""
+		})
+		if got := e.scaleUpOf("userpool"); got != "NoActivity  " {
+			t.Errorf("after the restart: %s", got)
+		}
+	})
+}
+
+const quota = "QuotaExceeded: Operation could not be completed as it results in exceeding approved Total Regional Cores quota"
+
+// gpuPool is an agent pool of mode user at zero of four, with a taint.
+func gpuPool(priority int) devcluster.Pool {
+	pool := vms("gpupool", "user", 0, 0, 4, priority)
+	pool.Taints = []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
+	return pool
+}
+
+// status is what the autoscaler says, nothing before its first loop has ended.
+func (e *env) status() autoscaler.Status {
+	e.Helper()
+	var status autoscaler.Status
+	cm, err := e.Client.CoreV1().ConfigMaps(autoscaler.StatusNamespace).Get(e.ctx, autoscaler.StatusName, metav1.GetOptions{})
+	if err == nil {
+		err = yaml.Unmarshal([]byte(cm.Data["status"]), &status)
+	}
+	if err != nil {
+		e.Fatal(err)
+	}
+	return status
+}
+
+// scaleUpOf is what the status says of the pool's scale-up: its status, the error's code and its message.
+func (e *env) scaleUpOf(pool string) string {
+	e.Helper()
+	group := e.status().Of(e.pool(pool).Group())
+	if group == nil {
+		return "missing"
+	}
+	up := group.ScaleUp
+	return fmt.Sprintf("%s %s %s", up.Status, up.BackoffInfo.ErrorCode, up.BackoffInfo.ErrorMessage)
+}
+
+// statusTargets are the sizes of the user and the system pool in the status.
+func (e *env) statusTargets() string {
+	e.Helper()
+	status := e.status()
+	user, system := status.Of(e.pool("userpool").Group()), status.Of(e.pool("systempool").Group())
+	if user == nil || system == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%d %d", user.Health.CloudProviderTarget, system.Health.CloudProviderTarget)
+}
+
+// tainted checks that so many nodes are about to be removed.
+func (e *env) tainted(want int) string {
+	e.Helper()
+	n := 0
+	for _, node := range append(e.nodesOf("userpool"), e.nodesOf("systempool")...) {
+		if autoscaler.HasTaint(&node, autoscaler.ToBeDeletedTaint) {
+			n++
+		}
+	}
+	if n != want {
+		return fmt.Sprintf("%d nodes are about to be removed, not %d", n, want)
+	}
+	return ""
 }
 
 // setUnschedulable sets the condition that a scheduler would.

@@ -151,7 +151,7 @@ func testWriteConfigTo(t *testing.T, shared *env) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "declineGrace: 5m0s", "clusterAutoscalerStatus: kube-system/cluster-autoscaler-status"} {
+	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "declineGrace: 1m0s", "clusterAutoscalerStatus: kube-system/cluster-autoscaler-status"} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%q is not in what was written:\n%s", want, data)
 		}

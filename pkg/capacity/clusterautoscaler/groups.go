@@ -2,6 +2,7 @@ package clusterautoscaler
 
 import (
 	"path"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,6 +56,11 @@ func (g Groups) claim(name string) bool {
 		}
 	}
 	return false
+}
+
+// mayName reports whether the node group is called as that of an agent pool of Windows nodes is, of those that the configuration names.
+func (g Groups) mayName(group string) bool {
+	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, group) })
 }
 
 // labelsOf are the labels that the nodes of the group have as far as its name tells, each with the values that it may have.

@@ -26,6 +26,8 @@ func (t *Tracker) Names() []string {
 type Claim struct {
 	Groups Groups
 	Nodes  []*corev1.Node
+	// Provision is the pool's own grace, if that is longer than the tracker's.
+	Provision time.Duration
 }
 
 // Look tells the tracker what each of the pools that it judges has, and which nodes exist, whenever that has changed. The kinds of a group's
@@ -46,17 +48,28 @@ func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orp
 		}
 	}
 	t.orphans = map[string]bool{}
-	for i := range t.groups {
-		name := t.groups[i].Name
+	for _, name := range sortedKeys(t.memory) { // those of the last status: while there is none, they are what there was
 		named := slices.ContainsFunc(claims, func(c Claim) bool { return c.Groups.claim(name) })
 		if !named && !inhabited[name] && !pools[t.memory[name].Pool] {
 			t.orphans[name] = true
 			orphans = append(orphans, name)
 		}
 	}
-	sort.Strings(orphans)
 	return orphans
 }
+
+// Shared returns a node that may be in several groups, as far as it tells, with their names; "" if there is none.
+func (t *Tracker) Shared() (node string, groups []string) {
+	for name, known := range t.members.byName {
+		if len(known.groups) > 1 && (node == "" || name < node) {
+			node, groups = name, known.groups
+		}
+	}
+	return node, groups
+}
+
+// seeAgain is how long the kinds of a group's nodes are not looked at again: in a large cluster that takes its time.
+const seeAgain = 10 * time.Second
 
 // see remembers the kinds of the pool's nodes by their groups. Groups that have none now keep what they had.
 func (t *Tracker) see(c *Claim, now time.Time) {
@@ -67,10 +80,18 @@ func (t *Tracker) see(c *Claim, now time.Time) {
 			byGroup[name] = append(byGroup[name], node)
 		}
 	}
+	grown := now.Add(-max(t.graces.Provision, c.Provision))
 	for name, nodes := range byGroup {
 		m := t.memory[name]
-		if shapes := capacity.SettledShapes(nodes, now.Add(-t.graces.Provision), now); m != nil && len(shapes) > 0 {
-			m.Pool, m.Seen = c.Groups.pool, shapes
+		if m == nil || m.Pool == c.Groups.pool && !now.Before(t.seen[name]) && now.Before(t.seen[name].Add(seeAgain)) {
+			continue
+		}
+		if m.Pool == c.Groups.pool && len(m.Seen) > 0 {
+			// What young nodes have that those before had not, they are about to lose.
+			nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !n.CreationTimestamp.Time.Before(grown) })
+		}
+		if shapes := capacity.SettledShapes(nodes, grown, now); len(shapes) > 0 {
+			m.Pool, m.Seen, t.seen[name] = c.Groups.pool, shapes, now
 		}
 	}
 }
@@ -79,8 +100,8 @@ func (t *Tracker) see(c *Claim, now time.Time) {
 type Source struct {
 	Tracker *Tracker
 	Groups  Groups
-	// Graces are the pool's own, where it has some: those that are zero are the tracker's.
-	Graces Graces
+	// Graces are those of the pool, without StaleAfter; nil for the tracker's.
+	Graces *Graces
 }
 
 var _ capacity.Source = Source{}
@@ -103,14 +124,15 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 	return j.Summarized()
 }
 
-// unknown are the pool's groups while there is no status, as far as they are remembered.
+// unknown are the pool's groups while there is no status, as far as they are remembered. As long as none was seen, there may be any.
 func (s Source) unknown(nodes []*corev1.Node, problem capacity.Reason) []capacity.Judged {
 	t := s.Tracker
-	groups := []capacity.Judged{{State: capacity.Unknown, Reason: problem, Members: nodes}}
+	groups := []capacity.Judged{{State: capacity.Unknown, Reason: problem, Members: nodes, Open: len(t.memory) == 0}}
 	for _, name := range sortedKeys(t.memory) {
-		if m := t.memory[name]; m.Pool == s.Groups.pool && len(m.Seen) > 0 || s.Groups.claim(name) {
-			g := capacity.Judged{Name: name, State: capacity.Unknown, Reason: problem, Seen: m.Seen}
+		if s.has(name, false) || s.mayHave(name) {
+			g := capacity.Judged{Name: name, State: capacity.Unknown, Reason: problem}
 			g.Reason.Detail = name
+			s.tell(&g)
 			groups = append(groups, g)
 		}
 	}
@@ -127,14 +149,16 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 	var groups []capacity.Judged
 	for i := range t.groups {
 		name := t.groups[i].Name
-		if s.has(name, len(members[name]) > 0) || s.Groups.byNodes() && t.orphans[name] {
+		if s.has(name, len(members[name]) > 0) || s.mayHave(name) {
 			groups = append(groups, s.judged(&t.groups[i], members[name], now))
 		}
 	}
-	for i := range t.groups {
-		if len(groups) == 0 && t.orphans[t.groups[i].Name] {
-			// The configuration names an agent pool by which no group is called.
-			groups = append(groups, s.judged(&t.groups[i], nil, now))
+	if len(groups) == 0 && len(s.Groups.agentPools) > 0 {
+		// No group is called by the agent pool that the configuration names: it may be any of those of which nothing tells.
+		for i := range t.groups {
+			if t.orphans[t.groups[i].Name] {
+				groups = append(groups, s.judged(&t.groups[i], nil, now))
+			}
 		}
 	}
 	if len(groups) == 0 {
@@ -146,7 +170,7 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 		return []capacity.Judged{{State: capacity.Unknown, Reason: reason, Members: nodes}}
 	}
 	if len(anywhere) > 0 {
-		groups = spread(groups, anywhere)
+		groups = s.spread(groups, anywhere)
 	}
 	if len(elsewhere) > 0 {
 		reason := reasonNotScaled
@@ -154,6 +178,11 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 		groups = append(groups, capacity.Judged{State: capacity.Full, Reason: reason, Members: elsewhere})
 	}
 	return groups
+}
+
+// mayHave reports whether nothing tells whose the group is, and it may be the pool's.
+func (s Source) mayHave(group string) bool {
+	return s.Tracker.orphans[group] && (s.Groups.byNodes() || s.Groups.mayName(group))
 }
 
 // has reports whether the group is the pool's, which may have nodes in it.
@@ -190,50 +219,69 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) capa
 	t := s.Tracker
 	m := t.memory[g.Name]
 	j := capacity.Judged{Name: g.Name, Members: members, Rose: m.Rose, Version: fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)}
-	if m.Pool == s.Groups.pool {
-		j.Seen = m.Seen
-	}
-	if len(members)+len(j.Seen) == 0 {
-		j.New = &capacity.NewNodes{Choices: labelsOf(g.Name)}
-	}
+	s.tell(&j)
 	j.State, j.Reason, j.Until = t.judge(g, s.graces(), now)
+	j.Skipped = j.Reason.Code == reasonBackingOff.Code || j.Reason.Code == reasonSkipped.Code
+	if t.orphans[g.Name] {
+		j.Reason.Detail += " (it is not known yet whether it is this pool's)"
+	}
 	return j
 }
 
-func (s Source) graces() Graces {
-	graces := s.Tracker.graces
-	if s.Graces.Provision > 0 {
-		graces.Provision = s.Graces.Provision
+// tell adds what is known of the group's nodes, those before and those to come.
+func (s Source) tell(j *capacity.Judged) {
+	if m := s.Tracker.memory[j.Name]; m.Pool == s.Groups.pool {
+		j.Seen = m.Seen
 	}
-	if s.Graces.Backoff > 0 {
-		graces.Backoff = s.Graces.Backoff
+	if len(j.Members)+len(j.Seen) == 0 {
+		j.New = &capacity.NewNodes{Choices: labelsOf(j.Name)}
 	}
-	return graces
 }
 
-// spread gives the nodes that do not say which group they are in to the groups that have none. Several such groups cannot be told apart: they
-// are judged as one.
-func spread(groups []capacity.Judged, nodes []*corev1.Node) []capacity.Judged {
-	var told, empty []capacity.Judged
+func (s Source) graces() Graces {
+	if s.Graces != nil {
+		return *s.Graces
+	}
+	return s.Tracker.graces
+}
+
+// spread gives the nodes that do not say which group they are in to the groups that have none of the others and that have nodes by the
+// status. Several such groups cannot be told apart: they are judged as one.
+func (s Source) spread(groups []capacity.Judged, nodes []*corev1.Node) []capacity.Judged {
+	inhabited := map[string]bool{}
+	for i := range s.Tracker.groups {
+		g := &s.Tracker.groups[i]
+		inhabited[g.Name] = g.Health.NodeCounts.Registered.Ready+g.Health.NodeCounts.Registered.Unready.Total > 0
+	}
+	var told, empty, homes []capacity.Judged
 	for _, g := range groups {
-		if len(g.Members) > 0 {
+		switch {
+		case len(g.Members) > 0:
 			told = append(told, g)
-		} else {
+		case inhabited[g.Name]:
+			homes = append(homes, g)
+		default:
 			empty = append(empty, g)
 		}
 	}
-	if len(empty) == 0 {
+	open := false
+	if len(homes) > 0 {
+		told = append(told, empty...)
+	} else {
+		homes, open = empty, len(empty) > 1 // which of them has the nodes is not known, and the others may get any
+	}
+	if len(homes) == 0 {
 		reason := reasonNotScaled
 		reason.Detail = fmt.Sprintf("%d nodes", len(nodes))
 		return append(told, capacity.Judged{State: capacity.Full, Reason: reason, Members: nodes})
 	}
-	one := capacity.Judgement{Groups: empty}.Summarized()
-	all := capacity.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: nodes}
-	names, versions := make([]string, len(empty)), make([]string, len(empty))
-	for i := range empty {
-		names[i], versions[i] = empty[i].Name, empty[i].Version
-		if empty[i].Rose.After(all.Rose) {
-			all.Rose = empty[i].Rose
+	one := capacity.Judgement{Groups: homes}.Summarized()
+	all := capacity.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: nodes, Open: open}
+	names, versions := make([]string, len(homes)), make([]string, len(homes))
+	for i := range homes {
+		names[i], versions[i] = homes[i].Name, homes[i].Version
+		if homes[i].Rose.After(all.Rose) {
+			all.Rose = homes[i].Rose
 		}
 	}
 	all.Name, all.Version = strings.Join(names, ","), strings.Join(versions, ",")

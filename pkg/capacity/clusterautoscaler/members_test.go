@@ -83,7 +83,7 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(graces)
-			source := Source{tracker, agentPool("userpool")}
+			source := Source{Tracker: tracker, Groups: agentPool("userpool")}
 			for i, m := range tc.moments {
 				now := epoch.Add(time.Duration(i) * time.Second)
 				if m.write != "" {
@@ -91,7 +91,7 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 					cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
 					_ = tracker.Observe(cm, now)
 				}
-				tracker.Assign([]Groups{source.Groups.With(m.nodes)}, m.nodes)
+				tracker.Look([]Claim{{Groups: source.Groups, Nodes: m.nodes}}, m.nodes, now)
 				got := source.Judge(m.nodes, now)
 				if got.Reason.Code != m.want || (m.want == "Shrinking" || m.want == "StatusBehind") != (got.State == capacity.CanGrow && m.want != "BelowMaxSize") {
 					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)

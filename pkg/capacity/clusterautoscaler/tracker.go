@@ -3,6 +3,7 @@ package clusterautoscaler
 import (
 	"fmt"
 	"hash/fnv"
+	"slices"
 	"strconv"
 	"time"
 
@@ -54,21 +55,23 @@ type Tracker struct {
 	attention   attention
 	generation  int // changes when another autoscaler takes over
 	incarnation string
+	unhealthy   bool      // clusterWide, in the last status
 	uid         types.UID // of the ConfigMap; a polite stop deletes it
 	restored    Memory    // until the first status is seen
 	memory      map[string]*Group
+	seen        map[string]time.Time // by group: when the kinds of its nodes were last looked at
 	members     *members
 }
 
 // Memory is what is remembered of the autoscaler's status. It outlives the process in the published state.
 type Memory struct {
-	// Looked and Pauses are of the Attention that the autoscaler pays; Looked is to the minute.
-	Looked time.Time        `json:"looked,omitzero"`
+	// Loops are the autoscaler's last loops, as far as they still tell of something, and Pauses the spells in which there were none.
+	Loops  []Loop           `json:"loops,omitempty"`
 	Pauses []capacity.Pause `json:"pauses,omitempty"`
 	// Incarnation changes when the autoscaler starts anew; UID, the ConfigMap's, when that was made anew.
 	Incarnation string    `json:"incarnation,omitempty"`
 	UID         types.UID `json:"uid,omitempty"`
-	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long.
+	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long, or whose loop is among the Loops.
 	Stamp   string    `json:"stamp,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
 	// Groups are the node groups, by name.
@@ -96,17 +99,20 @@ type Group struct {
 
 // NewTracker returns a tracker that has not seen a status yet.
 func NewTracker(graces Graces) *Tracker {
-	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, members: newMembers()}
+	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
 
 // quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
 const quiet = time.Minute
 
-// Memory returns what is remembered at the time now. It is the same from one write of the status to the next as long as
-// nothing but the time went on, to within a minute.
-func (t *Tracker) Memory(now time.Time) Memory {
-	m := Memory{Looked: t.attention.looked.Truncate(time.Minute), Pauses: t.attention.pauses, Incarnation: t.incarnation, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
-	if t.stamp != "" && now.Sub(t.changed) >= quiet {
+// Memory returns what is remembered at the time now. Without the loops, which matter while pods wait, it is the same from one write of the
+// status to the next as long as nothing but the time went on, to within a minute.
+func (t *Tracker) Memory(loops bool, now time.Time) Memory {
+	m := Memory{Pauses: t.attention.pauses, Incarnation: t.incarnation, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	if loops {
+		m.Loops = slices.Clone(t.attention.loops)
+	}
+	if t.stamp != "" && (loops || now.Sub(t.changed) >= quiet) {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
 	upcoming := map[string]bool{}
@@ -127,7 +133,7 @@ func (t *Tracker) Memory(now time.Time) Memory {
 // Restore takes over what another tracker remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.restored, t.uid, t.incarnation = m, m.UID, m.Incarnation
-	t.attention = attention{looked: m.Looked, pauses: m.Pauses}
+	t.attention.restore(m.Loops, m.Pauses)
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
 			group.Progress = now
@@ -144,6 +150,7 @@ func hash(s string) string {
 
 // Fail takes in that the ConfigMap cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
+	t.checkSilence(now)
 	reason := reasonUnreadable
 	reason.Detail = err.Error()
 	t.lose(reason, now)
@@ -154,6 +161,7 @@ func (t *Tracker) Fail(err error, now time.Time) {
 // is wrong with the status if it cannot be read; the pools are Unknown then.
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if cm == nil {
+		t.checkSilence(now)
 		t.lose(reasonMissing, now)
 		t.stamp, t.err = "", nil
 		return nil
@@ -163,23 +171,23 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if stamp == t.stamp {
 		return t.err
 	}
-	if t.stamp != "" && t.stale(now) {
-		t.attention.pause(t.changed)
-	}
+	t.checkSilence(now)
 	t.stamp, t.changed = stamp, now
 	if t.uid != "" && t.uid != cm.UID {
-		t.forget()
+		t.forget(now)
 	}
 	t.uid = cm.UID
-	if t.restored.Stamp == hash(stamp) {
+	known := t.restored.Stamp == hash(stamp)
+	if known {
 		t.changed = t.restored.Changed
 	}
-	t.err = t.read(cm, now)
+	t.err = t.read(cm, known, now)
 	t.restored = Memory{}
 	return t.err
 }
 
-func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
+// read takes in the status. One that is known was counted as the end of a loop before.
+func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
 	case err != nil:
@@ -189,17 +197,12 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
 	case status.AutoscalerStatus == autoscalerInitializing:
 		t.lose(reasonInitializing, now)
-		t.forget()
-		return nil
-	case status.ClusterWide.Health.Status == healthUnhealthy:
-		t.lose(reasonUnhealthyAll, now)
+		t.forget(now)
 		return nil
 	}
-	if incarnation := status.ClusterWide.Health.LastTransitionTime; t.incarnation != incarnation {
-		if t.incarnation != "" {
-			t.forget()
-		}
-		t.incarnation = incarnation
+	if t.identify(status, now); t.unhealthy {
+		t.lose(reasonUnhealthyAll, now)
+		return nil
 	}
 	t.problem = capacity.Reason{}
 	t.groups = status.NodeGroups
@@ -214,19 +217,42 @@ func (t *Tracker) read(cm *corev1.ConfigMap, now time.Time) error {
 	for name := range t.memory {
 		if !listed[name] {
 			delete(t.memory, name)
+			delete(t.seen, name)
 		}
 	}
-	t.attention.loop(quiet, now)
+	if known {
+		t.attention.resume(now)
+	} else {
+		t.attention.loop(quiet, now)
+	}
 	return nil
 }
 
+// identify tells by the time of the cluster's last transition whether another autoscaler has written the status. That the cluster became
+// unhealthy, or healthy again, is a transition, too. (An autoscaler that is new in between says first that it is Initializing.)
+func (t *Tracker) identify(status *status, now time.Time) {
+	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
+	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
+		t.forget(now)
+	}
+	t.incarnation, t.unhealthy = incarnation, unhealthy
+}
+
+// checkSilence takes in that a status which had not changed for long at the time now has been one of an autoscaler that does not look.
+func (t *Tracker) checkSilence(now time.Time) {
+	if t.stamp != "" && t.stale(now) {
+		t.attention.pause(t.changed)
+	}
+}
+
 // forget forgets what made groups count as full, and what was looked at, for another autoscaler has taken over and knows nothing of it: it
-// will try again.
-func (t *Tracker) forget() {
+// will try again, and gives nodes that were ordered before as much time as those that it orders now.
+func (t *Tracker) forget(now time.Time) {
 	t.generation++
 	t.attention.forget()
 	for _, m := range t.memory {
 		m.BackoffSince, m.BackoffSeen, m.BackoffInfo, m.UnhealthySince = time.Time{}, time.Time{}, BackoffInfo{}, time.Time{}
+		m.Progress = now
 	}
 }
 

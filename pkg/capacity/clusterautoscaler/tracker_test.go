@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,6 +43,7 @@ func sample(t testing.TB, name string) *corev1.ConfigMap {
 
 func agentPool(name string) Groups {
 	return GroupsOf(&configv1.Pool{
+		Name:              "user",
 		NodeSelector:      &metav1.LabelSelector{MatchLabels: map[string]string{"agentpool": name}},
 		ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
 	})
@@ -71,7 +73,7 @@ func TestSamples(t *testing.T) {
 			if err := tracker.Observe(sample(t, tc.file), epoch); err != nil {
 				t.Fatal(err)
 			}
-			got := Source{tracker, agentPool(tc.pool)}.Judge(nil, epoch)
+			got := Source{Tracker: tracker, Groups: agentPool(tc.pool)}.Judge(nil, epoch)
 			if got.State != tc.want || got.Reason.Code != tc.code {
 				t.Errorf("Judge() = %s %s (%s), want %s %s", got.State, got.Reason.Code, got.Reason.Detail, tc.want, tc.code)
 			}
@@ -202,7 +204,7 @@ func TestHistories(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(graces)
-			source := Source{tracker, agentPool("userpool")}
+			source := Source{Tracker: tracker, Groups: agentPool("userpool")}
 			for i, m := range tc.moments {
 				now := epoch.Add(m.at)
 				// The annotation does not change in the stale case: the status itself tells writes apart.
@@ -224,9 +226,9 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-func TestFreshSinceAndLastRise(t *testing.T) {
+func TestPausesAndRises(t *testing.T) {
 	tracker := NewTracker(graces)
-	source := Source{tracker, agentPool("userpool")}
+	source := Source{Tracker: tracker, Groups: agentPool("userpool")}
 	observe := func(at time.Duration, cm *corev1.ConfigMap) capacity.Judgement {
 		cm.Annotations = map[string]string{LastUpdatedAnnotation: at.String()}
 		if err := tracker.Observe(cm, epoch.Add(at)); err != nil {
@@ -235,23 +237,21 @@ func TestFreshSinceAndLastRise(t *testing.T) {
 		return source.Judge(nil, epoch.Add(at))
 	}
 	got := observe(0, running(group("aks-userpool-1-vmss", 1, 1, 3)))
-	if !got.FreshSince.Equal(epoch) || !got.LastRise.IsZero() {
-		t.Errorf("at first: FreshSince %v, LastRise %v", got.FreshSince, got.LastRise)
+	if len(got.Pauses) != 0 || !got.Groups[0].Rose.IsZero() {
+		t.Errorf("at first: pauses %v, rose %v", got.Pauses, got.Groups[0].Rose)
 	}
 	got = observe(time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
-	if !got.FreshSince.Equal(epoch) || !got.LastRise.Equal(epoch.Add(time.Minute)) {
-		t.Errorf("after growth: FreshSince %v, LastRise %v", got.FreshSince, got.LastRise)
+	if len(got.Pauses) != 0 || !got.Groups[0].Rose.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("after growth: pauses %v, rose %v", got.Pauses, got.Groups[0].Rose)
 	}
 	got = observe(10*time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
-	if !got.FreshSince.Equal(epoch.Add(10 * time.Minute)) {
-		t.Errorf("after 9 minutes of silence: FreshSince %v", got.FreshSince)
+	if diff := cmp.Diff([]capacity.Pause{{From: epoch.Add(time.Minute), To: epoch.Add(10 * time.Minute)}}, got.Pauses); diff != "" {
+		t.Errorf("after 9 minutes of silence, pauses (-want,+got):\n%s", diff)
 	}
 }
 
 func TestClaim(t *testing.T) {
 	named := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{NodeGroups: []string{"aks-user*-vmss", "mypool/*"}}})
-	byNodes := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}}).
-		With([]*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"kubernetes.azure.com/agentpool": "systempool"}}}})
 	for _, tc := range []struct {
 		groups Groups
 		name   string
@@ -269,11 +269,10 @@ func TestClaim(t *testing.T) {
 		{named, "xaks-userpool-1-vmss", false},
 		{named, "aks-userpool-1-vmss2", false},
 		{named, "mypool/Standard_D2s_v5", true},
-		{byNodes, "aks-systempool-1-vmss", true},
-		{byNodes, "aks-userpool-1-vmss", false},
+		{GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}}), "aks-systempool-1-vmss", false},
 	} {
-		if got := tc.groups.Claim(tc.name); got != tc.want {
-			t.Errorf("%+v.Claim(%q) = %v, want %v", tc.groups, tc.name, got, tc.want)
+		if got := tc.groups.claim(tc.name); got != tc.want {
+			t.Errorf("%+v.claim(%q) = %v, want %v", tc.groups, tc.name, got, tc.want)
 		}
 	}
 }
@@ -296,7 +295,7 @@ func TestUnreadable(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Observe() = %v, want an error with %q", err, tc.want)
 			}
-			if got := (Source{tracker, agentPool("a")}).Judge(nil, epoch); got.State != capacity.Unknown || got.Reason.Code != "StatusUnreadable" {
+			if got := (Source{Tracker: tracker, Groups: agentPool("a")}).Judge(nil, epoch); got.State != capacity.Unknown || got.Reason.Code != "StatusUnreadable" {
 				t.Errorf("Judge() = %s %s, want Unknown", got.State, got.Reason.Code)
 			}
 		})
@@ -320,7 +319,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string) {
 		tracker := NewTracker(graces)
 		err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: data}}, epoch)
-		got := Source{tracker, agentPool("userpool")}.Judge(nil, epoch)
+		got := Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, epoch)
 		if got.State != capacity.Full {
 			return
 		}
@@ -333,7 +332,7 @@ func FuzzParse(f *testing.F) {
 		}
 		claimed := false
 		for _, g := range status.NodeGroups {
-			if !agentPool("userpool").Claim(g.Name) {
+			if !agentPool("userpool").claim(g.Name) {
 				continue
 			}
 			claimed = true
@@ -349,9 +348,9 @@ func FuzzParse(f *testing.F) {
 
 // TestOrphans: a group that no pool claims and that has no nodes may be that of a pool that tells its groups by its nodes.
 func TestOrphans(t *testing.T) {
-	byNodes := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
+	byNodes := GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
 	of := func(agentPool string) *corev1.Node {
-		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"agentpool": agentPool}}}
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: agentPool, Labels: map[string]string{"agentpool": agentPool}}}
 	}
 	const a, b = "aks-a-1-vmss", "aks-b-2-vmss"
 	for _, tc := range []struct {
@@ -376,10 +375,11 @@ func TestOrphans(t *testing.T) {
 			if err := tracker.Observe(tc.status, epoch); err != nil {
 				t.Fatal(err)
 			}
-			tracker.Assign([]Groups{tc.groups.With(tc.pool)}, append(tc.others, tc.pool...))
-			got := Source{tracker, tc.groups}.Judge(tc.pool, epoch)
-			if got.State != tc.want || got.Unseen != tc.wantUnseen {
-				t.Errorf("Judge() = %s (%s), unseen %v, want %s, %v", got.State, got.Reason.Detail, got.Unseen, tc.want, tc.wantUnseen)
+			tracker.Look([]Claim{{Groups: tc.groups, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
+			got := Source{Tracker: tracker, Groups: tc.groups}.Judge(tc.pool, epoch)
+			unseen := slices.ContainsFunc(got.Groups, func(g capacity.Judged) bool { return g.New != nil && len(g.Members)+len(g.Seen) == 0 })
+			if got.State != tc.want || unseen != tc.wantUnseen {
+				t.Errorf("Judge() = %s (%s), unseen %v, want %s, %v", got.State, got.Reason.Detail, unseen, tc.want, tc.wantUnseen)
 			}
 		})
 	}
@@ -388,7 +388,7 @@ func TestOrphans(t *testing.T) {
 // TestFrozenBackoff: a back-off in a status that nobody writes any more is not seen again and again.
 func TestFrozenBackoff(t *testing.T) {
 	tracker := NewTracker(graces)
-	source := Source{tracker, agentPool("userpool")}
+	source := Source{Tracker: tracker, Groups: agentPool("userpool")}
 	frozen := running(group("aks-userpool-1-vmss", 1, 1, 3, inBackoff))
 	for at := time.Duration(0); at <= 20*time.Minute; at += time.Minute {
 		if err := tracker.Observe(frozen, epoch.Add(at)); err != nil {
@@ -403,7 +403,7 @@ func TestFrozenBackoff(t *testing.T) {
 	}
 }
 
-// TestRestore: what a tracker remembers outlives it: a back-off, since when the status has been fresh, and for how long it has
+// TestRestore: what a tracker remembers outlives it: a back-off, which loops there were and when there were none, and for how long it has
 // been silent.
 func TestRestore(t *testing.T) {
 	const user = "aks-userpool-123-vmss"
@@ -419,10 +419,10 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	judge := func(tracker *Tracker, now time.Time) capacity.Judgement {
-		return Source{tracker, agentPool("userpool")}.Judge(nil, now)
+		return Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, now)
 	}
 	restart := func(old *Tracker, now time.Time) *Tracker {
-		data, err := yaml.Marshal(old.Memory(now))
+		data, err := yaml.Marshal(old.Memory(true, now))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -444,8 +444,8 @@ func TestRestore(t *testing.T) {
 	second := restart(first, at(150*time.Second))
 	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // nothing is pending: the status says no more of it
 	j := judge(second, at(4*time.Minute))
-	if j.State != capacity.Full || j.Reason.Code != "Backoff" || !j.FreshSince.Equal(at(0)) {
-		t.Errorf("after a restart: %+v, want the back-off remembered, and fresh since the first status", j)
+	if j.State != capacity.Full || j.Reason.Code != "Backoff" || len(j.Pauses) != 0 {
+		t.Errorf("after a restart: %+v, want the back-off remembered, and no pause", j)
 	}
 	if j := judge(second, at(9*time.Minute)); j.State == capacity.Full {
 		t.Errorf("a back-off is remembered for too long: %+v", j)
@@ -463,8 +463,10 @@ func TestRestore(t *testing.T) {
 	}
 	// It speaks again.
 	observe(third, stamped(running(group(user, 1, 1, 3)), "5"), at(24*time.Minute))
-	if j := judge(third, at(24*time.Minute)); j.State != capacity.CanGrow || !j.FreshSince.Equal(at(24*time.Minute)) {
-		t.Errorf("it speaks again: %+v, want CanGrow, fresh since now", j)
+	j = judge(third, at(24*time.Minute))
+	pauses := []capacity.Pause{{From: at(4 * time.Minute), To: at(20 * time.Minute)}, {From: at(20 * time.Minute), To: at(24 * time.Minute)}}
+	if diff := cmp.Diff(pauses, j.Pauses); diff != "" || j.State != capacity.CanGrow {
+		t.Errorf("it speaks again: %+v, want CanGrow; pauses (-want,+got):\n%s", j, diff)
 	}
 
 	// An autoscaler that starts anew while nobody looks has had no time for any pod yet.
@@ -473,24 +475,26 @@ func TestRestore(t *testing.T) {
 		return cm
 	}
 	old := NewTracker(graces)
-	observe(old, incarnation(running(group(user, 1, 1, 3)), "a"), at(0))
+	for i := range declineLoops + 1 {
+		observe(old, incarnation(stamped(running(group(user, 1, 1, 3)), fmt.Sprint(i)), "a"), at(time.Duration(10*i)*time.Second))
+	}
 	for _, tc := range []struct {
 		transition string
-		want       time.Time
-	}{{"a", at(0)}, {"b", at(time.Minute)}} {
+		want       bool
+	}{{"a", true}, {"b", false}} {
 		next := restart(old, at(time.Minute))
 		observe(next, incarnation(running(group(user, 2, 2, 3)), tc.transition), at(time.Minute))
-		if j := judge(next, at(time.Minute)); !j.FreshSince.Equal(tc.want) {
-			t.Errorf("incarnation %s: fresh since %v, want %v", tc.transition, j.FreshSince, tc.want)
+		if j := judge(next, at(time.Minute)); j.HasLooked(at(-time.Second)) != tc.want {
+			t.Errorf("incarnation %s: it has looked at a pod from before: %v, want %v", tc.transition, !tc.want, tc.want)
 		}
 	}
 
 	// While nothing but the time goes on, nothing new is worth publishing.
 	quiet := NewTracker(graces)
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))
-	before := quiet.Memory(at(0))
+	before := quiet.Memory(false, at(0))
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "2"), at(10*time.Second))
-	if diff := cmp.Diff(before, quiet.Memory(at(10*time.Second))); diff != "" {
+	if diff := cmp.Diff(before, quiet.Memory(false, at(10*time.Second))); diff != "" {
 		t.Errorf("the memory changed with the time alone (-before,+after):\n%s", diff)
 	}
 }

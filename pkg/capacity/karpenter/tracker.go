@@ -29,7 +29,7 @@ var (
 
 // Memory is what is remembered of a NodePool. It outlives the process in the published state.
 type Memory struct {
-	// Pauses are the spells in which the NodePool could not be read.
+	// Pauses are the spells in which the NodePool could not be read, or Karpenter did not use it.
 	Pauses []capacity.Pause `json:"pauses,omitempty"`
 	// Present is the number of the NodePool's nodes that exist and stay, Ordered that of those that it has ordered, at the most
 	// since one came.
@@ -100,7 +100,11 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 		return err
 	}
 	t.problem, t.nodePool = capacity.Reason{}, n
-	t.memory.Pauses = capacity.Resumed(t.memory.Pauses, now)
+	if code := n.unused().Code; code != "" {
+		t.memory.Pauses = capacity.Paused(t.memory.Pauses, now)
+	} else {
+		t.memory.Pauses = capacity.Resumed(t.memory.Pauses, now)
+	}
 	t.own = n.own(nodes)
 	present, ordered := int64(len(t.own)), n.nodes()
 	if !t.remembers {
@@ -115,6 +119,19 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	}
 	m.Present = present
 	return nil
+}
+
+// unused returns why Karpenter does not order nodes of the NodePool now, whatever its limits say; none with an empty code if it does.
+func (n *nodePool) unused() capacity.Reason {
+	switch {
+	case n.Metadata.DeletionTimestamp != nil:
+		return reasonDeleting
+	case n.Status.Resources == nil:
+		return reasonNotCounted
+	case n.notReady() != "":
+		return reasonNotReady
+	}
+	return capacity.Reason{}
 }
 
 // own returns those of the nodes that are the NodePool's and stay.
@@ -162,10 +179,8 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) capacity.Judged {
 		return g
 	}
 	switch {
-	case n.Metadata.DeletionTimestamp != nil:
-		return set(capacity.Unknown, reasonDeleting, "")
-	case n.Status.Resources == nil:
-		return set(capacity.Unknown, reasonNotCounted, "")
+	case n.Metadata.DeletionTimestamp != nil || n.Status.Resources == nil:
+		return set(capacity.Unknown, n.unused(), "")
 	case coming > 0 && now.Before(late):
 		g.Until = late
 		return set(capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
@@ -177,8 +192,8 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) capacity.Judged {
 		return set(capacity.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
 	case limit != "":
 		return set(capacity.Full, reasonAtLimits, "%s", limit)
-	case n.notReady() != "":
-		return set(capacity.Unknown, reasonNotReady, "%s", n.notReady())
+	case n.unused().Code != "":
+		return set(capacity.Unknown, n.unused(), "%s", n.notReady())
 	case len(n.Spec.Limits) == 0:
 		return set(capacity.CanGrow, reasonNoLimits, "")
 	}

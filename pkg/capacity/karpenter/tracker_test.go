@@ -2,6 +2,7 @@ package karpenter
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -95,8 +96,8 @@ func TestJudge(t *testing.T) {
 			if diff := cmp.Diff(want, j.Reason); diff != "" || j.State != tc.want {
 				t.Errorf("state %s, want %s, reason (-want,+got):\n%s", j.State, tc.want, diff)
 			}
-			if (j.Remaining != nil) != (tc.want == capacity.CanGrow && strings.Contains(tc.spec, "limits")) {
-				t.Errorf("remaining %v", j.Remaining)
+			if remaining := j.Groups[0].Remaining; len(j.Groups) != 1 || (remaining != nil) != (tc.want == capacity.CanGrow && strings.Contains(tc.spec, "limits")) {
+				t.Errorf("remaining %v of %d groups", remaining, len(j.Groups))
 			}
 		})
 	}
@@ -127,7 +128,7 @@ func TestWhyUnknown(t *testing.T) {
 			t.Errorf("%s: error %v", tc.object, err)
 		}
 	}
-	tracker.Lose(ReasonNoResource)
+	tracker.Lose(ReasonNoResource, start)
 	if got := judge(); got != "Unknown NoKarpenter" {
 		t.Errorf("without the resource: %s", got)
 	}
@@ -155,8 +156,8 @@ func TestNodesThatNeverCome(t *testing.T) {
 	look(65, 3, 2, capacity.Growing, "Provisioning")
 	look(74, 3, 2, capacity.Growing, "Provisioning")
 	look(75, 3, 2, capacity.Full, "NodesMissing")
-	if j := tracker.Judge(nodes(2), at(75)); !j.LastRise.Equal(at(65)) {
-		t.Errorf("last rise at %v, want minute 65", j.LastRise)
+	if j := tracker.Judge(nodes(2), at(75)); !j.Groups[0].Rose.Equal(at(65)) {
+		t.Errorf("last rise at %v, want minute 65", j.Groups[0].Rose)
 	}
 	look(76, 2, 2, capacity.CanGrow, "BelowLimits") // Karpenter gave up the third
 	look(77, 3, 3, capacity.Full, "AtLimits")
@@ -184,8 +185,8 @@ func TestNodesThatNeverCome(t *testing.T) {
 	next.Restore(tracker.Memory(), at(130))
 	tracker = next
 	look(130, 3, 3, capacity.Full, "AtLimits")
-	if j := tracker.Judge(nil, at(130)); !j.FreshSince.Equal(start) || !j.LastRise.Equal(at(122)) {
-		t.Errorf("fresh since %v, last rise %v: want what the first tracker remembered", j.FreshSince, j.LastRise)
+	if j := tracker.Judge(nil, at(130)); len(j.Pauses) != 0 || !j.Groups[0].Rose.Equal(at(122)) {
+		t.Errorf("pauses %v, last rise %v: want what the first tracker remembered", j.Pauses, j.Groups[0].Rose)
 	}
 }
 
@@ -203,7 +204,7 @@ func TestNewNodes(t *testing.T) {
 		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, capacity.KarpenterNodePoolLabel: {"default"}},
 		Taints:  []corev1.Taint{{Key: "dedicated", Value: "web", Effect: corev1.TaintEffectNoSchedule}},
 	}
-	if diff := cmp.Diff(want, tracker.Judge(nil, start).New); diff != "" {
+	if diff := cmp.Diff(want, tracker.Judge(nil, start).Groups[0].New); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
 }
@@ -237,5 +238,83 @@ func TestRealNodePools(t *testing.T) {
 				t.Errorf("%s %+v, want %s", j.State, j.Reason, sample.Want)
 			}
 		})
+	}
+}
+
+// TestPauses: while Karpenter does not use the NodePool, or nobody can read it, pods do not wait for it.
+func TestPauses(t *testing.T) {
+	const ready = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{},"conditions":[{"type":"Ready","status":"True"}]}}`
+	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
+	for _, tc := range []struct {
+		name string
+		lose func(*Tracker, time.Time)
+	}{
+		{"it is not ready", func(t *Tracker, now time.Time) {
+			_ = t.Observe([]byte(strings.Replace(ready, `"True"`, `"False"`, 1)), nil, now)
+		}},
+		{"it is not counted", func(t *Tracker, now time.Time) {
+			_ = t.Observe([]byte(strings.Replace(ready, `{}`, `null`, 1)), nil, now)
+		}},
+		{"it is being deleted", func(t *Tracker, now time.Time) {
+			_ = t.Observe([]byte(strings.Replace(ready, `"name":"a"`, `"deletionTimestamp":"2026-11-21T09:00:00Z"`, 1)), nil, now)
+		}},
+		{"it is not well-formed", func(t *Tracker, now time.Time) { _ = t.Observe([]byte("{"), nil, now) }},
+		{"it cannot be read", func(t *Tracker, now time.Time) { t.Fail(errors.New("no"), now) }},
+		{"it is gone", func(t *Tracker, now time.Time) { t.Lose(capacity.Reason{}, now) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(time.Minute)
+			observe := func(now time.Time) {
+				if err := tracker.Observe([]byte(ready), nil, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			observe(at(0))
+			tc.lose(tracker, at(1))
+			tc.lose(tracker, at(2))
+			j := tracker.Judge(nil, at(2))
+			if diff := cmp.Diff([]capacity.Pause{{From: at(1)}}, j.Pauses); diff != "" || j.State != capacity.Unknown || !j.HasLooked(at(1)) {
+				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
+			}
+			next := NewTracker(time.Minute)
+			next.Restore(tracker.Memory(), at(3))
+			tracker = next
+			tc.lose(tracker, at(3))
+			observe(at(4))
+			j = tracker.Judge(nil, at(4))
+			if diff := cmp.Diff([]capacity.Pause{{From: at(1), To: at(4)}}, j.Pauses); diff != "" || j.State != capacity.CanGrow {
+				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
+			}
+		})
+	}
+}
+
+// TestVersion: what a NodePool declined, it may do with other limits, or when it has ordered more or less.
+func TestVersion(t *testing.T) {
+	version := func(spec, resources string) string {
+		tracker := NewTracker(time.Minute)
+		if err := tracker.Observe(object(t, spec, resources), nil, start); err != nil {
+			t.Fatal(err)
+		}
+		g := tracker.Judge(nil, start).Groups[0]
+		if !g.Open || g.Patience != batching || g.Name != "default" {
+			t.Errorf("open %v, patience %v, name %q", g.Open, g.Patience, g.Name)
+		}
+		return g.Version
+	}
+	before := version(`{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`)
+	for _, tc := range []struct {
+		spec, resources string
+		same            bool
+	}{
+		{`{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`, true},
+		{`{limits: {cpu: 10}}`, `{cpu: 8, nodes: 2}`, false},
+		{`{limits: {cpu: 11}}`, `{cpu: 4, nodes: 1}`, false},
+		{`{limits: {cpu: 10, memory: 1Gi}}`, `{cpu: 4, nodes: 1}`, false},
+		{`{}`, `{cpu: 4, nodes: 1}`, false},
+	} {
+		if got := version(tc.spec, tc.resources); (got == before) != tc.same {
+			t.Errorf("%s with %s: version %q after %q", tc.spec, tc.resources, got, before)
+		}
 	}
 }

@@ -16,10 +16,10 @@ func TestJudge(t *testing.T) {
 		nodes  int
 		want   capacity.State
 	}{
-		{"no nodes", MaxNodes(2), 0, capacity.CanGrow},
-		{"below the maximum", MaxNodes(2), 1, capacity.CanGrow},
-		{"at the maximum", MaxNodes(2), 2, capacity.Full},
-		{"above the maximum", MaxNodes(2), 3, capacity.Full},
+		{"no nodes", MaxNodes{Nodes: 2, Patience: time.Hour}, 0, capacity.CanGrow},
+		{"below the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 1, capacity.CanGrow},
+		{"at the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 2, capacity.Full},
+		{"above the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 3, capacity.Full},
 		{"fixed without nodes", Fixed{}, 0, capacity.Full},
 		{"fixed with nodes", Fixed{}, 5, capacity.Full},
 	} {
@@ -28,9 +28,25 @@ func TestJudge(t *testing.T) {
 			if got.State != tc.want || got.Reason.Code == "" || got.Reason.Sentence == "" {
 				t.Errorf("Judge() = %+v, want %s with a reason", got, tc.want)
 			}
+			if g := got.Groups[0]; len(got.Groups) != 1 || g.State != tc.want || len(g.Members) != tc.nodes {
+				t.Errorf("groups %+v, want one with the nodes", got.Groups)
+			}
+			if max, ok := tc.source.(MaxNodes); ok && (got.Groups[0].Patience != max.Patience || !got.HasLooked(time.Now())) {
+				t.Errorf("patience %v, counted %v: nobody tells loops, the patience alone counts", got.Groups[0].Patience, !got.Uncounted)
+			}
 			if !got.Until.IsZero() {
 				t.Errorf("Until = %v: only an event changes the number of nodes", got.Until)
 			}
 		})
+	}
+}
+
+// TestVersion: what a pool declined while it had one number of nodes, it may do with another.
+func TestVersion(t *testing.T) {
+	version := func(maximum int32, nodes int) string {
+		return MaxNodes{Nodes: maximum}.Judge(make([]*corev1.Node, nodes), time.Time{}).Groups[0].Version
+	}
+	if version(3, 1) != version(3, 1) || version(3, 1) == version(3, 2) || version(3, 1) == version(4, 1) {
+		t.Errorf("versions %q, %q, %q", version(3, 1), version(3, 2), version(4, 1))
 	}
 }

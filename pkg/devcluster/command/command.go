@@ -91,7 +91,7 @@ func newUp(f *flags) *cobra.Command {
 			})
 		},
 	}
-	command.Flags().StringVar(&poolsFile, "pools", "", "YAML file with a list of pools ({name, mode, nodes, min, max, cpu, memory, labels, taints, priority, bootDelay})")
+	command.Flags().StringVar(&poolsFile, "pools", "", "YAML file with a list of pools ({name, mode, nodes, min, max, cpu, memory, labels, taints, priority, bootDelay, startupTaint, startupFor, linger})")
 	command.Flags().DurationVar(&interval, "autoscaler-interval", time.Second, "time between two loops of the simulated cluster autoscaler")
 	command.Flags().DurationVar(&unneeded, "unneeded-time", 30*time.Second, "how long a VM is unneeded before it is removed; 0 keeps all")
 	return command

@@ -95,6 +95,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
 	}
+	if err := leadership.Fence(config.Client.CoreV1().RESTClient()); err != nil {
+		return err
+	}
 	if config.LeaderElection != nil {
 		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
 	} else {

@@ -31,7 +31,7 @@ func TestDefaults(t *testing.T) {
 	c := args.Capacity
 	if args.Order != OrderStrict || c.ClusterAutoscalerStatus != "kube-system/cluster-autoscaler-status" ||
 		c.StaleAfter.Duration != 3*time.Minute || c.UnknownGrace.Duration != 15*time.Minute || c.ProvisionGrace.Duration != 15*time.Minute ||
-		c.BackoffGrace.Duration != 2*time.Minute || c.DeclineGrace.Duration != 5*time.Minute {
+		c.BackoffGrace.Duration != 2*time.Minute || c.DeclineGrace.Duration != time.Minute {
 		t.Errorf("defaulted arguments: %+v, %+v", args, c)
 	}
 	if errs := Validate(args); len(errs) > 0 {

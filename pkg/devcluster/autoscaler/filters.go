@@ -1,0 +1,135 @@
+package autoscaler
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/resource"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// Filters is a Simulator that knows resources, node selectors, required node affinity, cordons and taints, and nothing
+// else: no spread, no pod affinity, no volumes.
+type Filters struct{}
+
+// Snapshot returns the nodes with the pods that are on them.
+func (Filters) Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) Snapshot {
+	s := &filtered{byName: map[string]*seats{}}
+	for _, node := range nodes {
+		s.AddNode(node)
+	}
+	for _, pod := range pods {
+		if seats := s.byName[pod.Spec.NodeName]; seats != nil {
+			seats.take(requests(pod))
+		}
+	}
+	return s
+}
+
+// Admits reports whether the node would take the pod if it were empty, whatever its condition.
+func (Filters) Admits(node *corev1.Node, pod *corev1.Pod) bool {
+	return newSeats(node).fits(pod, requests(pod))
+}
+
+type filtered struct {
+	seats  []*seats
+	byName map[string]*seats
+}
+
+// seats is a node with what is free on it.
+type seats struct {
+	node *corev1.Node
+	free map[corev1.ResourceName]int64
+}
+
+func newSeats(node *corev1.Node) *seats {
+	s := &seats{node: node, free: map[corev1.ResourceName]int64{}}
+	for name, quantity := range node.Status.Allocatable {
+		s.free[name] = quantity.MilliValue()
+	}
+	return s
+}
+
+// requests are the pod's in thousandths, and its seat.
+func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
+	wanted := map[corev1.ResourceName]int64{corev1.ResourcePods: 1000}
+	for name, quantity := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+		wanted[name] = quantity.MilliValue()
+	}
+	return wanted
+}
+
+func (s *seats) take(wanted map[corev1.ResourceName]int64) {
+	for name, n := range wanted {
+		s.free[name] -= n
+	}
+}
+
+func (s *seats) fits(pod *corev1.Pod, wanted map[corev1.ResourceName]int64) bool {
+	for name, n := range wanted {
+		if n > 0 && n > s.free[name] {
+			return false
+		}
+	}
+	if !tolerated(s.node, pod) {
+		return false
+	}
+	match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(s.node)
+	return match && err == nil
+}
+
+func tolerated(node *corev1.Node, pod *corev1.Pod) bool {
+	taints := node.Spec.Taints
+	if node.Spec.Unschedulable {
+		taints = append(taints[:len(taints):len(taints)], corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule})
+	}
+	for i := range taints {
+		if taints[i].Effect != corev1.TaintEffectPreferNoSchedule && !tolerates(pod, &taints[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+func tolerates(pod *corev1.Pod, taint *corev1.Taint) bool {
+	for i := range pod.Spec.Tolerations {
+		if pod.Spec.Tolerations[i].ToleratesTaint(klog.Background(), taint, false) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *filtered) Len() int { return len(s.seats) }
+
+func (s *filtered) Fits(pod *corev1.Pod, from int) (string, error) {
+	wanted := requests(pod)
+	for _, seats := range s.seats[from:] {
+		if seats.fits(pod, wanted) {
+			return seats.node.Name, nil
+		}
+	}
+	return "", nil
+}
+
+func (s *filtered) Place(pod *corev1.Pod, node string) error {
+	seats := s.byName[node]
+	if seats == nil {
+		return fmt.Errorf("placing pod %s/%s: no node %s", pod.Namespace, pod.Name, node)
+	}
+	seats.take(requests(pod))
+	return nil
+}
+
+func (s *filtered) AddNode(node *corev1.Node) {
+	seats := newSeats(node)
+	s.seats = append(s.seats, seats)
+	s.byName[node.Name] = seats
+}
+
+func (s *filtered) RemoveLast() {
+	last := len(s.seats) - 1
+	delete(s.byName, s.seats[last].node.Name)
+	s.seats = s.seats[:last]
+}

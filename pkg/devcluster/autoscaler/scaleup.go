@@ -1,0 +1,125 @@
+package autoscaler
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sort"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// scaleUp executes one expansion option, if there is one, for the pods that fit neither on a node nor on one that is on
+// its way, and reports whether the loop ends with it. Source: RunOnce and orchestrator.go.
+func (l *loop) scaleUp() (done bool, err error) {
+	placed, pending := l.pods()
+	if len(pending) == 0 {
+		return false, nil
+	}
+	snapshot := l.simulator.Snapshot(l.destinations(), placed)
+	for _, g := range l.groups {
+		for i := range g.upcoming() {
+			snapshot.AddNode(g.node(fmt.Sprint("upcoming-", i)))
+		}
+	}
+	unfit, err := placeAll(snapshot, pending)
+	if err != nil {
+		return false, err
+	}
+	unfit = l.old(unfit)
+	switch {
+	case len(unfit) == 0:
+		return false, nil
+	case l.tooNew(unfit):
+		l.holdOff = true // nothing is removed either
+		return false, nil
+	}
+	return l.expand(snapshot, unfit)
+}
+
+// destinations are the nodes that pods could go to now: those that are starting are stood for by upcoming ones.
+func (l *loop) destinations() []*corev1.Node {
+	return slices.DeleteFunc(slices.Clone(l.world.Nodes), func(node *corev1.Node) bool { return !started(node) || node.Spec.Unschedulable })
+}
+
+// node is a node as the group's next one will be. It shares with the template what nobody changes.
+func (g *group) node(suffix string) *corev1.Node {
+	node := *g.Template
+	node.Name = fmt.Sprintf("template-node-for-%s-%s", g.Name, suffix)
+	node.Labels = map[string]string{}
+	maps.Copy(node.Labels, g.Template.Labels)
+	node.Labels[corev1.LabelHostname] = node.Name
+	return &node
+}
+
+// expand grows the group of the highest priority that would help a pod.
+func (l *loop) expand(snapshot Snapshot, pods []*corev1.Pod) (done bool, err error) {
+	skipped := map[string]int{}
+	for _, g := range l.byPriority() {
+		if reason := l.skip(g); reason != "" {
+			skipped[reason]++
+			continue
+		}
+		helped, count, err := fill(snapshot, pods, g.Max-g.current, func(i int) *corev1.Node { return g.node(fmt.Sprint(i)) })
+		if err != nil {
+			return false, err
+		}
+		if count == 0 {
+			skipped["node(s) didn't match the pod"]++
+			continue
+		}
+		l.grow(g, helped, count)
+		return true, nil
+	}
+	l.result.Unhelped, l.result.UnhelpedReason = pods, reasons(skipped)
+	return false, nil
+}
+
+// byPriority orders the groups as the priority expander does, those of one priority at random.
+func (l *loop) byPriority() []*group {
+	groups := slices.Clone(l.groups)
+	if l.options.Seed != 0 {
+		rand.New(&l.random).Shuffle(len(groups), func(i, j int) { groups[i], groups[j] = groups[j], groups[i] })
+	}
+	sort.SliceStable(groups, func(i, j int) bool { return groups[i].Priority > groups[j].Priority })
+	return groups
+}
+
+// skip says why the group is not asked, in the real one's words, or "".
+func (l *loop) skip(g *group) string {
+	switch {
+	case !l.healthy(g):
+		return "not ready for scale-up"
+	case l.backedOff(g.Name):
+		return "in backoff after failed scale-up"
+	case g.current >= g.Max:
+		return "max node group size reached"
+	}
+	return ""
+}
+
+func (l *loop) grow(g *group, pods []*corev1.Pod, count int) {
+	if err := l.cloud.Grow(g.Name, count); err != nil {
+		message := "failed to increase node group size: " + err.Error()
+		l.backOff(g.Name, "cloudProviderError", message)
+		l.result.Failed = &Failure{Group: g.Name, Message: message}
+		return
+	}
+	l.result.Grown = &Growth{Group: g.Name, From: g.current, To: g.current + count, Max: g.Max, Pods: pods}
+	g.current += count
+	l.requested(g.Name, count)
+	l.scaledUp = l.now
+	l.recalculate()
+	l.result.Again = true
+}
+
+func reasons(counts map[string]int) string {
+	var said []string
+	for reason, n := range counts {
+		said = append(said, fmt.Sprintf("%d %s", n, reason))
+	}
+	sort.Strings(said)
+	return "pod didn't trigger scale-up: " + strings.Join(said, ", ")
+}

@@ -1,0 +1,80 @@
+package autoscaler
+
+import (
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Simulator knows the filters by which pods fit on nodes.
+type Simulator interface {
+	// Snapshot returns the nodes with the pods that are on them.
+	Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) Snapshot
+}
+
+// Snapshot is a set of nodes with pods on them, to place further pods on.
+type Snapshot interface {
+	// Len is the number of nodes.
+	Len() int
+	// Fits returns the name of the first node that the pod fits on, of those from the index on in their order; "" is none.
+	Fits(pod *corev1.Pod, from int) (string, error)
+	// Place puts the pod on the node.
+	Place(pod *corev1.Pod, node string) error
+	// AddNode adds an empty node as the last one, RemoveLast takes the last one away.
+	AddNode(node *corev1.Node)
+	RemoveLast()
+}
+
+// placeAll puts each pod on a node that it fits on, and returns the pods that fit nowhere.
+func placeAll(s Snapshot, pods []*corev1.Pod) ([]*corev1.Pod, error) {
+	var unfit []*corev1.Pod
+	for _, pod := range pods {
+		node, err := s.Fits(pod, 0)
+		if err == nil && node != "" {
+			err = s.Place(pod, node)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if node == "" {
+			unfit = append(unfit, pod)
+		}
+	}
+	return unfit, nil
+}
+
+// fill puts pods on new nodes, at most room of them, and returns the pods that are on them and the number of new nodes,
+// which stay in the snapshot.
+func fill(s Snapshot, pods []*corev1.Pod, room int, template func(int) *corev1.Node) (helped []*corev1.Pod, count int, err error) {
+	from := s.Len()
+	for _, pod := range pods {
+		node, err := s.Fits(pod, from)
+		if err != nil {
+			return nil, 0, err
+		}
+		if node == "" && count < room {
+			if node, err = fitsOnNew(s, pod, template(count)); err != nil {
+				return nil, 0, err
+			}
+			if node != "" {
+				count++
+			}
+		}
+		if node == "" {
+			continue
+		}
+		helped = append(helped, pod)
+		if err := s.Place(pod, node); err != nil {
+			return nil, 0, err
+		}
+	}
+	return helped, count, nil
+}
+
+// fitsOnNew adds the node if the pod fits on it.
+func fitsOnNew(s Snapshot, pod *corev1.Pod, node *corev1.Node) (string, error) {
+	s.AddNode(node)
+	name, err := s.Fits(pod, s.Len()-1)
+	if name == "" {
+		s.RemoveLast()
+	}
+	return name, err
+}

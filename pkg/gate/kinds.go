@@ -1,0 +1,169 @@
+package gate
+
+import (
+	"encoding/json"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-helpers/resource"
+)
+
+const (
+	// ProbeAfter is for how long what was learnt of a kind of pods is believed before one of them, a probe, waits on a clock of its own; another
+	// one does if nothing was heard of it for ProbeLimit.
+	ProbeAfter, ProbeLimit = 5 * time.Minute, 10 * time.Minute
+	// maxKinds bounds how many kinds are remembered.
+	maxKinds = 5000
+)
+
+// Kinds remembers which node groups decline which kinds of pods: what the autoscaler does not do for one pod, it does not do for another that
+// it cannot tell apart. Its methods may be called by many goroutines.
+type Kinds struct {
+	mu     sync.Mutex
+	byKey  map[string]*kind
+	probes map[types.UID]*kind // the pods that are or were probes, until they are bound or gone
+}
+
+// kind is what is known of one kind of pods.
+type kind struct {
+	declined map[string]time.Time // by DeclineKey: when
+	// probe is a pod that waits on a clock of its own, since then.
+	probe   types.UID
+	probing time.Time
+}
+
+// NewKinds returns one that remembers nothing.
+func NewKinds() *Kinds { return &Kinds{byKey: map[string]*kind{}, probes: map[types.UID]*kind{}} }
+
+// Known reports whether anything is remembered.
+func (k *Kinds) Known() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return len(k.byKey) > 0
+}
+
+// Learn takes in by which groups a pod of the kind is declined on a clock of its own at the time now. It reports whether that is new.
+func (k *Kinds) Learn(key string, d *Decision, now time.Time) bool {
+	if key == "" {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	fresh := false
+	for i := range d.Regular {
+		for _, group := range d.Regular[i].Declined {
+			known := k.byKey[key]
+			if known == nil {
+				if len(k.byKey) >= maxKinds {
+					clear(k.byKey) // they are learnt anew
+					clear(k.probes)
+				}
+				known = &kind{declined: map[string]time.Time{}}
+				k.byKey[key] = known
+			}
+			name := DeclineKey(i, group)
+			if at, ok := known.declined[name]; !ok || now.Sub(at) > ProbeAfter {
+				fresh = true
+			}
+			known.declined[name], known.probe = now, ""
+		}
+	}
+	return fresh
+}
+
+// Declined returns which groups decline the pod of the kind, and since when that is known, by DeclineKey.
+func (k *Kinds) Declined(key string, pod types.UID, now time.Time) map[string]time.Time {
+	if key == "" {
+		return nil
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known := k.byKey[key]
+	if known == nil {
+		return nil
+	}
+	believed := make(map[string]time.Time, len(known.declined))
+	for name, at := range known.declined {
+		if now.Sub(at) <= ProbeAfter || !k.probe(known, pod, now) {
+			believed[name] = at
+		}
+	}
+	return believed
+}
+
+// probe reports whether the pod is the one of the kind that waits on a clock of its own.
+func (k *Kinds) probe(known *kind, pod types.UID, now time.Time) bool {
+	if known.probe == "" || now.Sub(known.probing) > ProbeLimit {
+		known.probe, known.probing = pod, now
+		k.probes[pod] = known
+	}
+	return known.probe == pod
+}
+
+// Forget takes in that the pod has been bound, or is gone: if it was a probe, the next pod of its kind is.
+func (k *Kinds) Forget(pod types.UID) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if known, ok := k.probes[pod]; ok {
+		delete(k.probes, pod)
+		if known.probe == pod {
+			known.probe = ""
+		}
+	}
+}
+
+// podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1, PodGroupLabel.
+const podGroupLabel = "scheduling.x-k8s.io/pod-group"
+
+// KindOf returns what an autoscaler, and the gate, look at of the pod that asks: equal for pods that they cannot tell apart. It is empty for one that is
+// like no other: what it can use depends on other pods, on volumes or on a gang.
+func KindOf(req Request) string {
+	pod := req.Pod
+	s := &pod.Spec
+	if _, gang := pod.Labels[podGroupLabel]; gang || s.WorkloadRef != nil || len(s.ResourceClaims) > 0 {
+		return ""
+	}
+	for i := range s.Volumes {
+		if s.Volumes[i].PersistentVolumeClaim != nil || s.Volumes[i].Ephemeral != nil {
+			return ""
+		}
+	}
+	for i := range s.TopologySpreadConstraints {
+		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
+			return ""
+		}
+	}
+	var nodeAffinity *corev1.NodeAffinity
+	if a := s.Affinity; a != nil {
+		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return ""
+		}
+		nodeAffinity = a.NodeAffinity
+	}
+	var ports []corev1.ContainerPort
+	for i := range s.Containers {
+		for _, port := range s.Containers[i].Ports {
+			if port.HostPort != 0 {
+				ports = append(ports, port)
+			}
+		}
+	}
+	annotations := map[string]string{}
+	for key, value := range pod.Annotations {
+		if key == BurstAnnotation || strings.HasPrefix(key, "cluster-autoscaler.kubernetes.io/") {
+			annotations[key] = value
+		}
+	}
+	data, err := json.Marshal([]any{
+		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, nodeAffinity, s.Tolerations, ports, s.Priority, s.PreemptionPolicy,
+		s.RuntimeClassName, annotations, Signature(req),
+	})
+	if err != nil {
+		return "" // it does not fail
+	}
+	return string(data)
+}

@@ -1,0 +1,209 @@
+package gatekeeper
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// TestKindOf: pods that the autoscaler and the gate cannot tell apart are of one kind; those whose places depend on more than themselves are
+// of none.
+func TestKindOf(t *testing.T) {
+	w := newWorld(t)
+	plain := func() *v1.Pod {
+		p := pod("p")
+		p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("1")}}}}
+		p.Spec.Tolerations = []v1.Toleration{{Key: "a", Operator: v1.TolerationOpExists}}
+		return p
+	}
+	const (
+		same  = "the same"
+		other = "another"
+		none  = "none"
+	)
+	podTerm := []v1.PodAffinityTerm{{TopologyKey: v1.LabelHostname}}
+	for _, tc := range []struct {
+		name   string
+		change func(*v1.Pod)
+		want   string
+	}{
+		{"another name", func(p *v1.Pod) { p.Name, p.UID = "q", "q" }, same},
+		{"another image, label and annotation", func(p *v1.Pod) {
+			p.Spec.Containers[0].Image, p.Labels, p.Annotations = "i", map[string]string{"app": "x"}, map[string]string{"a": "b"}
+		}, same},
+		{"other requests", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("2") }, other},
+		{"requests for a device", func(p *v1.Pod) { p.Spec.Containers[0].Resources.Requests["nvidia.com/gpu"] = resource.MustParse("1") }, other},
+		{"an init container that requests more", func(p *v1.Pod) {
+			p.Spec.InitContainers = []v1.Container{{Name: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("2")}}}}
+		}, other},
+		{"a node selector", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"a": "b"} }, other},
+		{"a node affinity", func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{NodeAffinity: &v1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &v1.NodeSelector{
+				NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchExpressions: []v1.NodeSelectorRequirement{{Key: "a", Operator: v1.NodeSelectorOpExists}}}}}}}
+		}, other},
+		{"another toleration", func(p *v1.Pod) { p.Spec.Tolerations[0].Key = "b" }, other},
+		{"a priority", func(p *v1.Pod) { p.Spec.Priority = ptr.To(int32(-11)) }, other},
+		{"a host port", func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}} }, other},
+		{"a port", func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}} }, same},
+		{"an annotation that the gate reads", func(p *v1.Pod) { p.Annotations = map[string]string{gate.BurstAnnotation: "Always"} }, other},
+		{"an annotation that the autoscaler reads", func(p *v1.Pod) { p.Annotations = map[string]string{gate.DelayAnnotation: "10m"} }, other},
+		{"what a virtual kubelet cannot run", func(p *v1.Pod) { p.Spec.HostNetwork = true }, other},
+		{"a spread that is preferred", func(p *v1.Pod) {
+			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}}
+		}, same},
+		{"a pod affinity that is preferred", func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []v1.WeightedPodAffinityTerm{{Weight: 1}}}}
+		}, same},
+
+		{"a spread that is required", func(p *v1.Pod) {
+			p.Spec.TopologySpreadConstraints = []v1.TopologySpreadConstraint{{WhenUnsatisfiable: v1.ScheduleAnyway}, {WhenUnsatisfiable: v1.DoNotSchedule}}
+		}, none},
+		{"a pod affinity that is required", func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{PodAffinity: &v1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: podTerm}}
+		}, none},
+		{"a pod anti-affinity that is required", func(p *v1.Pod) {
+			p.Spec.Affinity = &v1.Affinity{PodAntiAffinity: &v1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: podTerm}}
+		}, none},
+		{"a claim", func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}}}
+		}, none},
+		{"an ephemeral volume", func(p *v1.Pod) {
+			p.Spec.Volumes = []v1.Volume{{VolumeSource: v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{}}}}
+		}, none},
+		{"a resource claim", func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}} }, none},
+		{"a pod group", func(p *v1.Pod) { p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "g"} }, none},
+		{"a workload", func(p *v1.Pod) { p.Spec.WorkloadRef = &v1.WorkloadReference{Name: "w", PodGroup: "g"} }, none},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			changed := plain()
+			tc.change(changed)
+			got := other
+			switch w.kindOf(changed) {
+			case "":
+				got = none
+			case w.kindOf(plain()):
+				got = same
+			}
+			if got != tc.want {
+				t.Errorf("it is of %s kind, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+// kindsWorld is a gatekeeper that goes by a view of a pool with one group, which can grow and does not.
+type kindsWorld struct {
+	*world
+	view *capacity.View
+}
+
+// newKindsWorld returns one in which the autoscaler has looked at all pods that are there now, and looks no more.
+func newKindsWorld(t *testing.T) *kindsWorld {
+	w := &kindsWorld{world: newWorld(t), view: &capacity.View{Pools: make([]capacity.Pool, 3)}}
+	w.view.Pools[0].Groups = []capacity.Group{{Judged: capacity.Judged{Name: "a", State: capacity.CanGrow}}}
+	w.view.Pools[1].Groups = []capacity.Group{{Judged: capacity.Judged{State: capacity.Full}}}
+	w.Assume(w.view)
+	return w
+}
+
+// opens reports whether the gate opens for a pod of the name, of the kind of the CPU, that is new to the scheduler or has failed before. One
+// for which it does not is held.
+func (w *kindsWorld) opens(name, cpu string) bool {
+	p := pod(name)
+	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
+	p.CreationTimestamp = metav1.NewTime(w.clock.Now())
+	if err := w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(p); err != nil {
+		w.Fatal(err)
+	}
+	d := w.Decide(p, Snapshot{}, gate.Wait{})
+	if !d.Burst[2].Open {
+		w.Failed(p, true)
+		d := d
+		w.held.add(p, w.kindOf(p), &d, nil, w.clock.Now())
+	}
+	return d.Burst[2].Open
+}
+
+// step lets the time go on, and the autoscaler look at all pods that are there.
+func (w *kindsWorld) step(d time.Duration) {
+	w.clock.Step(d)
+	w.view.Pools[0].Looked = w.clock.Now()
+	w.reconsider(w.Context(), false)
+}
+
+func (w *kindsWorld) check(name, cpu string, want bool) {
+	w.Helper()
+	if got := w.opens(name, cpu); got != want {
+		w.Errorf("pod %s: open %v, want %v", name, got, want)
+	}
+}
+
+// TestKinds: what the autoscaler does not do for one pod, it does not do for another of its kind, until something changes; from time to time one
+// pod finds out.
+func TestKinds(t *testing.T) {
+	w := newKindsWorld(t)
+	w.check("first", "1", false)
+	w.step(59 * time.Second)
+	w.check("early", "1", false)
+	w.step(time.Second) // the first has waited for a minute
+	if !w.wasActivated("first") {
+		t.Error("the first pod is not woken")
+	}
+	w.check("second", "1", true)
+	w.check("of another kind", "2", false)
+	w.held.remove("early") // as if it had been bound
+	w.held.remove("of another kind")
+	w.held.remove("first")
+
+	w.clock.Step(gate.ProbeAfter)
+	w.check("believes", "1", true)
+	w.clock.Step(time.Second)
+	w.check("probe", "1", false)
+	w.check("beside it", "1", true)
+	w.check("probe", "1", false)
+	w.step(time.Minute)
+	if !w.wasActivated("probe") {
+		t.Error("the probe is not woken")
+	}
+	w.check("after the probe", "1", true)
+	w.held.remove("probe")
+	w.clock.Step(gate.ProbeAfter)
+	w.check("long after the probe", "1", true)
+	w.clock.Step(time.Second)
+	w.check("next probe", "1", false)
+
+	// A probe of which nothing is heard is replaced; one that is bound or gone, at once.
+	w.clock.Step(gate.ProbeLimit)
+	w.check("while the probe probes", "1", true)
+	w.clock.Step(time.Second)
+	w.check("another probe", "1", false)
+	w.check("beside that", "1", true)
+	w.forget("another probe")
+	w.check("yet another probe", "1", false)
+	w.check("beside that one", "1", true)
+}
+
+// TestTouchedKinds: what was learnt is dropped when the group may do what it did not do.
+func TestTouchedKinds(t *testing.T) {
+	w := newKindsWorld(t)
+	w.check("first", "1", false)
+	w.step(time.Minute)
+	w.check("second", "1", true)
+	w.held.remove("first")
+	w.clock.Step(time.Second)
+	w.view.Pools[0].Groups[0].Touched = w.clock.Now()
+	w.check("third", "1", false)
+	w.step(time.Minute)
+	w.check("fourth", "1", true)
+
+	// What another group declines says nothing of this one.
+	w.view.Pools[0].Groups[0].Name = "b"
+	w.check("fifth", "1", false)
+}

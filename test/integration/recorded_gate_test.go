@@ -1,0 +1,118 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// noneBursts checks until the pods have landed that none of them is ever on the virtual node.
+func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int) {
+	e.Helper()
+	e.Eventually(timeout, func() string {
+		got := e.Placed(app)
+		if got["aci"] > 0 {
+			e.Fatalf("burst while a pool can grow: %v; the status says %s", got, e.statusTargets())
+		}
+		if !suite.Equal(got, want) {
+			return fmt.Sprintf("%v, want %v; %s", got, want, e.Said(app))
+		}
+		return ""
+	})
+}
+
+// TestGateAtScaleIn is the recorded run H with the gate in it: a spike during a scale-in finds VMs that cannot be used and a
+// status that says "at max", and nothing bursts all the same, for the pools can grow once the VMs are gone.
+func TestGateAtScaleIn(t *testing.T) {
+	t.Parallel()
+	const delay = 2 * time.Second
+	for _, tc := range []struct {
+		name          string
+		deleted       bool // the spike comes when the VMs are deleted, not when they are tainted
+		linger, stale time.Duration
+	}{
+		{name: "at the taint"},
+		{name: "at the deletion", deleted: true},
+		{name: "at the deletion, with Nodes that linger", deleted: true, linger: 3 * time.Second},
+		{name: "at the deletion, with sizes that are stale", deleted: true, stale: 5 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			user, system := vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10)
+			user.Linger.Duration, system.Linger.Duration = tc.linger, tc.linger
+			e := start(t, &devcluster.AutoscalerOptions{
+				Interval: time.Second, UnneededTime: 3 * time.Second, DelayAfterAdd: time.Second, DeleteDelay: delay, SizeCache: tc.stale,
+			}, user, system)
+			e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
+			all := map[string]int{"userpool": 3, "systempool": 2}
+			e.Create(suite.Deployment("web", 5, "1500m"))
+			e.noneBursts(30*time.Second, "web", all)
+			e.Scale("web", 0)
+			e.Eventually(30*time.Second, func() string { return e.tainted(4) })
+			if tc.deleted {
+				e.Eventually(10*time.Second, func() string {
+					if got := e.targets(); got != "0 1" {
+						return "the targets are " + got
+					}
+					return ""
+				})
+			}
+			e.Scale("web", 5)
+			e.noneBursts(40*time.Second, "web", all)
+		})
+	}
+}
+
+// TestGateBesideTaintedGroup is the recorded run L with the gate in it: a tainted group of the same mode at zero, which the
+// autoscaler never grows for plain pods, does not hold them for longer than declineGrace and two loops.
+func TestGateBesideTaintedGroup(t *testing.T) {
+	t.Parallel()
+	const slack = 3 * time.Second // for a busy machine
+	setUp := func(t *testing.T, config string, gpu devcluster.Pool) *env {
+		e := start(t, fast(), vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10), gpu)
+		e.schedule(config, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
+		e.Create(suite.Deployment("full", 5, "1500m"))
+		e.Lands(30*time.Second, "full", map[string]int{"userpool": 3, "systempool": 2})
+		return e
+	}
+	burst := func(e *env, limit time.Duration, meanwhile func()) {
+		e.Helper()
+		since := time.Now()
+		e.Create(suite.Deployment("plain", 3, "1500m"))
+		e.Eventually(limit, func() string {
+			meanwhile()
+			if got := e.Placed("plain"); got["aci"] != 3 {
+				return fmt.Sprintf("%v; %s", got, e.Said("plain"))
+			}
+			return ""
+		})
+		e.Logf("burst after %v", time.Since(since).Round(100*time.Millisecond))
+	}
+	t.Run("at zero", func(t *testing.T) {
+		t.Parallel()
+		e := setUp(t, aksConfig, gpuPool(30))
+		burst(e, time.Minute+2*500*time.Millisecond+slack, func() {}) // declineGrace is a minute by default
+	})
+	t.Run("that rises again and again", func(t *testing.T) {
+		t.Parallel()
+		const grace = 6 * time.Second
+		gpu := gpuPool(30)
+		gpu.Max = 40
+		e := setUp(t, "testdata/aks-decline-grace.yaml", gpu)
+		e.Create(suite.Deployment("train", 0, "1500m", suite.Selects(devcluster.AgentPoolLabel, "gpupool"), func(t *corev1.PodTemplateSpec) {
+			t.Spec.Tolerations = []corev1.Toleration{{Key: "sku", Operator: corev1.TolerationOpExists}}
+		}))
+		trains, last := int32(0), time.Time{}
+		burst(e, grace+2*500*time.Millisecond+slack, func() {
+			if time.Since(last) > grace/2 {
+				trains, last = trains+1, time.Now()
+				e.Scale("train", trains)
+			}
+		})
+	})
+}
