@@ -84,13 +84,13 @@ func (s *subject) start() {
 	for i := range s.rule.Pools.Regular() {
 		c := s.configs[i].Capacity
 		s.sources = append(s.sources, clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(&s.configs[i]),
-			Graces: clusterautoscaler.Graces{Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}})
+			Graces: &clusterautoscaler.Graces{Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}})
 	}
 }
 
 // publish is what a leader publishes at the time now.
 func (s *subject) publish(now time.Time) map[string]string {
-	state := &status.Status{Memory: status.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(now)}}
+	state := &status.Status{Memory: status.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(true, now)}}
 	for i := range s.rule.Pools.Regular() {
 		state.Pools = append(state.Pools, status.Of(s.configs[i].Name, &s.view.Pools[i]))
 	}
@@ -125,7 +125,7 @@ func (s *subject) look(l *look) {
 	byPool, _ := s.rule.Pools.Group(nodes)
 	var claims []clusterautoscaler.Claim
 	for i := range s.sources {
-		claims = append(claims, clusterautoscaler.Claim{Groups: s.sources[i].Groups, Nodes: byPool[i]})
+		claims = append(claims, clusterautoscaler.Claim{Groups: s.sources[i].Groups, Nodes: byPool[i], Provision: s.sources[i].Graces.Provision})
 	}
 	s.tracker.Look(claims, nodes, l.at)
 	facts := make([]capacity.Facts, s.rule.Pools.Len())
