@@ -72,7 +72,7 @@ type Judged struct {
 	// Remaining is what a group that can grow may still order, by resource: a pod that requests more of one of them is not
 	// among those that it can grow for. nil is no limit.
 	Remaining corev1.ResourceList
-	// Skipped says that the autoscaler leaves the group alone for a while, and so declines nobody.
+	// Skipped says that the autoscaler cannot grow the group now, but may in a while, and so declines nobody.
 	Skipped bool
 	// Patience is how long a pod must have waited at the least before the group counts as declining it.
 	Patience time.Duration

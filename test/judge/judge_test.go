@@ -20,6 +20,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/capacity/static"
 	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler/virtual"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -34,11 +35,17 @@ var (
 const (
 	unknownGrace, provisionGrace, backoffGrace, declineGrace, holdLimit = 15 * time.Minute, 15 * time.Minute, 2 * time.Minute, time.Minute, time.Hour
 
+	// maxInVain is the share of the pods that waited which may have done so in vain: groups that fail, and status that is missing, are waited
+	// for.
+	maxInVain = 0.1
+
+	schedulerDelay = 10 * time.Millisecond
+
 	modeLabel, agentPoolLabel = "kubernetes.azure.com/mode", "kubernetes.azure.com/agentpool"
 )
 
-// aks is user, then system, then aci, with the default graces.
-func aks(t testing.TB) ([]configv1.Pool, pool.List) {
+// aks is user, then system if there is a group of it, then aci, with the default graces.
+func aks(t testing.TB, groups []virtual.Group) ([]configv1.Pool, pool.List) {
 	t.Helper()
 	matching := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
@@ -47,6 +54,9 @@ func aks(t testing.TB) ([]configv1.Pool, pool.List) {
 		{Name: "user", NodeSelector: matching(modeLabel, "user"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
 		{Name: "system", NodeSelector: matching(modeLabel, "system"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+	}
+	if !slices.ContainsFunc(groups, func(g virtual.Group) bool { return g.Template.Labels[modeLabel] == "system" }) {
+		configs = slices.Delete(configs, 1, 2)
 	}
 	pools, err := pool.NewList(configs)
 	if err != nil {
@@ -65,30 +75,36 @@ type player struct {
 	view    *capacity.View
 	kinds   *gate.Kinds
 	waiting map[types.UID]time.Time // since when pods have had no room
+	pods    map[types.UID]*corev1.Pod
+	stopped map[string]time.Time    // until when a pod, by its name, is unschedulable for something else
+
+	static *static.MaxNodes // judges the first pool, if it is there
 
 	seen int      // writes of the status
 	let  []string // pods that were let in since the last one
 	now  time.Time
+	due  time.Time // when the gate may open for a pod by time alone; zero: never
 
 	tally
 }
 
 // tally is what came of the pods.
 type tally struct {
-	held, inVain int            // pods that were held, and those of them for which nothing was ordered in the time
-	bursts       map[string]int // by what let them in
+	held, inVain int                  // pods that were held, and those of them for which nothing was ordered in the time
+	bursts       map[string]int       // by what let them in
+	at           map[string]time.Time // when pods were let in, by name
 	early        []string
 }
 
 func newPlayer(t testing.TB, options virtual.Options) *player {
-	configs, pools := aks(t)
+	configs, pools := aks(t, options.Groups)
 	p := &player{
-		Cluster: virtual.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, tally: tally{bursts: map[string]int{}},
+		Cluster: virtual.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, stopped: map[string]time.Time{}, pods: map[types.UID]*corev1.Pod{}, tally: tally{bursts: map[string]int{}, at: map[string]time.Time{}},
 		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: 3 * time.Minute, Provision: provisionGrace, Backoff: backoffGrace}),
 		view:    &capacity.View{Pools: make([]capacity.Pool, pools.Len())},
 	}
-	for i := range 2 {
+	for i := range pools.Regular() {
 		p.sources = append(p.sources, clusterautoscaler.Source{Tracker: p.tracker, Groups: clusterautoscaler.GroupsOf(&configs[i])})
 	}
 	return p
@@ -132,6 +148,9 @@ func (p *player) look() {
 		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.pools.At(i).Template, ProvisionGrace: provisionGrace}
 		if i < len(p.sources) {
 			facts[i].Source = p.sources[i]
+			if i == 0 && p.static != nil {
+				facts[i].Source = *p.static
+			}
 			claims = append(claims, clusterautoscaler.Claim{Groups: p.sources[i].Groups, Nodes: byPool[i]})
 		}
 	}
@@ -149,7 +168,9 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since, Declined: p.kinds.Declined(kind, pod.UID, p.Now())}
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d, p.Now())
-	return d.Burst[2].Open, d.Burst[2].Reason.Code
+	p.due = capacity.Earliest(p.due, d.Until())
+	aci := p.pools.Regular()
+	return d.Burst[aci].Open, d.Burst[aci].Reason.Code
 }
 
 // closed never opens.
@@ -171,9 +192,12 @@ func (p *player) play(d time.Duration, open opener) {
 	until := p.Now().Add(d)
 	for {
 		p.look()
-		p.decide(open)
 		next, ok := p.Next()
-		if due := p.view.Until(); !due.IsZero() && due.After(p.Now()) && (!ok || due.Before(next)) {
+		if !ok || next.Sub(p.Now()) > schedulerDelay {
+			p.decide(open) // the scheduler has had its look at the VMs
+			next, ok = p.Next()
+		}
+		if due := capacity.Earliest(p.view.Until(), p.due); !due.IsZero() && due.After(p.Now()) && (!ok || due.Before(next)) {
 			next = due // something changes by time alone
 		}
 		if !ok && next.IsZero() || next.After(until) {
@@ -186,12 +210,13 @@ func (p *player) play(d time.Duration, open opener) {
 
 // decide lets the pods in for which the gate is open, and judges.
 func (p *player) decide(open opener) {
+	p.due = time.Time{}
 	pending := map[types.UID]bool{}
 	judged := map[string]bool{}
 	for _, pod := range p.Pending() {
 		pending[pod.UID] = true
-		if _, known := p.waiting[pod.UID]; !known {
-			p.waiting[pod.UID] = p.Now()
+		if _, known := p.waiting[pod.UID]; !known && p.Now().After(p.stopped[pod.Name]) {
+			p.waiting[pod.UID], p.pods[pod.UID] = p.Now(), pod
 			p.held++
 		}
 		isOpen, why := open(p, pod)
@@ -205,15 +230,20 @@ func (p *player) decide(open opener) {
 			}
 		}
 		p.bursts[why]++
-		p.settle(pod)
+		p.at[pod.Name] = p.Now()
+		p.waitEnded(pod, p.waiting[pod.UID])
 		p.let = append(p.let, pod.Name)
 		p.Burst(pod.Name)
 	}
 	for uid := range p.waiting {
-		if !pending[uid] {
-			p.settleBound(uid)
-			delete(p.waiting, uid)
+		if pending[uid] {
+			continue
 		}
+		if pod := p.pods[uid]; p.Pod(pod.Name) == nil { // one that is bound was worth the wait, or has been counted
+			p.waitEnded(pod, p.waiting[uid])
+		}
+		delete(p.waiting, uid)
+		delete(p.pods, uid)
 	}
 }
 
@@ -221,6 +251,11 @@ func (p *player) decide(open opener) {
 func (p *player) because(pod *corev1.Pod, why string) string {
 	if why != "Open" {
 		return why
+	}
+	for _, g := range p.LastWrite().Status.NodeGroups {
+		if g.Health.NodeCounts.LongUnregistered > 0 && p.Fits(pod, g.Name) {
+			return "NodesMissing"
+		}
 	}
 	for i := range p.sources {
 		for k := range p.view.Pools[i].Groups {
@@ -239,20 +274,27 @@ func (p *player) because(pod *corev1.Pod, why string) string {
 	return why
 }
 
-// judge looks whether the autoscaler would have ordered a VM that the pod fits, were it and those let in since the last status kept pending.
+// judge looks whether the autoscaler would have ordered a VM that the pod fits, were it and those let in since the last status kept pending: in
+// ten loops, or in provisionGrace if a group that it fits was growing. An order of a group that was at its maximum, with all its nodes and none
+// about to go, does not count: the room for it was made later. Nor does one of a group whose VMs the cloud does not make: nobody could have used it.
 func (p *player) judge(pod *corev1.Pod) {
 	var atLeast time.Duration
-	nodes := map[string]int{}
+	nodes, leaving := map[string]int{}, map[string]bool{}
 	for _, node := range p.Nodes() {
-		nodes[p.GroupOf(node.Name)]++
+		group := p.GroupOf(node.Name)
+		nodes[group]++
+		leaving[group] = leaving[group] || capacity.IsLeaving(node)
 	}
+	useless := map[string]bool{}
 	for _, g := range p.Groups() {
-		if p.Target(g.Name) > nodes[g.Name] && p.Fits(pod, g.Name) {
+		target := p.Target(g.Name)
+		if target > nodes[g.Name] && p.Fits(pod, g.Name) {
 			atLeast = provisionGrace
 		}
+		useless[g.Name] = g.Fault != (virtual.Fault{}) || target >= g.Max && nodes[g.Name] == target && !leaving[g.Name]
 	}
 	for _, order := range p.Ahead(append(slices.Clone(p.let), pod.Name), 10, atLeast) {
-		if p.Fits(pod, order.Group) {
+		if p.Fits(pod, order.Group) && !useless[order.Group] {
 			p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
 			return
 		}
@@ -267,14 +309,6 @@ func (p *player) says() string {
 	}
 	return s
 }
-
-// settle counts a pod whose wait ends in the burst pool.
-func (p *player) settle(pod *corev1.Pod) {
-	p.waitEnded(pod, p.waiting[pod.UID])
-}
-
-// settleBound counts a pod whose wait ended otherwise: on a VM, which was worth it, or it was deleted.
-func (p *player) settleBound(types.UID) {}
 
 // waitEnded counts the pod as held in vain if it was held for longer than it takes to see that nothing is ordered, and nothing was.
 func (p *player) waitEnded(pod *corev1.Pod, since time.Time) {
@@ -325,7 +359,7 @@ func groupName(agentPool string) string { return "aks-" + agentPool + "-12345678
 func randomOptions(r *rand.Rand) virtual.Options {
 	options := virtual.Options{
 		Seed: r.Uint64(), Start: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Autoscaler: autoscaler.Real(), VirtualNode: true, PodTriggers: r.IntN(2) == 0,
-		LoopTime: time.Duration(30+r.IntN(3000)) * time.Millisecond, SchedulerDelay: 10 * time.Millisecond, DeleteDelay: 5 * time.Second,
+		LoopTime: time.Duration(30+r.IntN(3000)) * time.Millisecond, SchedulerDelay: schedulerDelay, DeleteDelay: 5 * time.Second,
 		DrainTime: time.Duration(r.IntN(60)) * time.Second, Linger: time.Duration(r.IntN(3)) * time.Minute, SizeCache: time.Duration(r.IntN(2)) * time.Minute,
 	}
 	options.Autoscaler.UnneededTime, options.Autoscaler.DelayAfterAdd = time.Minute, time.Minute
@@ -400,6 +434,9 @@ func history(t testing.TB, seed uint64, open opener) tally {
 		disturb(p, r, i)
 		p.play(time.Duration(r.IntN(180))*time.Second, open)
 	}
+	for uid, since := range p.waiting {
+		p.waitEnded(p.pods[uid], since)
+	}
 	return p.tally
 }
 
@@ -432,6 +469,15 @@ func TestJudge(t *testing.T) {
 		if i < 20 {
 			t.Error(early)
 		}
+	}
+	share := func(sum tally) float64 { return float64(sum.inVain) / float64(max(sum.held, 1)) }
+	if share(got) > maxInVain {
+		t.Errorf("%.1f %% of the pods that waited did so in vain", 100*share(got))
+	}
+	if c := total(20, closed); share(c) <= maxInVain {
+		t.Errorf("a gate that holds everything has %.1f %% of the pods wait in vain: the judge does not see it", 100*share(c))
+	} else {
+		t.Logf("a gate that holds everything, in 20 histories: %.1f %% of the pods that waited did so in vain", 100*share(c))
 	}
 	if got.bursts["Open"] < 3**histories {
 		t.Errorf("%v: the histories do not cover bursts", got.bursts)

@@ -221,7 +221,10 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) capa
 	j := capacity.Judged{Name: g.Name, Members: members, Rose: m.Rose, Version: fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)}
 	s.tell(&j)
 	j.State, j.Reason, j.Until = t.judge(g, s.graces(), now)
-	j.Skipped = j.Reason.Code == reasonBackingOff.Code || j.Reason.Code == reasonSkipped.Code
+	switch j.Reason.Code {
+	case reasonBackingOff.Code, reasonSkipped.Code, reasonShrinking.Code, reasonBehind.Code:
+		j.Skipped = true
+	}
 	if t.orphans[g.Name] {
 		j.Reason.Detail += " (it is not known yet whether it is this pool's)"
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler/virtual"
 )
 
 var story = flag.Uint64("story", 0, "seed of the history that TestStory tells")
@@ -25,7 +27,7 @@ func TestStory(t *testing.T) {
 		open, why := ours(p, pod)
 		if open {
 			t.Logf("%s %s bursts: %s, waiting since %s, looked %s, %v", p.Now().Format("15:04:05.000"), pod.Name, why, p.waiting[pod.UID].Format(time.TimeOnly), p.view.Pools[0].Looked.Format("15:04:05.000"), p.view.Pools[0].Pauses)
-			for i := range 2 {
+			for i := range p.sources {
 				for _, g := range p.view.Pools[i].Groups {
 					t.Logf("   %s %s %s moved %s touched %s fits %v", g.Name, g.State, g.Reason.Code, g.Moved.Format(time.TimeOnly), g.Touched.Format(time.TimeOnly), g.Name != "" && p.Fits(pod, g.Name))
 				}
@@ -39,7 +41,7 @@ func TestStory(t *testing.T) {
 		d := time.Duration(r.IntN(180)) * time.Second
 		t.Logf("%s disturbance %d: pods %d -> %d; running %v", p.Now().Format(time.TimeOnly), i, pods, len(p.Pods()), p.Running())
 		for _, g := range p.Groups() {
-			if g.Fault != (p.Groups()[0].Fault) || g.Unhealthy {
+			if g.Fault != (virtual.Fault{}) || g.Unhealthy {
 				t.Logf("   %s %+v unhealthy %v", g.Name, g.Fault, g.Unhealthy)
 			}
 		}
