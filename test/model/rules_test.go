@@ -932,8 +932,9 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 
 // declines returns why the group, which can grow, does not decline the pod, or "".
 func (h *history) declines(s seat, k int, pod *podKind) string {
-	if why := h.notes[k].whys[s]; why == "BackingOff" || why == "Skipped" {
-		return "CanGrow: skipped" // the autoscaler leaves it alone, and so does not decline
+	switch h.notes[k].whys[s] {
+	case "BackingOff", "Skipped", "Shrinking", "StatusBehind":
+		return "CanGrow: skipped" // the autoscaler cannot grow it yet, and so does not decline
 	}
 	if pod.noRoom.IsZero() {
 		return "CanGrow: it does not want room"
