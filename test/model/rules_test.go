@@ -62,7 +62,7 @@ type concessions struct {
 	unseenPlaces bool // while there is no status, nodes of groups that had none before are not remembered, nor missed (G17)
 	reread       bool // a back-off in the status that a scheduler reads when it starts counts as seen then (G3)
 	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
-	outages      bool // a status that comes back restarts the clock for groups that have nodes, where it should only have paused it (G2)
+	outages      bool // a status that comes back restarts the clock for groups that have nodes, and nodes that came before do not (G2)
 	silence      bool // a status that was stale and changed while the scheduler was away did not pause the clock (G2)
 	health       bool // to a scheduler that starts, a cluster that was Unhealthy and is not any more has another autoscaler (G3)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
@@ -70,7 +70,7 @@ type concessions struct {
 	oneGroup     bool // while there is no status, nodes of a pool are one group, and those of groups without lasting nodes tell of no other (G2)
 	leaving      bool // a node that is not ready and being taken away is on its way (G19)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
-	unknown      bool // nodes on their way do not hold for a pool that has been Unknown for too long (G19)
+	unknown      bool // nodes on their way do not count while the pool is Unknown (G19)
 }
 
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
@@ -731,7 +731,8 @@ func (h *history) clock(k int, pod *podKind) time.Time {
 			continue
 		}
 		for j := k; j > 0 && h.looks[j].at.After(start); j-- {
-			if h.notes[j].moved[s] || h.isOnItsWay(s.group, j-1, pod) {
+			ignored := h.concede.unknown && h.notes[j-1].states[s] == capacity.Unknown
+			if h.notes[j].moved[s] || !ignored && h.isOnItsWay(s.group, j-1, pod) {
 				start = h.looks[j].at
 			}
 		}
@@ -749,7 +750,8 @@ func (h *history) moved(s seat, j int) bool {
 	}
 	replaced := h.concede.unseenLosses && h.looks[j].restarted && len(h.nodesOf(s.group, j)) <= len(h.nodesOf(s.group, j-1))
 	for _, n := range h.nodesOf(s.group, j) {
-		if !h.exists(n.name, j-1) && !replaced {
+		ignored := h.concede.outages && h.notes[j].states[s] == capacity.Unknown
+		if !h.exists(n.name, j-1) && !replaced && !ignored {
 			return true
 		}
 	}
