@@ -30,8 +30,6 @@ const (
 func conceded() concessions {
 	var c concessions
 	for name, concession := range map[string]*bool{
-		"arrivals":     &c.arrivals,
-		"missing":      &c.missing,
 		"unseenLosses": &c.unseenLosses,
 		"unseenPlaces": &c.unseenPlaces,
 		"reread":       &c.reread,
@@ -42,7 +40,6 @@ func conceded() concessions {
 		"unlisted":     &c.unlisted,
 		"borrowed":     &c.borrowed,
 		"oneGroup":     &c.oneGroup,
-		"leaving":      &c.leaving,
 		"anyKind":      &c.anyKind,
 		"unknown":      &c.unknown,
 	} {
