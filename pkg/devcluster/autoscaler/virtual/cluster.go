@@ -136,11 +136,11 @@ type group struct {
 	serial         int
 }
 
-// vm is a VM's state. One that is gone and whose Node is gone is forgotten.
+// vm is a VM's state. One whose Node is gone is forgotten.
 type vm struct {
-	group           string
-	deleting, gone  bool
-	errorCode, text string
+	group     string
+	deleting  bool
+	errorCode string
 }
 
 // New returns a cluster with the groups' first nodes ready and the autoscaler just started.
