@@ -24,7 +24,10 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-var churn = flag.Duration("churn", time.Minute, "how long TestKarpenterChurn goes on")
+var (
+	churn       = flag.Duration("churn", time.Minute, "how long TestKarpenterChurn goes on")
+	churnConfig = flag.String("churn-config", karpenterConfig, "configuration of TestKarpenterChurn: one whose gate is wrong must fail")
+)
 
 var nodeClaims = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
@@ -35,10 +38,9 @@ const churnMargin = time.Second
 
 // claimed is a NodeClaim as the API had it, by this test's clock. Zero times are those of what has not happened.
 type claimed struct {
-	cpu           resource.Quantity
 	made, leaving time.Time
-
-	node string
+	cpu           resource.Quantity // by its instance type; the least that one has until it is launched
+	node          string            // its Node's name; empty until it is launched
 }
 
 // witness writes down when NodeClaims and Nodes came and went, and each pod that was bound to the virtual node.
@@ -48,15 +50,16 @@ type witness struct {
 	burst  map[types.UID]time.Time
 	nodes  map[string]time.Time // when a node was first seen to be ready
 	most   resource.Quantity    // by the NodePool's limits
-	size   resource.Quantity    // the least that a node has
-	early  []string
+	// sizes are the CPUs of the instance types; the kwok provider's NodeClaims say less, what the pods request.
+	sizes map[string]resource.Quantity
+	early []string
 }
 
-// watchChurn starts a witness of the NodePool with the limit of CPUs, whose nodes have so many at the least.
-func (e *env) watchChurn(limit, size string) *witness {
+// watchChurn starts a witness of the NodePool with the limit of CPUs.
+func (e *env) watchChurn(limit string) *witness {
 	e.Helper()
 	w := &witness{claims: map[types.UID]*claimed{}, burst: map[types.UID]time.Time{}, nodes: map[string]time.Time{},
-		most: resource.MustParse(limit), size: resource.MustParse(size)}
+		most: resource.MustParse(limit), sizes: map[string]resource.Quantity{"s-1": resource.MustParse("1"), "s-2": resource.MustParse("2")}}
 	client, err := dynamic.NewForConfig(e.Config)
 	if err != nil {
 		e.Fatal(err)
@@ -92,11 +95,11 @@ func (w *witness) seeClaim(obj *unstructured.Unstructured, gone bool, now time.T
 	defer w.mu.Unlock()
 	c := w.claims[obj.GetUID()]
 	if c == nil {
-		c = &claimed{made: now, cpu: w.size}
+		c = &claimed{made: now, cpu: w.sizes["s-1"]}
 		w.claims[obj.GetUID()] = c
 	}
-	if text, ok, _ := unstructured.NestedString(obj.Object, "status", "capacity", "cpu"); ok {
-		c.cpu = resource.MustParse(text)
+	if cpu, ok := w.sizes[obj.GetLabels()[corev1.LabelInstanceTypeStable]]; ok {
+		c.cpu = cpu
 	}
 	if name, _, _ := unstructured.NestedString(obj.Object, "status", "nodeName"); name != "" {
 		c.node = name
@@ -146,10 +149,10 @@ func (w *witness) judge(at time.Time) string {
 			used = q
 		}
 	}
-	with := used.DeepCopy()
-	with.Add(w.size)
+	with, size := used.DeepCopy(), w.sizes["s-1"]
+	with.Add(size)
 	if with.Cmp(w.most) <= 0 {
-		return fmt.Sprintf("the NodeClaims had %s of %s CPUs, and a node has %s", used.String(), w.most.String(), w.size.String())
+		return fmt.Sprintf("the NodeClaims had %s of %s CPUs, and a node has %s", used.String(), w.most.String(), size.String())
 	}
 	for _, c := range w.claims {
 		ready, came := w.nodes[c.node]
@@ -181,14 +184,14 @@ func TestKarpenterChurn(t *testing.T) {
 	}
 	t.Logf("seed %d", s)
 	r := rand.New(rand.NewPCG(s, 2))
-	e := startKarpenter(t, karpenterConfig)
+	e := startKarpenterWith(t, *churnConfig, "testdata/nodepool-churn.yaml", instanceType("s-1", 1), instanceType("s-2", 2))
 	e.waitGated(true)
-	w := e.watchChurn("2500m", "1")
+	w := e.watchChurn("3")
 	const app = "burst-required"
 	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
 	spikes, deleted := 0, 0
 	for end := time.Now().Add(*churn); time.Now().Before(end); spikes++ {
-		e.Scale(app, int32(14+r.IntN(12)))
+		e.Scale(app, int32(14+r.IntN(20)))
 		for range r.IntN(4) {
 			time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
 			deleted += e.deleteCapacity(r)

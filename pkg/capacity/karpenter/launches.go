@@ -3,6 +3,7 @@ package karpenter
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -59,16 +60,18 @@ func parseClaim(object []byte) (*nodeClaim, error) {
 // failed. It tries such a one again, for 5 min; one for which there is no capacity, or whose node class is not ready, it deletes at once.
 // Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and launchTimeout.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
-	for _, condition := range c.Status.Conditions {
-		switch {
-		case condition.Type != conditionLaunched:
-		case condition.Status == metav1.ConditionTrue:
-			return condition.LastTransitionTime.Time, true, ""
-		case condition.Reason != awaiting:
-			return time.Time{}, false, c.says(condition.Reason + ": " + condition.Message)
-		}
+	i := slices.IndexFunc(c.Status.Conditions, func(c metav1.Condition) bool { return c.Type == conditionLaunched })
+	if i < 0 {
+		return time.Time{}, false, ""
 	}
-	return time.Time{}, false, ""
+	switch condition := &c.Status.Conditions[i]; {
+	case condition.Status == metav1.ConditionTrue:
+		return condition.LastTransitionTime.Time, true, ""
+	case condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
+		return time.Time{}, false, ""
+	default:
+		return time.Time{}, false, c.says(condition.Reason + ": " + condition.Message)
+	}
 }
 
 // says is the text, as one of the NodeClaim: in one line, and not longer than maxMessage.
@@ -124,11 +127,7 @@ func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err erro
 		return false, nil
 	case c.Metadata.DeletionTimestamp != nil:
 		l.leaving[uid] = true
-		delete(l.unlaunched, uid)
-		if failure == "" {
-			failure = c.says("deleted before it was launched")
-		}
-		l.fail(failure, now)
+		l.giveUp(c, failure, now)
 		return true, nil
 	}
 	l.unlaunched[uid] = failure
@@ -153,10 +152,7 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	if _, launched, failure := c.launch(); launched {
 		changed = l.leave(c, now)
 	} else if !l.leaving[uid] {
-		if failure == "" {
-			failure = c.says("deleted before it was launched")
-		}
-		l.fail(failure, now)
+		l.giveUp(c, failure, now)
 		changed = true
 	}
 	delete(l.unlaunched, uid)
@@ -182,6 +178,15 @@ func (l *Launches) succeed(at time.Time) bool {
 	failing := !l.memory.Failing.IsZero()
 	l.memory = LaunchMemory{Launched: at}
 	return failing
+}
+
+// giveUp takes in that the NodeClaim is deleted and was not launched.
+func (l *Launches) giveUp(c *nodeClaim, failure string, now time.Time) {
+	if failure == "" {
+		failure = c.says("deleted before it was launched")
+	}
+	l.fail(failure, now)
+	delete(l.unlaunched, c.Metadata.UID)
 }
 
 // fail takes in that a launch failed.
