@@ -184,7 +184,7 @@ func TestKarpenterChurn(t *testing.T) {
 	}
 	t.Logf("seed %d", s)
 	r := rand.New(rand.NewPCG(s, 2))
-	e := startKarpenterWith(t, *churnConfig, "testdata/nodepool-churn.yaml", instanceType("s-1", 1), instanceType("s-2", 2))
+	e := startKarpenterWith(t, *churnConfig, karpenterRBAC, "testdata/nodepool-churn.yaml", instanceType("s-1", 1), instanceType("s-2", 2))
 	e.waitGated(true)
 	w := e.watchChurn("3")
 	const app = "burst-required"

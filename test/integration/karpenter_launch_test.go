@@ -128,3 +128,20 @@ func TestKarpenterLaunchFails(t *testing.T) {
 	e.becomes("Full", "LaunchFails", "NodeClaim tried-again: LaunchFailed: ")
 	stop()
 }
+
+// TestKarpenterWithoutNodeClaims: a scheduler that may not read NodeClaims says so once, and bursts as ever when the limits leave no node.
+func TestKarpenterWithoutNodeClaims(t *testing.T) {
+	t.Parallel()
+	e := startKarpenterWith(t, karpenterConfig, "testdata/karpenter-nodepools-only", "testdata/nodepool.yaml", instanceType("s-1", 1))
+	e.waitGated(true)
+	e.becomes("CanGrow", "BelowLimits", "")
+	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
+	e.Scale("burst-required", 20)
+	e.Lands(90*time.Second, "burst-required", map[string]int{"agentpool": 18, "aci": 2})
+	const said = "The scheduler may not list and watch NodeClaims"
+	e.logs(said)
+	log, err := os.ReadFile(e.scheduler.Log())
+	if n := strings.Count(string(log), said); err != nil || n != 1 {
+		t.Errorf("said %d times, want once: %v", n, err)
+	}
+}

@@ -22,7 +22,7 @@ const (
 // with one CPU, nine pods of 100m, of which its limits allow two.
 func startKarpenter(t *testing.T, config string) *env {
 	t.Helper()
-	return startKarpenterWith(t, config, "testdata/nodepool.yaml", instanceType("s-1", 1))
+	return startKarpenterWith(t, config, karpenterRBAC, "testdata/nodepool.yaml", instanceType("s-1", 1))
 }
 
 // instanceType is one of so many CPUs, each with 8Gi, and costs as much.
@@ -32,11 +32,11 @@ func instanceType(name string, cpus int64) devcluster.InstanceType {
 	return it
 }
 
-// startKarpenterWith does so with another NodePool and instance types.
-func startKarpenterWith(t *testing.T, config, nodePool string, types ...devcluster.InstanceType) *env {
+// startKarpenterWith does so with other rights, another NodePool and instance types.
+func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...devcluster.InstanceType) *env {
 	t.Helper()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
-	e.rbac = karpenterRBAC
+	e.rbac, e.refused = rights, rights != karpenterRBAC
 	if _, err := e.StartKarpenter(e.ctx, types); err != nil {
 		t.Fatal(err)
 	}

@@ -121,7 +121,7 @@ func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err erro
 	switch {
 	case launched:
 		delete(l.unlaunched, uid)
-		changed = l.succeed(at) || waits
+		changed = l.succeed(at, now) || waits
 		return l.leave(c, now) || changed, nil
 	case l.leaving[uid]:
 		return false, nil
@@ -170,13 +170,19 @@ func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	return true
 }
 
-// succeed takes in that a NodeClaim was launched, by Karpenter's clock. It reports whether that ends a time in which launches failed.
-func (l *Launches) succeed(at time.Time) bool {
+// succeed takes in that a NodeClaim was launched, by Karpenter's clock. Of those that fail still, the time begins anew. It reports whether
+// launches had failed.
+func (l *Launches) succeed(at, now time.Time) bool {
 	if !at.After(l.memory.Launched) {
 		return false // it was launched before others failed
 	}
 	failing := !l.memory.Failing.IsZero()
 	l.memory = LaunchMemory{Launched: at}
+	for _, failure := range l.unlaunched {
+		if failure != "" {
+			l.memory.Failing, l.memory.Failed, l.memory.Message = now, now, failure
+		}
+	}
 	return failing
 }
 

@@ -66,6 +66,10 @@ func TestLaunches(t *testing.T) {
 			{4, "", full, "LaunchFails", 0}, {5, "a launched 1", full, "LaunchFails", 0}, {6, "b launched 6", canGrow, "BelowLimits", 0},
 			{7, "c refused", canGrow, "LaunchesFailing", 9}, {8, "d launched 8", canGrow, "BelowLimits", 0},
 		}},
+		{"others are launched while one fails still", []step{
+			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "b launched 2", canGrow, "LaunchesFailing", 4}, {4, "a failing", full, "LaunchFails", 0},
+			{5, "c launched 5", canGrow, "LaunchesFailing", 7}, {6, "a launched 6", canGrow, "BelowLimits", 0},
+		}},
 		{"one that another process saw fail is launched", []step{
 			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "restart", canGrow, "LaunchesFailing", 3}, {3, "", full, "LaunchFails", 6},
 			{3, "a failing", full, "LaunchFails", 0}, {4, "restart", full, "LaunchFails", 8}, {4, "a launched 4", canGrow, "BelowLimits", 0},
