@@ -216,7 +216,8 @@ func TestKarpenterChurn(t *testing.T) {
 	}
 }
 
-// deleteCapacity deletes one of the NodePool's nodes, or its NodeClaim, and returns how many it deleted.
+// deleteCapacity deletes one of the NodePool's nodes, or its NodeClaim, and returns how many it deleted. Of a node that Karpenter has not
+// initialized, it deletes the NodeClaim: without the node, Karpenter would wait for it for 15 min, and order nothing for its pods.
 func (e *env) deleteCapacity(r *rand.Rand) int {
 	e.Helper()
 	nodes := e.nodesOf("agentpool")
@@ -225,9 +226,9 @@ func (e *env) deleteCapacity(r *rand.Rand) int {
 	}
 	node := nodes[r.IntN(len(nodes))]
 	var err error
-	if owners := node.OwnerReferences; len(owners) > 0 && r.IntN(2) == 0 {
+	if owners := node.OwnerReferences; len(owners) > 0 && (r.IntN(2) == 0 || node.Labels["karpenter.sh/initialized"] != "true") {
 		err = e.dynamic().Resource(nodeClaims).Delete(e.ctx, owners[0].Name, metav1.DeleteOptions{})
-	} else {
+	} else if node.Labels["karpenter.sh/initialized"] == "true" {
 		err = e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{})
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
