@@ -226,10 +226,14 @@ func (e *env) deleteCapacity(r *rand.Rand) int {
 	}
 	node := nodes[r.IntN(len(nodes))]
 	var err error
-	if owners := node.OwnerReferences; len(owners) > 0 && (r.IntN(2) == 0 || node.Labels["karpenter.sh/initialized"] != "true") {
+	initialized := node.Labels["karpenter.sh/initialized"] == "true"
+	switch owners := node.OwnerReferences; {
+	case len(owners) > 0 && (!initialized || r.IntN(2) == 0):
 		err = e.dynamic().Resource(nodeClaims).Delete(e.ctx, owners[0].Name, metav1.DeleteOptions{})
-	} else if node.Labels["karpenter.sh/initialized"] == "true" {
+	case initialized:
 		err = e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{})
+	default:
+		return 0
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
 		e.Fatal(err)
