@@ -108,7 +108,10 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 	if len(j.Members) == 0 {
 		g.Shapes = j.Seen
 	}
-	g.Since, g.Moved, g.Touched = now, now, now
+	g.Since, g.Touched = now, now
+	if g.State != Unknown {
+		g.Moved = now
+	}
 	g.settled, g.kinds = settled(g.State, g.Reason.Code), shapesKey(g.Shapes)
 	if old != nil {
 		g.follow(old, now)
@@ -142,6 +145,8 @@ func (g *Group) follow(old *Group, now time.Time) {
 	}
 	if g.settled == old.settled && g.Nodes <= old.Nodes && !old.Moved.After(now) {
 		g.Moved = old.Moved
+	} else {
+		g.Moved = now
 	}
 	if g.Version == old.Version && g.kinds == old.kinds {
 		g.Touched = old.Touched

@@ -102,7 +102,7 @@ func (k *kinds) taints(node *corev1.Node) []corev1.Taint {
 func (g *Group) startWith(k *kinds) {
 	var until time.Time
 	for _, node := range k.nodes {
-		if late := node.CreationTimestamp.Add(k.grace); k.isStarting(node) && k.now.Before(late) {
+		if late := node.CreationTimestamp.Add(k.grace); k.isStarting(node) && !IsLeaving(node) && k.now.Before(late) {
 			g.Starting++
 			until = Earliest(until, late)
 		}

@@ -4,13 +4,18 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -47,6 +52,7 @@ func TestFailOver(t *testing.T) {
 		return time.Since(began)
 	}
 	e.schedule(config, suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
+	e.Referee.BindingLag = 5 * time.Second // the configuration leaves the rate of requests at its default
 	changes("", 20*time.Second)
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
 	if err != nil {
@@ -117,5 +123,72 @@ func TestFailOver(t *testing.T) {
 			})
 			time.Sleep(3 * time.Second) // the standby has started
 		})
+	}
+	t.Run("frozen while it preempts", func(t *testing.T) {
+		e.of(t).preemptsOnce(leader, func() { changes(holder(), 15*time.Second) })
+	})
+}
+
+// preemptsOnce freezes the leader while pods of high priority take the places of others, and thaws it when the standby, for which
+// takeOver waits, has done the rest: the leader that is thawed evicts nobody.
+func (e *env) preemptsOnce(leader *devcluster.Component, takeOver func()) {
+	const low, high, vms = "low", 40, 160
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}
+	if _, err := e.Client.SchedulingV1().PriorityClasses().Create(e.ctx, class, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	e.Create(suite.Deployment(low, vms, "50m", endsFast))
+	e.Lands(60*time.Second, low, map[string]int{"userpool": 120, "systempool": 40})
+	first := map[types.UID]bool{}
+	for _, p := range e.Pods(low) {
+		first[p.UID] = true
+	}
+	survivors := func() []string { // of the first ones, by name
+		var names []string
+		for _, p := range e.Pods(low) {
+			if first[p.UID] && p.DeletionTimestamp == nil {
+				names = append(names, p.Name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	e.Create(suite.Deployment("high", high, "50m", endsFast, func(t *corev1.PodTemplateSpec) {
+		t.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
+		t.Spec.PriorityClassName = class.Name
+	}))
+	e.Eventually(20*time.Second, func() string {
+		if gone := vms - len(survivors()); gone < 5 {
+			return fmt.Sprintf("%d pods are preempted", gone)
+		}
+		return ""
+	})
+	if err := syscall.Kill(leader.PID(), syscall.SIGSTOP); err != nil {
+		e.Fatal(err)
+	}
+	before := len(survivors())
+	takeOver()
+	e.Eventually(60*time.Second, func() string {
+		if h, l := e.Placed("high"), e.Placed(low); h["userpool"]+h["systempool"] != high || l["userpool"]+l["systempool"] != vms-high || l["aci"] != high {
+			return fmt.Sprintf("of high priority %v, others %v", h, l)
+		}
+		return ""
+	})
+	left := survivors()
+	e.Logf("frozen when %d of %d were preempted; in the end %d were", vms-before, high, vms-len(left))
+	// Places that it had made free and not written down for whom may have been lost.
+	if got := vms - len(left); got < high || got > high+10 {
+		e.Errorf("%d pods were preempted for %d", got, high)
+	}
+	if err := syscall.Kill(leader.PID(), syscall.SIGCONT); err != nil {
+		e.Fatal(err)
+	}
+	select {
+	case <-leader.Done():
+	case <-time.After(10 * time.Second):
+		e.Error("the leader that was thawed goes on")
+	}
+	if after := survivors(); !slices.Equal(after, left) {
+		e.Errorf("%d pods are left after the leader was thawed, %d before", len(after), len(left))
 	}
 }

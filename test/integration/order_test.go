@@ -12,6 +12,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/suite"
@@ -182,10 +183,11 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
+		told   capacity.Reason
 		change func(*corev1.Node)
 	}{
-		{"cordoned", func(n *corev1.Node) { n.Spec.Unschedulable = true }},
-		{"not ready", func(n *corev1.Node) {
+		{"cordoned", gate.ReasonCanGrow, func(n *corev1.Node) { n.Spec.Unschedulable = true }},
+		{"not ready", gate.ReasonGrowing, func(n *corev1.Node) { // a young one may yet be
 			delete(n.Annotations, "kwok.x-k8s.io/node") // nobody heals it
 			for i := range n.Status.Conditions {
 				if n.Status.Conditions[i].Type == corev1.NodeReady {
@@ -212,7 +214,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 			})
 			e.Create(suite.Deployment("web", 2, "500m"))
 			e.Eventually(10*time.Second, func() string {
-				if said := e.Said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) {
+				if said := e.Said("web"); !strings.Contains(said, tc.told.Sentence) {
 					return fmt.Sprintf("the pod was told %q", said)
 				}
 				return ""

@@ -103,9 +103,10 @@ func TestGateBesideTaintedGroup(t *testing.T) {
 		const grace = 6 * time.Second
 		gpu := gpuPool(30)
 		gpu.Max = 40
+		gpu.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}} // another might pass, for all that is known of first nodes
 		e := setUp(t, "testdata/aks-decline-grace.yaml", gpu)
 		e.Create(suite.Deployment("train", 0, "1500m", suite.Selects(devcluster.AgentPoolLabel, "gpupool"), func(t *corev1.PodTemplateSpec) {
-			t.Spec.Tolerations = []corev1.Toleration{{Key: "sku", Operator: corev1.TolerationOpExists}}
+			t.Spec.Tolerations = []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}}
 		}))
 		trains, last := int32(0), time.Time{}
 		burst(e, grace+2*500*time.Millisecond+slack, func() {

@@ -30,8 +30,6 @@ const (
 func conceded() concessions {
 	var c concessions
 	for name, concession := range map[string]*bool{
-		"arrivals":     &c.arrivals,
-		"missing":      &c.missing,
 		"unseenLosses": &c.unseenLosses,
 		"unseenPlaces": &c.unseenPlaces,
 		"reread":       &c.reread,
@@ -42,9 +40,7 @@ func conceded() concessions {
 		"unlisted":     &c.unlisted,
 		"borrowed":     &c.borrowed,
 		"oneGroup":     &c.oneGroup,
-		"leaving":      &c.leaving,
 		"anyKind":      &c.anyKind,
-		"firstNode":    &c.firstNode,
 		"unknown":      &c.unknown,
 	} {
 		*concession = *strict != "all" && !slices.Contains(strings.Split(*strict, ","), name)
@@ -99,7 +95,7 @@ var covered = struct{ states, statuses, whys []string }{
 	[]string{"CanGrow BelowMax", "CanGrow BackingOff", "CanGrow Skipped", "CanGrow Shrinking", "CanGrow StatusBehind", "Full AtMax", "Full Backoff", "Full Unhealthy",
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
-	[]string{"Asked", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "Declined", "Full", "Growing",
+	[]string{"Asked", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: skipped", "Declined", "Full", "Growing",
 		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
@@ -157,7 +153,7 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			show()
 		}
 		w.now = to
-		if w.chance(4) && !h.isOverwritten() { // and it is as it must be until then
+		if w.chance(4) && !h.isRefreshed() { // and it is as it must be until then
 			compareStates(t, h.with(w.look()), sub, c)
 		}
 		if w.chance(40) {
@@ -182,7 +178,7 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			pod := randomPod(w.r, w.now)
 			compareDecisions(t, h, sub, &pod, w.r.IntN(5), c)
 		}
-		if step == ahead && !h.isOverwritten() {
+		if step == ahead && !h.isRefreshed() {
 			lookAhead(t, w, h, sub, c)
 		}
 	}
@@ -240,9 +236,10 @@ func (h *history) with(looks ...look) *history {
 	return &with
 }
 
-// isOverwritten reports whether what is remembered of a group may change with the next look, whenever that is.
-func (h *history) isOverwritten() bool {
-	return h.concede.firstNode && slices.ContainsFunc(h.looks[h.last()].nodes, func(n node) bool { return n.strange })
+// isRefreshed reports whether a node's taint may be a strange one or not by what is remembered of its group, which is looked at anew with the
+// next look, whenever that is.
+func (h *history) isRefreshed() bool {
+	return slices.ContainsFunc(h.looks[h.last()].nodes, func(n node) bool { return n.strange })
 }
 
 // statusAt says what the status was like at the look.

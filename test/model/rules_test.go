@@ -60,18 +60,17 @@ type concessions struct {
 	missing      bool // a group at its maximum whose nodes never came is Full while others of its nodes are being taken away (G17)
 	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
 	unseenPlaces bool // while there is no status, nodes of groups that had none before are not remembered, nor missed (G17)
-	reread       bool // what a scheduler that starts reads first counts as written then (G2)
+	reread       bool // a back-off in the status that a scheduler reads when it starts counts as seen then (G3)
 	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
-	outages      bool // a status that comes back restarts the clock for groups that have nodes, where it should only have paused it (G2)
-	silence      bool // a status that was stale before it was gone did not pause the clock (G2)
-	health       bool // a cluster that was Unhealthy and is not any more counts as another autoscaler (G3)
+	outages      bool // a status that comes back restarts the clock for groups that have nodes, and nodes that came before do not (G2)
+	silence      bool // a status that was stale and changed while the scheduler was away did not pause the clock (G2)
+	health       bool // to a scheduler that starts, a cluster that was Unhealthy and is not any more has another autoscaler (G3)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
-	borrowed     bool // a pool of which no group is in the status is taken for one that has the first group of which nothing is known (G3)
-	oneGroup     bool // while there is no status, a pool has its nodes, as one group, and those groups that it names or that had lasting nodes (G2)
+	borrowed     bool // a pool of which no group is in the status may have those groups of which nothing is known, if its selector names an agent pool (G3)
+	oneGroup     bool // while there is no status, nodes of a pool are one group, and those of groups without lasting nodes tell of no other (G2)
 	leaving      bool // a node that is not ready and being taken away is on its way (G19)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
-	firstNode    bool // what is remembered of a group is overwritten by its next first node after three minutes (G19)
-	unknown      bool // nodes on their way do not hold for a pool that has been Unknown for too long (G19)
+	unknown      bool // nodes on their way do not count while the pool is Unknown (G19)
 }
 
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
@@ -85,16 +84,17 @@ type history struct {
 
 // note is what the rules say of one look.
 type note struct {
-	believed, write, takeover, quiet bool
-	seats                            []seat
-	states                           map[seat]capacity.State
-	whys                             map[seat]string
-	moved                            map[seat]bool
-	starting                         []starting
-	sights                           map[string][]int   // by group
-	inhabited                        map[int]bool       // pools that have nodes
-	pooled                           map[int][]shape    // of all nodes of a pool
-	kinds                            map[string][]shape // those that a group has or had last
+	believed, write, seen, takeover, quiet bool
+	seats                                  []seat
+	states                                 map[seat]capacity.State
+	whys                                   map[seat]string
+	moved                                  map[seat]bool
+	starting                               []starting
+	sights                                 map[string][]int   // by group
+	memory                                 map[string]memory  // by group
+	inhabited                              map[int]bool       // pools that have nodes
+	pooled                                 map[int][]shape    // of all nodes of a pool
+	kinds                                  map[string][]shape // those that a group has or had last
 }
 
 // starting is a node that is on its way for pods that fit the shape.
@@ -119,15 +119,9 @@ func (h *history) believed(k int) bool {
 
 // changed is when the status of the look came.
 func (h *history) changed(k int) time.Time {
-	for ; k > 0 && h.isSame(k-1, k) && !h.isCut(k); k-- {
+	for ; k > 0 && h.isSame(k-1, k); k-- {
 	}
 	return h.looks[k].at
-}
-
-// isCut reports whether the look is that of a scheduler that starts, and does not know since when the status has been as it is: that is
-// remembered once it has been for a minute.
-func (h *history) isCut(k int) bool {
-	return h.looks[k].restarted && h.looks[k-1].at.Sub(h.changed(k-1)) < time.Minute
 }
 
 func (h *history) isSame(a, b int) bool {
@@ -137,7 +131,7 @@ func (h *history) isSame(a, b int) bool {
 
 // isWrite reports whether the look showed a status for the first time.
 func (h *history) isWrite(k int) bool {
-	return h.looks[k].status != nil && (k == 0 || !h.isSame(k-1, k) || h.looks[k].restarted && h.concede.reread)
+	return h.looks[k].status != nil && (k == 0 || !h.isSame(k-1, k))
 }
 
 // isReadable reports whether the look showed a status that tells of the groups.
@@ -147,7 +141,7 @@ func (h *history) isReadable(k int) bool {
 }
 
 // isTakeover reports whether the look showed that another autoscaler writes: it says that it starts, the ConfigMap was made anew, or the time
-// at which the cluster became healthy is another.
+// at which the cluster became as healthy as it is is another.
 func (h *history) isTakeover(k int) bool {
 	s := h.looks[k].status
 	if s == nil || !h.isWrite(k) {
@@ -164,17 +158,18 @@ func (h *history) isTakeover(k int) bool {
 			break
 		}
 	}
-	if s.kind != "running" {
+	if s.kind == "garbage" {
 		return false
 	}
-	sick := false
-	for j := k - 1; j >= 0; j-- {
-		switch before := h.looks[j].status; {
-		case before == nil:
-		case before.kind == "unhealthy":
-			sick = true
-		case before.kind == "running":
-			return before.began != s.began && (!sick || h.concede.health)
+	for j, kind := k-1, ""; j >= 0; j-- {
+		if h.looks[j+1].restarted && h.concede.health && kind == "" {
+			kind = "running"
+		}
+		if before := h.looks[j].status; before != nil && (before.kind == "running" || before.kind == "unhealthy") {
+			if kind == "" {
+				kind = before.kind
+			}
+			return before.began != s.began && kind == s.kind // that it became unhealthy, or healthy again, is another such time, too
 		}
 	}
 	return false
@@ -187,7 +182,7 @@ func (h *history) findSights(name string, k int) []int {
 	if k > 0 {
 		before = h.sights(name, k-1)
 	}
-	if !h.notes[k].write || !h.isReadable(k) {
+	if !h.notes[k].seen || !h.isReadable(k) {
 		return before
 	}
 	if _, ok := h.looks[k].status.groups[name]; !ok {
@@ -249,7 +244,8 @@ func (h *history) isOrphan(name string, k int) bool {
 			return false
 		}
 	}
-	return len(h.nodesOf(name, k)) == 0 && (h.concede.unlisted && g.unlisted || len(h.remembered(name, k, nil)) == 0)
+	inhabited := len(h.nodesOf(name, k)) > 0 && (h.isReadable(k) || !h.concede.unseenPlaces || h.isTold(name, k))
+	return !inhabited && len(h.remembered(name, k)) == 0
 }
 
 // isClaimed reports whether the configuration names the group.
@@ -277,12 +273,13 @@ func (h *history) findSeats(k int) []seat {
 		if h.isReadable(from) {
 			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
 				s := seat{p, name}
-				if slices.Contains(h.pools(name, k), p) && (h.notes[k].believed || !h.concede.oneGroup || h.isClaimed(s) || len(h.remembered(name, k, nil)) > 0) {
+				if slices.Contains(h.pools(name, k), p) && (h.notes[k].believed || !h.concede.oneGroup || h.isClaimed(s) || h.isOrphan(name, k) || len(h.remembered(name, k)) > 0) {
 					seats = append(seats, s)
 				}
 			}
+			borrows := len(seats) == n && h.concede.borrowed && h.notes[k].believed && h.settings.pools[p].agentPool != ""
 			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
-				if len(seats) == n && h.concede.borrowed && h.notes[k].believed && h.isOrphan(name, k) {
+				if borrows && h.isOrphan(name, k) {
 					seats = append(seats, seat{p, name})
 				}
 			}
@@ -339,7 +336,7 @@ func (h *history) upcoming(name string, k int) int {
 	return min(g.upcoming(), g.target-usable)
 }
 
-// progress is when the group was last ordered a node, got one, or had none to wait for.
+// progress is when the group was last ordered a node, got one, or had none to wait for, or when another autoscaler took over.
 func (h *history) progress(name string, k int) time.Time {
 	var progress time.Time
 	sights := h.sights(name, k)
@@ -349,8 +346,11 @@ func (h *history) progress(name string, k int) time.Time {
 			progress = h.looks[j].at
 		}
 	}
-	for j := 1; j <= k && h.concede.progress; j++ {
-		if h.looks[j].restarted && h.looks[j].at.After(progress) && (!h.isReadable(j-1) || h.at(j-1, name).upcoming() <= 0) {
+	for j := 1; j <= k; j++ {
+		if h.notes[j].takeover && len(h.sights(name, j-1)) > 0 {
+			progress = latest(progress, h.looks[j].at) // it gives the nodes their full time again
+		}
+		if h.concede.progress && h.looks[j].restarted && h.looks[j].at.After(progress) && (!h.isReadable(j-1) || h.at(j-1, name).upcoming() <= 0) {
 			progress = h.looks[j].at
 		}
 	}
@@ -370,7 +370,7 @@ func (h *history) shrinking(name string, k int) string {
 		if h.looks[j].restarted && h.concede.unseenLosses {
 			lost = nil
 		}
-		if h.notes[j].write && h.isReadable(j) {
+		if h.notes[j].seen && h.isReadable(j) {
 			sights := h.sights(name, j)
 			if n := len(sights); n > 1 && sights[n-1] == j {
 				fell := h.at(sights[n-2], name).target - h.at(j, name).target
@@ -484,7 +484,7 @@ func (h *history) isStarting(n *node, k int) bool {
 
 // strangeTaints are those of the node's taints that need not last: neither an older node, now or before, nor the template has them.
 func (h *history) strangeTaints(n *node, k int) []string {
-	kinds := h.remembered(n.group.name, k, n)
+	kinds := slices.Clone(h.remembered(n.group.name, k))
 	if n.group.template != nil {
 		kinds = append(kinds, templateOf(n.group))
 	}
@@ -601,39 +601,61 @@ func (h *history) kindsOf(name string, k int) []shape {
 		kinds = append(kinds, h.sized(n.shape(h.strangeTaints(n, k)), n, k))
 	}
 	if len(kinds) == 0 {
-		return h.remembered(name, k, nil)
+		return h.remembered(name, k)
 	}
 	return alike(kinds)
 }
 
-// remembered are the kinds of nodes that the group was last seen with, by those that had lasted: for provisionGrace or, if there was no such,
-// for three minutes. Only nodes older than the one given count, if one is. A group that the autoscaler does not have any more is forgotten.
-func (h *history) remembered(name string, k int, than *node) []shape {
-	if h.concede.unlisted && h.known[name].unlisted {
-		return nil
+// memory is the kinds of nodes that a group was last seen with, and when it was looked at.
+type memory struct {
+	kinds []shape
+	at    time.Time
+}
+
+func (h *history) remembered(name string, k int) []shape { return h.notes[k].memory[name].kinds }
+
+// remember returns the kinds of nodes that the group was last seen with at look k, by those that had lasted: for provisionGrace or, if none was
+// ever seen, for three minutes. It is looked at every ten seconds. A group that the autoscaler does not have any more is forgotten.
+func (h *history) remember(name string, k int) memory {
+	var before memory
+	if k > 0 {
+		before = h.notes[k-1].memory[name]
 	}
-	for j := k; j >= 0; j-- {
-		if !h.isReadable(j) && h.concede.unseenPlaces && !h.isTold(name, j) {
-			continue
+	l := &h.looks[k]
+	g := h.known[name]
+	p, listed := h.poolOf(g)
+	if !listed && h.concede.unlisted {
+		return memory{}
+	}
+	if h.isReadable(k) {
+		if _, ok := l.status.groups[name]; !ok {
+			return memory{}
 		}
-		if h.isReadable(j) {
-			if _, ok := h.looks[j].status.groups[name]; !ok {
-				return nil
+	} else if h.concede.unseenPlaces && !h.isTold(name, k) || len(h.sights(name, k)) == 0 {
+		return before
+	}
+	if len(before.kinds) > 0 && l.at.Sub(before.at) < 10*time.Second && !l.restarted {
+		return before
+	}
+	grown := lasting
+	if listed {
+		grown = max(grown, h.settings.pools[p].provision)
+	}
+	for _, age := range []time.Duration{grown, firstNode} {
+		var kinds []shape
+		for _, n := range h.nodesOf(name, k) {
+			if old := l.at.Sub(n.created); n.ready && !n.startup && (old > grown || age == firstNode && old >= age) {
+				kinds = append(kinds, h.sized(n.shape(nil), n, k))
 			}
 		}
-		for _, age := range []time.Duration{lasting, firstNode} {
-			var kinds []shape
-			for _, n := range h.nodesOf(name, j) {
-				if n.ready && !n.startup && h.looks[j].at.Sub(n.created) >= age && (than == nil || n.created.Before(than.created) || h.concede.firstNode) {
-					kinds = append(kinds, h.sized(n.shape(nil), n, j))
-				}
-			}
-			if len(kinds) > 0 {
-				return alike(kinds)
-			}
+		if len(kinds) > 0 {
+			return memory{alike(kinds), l.at}
+		}
+		if len(before.kinds) > 0 {
+			break
 		}
 	}
-	return nil
+	return before
 }
 
 // isTold reports whether a node of the group was there since the last status to go by was written, and before it went.
@@ -647,7 +669,7 @@ func (h *history) isTold(name string, k int) bool {
 		if len(h.nodesOf(name, k)) > 0 {
 			return true
 		}
-		if h.notes[k].write {
+		if h.notes[k].seen {
 			return false
 		}
 	}
@@ -669,12 +691,12 @@ func (h *history) applicable(s seat, k int, pod *podKind) bool {
 	}
 	if s.group == "" {
 		kinds := h.notes[k].pooled[s.pool]
-		return len(kinds) == 0 || slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) }) // nothing may be known
+		return len(kinds) == 0 || h.isUnread(k) || slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) }) // nothing may be known
 	}
 	g := h.known[s.group]
 	kinds := h.notes[k].kinds[s.group]
 	if h.concede.oneGroup && !h.notes[k].believed {
-		kinds = h.remembered(s.group, k, nil)
+		kinds = h.remembered(s.group, k)
 	}
 	if len(kinds) > 0 {
 		return slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) })
@@ -683,7 +705,17 @@ func (h *history) applicable(s seat, k int, pod *podKind) bool {
 		s := templateOf(g)
 		return s.fits(pod)
 	}
-	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool || h.concede.oneGroup && !h.notes[k].believed // its name tells
+	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool // its name tells
+}
+
+// isUnread reports whether there has been no status to go by yet.
+func (h *history) isUnread(k int) bool {
+	for ; k >= 0; k-- {
+		if h.isReadable(k) {
+			return false
+		}
+	}
+	return true
 }
 
 // isOnItsWay reports whether a node of the group that exists is on its way for the pod.
@@ -699,7 +731,8 @@ func (h *history) clock(k int, pod *podKind) time.Time {
 			continue
 		}
 		for j := k; j > 0 && h.looks[j].at.After(start); j-- {
-			if h.notes[j].moved[s] || h.isOnItsWay(s.group, j-1, pod) {
+			ignored := h.concede.unknown && h.notes[j-1].states[s] == capacity.Unknown
+			if h.notes[j].moved[s] || !ignored && h.isOnItsWay(s.group, j-1, pod) {
 				start = h.looks[j].at
 			}
 		}
@@ -717,7 +750,8 @@ func (h *history) moved(s seat, j int) bool {
 	}
 	replaced := h.concede.unseenLosses && h.looks[j].restarted && len(h.nodesOf(s.group, j)) <= len(h.nodesOf(s.group, j-1))
 	for _, n := range h.nodesOf(s.group, j) {
-		if !h.exists(n.name, j-1) && !replaced {
+		ignored := h.concede.outages && h.notes[j].states[s] == capacity.Unknown
+		if !h.exists(n.name, j-1) && !replaced && !ignored {
 			return true
 		}
 	}
@@ -736,7 +770,7 @@ func (h *history) moved(s seat, j int) bool {
 			return true
 		}
 	}
-	return h.notes[j].write && h.rises(s.group, j)
+	return h.notes[j].seen && h.rises(s.group, j)
 }
 
 // rises reports whether the status of the look shows for the first time that the group rose or began to fail.
@@ -773,19 +807,16 @@ func (h *history) waited(since time.Time, k int) time.Duration {
 func (h *history) isSilent(j, k int) bool {
 	end := j
 	for end < k && h.isSame(j, end) {
-		if end++; h.isSame(j, end) && h.isCut(end) {
-			return false
-		}
+		end++
 	}
-	if h.concede.silence && (h.looks[end].status == nil || h.looks[end].restarted && !h.isSame(j, end)) {
+	if h.concede.silence && h.looks[end].restarted && !h.isSame(j, end) {
 		return false
 	}
 	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
 }
 
 // lookedAt is such that a pod which has waited since before was there for four whole loops of the autoscaler that writes now, in which no group
-// rose or began to fail. A loop began, at the earliest, when the one before it had written. A scheduler that starts counts loops anew, and
-// knows of those before to the minute.
+// rose or began to fail. A loop began, at the earliest, when the one before it had written.
 func (h *history) lookedAt(k int) time.Time {
 	quiet, end := 0, -1
 	for j := k; j >= 0; j-- {
@@ -800,9 +831,6 @@ func (h *history) lookedAt(k int) time.Time {
 		}
 		if note.takeover {
 			break
-		}
-		if h.looks[j].restarted {
-			return h.lookedAt(j - 1).Truncate(time.Minute)
 		}
 	}
 	return time.Time{}
@@ -895,7 +923,7 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 			}
 			why = "UnknownTooLong"
 		case capacity.CanGrow:
-			if held := h.declines(s.pool, k, pod); held != "" {
+			if held := h.declines(s, k, pod); held != "" {
 				return verdict{false, held}
 			}
 			why = "Declined"
@@ -904,8 +932,12 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 	return verdict{true, why}
 }
 
-// declines returns why groups of the pool that can grow do not decline the pod, or "".
-func (h *history) declines(p, k int, pod *podKind) string {
+// declines returns why the group, which can grow, does not decline the pod, or "".
+func (h *history) declines(s seat, k int, pod *podKind) string {
+	switch h.notes[k].whys[s] {
+	case "BackingOff", "Skipped", "Shrinking", "StatusBehind":
+		return "CanGrow: skipped" // the autoscaler cannot grow it yet, and so does not decline
+	}
 	if pod.noRoom.IsZero() {
 		return "CanGrow: it does not want room"
 	}
@@ -913,7 +945,7 @@ func (h *history) declines(p, k int, pod *podKind) string {
 		return "CanGrow: priority"
 	}
 	clock := h.clock(k, pod)
-	if h.waited(clock, k) < h.settings.pools[p].decline {
+	if h.waited(clock, k) < h.settings.pools[s.pool].decline {
 		return "CanGrow: declineGrace"
 	}
 	if !clock.Before(h.lookedAt(k)) {
@@ -933,13 +965,17 @@ func (h *history) unknownSince(s seat, k int) time.Time {
 func (h *history) see(l look) {
 	h.looks = append(h.looks, l)
 	k := h.last()
-	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, pooled: map[int][]shape{}, inhabited: map[int]bool{}, kinds: map[string][]shape{}})
+	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, memory: map[string]memory{}, pooled: map[int][]shape{}, inhabited: map[int]bool{}, kinds: map[string][]shape{}})
 	n := &h.notes[k]
 	n.write = h.isWrite(k)
+	n.seen = n.write || l.restarted && h.concede.reread
 	for name := range h.known {
 		n.sights[name] = h.findSights(name, k)
 	}
 	n.believed, n.takeover = h.believed(k), h.isTakeover(k)
+	for name := range h.known {
+		n.memory[name] = h.remember(name, k)
+	}
 	n.quiet = n.write && h.isReadable(k) && h.isQuiet(k)
 	for i := range l.nodes {
 		if p, ok := h.poolOf(l.nodes[i].group); ok {

@@ -125,7 +125,7 @@ func (s *subject) look(l *look) {
 	byPool, _ := s.rule.Pools.Group(nodes)
 	var claims []clusterautoscaler.Claim
 	for i := range s.sources {
-		claims = append(claims, clusterautoscaler.Claim{Groups: s.sources[i].Groups, Nodes: byPool[i]})
+		claims = append(claims, clusterautoscaler.Claim{Groups: s.sources[i].Groups, Nodes: byPool[i], Provision: s.sources[i].Graces.Provision})
 	}
 	s.tracker.Look(claims, nodes, l.at)
 	facts := make([]capacity.Facts, s.rule.Pools.Len())

@@ -25,11 +25,10 @@ type group struct {
 	template  *kind // what the configuration says of its nodes; nil: nothing
 	windows   bool  // its name does not tell its agent pool
 
-	target, max          int
-	backoff, unhealthy   bool
-	readyTaint           bool // its nodes have a taint of their own when they start, that nobody knows
-	unlisted             bool // its nodes are in no pool
-	counted, unreadySeen int
+	target, max        int
+	backoff, unhealthy bool
+	readyTaint         bool // its nodes have a taint of their own when they start, that nobody knows
+	unlisted           bool // its nodes are in no pool
 }
 
 // node is a node as it is at one time.
@@ -336,6 +335,9 @@ func (w *world) write(nodes []node) {
 			case w.now.Sub(n.created) > 15*time.Minute:
 				s.unready++
 			}
+		}
+		if w.mixed && g.target > s.ready+s.unready && w.chance(5) {
+			s.longUnregistered = 1
 		}
 		if !w.mixed || w.r.IntN(15) > 0 || w.exists(g) {
 			m.groups[g.name] = s

@@ -220,7 +220,7 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) capa
 	m := t.memory[g.Name]
 	j := capacity.Judged{Name: g.Name, Members: members, Rose: m.Rose, Version: fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)}
 	s.tell(&j)
-	j.State, j.Reason, j.Until = t.judge(g, s.graces(), now)
+	j.State, j.Reason, j.Until = t.judge(g, members, s.graces(), now)
 	switch j.Reason.Code {
 	case reasonBackingOff.Code, reasonSkipped.Code, reasonShrinking.Code, reasonBehind.Code:
 		j.Skipped = true
@@ -300,8 +300,19 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// judge returns the state of one node group and, if time alone changes it, when.
-func (t *Tracker) judge(g *nodeGroup, graces Graces, now time.Time) (capacity.State, capacity.Reason, time.Time) {
+// missing is how many nodes that were ordered have not come. What has come since the status was written is believed at once.
+func missing(g *nodeGroup, members []*corev1.Node) int {
+	usable := 0
+	for _, node := range members {
+		if !capacity.IsStarting(node) && !capacity.IsLeaving(node) {
+			usable++
+		}
+	}
+	return min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
+}
+
+// judge returns the state of one node group, which has these nodes, and, if time alone changes it, when.
+func (t *Tracker) judge(g *nodeGroup, members []*corev1.Node, graces Graces, now time.Time) (capacity.State, capacity.Reason, time.Time) {
 	m := t.memory[g.Name]
 	detail := func(r capacity.Reason, format string, args ...any) capacity.Reason {
 		r.Detail = g.Name + ": " + fmt.Sprintf(format, args...)
@@ -309,7 +320,7 @@ func (t *Tracker) judge(g *nodeGroup, graces Graces, now time.Time) (capacity.St
 	}
 	size := fmt.Sprintf("%d of %d", g.Health.CloudProviderTarget, g.Health.MaxSize)
 	atMax := g.Health.CloudProviderTarget >= g.Health.MaxSize
-	upcoming := g.Health.upcoming()
+	upcoming := missing(g, members)
 	late := m.Progress.Add(graces.Provision)
 	backoffEnds := time.Time{}
 	if g.ScaleUp.Status != scaleUpBackoff && !m.BackoffSeen.IsZero() {
@@ -323,12 +334,12 @@ func (t *Tracker) judge(g *nodeGroup, graces Graces, now time.Time) (capacity.St
 	switch {
 	case upcoming > 0 && now.Before(late):
 		return capacity.Growing, detail(capacity.ReasonProvisioning, "%d to come, %s", upcoming, size), late
-	case upcoming > 0 && atMax:
-		return capacity.Full, detail(reasonNodesMissing, "%d missing, %s", upcoming, size), time.Time{}
 	case atMax && t.members.leaving[g.Name] > 0:
 		return capacity.CanGrow, detail(reasonShrinking, "%d nodes, %s", t.members.leaving[g.Name], size), time.Time{}
 	case atMax && len(t.members.lost[g.Name]) > 0:
 		return capacity.CanGrow, detail(reasonBehind, "%d nodes, %s", len(t.members.lost[g.Name]), size), time.Time{}
+	case upcoming > 0 && atMax:
+		return capacity.Full, detail(reasonNodesMissing, "%d missing, %s", upcoming, size), time.Time{}
 	case atMax:
 		return capacity.Full, detail(reasonAtMax, "%s", size), time.Time{}
 	case inBackoff && !now.Before(backoffFull):
