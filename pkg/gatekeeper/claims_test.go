@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	watchapi "k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -42,6 +43,12 @@ func fakeClaims(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 func TestWatchClaims(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	client := fakeClaims(failingClaim("a"))
+	watching := make(chan struct{}, 10) // what is made between the list and the watch, the fake client does not tell
+	client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watchapi.Interface, error) {
+		w, err := client.Tracker().Watch(karpenter.ClaimResource, metav1.NamespaceAll)
+		watching <- struct{}{}
+		return true, w, err
+	})
 	launches, changed := karpenter.NewLaunches(), make(chan struct{}, 1)
 	if err := watchClaims(ctx, &Config{Dynamic: client, Clock: clock.RealClock{}}, "default", launches, changed); err != nil {
 		t.Fatal(err)
@@ -56,6 +63,7 @@ func TestWatchClaims(t *testing.T) {
 			t.Errorf("%+v, want %q", got, want)
 		}
 		if want[10] == 'a' {
+			<-watching
 			if _, err := client.Resource(karpenter.ClaimResource).Create(ctx, failingClaim("b"), metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}

@@ -44,13 +44,17 @@ spec:
 	if _, err := client.Create(e.ctx, claim, metav1.CreateOptions{}); err != nil {
 		e.Fatal(err)
 	}
-	done := make(chan []any)
+	done := make(chan []string)
 	go func() {
-		var seen []any
+		var seen []string
 		for event := range events.ResultChan() {
-			if object, ok := event.Object.(*unstructured.Unstructured); ok && event.Type != watch.Bookmark {
-				object.SetManagedFields(nil)
-				seen = append(seen, map[string]any{"type": event.Type, "object": object.Object})
+			object, ok := event.Object.(*unstructured.Unstructured)
+			if !ok || event.Type == watch.Bookmark {
+				continue
+			}
+			object.SetManagedFields(nil)
+			if line, err := json.Marshal(map[string]any{"type": event.Type, "object": object.Object}); err == nil {
+				seen = append(seen, string(line))
 			}
 		}
 		done <- seen
@@ -61,11 +65,8 @@ spec:
 		if *record == "" {
 			return
 		}
-		data, err := json.MarshalIndent(map[string]any{"want": "", "events": seen}, "", " ")
-		if err == nil {
-			err = os.WriteFile(filepath.Join(*record, name+".json"), data, 0o600)
-		}
-		if err != nil {
+		data := fmt.Sprintf("{\"want\": \"\", \"events\": [\n%s\n]}\n", strings.Join(seen, ",\n"))
+		if err := os.WriteFile(filepath.Join(*record, name+".json"), []byte(data), 0o600); err != nil {
 			e.Error(err)
 		}
 	}

@@ -216,50 +216,58 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) capacity.Judged {
 	coming := n.nodes() - int64(len(t.own))
 	late := t.memory.Progress.Add(t.graces.Provision)
 	limit, stale := n.exhausted(t.own), t.behindUntil(now)
-	failing, forgotten, message := t.launches.failing(now)
-	set := func(state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judged {
-		g.State, g.Reason = state, reason
-		g.Reason.Detail = fmt.Sprintf("NodePool %s", n.Metadata.Name)
-		if format != "" {
-			g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
-		}
-		return g
-	}
 	switch {
 	case n.Metadata.DeletionTimestamp != nil || n.Status.Resources == nil:
-		return set(capacity.Unknown, n.unused(), "")
+		return n.is(g, capacity.Unknown, n.unused(), "")
 	case coming > 0 && now.Before(late):
 		g.Until = late
-		return set(capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
+		return n.is(g, capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
 	case n.Spec.Replicas != nil && coming > 0:
-		return set(capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
+		return n.is(g, capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
 	case n.Spec.Replicas != nil:
-		return set(capacity.Full, reasonReplicas, "%d", *n.Spec.Replicas)
+		return n.is(g, capacity.Full, reasonReplicas, "%d", *n.Spec.Replicas)
 	case limit != "" && !stale.IsZero():
 		g.Skipped, g.Until = true, stale
-		return set(capacity.CanGrow, reasonBehind, "%s", limit)
+		return n.is(g, capacity.CanGrow, reasonBehind, "%s", limit)
 	case limit != "" && coming > 0:
-		return set(capacity.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
+		return n.is(g, capacity.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
 	case limit != "":
-		return set(capacity.Full, reasonAtLimits, "%s", limit)
+		return n.is(g, capacity.Full, reasonAtLimits, "%s", limit)
 	case n.unused().Code != "":
-		return set(capacity.Unknown, n.unused(), "%s", n.notReady())
-	case !failing.IsZero() && !now.Before(failing.Add(t.graces.Backoff)):
-		g.Until = forgotten
-		return set(capacity.Full, reasonLaunchFails, "%s", message)
+		return n.is(g, capacity.Unknown, n.unused(), "%s", n.notReady())
 	}
-	if stale.IsZero() {
+	if g.Until = stale; stale.IsZero() {
 		g.Remaining = n.remaining()
 	}
-	g.Until = stale
+	return t.belowLimits(g, now)
+}
+
+// belowLimits judges a NodePool whose limits leave a node: by whether it can launch one.
+func (t *Tracker) belowLimits(g capacity.Judged, now time.Time) capacity.Judged {
+	n := t.nodePool
+	failing, forgotten, message := t.launches.failing(now)
+	due := failing.Add(t.graces.Backoff)
 	switch {
+	case !failing.IsZero() && !now.Before(due):
+		g.Remaining, g.Until = nil, forgotten
+		return n.is(g, capacity.Full, reasonLaunchFails, "%s", message)
 	case !failing.IsZero():
-		g.Skipped, g.Until = true, capacity.Earliest(stale, capacity.Earliest(forgotten, failing.Add(t.graces.Backoff)))
-		return set(capacity.CanGrow, reasonFailing, "%s", message)
+		g.Skipped, g.Until = true, capacity.Earliest(g.Until, capacity.Earliest(forgotten, due))
+		return n.is(g, capacity.CanGrow, reasonFailing, "%s", message)
 	case len(n.Spec.Limits) == 0:
-		return set(capacity.CanGrow, reasonNoLimits, "")
+		return n.is(g, capacity.CanGrow, reasonNoLimits, "")
 	}
-	return set(capacity.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+	return n.is(g, capacity.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+}
+
+// is returns the judgement of the NodePool with the state, for the reason, with a detail that names the NodePool.
+func (n *nodePool) is(g capacity.Judged, state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judged {
+	g.State, g.Reason = state, reason
+	g.Reason.Detail = "NodePool " + n.Metadata.Name
+	if format != "" {
+		g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
+	}
+	return g
 }
 
 // version changes with the limits and with what was ordered.
