@@ -191,12 +191,16 @@ func TestKarpenterChurn(t *testing.T) {
 	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
 	spikes, deleted := 0, 0
 	for end := time.Now().Add(*churn); time.Now().Before(end); spikes++ {
-		e.Scale(app, int32(14+r.IntN(20)))
+		pods := 14 + r.IntN(20)
+		if spikes%3 == 0 {
+			pods = 30 + r.IntN(6) // more than 28, for which the limits leave nodes
+		}
+		e.Scale(app, int32(pods))
 		for range r.IntN(4) {
 			time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
 			deleted += e.deleteCapacity(r)
 		}
-		e.Eventually(time.Minute, func() string { // whatever happened, nobody is held for long
+		e.Eventually(90*time.Second, func() string { // whatever happened, nobody is held for long
 			if pending := e.Placed(app)[""]; pending > 0 {
 				return fmt.Sprintf("%d pods are pending; %s", pending, e.Said(app))
 			}
