@@ -190,6 +190,11 @@ func TestStatusBehind(t *testing.T) {
 			}
 			observe(2, `{cpu: 8, nodes: 2}`, start)
 			present, resources := tc.leave(launches)
+			if present == 1 { // another process takes over meanwhile
+				memory := tracker.Memory()
+				tracker = NewTracker(Graces{Provision: time.Minute}, NewLaunches())
+				tracker.Restore(memory, second(1))
+			}
 			j := observe(present, resources, second(1))
 			if got := string(j.State) + " " + j.Reason.Code; got != tc.want {
 				t.Errorf("%s, want %s", got, tc.want)

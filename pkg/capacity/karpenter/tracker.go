@@ -124,14 +124,14 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	}
 	before := t.own
 	t.own = n.own(nodes)
-	if lost(before, t.own) {
-		t.left = now
-	}
 	present, ordered := int64(len(t.own)), n.nodes()
 	if !t.remembers {
 		t.memory, t.remembers = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}, true
 	}
 	m := &t.memory
+	if lost(before, t.own) || present < m.Present {
+		t.left = now
+	}
 	if present > m.Present {
 		m.Rose, m.Progress, m.Ordered = now, now, ordered
 	}
@@ -227,7 +227,7 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) capacity.Judged {
 	case n.Spec.Replicas != nil:
 		return n.is(g, capacity.Full, reasonReplicas, "%d", *n.Spec.Replicas)
 	case limit != "" && !stale.IsZero():
-		g.Skipped, g.Until = true, stale
+		g.Until = stale // not Skipped: where nodes go all the time, pods are not held for ever
 		return n.is(g, capacity.CanGrow, reasonBehind, "%s", limit)
 	case limit != "" && coming > 0:
 		return n.is(g, capacity.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
