@@ -116,15 +116,25 @@ func (s *sources) nodePool(ctx context.Context, config *Config, name string, cha
 	if err != nil {
 		return nil, err
 	}
-	var provisionGrace time.Duration // the longest of those of its pools
-	for i := range config.Pools.Regular() {
-		if k := config.Pools.At(i).Karpenter; k != nil && k.NodePool == name {
-			provisionGrace = max(provisionGrace, provisionGraceOf(config, i))
-		}
+	launches := karpenter.NewLaunches()
+	if err := watchClaims(ctx, config, name, launches, changed); err != nil {
+		return nil, err
 	}
-	n := &nodePool{name: name, tracker: karpenter.NewTracker(provisionGrace), object: object}
+	n := &nodePool{name: name, tracker: karpenter.NewTracker(nodePoolGraces(config, name), launches), object: object}
 	s.nodePools = append(s.nodePools, n)
 	return n.tracker, nil
+}
+
+// nodePoolGraces are the graces of the NodePool: the longest of those of its pools.
+func nodePoolGraces(config *Config, name string) karpenter.Graces {
+	var graces karpenter.Graces
+	for i := range config.Pools.Regular() {
+		if k := config.Pools.At(i).Karpenter; k != nil && k.NodePool == name {
+			g := gracesOf(config, i)
+			graces.Provision, graces.Backoff = max(graces.Provision, g.Provision), max(graces.Backoff, g.Backoff)
+		}
+	}
+	return graces
 }
 
 // settled reports whether it is known of every watched object if it exists.

@@ -22,15 +22,26 @@ const (
 // with one CPU, nine pods of 100m, of which its limits allow two.
 func startKarpenter(t *testing.T, config string) *env {
 	t.Helper()
+	return startKarpenterWith(t, config, karpenterRBAC, "testdata/nodepool.yaml", instanceType("s-1", 1))
+}
+
+// instanceType is one of so many CPUs, each with 8Gi, and costs as much.
+func instanceType(name string, cpus int64) devcluster.InstanceType {
+	it := devcluster.NewInstanceType(name, corev1.ResourceList{"cpu": *resource.NewQuantity(cpus, resource.DecimalSI), "memory": *resource.NewQuantity(cpus<<33, resource.BinarySI)})
+	it.Offerings[0].Price = float64(cpus)
+	return it
+}
+
+// startKarpenterWith does so with other rights, another NodePool and instance types.
+func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...devcluster.InstanceType) *env {
+	t.Helper()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
-	e.rbac = karpenterRBAC
-	if _, err := e.StartKarpenter(e.ctx, []devcluster.InstanceType{
-		devcluster.NewInstanceType("s-1", corev1.ResourceList{"cpu": resource.MustParse("1"), "memory": resource.MustParse("8Gi")}),
-	}); err != nil {
+	e.rbac, e.refused = rights, rights != karpenterRBAC
+	if _, err := e.StartKarpenter(e.ctx, types); err != nil {
 		t.Fatal(err)
 	}
 	e.control(config)
-	if err := e.ApplyFile(e.ctx, "testdata/nodepool.yaml"); err != nil {
+	if err := e.ApplyFile(e.ctx, nodePool); err != nil {
 		t.Fatal(err)
 	}
 	e.schedule(config, suite.UserTier(0), suite.SystemTier(1), suite.VirtualTier())

@@ -50,7 +50,7 @@ func FuzzNodePool(f *testing.F) {
 		f.Add([]byte(head + spec + "}"))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tracker := karpenter.NewTracker(0)
+		tracker := karpenter.NewTracker(karpenter.Graces{}, nil)
 		err := tracker.Observe(data, nil, now)
 		got := tracker.Judge(nil, now)
 		if got.State != capacity.Full {

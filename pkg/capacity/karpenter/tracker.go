@@ -2,6 +2,7 @@ package karpenter
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ var (
 	reasonAtLimits     = capacity.Reason{Code: "AtLimits", Sentence: "the pool's NodePool is at its limits"}
 	reasonReplicas     = capacity.Reason{Code: "FixedReplicas", Sentence: "the pool's NodePool has a fixed number of nodes"}
 	reasonBelowLimits  = capacity.Reason{Code: "BelowLimits", Sentence: "the pool's NodePool is below its limits"}
+	reasonBehind       = capacity.Reason{Code: "StatusBehind", Sentence: "the pool's NodePool lost a node that its status may still count"}
+	reasonFailing      = capacity.Reason{Code: "LaunchesFailing", Sentence: "the pool's NodePool fails to launch nodes and tries again"}
+	reasonLaunchFails  = capacity.Reason{Code: "LaunchFails", Sentence: "the pool's NodePool has failed to launch nodes for backoffGrace"}
 	reasonNoLimits     = capacity.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
@@ -38,29 +42,41 @@ type Memory struct {
 	// Rose is when a node was last seen to come; Progress when one came, one was ordered, or nothing was on its way.
 	Rose     time.Time `json:"rose,omitzero"`
 	Progress time.Time `json:"progress,omitzero"`
+	// Launches is what is remembered of its NodeClaims.
+	Launches LaunchMemory `json:"launches,omitzero"`
+}
+
+// Graces are how long a NodePool holds pods in states in which it may or may not get nodes.
+type Graces struct {
+	// Provision is how long nodes that were ordered and are missing count as on their way.
+	Provision time.Duration
+	// Backoff is how long launches may fail, none succeeding, before the NodePool counts as full.
+	Backoff time.Duration
 }
 
 // Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
 type Tracker struct {
-	provisionGrace time.Duration
-	problem        capacity.Reason // why there is no NodePool, if there is none
-	nodePool       *nodePool
-	own            []*corev1.Node // the NodePool's
-	memory         Memory
-	remembers      bool
+	graces    Graces
+	launches  *Launches       // nil if nothing is known of NodeClaims
+	problem   capacity.Reason // why there is no NodePool, if there is none
+	nodePool  *nodePool
+	own       []*corev1.Node // the NodePool's
+	left      time.Time      // when one of them was last seen to go
+	memory    Memory
+	remembers bool
 }
 
 var _ capacity.Source = &Tracker{}
 
-// NewTracker returns a tracker that has not seen the NodePool yet. provisionGrace is how long nodes that were ordered and
-// are missing count as on their way.
-func NewTracker(provisionGrace time.Duration) *Tracker {
-	return &Tracker{provisionGrace: provisionGrace, problem: reasonMissing}
+// NewTracker returns a tracker that has not seen the NodePool yet. Without launches nothing is known of its NodeClaims.
+func NewTracker(graces Graces, launches *Launches) *Tracker {
+	return &Tracker{graces: graces, launches: launches, problem: reasonMissing}
 }
 
 // Memory returns what is remembered.
 func (t *Tracker) Memory() Memory {
 	m := t.memory
+	m.Launches = t.launches.Memory()
 	if t.nodePool == nil || t.nodePool.nodes() <= m.Present {
 		m.Progress = time.Time{} // nothing is on its way, and the time alone is not worth publishing
 	}
@@ -73,6 +89,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 		m.Progress = now
 	}
 	t.memory, t.remembers = m, true
+	t.launches.Restore(m.Launches)
 }
 
 // Lose takes in that the NodePool cannot be had at the time now, for the reason; with an empty one, that it does not exist.
@@ -105,12 +122,16 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	} else {
 		t.memory.Pauses = capacity.Resumed(t.memory.Pauses, now)
 	}
+	before := t.own
 	t.own = n.own(nodes)
 	present, ordered := int64(len(t.own)), n.nodes()
 	if !t.remembers {
 		t.memory, t.remembers = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}, true
 	}
 	m := &t.memory
+	if lost(before, t.own) || present < m.Present {
+		t.left = now
+	}
 	if present > m.Present {
 		m.Rose, m.Progress, m.Ordered = now, now, ordered
 	}
@@ -145,6 +166,31 @@ func (n *nodePool) own(nodes []*corev1.Node) []*corev1.Node {
 	return own
 }
 
+// lost reports whether a node of the first list is not in the second.
+func lost(before, after []*corev1.Node) bool {
+	names := make(map[string]bool, len(after))
+	for _, node := range after {
+		names[node.Name] = true
+	}
+	return slices.ContainsFunc(before, func(n *corev1.Node) bool { return !names[n.Name] })
+}
+
+// behind is for how long a NodePool's status may count a node that is gone. Karpenter itself does not, from when the NodeClaim is being
+// deleted on; it writes what it counts every 5 s. Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
+const behind = 10 * time.Second
+
+// behindUntil is until when the status may count a node that is gone; zero if it does not at the time now.
+func (t *Tracker) behindUntil(now time.Time) time.Time {
+	left := t.left
+	if l := t.launches.lastLeft(); l.After(left) {
+		left = l
+	}
+	if until := left.Add(behind); !left.IsZero() && now.Before(until) {
+		return until
+	}
+	return time.Time{}
+}
+
 // batching is for how long Karpenter waits for more pods before it orders nodes, at the most.
 // Source: sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
@@ -168,37 +214,60 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) capacity.Judged {
 		Version: n.version(),
 	}
 	coming := n.nodes() - int64(len(t.own))
-	late := t.memory.Progress.Add(t.provisionGrace)
-	limit := n.exhausted(t.own)
-	set := func(state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judged {
-		g.State, g.Reason = state, reason
-		g.Reason.Detail = fmt.Sprintf("NodePool %s", n.Metadata.Name)
-		if format != "" {
-			g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
-		}
-		return g
-	}
+	late := t.memory.Progress.Add(t.graces.Provision)
+	limit, stale := n.exhausted(t.own), t.behindUntil(now)
 	switch {
 	case n.Metadata.DeletionTimestamp != nil || n.Status.Resources == nil:
-		return set(capacity.Unknown, n.unused(), "")
+		return n.is(g, capacity.Unknown, n.unused(), "")
 	case coming > 0 && now.Before(late):
 		g.Until = late
-		return set(capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
+		return n.is(g, capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
 	case n.Spec.Replicas != nil && coming > 0:
-		return set(capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
+		return n.is(g, capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
 	case n.Spec.Replicas != nil:
-		return set(capacity.Full, reasonReplicas, "%d", *n.Spec.Replicas)
+		return n.is(g, capacity.Full, reasonReplicas, "%d", *n.Spec.Replicas)
+	case limit != "" && !stale.IsZero():
+		g.Until = stale // not Skipped: where nodes go all the time, pods are not held for ever
+		return n.is(g, capacity.CanGrow, reasonBehind, "%s", limit)
 	case limit != "" && coming > 0:
-		return set(capacity.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
+		return n.is(g, capacity.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
 	case limit != "":
-		return set(capacity.Full, reasonAtLimits, "%s", limit)
+		return n.is(g, capacity.Full, reasonAtLimits, "%s", limit)
 	case n.unused().Code != "":
-		return set(capacity.Unknown, n.unused(), "%s", n.notReady())
-	case len(n.Spec.Limits) == 0:
-		return set(capacity.CanGrow, reasonNoLimits, "")
+		return n.is(g, capacity.Unknown, n.unused(), "%s", n.notReady())
 	}
-	g.Remaining = n.remaining()
-	return set(capacity.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+	if g.Until = stale; stale.IsZero() {
+		g.Remaining = n.remaining()
+	}
+	return t.belowLimits(g, now)
+}
+
+// belowLimits judges a NodePool whose limits leave a node: by whether it can launch one.
+func (t *Tracker) belowLimits(g capacity.Judged, now time.Time) capacity.Judged {
+	n := t.nodePool
+	failing, forgotten, message := t.launches.failing(now)
+	due := failing.Add(t.graces.Backoff)
+	switch {
+	case !failing.IsZero() && !now.Before(due):
+		g.Remaining, g.Until = nil, forgotten
+		return n.is(g, capacity.Full, reasonLaunchFails, "%s", message)
+	case !failing.IsZero():
+		g.Skipped, g.Until = true, capacity.Earliest(g.Until, capacity.Earliest(forgotten, due))
+		return n.is(g, capacity.CanGrow, reasonFailing, "%s", message)
+	case len(n.Spec.Limits) == 0:
+		return n.is(g, capacity.CanGrow, reasonNoLimits, "")
+	}
+	return n.is(g, capacity.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+}
+
+// is returns the judgement of the NodePool with the state, for the reason, with a detail that names the NodePool.
+func (n *nodePool) is(g capacity.Judged, state capacity.State, reason capacity.Reason, format string, args ...any) capacity.Judged {
+	g.State, g.Reason = state, reason
+	g.Reason.Detail = "NodePool " + n.Metadata.Name
+	if format != "" {
+		g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
+	}
+	return g
 }
 
 // version changes with the limits and with what was ordered.

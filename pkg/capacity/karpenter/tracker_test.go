@@ -87,7 +87,7 @@ func TestJudge(t *testing.T) {
 		{"a fixed number of nodes above its limit", `{replicas: 3, limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, capacity.Full, "FixedReplicas", "NodePool default: 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(time.Minute)
+			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
 			if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
 				t.Fatal(err)
 			}
@@ -104,7 +104,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestWhyUnknown(t *testing.T) {
-	tracker := NewTracker(time.Minute)
+	tracker := NewTracker(Graces{Provision: time.Minute}, nil)
 	judge := func() string {
 		return string(tracker.Judge(nil, start).State) + " " + tracker.Judge(nil, start).Reason.Code
 	}
@@ -137,7 +137,7 @@ func TestWhyUnknown(t *testing.T) {
 // TestNodesThatNeverCome: what was ordered counts as on its way for as long as provisionGrace since the last node came, and the
 // clock starts with the order.
 func TestNodesThatNeverCome(t *testing.T) {
-	tracker := NewTracker(10 * time.Minute)
+	tracker := NewTracker(Graces{Provision: 10 * time.Minute}, nil)
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	look := func(minute, ordered, present int, want capacity.State, code string) {
 		t.Helper()
@@ -181,7 +181,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	look(122, 3, 3, capacity.Full, "AtLimits")
 
 	// Another tracker goes on from there.
-	next := NewTracker(10 * time.Minute)
+	next := NewTracker(Graces{Provision: 10 * time.Minute}, nil)
 	next.Restore(tracker.Memory(), at(130))
 	tracker = next
 	look(130, 3, 3, capacity.Full, "AtLimits")
@@ -192,7 +192,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 
 // TestNewNodes: the template says which pods the pool's nodes could run.
 func TestNewNodes(t *testing.T) {
-	tracker := NewTracker(time.Minute)
+	tracker := NewTracker(Graces{Provision: time.Minute}, nil)
 	object := object(t, `{template: {metadata: {labels: {team: web}}, spec: {
 		taints: [{key: dedicated, value: web, effect: NoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoSchedule}],
 		requirements: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}, {key: kubernetes.io/arch, operator: In, values: [amd64]},
@@ -229,7 +229,7 @@ func TestRealNodePools(t *testing.T) {
 			if err := json.Unmarshal(data, &sample); err != nil {
 				t.Fatal(err)
 			}
-			tracker := NewTracker(time.Minute)
+			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
 			nodes := nodesOf(sample.Nodes, "s-1", "1")
 			if err := tracker.Observe(sample.Object, nodes, start); err != nil {
 				t.Fatal(err)
@@ -263,7 +263,7 @@ func TestPauses(t *testing.T) {
 		{"it is gone", func(t *Tracker, now time.Time) { t.Lose(capacity.Reason{}, now) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(time.Minute)
+			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
 			observe := func(now time.Time) {
 				if err := tracker.Observe([]byte(ready), nil, now); err != nil {
 					t.Fatal(err)
@@ -276,7 +276,7 @@ func TestPauses(t *testing.T) {
 			if diff := cmp.Diff([]capacity.Pause{{From: at(1)}}, j.Pauses); diff != "" || j.State != capacity.Unknown || !j.HasLooked(at(1)) {
 				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
 			}
-			next := NewTracker(time.Minute)
+			next := NewTracker(Graces{Provision: time.Minute}, nil)
 			next.Restore(tracker.Memory(), at(3))
 			tracker = next
 			tc.lose(tracker, at(3))
@@ -292,7 +292,7 @@ func TestPauses(t *testing.T) {
 // TestVersion: what a NodePool declined, it may do with other limits, or when it has ordered more or less.
 func TestVersion(t *testing.T) {
 	version := func(spec, resources string) string {
-		tracker := NewTracker(time.Minute)
+		tracker := NewTracker(Graces{Provision: time.Minute}, nil)
 		if err := tracker.Observe(object(t, spec, resources), nil, start); err != nil {
 			t.Fatal(err)
 		}

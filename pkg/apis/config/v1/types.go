@@ -131,7 +131,7 @@ type NodeGroupTemplate struct {
 
 // PoolCapacity has graces for one pool. What is not set is as for all pools.
 type PoolCapacity struct {
-	// ProvisionGrace, BackoffGrace and DeclineGrace are as in Capacity.
+	// ProvisionGrace, BackoffGrace and DeclineGrace are as in Capacity. Of pools that share a NodePool, the longest of the first two count.
 	ProvisionGrace *metav1.Duration `json:"provisionGrace,omitempty"`
 	BackoffGrace   *metav1.Duration `json:"backoffGrace,omitempty"`
 	DeclineGrace   *metav1.Duration `json:"declineGrace,omitempty"`
@@ -221,7 +221,8 @@ type Capacity struct {
 	// last order or arrival. Default 15m, the autoscaler's own --max-node-provision-time.
 	ProvisionGrace *metav1.Duration `json:"provisionGrace,omitempty"`
 
-	// BackoffGrace is how long a node group must have been in back-off to count as Full. Default 2m.
+	// BackoffGrace is how long a node group must have been in back-off to count as Full, or the launches of a Karpenter NodePool must have
+	// failed, none succeeding. Default 2m.
 	BackoffGrace *metav1.Duration `json:"backoffGrace,omitempty"`
 
 	// DeclineGrace is how long a pod must have been unschedulable before a node group that can grow counts as declining it. Besides, it must have

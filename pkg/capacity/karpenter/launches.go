@@ -1,0 +1,270 @@
+package karpenter
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is about to.
+var ClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
+
+const (
+	// rememberFailure is for how long launches count as failing after one was last seen to. Providers do not try what they had none of
+	// for 3 min, and Karpenter makes no NodeClaim meanwhile. Source: github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
+	rememberFailure = 5 * time.Minute
+	// maxMessage is how many bytes are kept of what Karpenter says of a launch that failed. Karpenter itself keeps 300.
+	maxMessage = 200
+	// conditionLaunched is the condition of a NodeClaim that says whether its provider has made the node's VM.
+	conditionLaunched = "Launched"
+	// awaiting is the reason of conditions that Karpenter has only begun with. Source: github.com/awslabs/operatorpkg/status, SetUnknown.
+	awaiting = "AwaitingReconciliation"
+)
+
+// nodeClaim is what is read of a NodeClaim. Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodeClaim.
+type nodeClaim struct {
+	Metadata struct {
+		Name              string       `json:"name"`
+		UID               types.UID    `json:"uid"`
+		DeletionTimestamp *metav1.Time `json:"deletionTimestamp,omitempty"`
+	} `json:"metadata"`
+	Status struct {
+		Conditions []metav1.Condition `json:"conditions,omitempty"`
+	} `json:"status,omitempty"`
+}
+
+// parseClaim reads a NodeClaim from its JSON, of version karpenter.sh/v1.
+func parseClaim(object []byte) (*nodeClaim, error) {
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal(object, &kind); err != nil {
+		return nil, fmt.Errorf("decoding: %w", err)
+	}
+	if want := ClaimResource.GroupVersion().String(); kind.APIVersion != want || kind.Kind != "NodeClaim" {
+		return nil, fmt.Errorf("it is a %q of %q, not a NodeClaim of %s", kind.Kind, kind.APIVersion, want)
+	}
+	c := &nodeClaim{}
+	if err := json.Unmarshal(object, c); err != nil {
+		return nil, fmt.Errorf("decoding: %w", err)
+	}
+	return c, nil
+}
+
+// launch returns when the NodeClaim was launched, by Karpenter's clock, zero if it was not, and what Karpenter says of a launch that
+// failed. It tries such a one again, for 5 min; one for which there is no capacity, or whose node class is not ready, it deletes at once.
+// Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and launchTimeout.
+func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
+	i := slices.IndexFunc(c.Status.Conditions, func(c metav1.Condition) bool { return c.Type == conditionLaunched })
+	if i < 0 {
+		return time.Time{}, false, ""
+	}
+	switch condition := &c.Status.Conditions[i]; {
+	case condition.Status == metav1.ConditionTrue:
+		return condition.LastTransitionTime.Time, true, ""
+	case condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
+		return time.Time{}, false, ""
+	default:
+		return time.Time{}, false, c.says(condition.Reason + ": " + condition.Message)
+	}
+}
+
+// says is the text, as one of the NodeClaim: in one line, and not longer than maxMessage.
+func (c *nodeClaim) says(text string) string {
+	text = strings.Join(strings.Fields(fmt.Sprintf("NodeClaim %s: %s", c.Metadata.Name, text)), " ")
+	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
+}
+
+// LaunchMemory is what is remembered of a NodePool's launches. It outlives the process in the published state.
+type LaunchMemory struct {
+	// Launched is when a NodeClaim was last launched, by Karpenter's clock.
+	Launched time.Time `json:"launched,omitzero"`
+	// Failing is since when launches have failed and none has succeeded, Failed when one was last seen to fail.
+	Failing time.Time `json:"failing,omitzero"`
+	Failed  time.Time `json:"failed,omitzero"`
+	// Message is what Karpenter said of the last that failed.
+	Message string `json:"message,omitempty"`
+}
+
+// Launches follows a NodePool's NodeClaims. Its methods may be called concurrently: NodeClaims that are refused come and go within a
+// second, and are taken in as they do.
+type Launches struct {
+	mu     sync.Mutex
+	memory LaunchMemory
+	// unlaunched are the NodeClaims that are not launched, with what Karpenter says of those whose launch failed.
+	unlaunched map[types.UID]string
+	leaving    map[types.UID]bool // NodeClaims that are being deleted
+	left       time.Time          // when one that was launched was last seen to go
+}
+
+// NewLaunches returns launches of which nothing is known yet.
+func NewLaunches() *Launches {
+	return &Launches{unlaunched: map[types.UID]string{}, leaving: map[types.UID]bool{}}
+}
+
+// Observe takes in a NodeClaim, as JSON, as it is at the time now. It reports whether that changes what the NodePool is judged by.
+func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err error) {
+	c, err := parseClaim(object)
+	if err != nil {
+		return false, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	uid := c.Metadata.UID
+	at, launched, failure := c.launch()
+	known, waits := l.unlaunched[uid]
+	switch {
+	case launched:
+		delete(l.unlaunched, uid)
+		changed = l.succeed(at, now) || waits
+		return l.leave(c, now) || changed, nil
+	case l.leaving[uid]:
+		return false, nil
+	case c.Metadata.DeletionTimestamp != nil:
+		l.leaving[uid] = true
+		l.giveUp(c, failure, now)
+		return true, nil
+	}
+	l.unlaunched[uid] = failure
+	if failure != "" && failure != known {
+		l.fail(failure, now)
+		return true, nil
+	}
+	return false, nil
+}
+
+// Gone takes in that a NodeClaim, as it was last seen, is gone at the time now. It reports whether that changes what the NodePool is
+// judged by.
+func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) {
+	c, err := parseClaim(object)
+	if err != nil {
+		return false, err
+	}
+	c.Metadata.DeletionTimestamp = &metav1.Time{Time: now}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	uid := c.Metadata.UID
+	if _, launched, failure := c.launch(); launched {
+		changed = l.leave(c, now)
+	} else if !l.leaving[uid] {
+		l.giveUp(c, failure, now)
+		changed = true
+	}
+	delete(l.unlaunched, uid)
+	delete(l.leaving, uid)
+	return changed, nil
+}
+
+// leave takes in the NodeClaim, which is launched, if it is being deleted: Karpenter no longer counts it.
+func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
+	if c.Metadata.DeletionTimestamp == nil || l.leaving[c.Metadata.UID] {
+		return false
+	}
+	l.leaving[c.Metadata.UID] = true
+	l.left = now
+	return true
+}
+
+// succeed takes in that a NodeClaim was launched, by Karpenter's clock. Of those that fail still, the time begins anew. It reports whether
+// launches had failed.
+func (l *Launches) succeed(at, now time.Time) bool {
+	if !at.After(l.memory.Launched) {
+		return false // it was launched before others failed
+	}
+	failing := !l.memory.Failing.IsZero()
+	l.memory = LaunchMemory{Launched: at}
+	for _, failure := range l.unlaunched {
+		if failure != "" {
+			l.memory.Failing, l.memory.Failed, l.memory.Message = now, now, failure
+		}
+	}
+	return failing
+}
+
+// giveUp takes in that the NodeClaim is deleted and was not launched.
+func (l *Launches) giveUp(c *nodeClaim, failure string, now time.Time) {
+	if failure == "" {
+		failure = c.says("deleted before it was launched")
+	}
+	l.fail(failure, now)
+	delete(l.unlaunched, c.Metadata.UID)
+}
+
+// fail takes in that a launch failed.
+func (l *Launches) fail(message string, now time.Time) {
+	if since, _ := l.since(now); since.IsZero() {
+		l.memory.Failing = now
+	}
+	l.memory.Failed, l.memory.Message = now, message
+}
+
+// since is since when launches have failed; zero if they do not, or none has failed for long. That ends by itself then; never with a zero time.
+func (l *Launches) since(now time.Time) (since, until time.Time) {
+	for _, failure := range l.unlaunched {
+		if failure != "" {
+			return l.memory.Failing, time.Time{}
+		}
+	}
+	until = l.memory.Failed.Add(rememberFailure)
+	if l.memory.Failing.IsZero() || !now.Before(until) {
+		return time.Time{}, time.Time{}
+	}
+	return l.memory.Failing, until
+}
+
+// failing is since when launches have failed and none has succeeded, zero if they do not, when that is forgotten if nothing happens, zero
+// if it is not, and what Karpenter says. Of nil, nothing is known.
+func (l *Launches) failing(now time.Time) (since, until time.Time, message string) {
+	if l == nil {
+		return time.Time{}, time.Time{}, ""
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	since, until = l.since(now)
+	return since, until, l.memory.Message
+}
+
+// lastLeft is when a NodeClaim that was launched was last seen to go; zero if never.
+func (l *Launches) lastLeft() time.Time {
+	if l == nil {
+		return time.Time{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.left
+}
+
+// Memory returns what is remembered. Of nil, nothing is.
+func (l *Launches) Memory() LaunchMemory {
+	if l == nil {
+		return LaunchMemory{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.memory
+}
+
+// Restore takes over what others remembered, where it does not contradict what was seen since.
+func (l *Launches) Restore(m LaunchMemory) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := l.memory
+	if own.Launched.After(m.Launched) {
+		return // one has been launched since
+	}
+	l.memory = m
+	if m.Failing.IsZero() {
+		l.memory.Failing = own.Failing
+	}
+	if own.Failed.After(m.Failed) {
+		l.memory.Failed, l.memory.Message = own.Failed, own.Message
+	}
+}

@@ -1,0 +1,108 @@
+package gatekeeper
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+)
+
+// claims hands the NodeClaims of a NodePool to its launches, each as it comes, changes and goes.
+type claims struct {
+	config   *Config
+	launches *karpenter.Launches
+	changed  chan<- struct{}
+	logger   klog.Logger
+	refused  sync.Once
+}
+
+// watchClaims starts to follow the NodeClaims of the NodePool, and pokes changed when they change what it is judged by. The right to do so
+// is optional, and waited for: without it, launches that fail are not noticed, and nothing else is amiss.
+func watchClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches, changed chan<- struct{}) error {
+	c := &claims{config: config, launches: launches, changed: changed, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
+	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.ClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
+		func(o *metav1.ListOptions) { o.LabelSelector = capacity.KarpenterNodePoolLabel + "=" + nodePool }).Informer()
+	if err := c.follow(informer); err != nil {
+		return fmt.Errorf("watching the NodeClaims of NodePool %s: %w", nodePool, err)
+	}
+	go informer.RunWithContext(ctx)
+	return nil
+}
+
+func (c *claims) follow(informer cache.SharedIndexInformer) error {
+	if err := informer.SetTransform(trimClaim); err != nil {
+		return err
+	}
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { c.fail(err) }); err != nil {
+		return err
+	}
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { c.see(obj, false) },
+		UpdateFunc: func(_, obj any) { c.see(obj, false) },
+		DeleteFunc: func(obj any) { c.see(obj, true) },
+	})
+	return err
+}
+
+// fail logs once that NodeClaims may not be read. Other failures pass, or are those of the NodePool as well.
+func (c *claims) fail(err error) {
+	if apierrors.IsForbidden(err) {
+		c.refused.Do(func() {
+			c.logger.Info("The scheduler may not list and watch NodeClaims: launches that fail are not noticed, and the NodePool declines pods by time alone", "err", err)
+		})
+	}
+}
+
+// see takes in a NodeClaim that came, changed or went.
+func (c *claims) see(obj any, gone bool) {
+	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = last.Obj
+	}
+	claim, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	observe := c.launches.Observe
+	if gone {
+		observe = c.launches.Gone
+	}
+	data, err := claim.MarshalJSON()
+	changed := false
+	if err == nil {
+		changed, err = observe(data, c.config.Clock.Now())
+	}
+	if err != nil {
+		c.logger.Error(err, "A NodeClaim cannot be read", "nodeClaim", claim.GetName())
+	}
+	if changed {
+		poke(c.changed)
+	}
+}
+
+// trimClaim leaves of a NodeClaim what is read of it: a large cluster has thousands.
+func trimClaim(obj any) (any, error) {
+	claim, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj, nil
+	}
+	trimmed := &unstructured.Unstructured{Object: map[string]any{}}
+	trimmed.SetAPIVersion(claim.GetAPIVersion())
+	trimmed.SetKind(claim.GetKind())
+	trimmed.SetName(claim.GetName())
+	trimmed.SetUID(claim.GetUID())
+	trimmed.SetResourceVersion(claim.GetResourceVersion())
+	trimmed.SetDeletionTimestamp(claim.GetDeletionTimestamp())
+	if conditions, ok, _ := unstructured.NestedFieldNoCopy(claim.Object, "status", "conditions"); ok {
+		trimmed.Object["status"] = map[string]any{"conditions": conditions}
+	}
+	return trimmed, nil
+}

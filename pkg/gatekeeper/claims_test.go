@@ -1,0 +1,124 @@
+package gatekeeper
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	watchapi "k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+)
+
+// failingClaim is a NodeClaim of the NodePool "default" that Karpenter fails to launch.
+func failingClaim(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
+		"metadata": map[string]any{"name": name, "uid": name, "labels": map[string]any{capacity.KarpenterNodePoolLabel: "default"}},
+		"spec":     map[string]any{"expireAfter": "Never"},
+		"status": map[string]any{"nodeName": "", "conditions": []any{
+			map[string]any{"type": "Launched", "status": "Unknown", "reason": "LaunchFailed", "message": "no quota", "lastTransitionTime": "2026-11-21T10:00:00Z"},
+		}},
+	}}
+}
+
+func fakeClaims(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
+	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{karpenter.ClaimResource: "NodeClaimList"}, objects...)
+}
+
+// TestWatchClaims: what becomes of NodeClaims gets to the launches, and the gatekeeper looks again.
+func TestWatchClaims(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	client := fakeClaims(failingClaim("a"))
+	watching := make(chan struct{}, 10) // what is made between the list and the watch, the fake client does not tell
+	client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watchapi.Interface, error) {
+		w, err := client.Tracker().Watch(karpenter.ClaimResource, metav1.NamespaceAll)
+		watching <- struct{}{}
+		return true, w, err
+	})
+	launches, changed := karpenter.NewLaunches(), make(chan struct{}, 1)
+	if err := watchClaims(ctx, &Config{Dynamic: client, Clock: clock.RealClock{}}, "default", launches, changed); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"NodeClaim a: LaunchFailed: no quota", "NodeClaim b: LaunchFailed: no quota"} {
+		select {
+		case <-changed:
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing changed")
+		}
+		if got := launches.Memory(); got.Message != want || got.Failing.IsZero() {
+			t.Errorf("%+v, want %q", got, want)
+		}
+		if want[10] == 'a' {
+			<-watching
+			if _, err := client.Resource(karpenter.ClaimResource).Create(ctx, failingClaim("b"), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestWatchClaimsRefused: that NodeClaims may not be read is said once, and is no problem for anything else.
+func TestWatchClaimsRefused(t *testing.T) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	c := &claims{logger: logger}
+	refused := apierrors.NewForbidden(karpenter.ClaimResource.GroupResource(), "", nil)
+	c.fail(apierrors.NewNotFound(karpenter.ClaimResource.GroupResource(), ""))
+	c.fail(refused)
+	c.fail(refused)
+	if log := logger.GetSink().(ktesting.Underlier).GetBuffer().String(); strings.Count(log, "may not list and watch NodeClaims") != 1 {
+		t.Errorf("said:\n%s", log)
+	}
+	client := fakeClaims()
+	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+	_, ctx := ktesting.NewTestContext(t)
+	if err := watchClaims(ctx, &Config{Dynamic: client, Clock: clock.RealClock{}}, "default", karpenter.NewLaunches(), make(chan struct{}, 1)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTrimClaim: of what is kept of a NodeClaim, the launches learn the same as of all of it.
+func TestTrimClaim(t *testing.T) {
+	now := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
+	whole := failingClaim("a")
+	whole.SetDeletionTimestamp(&now)
+	trimmed, err := trimClaim(whole.DeepCopy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := trimmed.(*unstructured.Unstructured)
+	if _, ok := got.Object["spec"]; ok || got.GetName() != "a" {
+		t.Errorf("kept %v", got.Object)
+	}
+	memory := func(c *unstructured.Unstructured) karpenter.LaunchMemory {
+		data, err := c.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := karpenter.NewLaunches()
+		if _, err := l.Observe(data, now.Time); err != nil {
+			t.Error(err)
+		}
+		return l.Memory()
+	}
+	if diff := cmp.Diff(memory(whole), memory(got)); diff != "" {
+		t.Errorf("(-whole,+trimmed):\n%s", diff)
+	}
+	other := cache.DeletedFinalStateUnknown{Obj: &corev1.Node{}}
+	if kept, err := trimClaim(other); err != nil || kept.(cache.DeletedFinalStateUnknown).Obj != other.Obj {
+		t.Errorf("another object became %v: %v", kept, err)
+	}
+}

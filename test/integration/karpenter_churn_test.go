@@ -1,0 +1,255 @@
+package integration
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+var (
+	churn       = flag.Duration("churn", time.Minute, "how long TestKarpenterChurn goes on")
+	churnConfig = flag.String("churn-config", karpenterConfig, "configuration of TestKarpenterChurn: one whose gate is wrong must fail")
+)
+
+var nodeClaims = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
+
+// churnMargin is for how long without a break something must have been true before a binding for the binding to be wrong by it: what the
+// scheduler is told, decides, and writes reaches this test by three watches, beside others on a busy machine. What Karpenter itself counts
+// later than the API has it (it writes a NodePool's status every 5 s) is not forgiven: the test judges by NodeClaims, not by that status.
+const churnMargin = time.Second
+
+// claimed is a NodeClaim as the API had it, by this test's clock. Zero times are those of what has not happened.
+type claimed struct {
+	made, leaving time.Time
+	cpu           resource.Quantity // by its instance type; the least that one has until it is launched
+	node          string            // its Node's name; empty until it is launched
+}
+
+// witness writes down when NodeClaims and Nodes came and went, and each pod that was bound to the virtual node.
+type witness struct {
+	mu     sync.Mutex
+	claims map[types.UID]*claimed
+	burst  map[types.UID]time.Time
+	nodes  map[string]time.Time // when a node was first seen to be ready
+	most   resource.Quantity    // by the NodePool's limits
+	// sizes are the CPUs of the instance types; the kwok provider's NodeClaims say less, what the pods request.
+	sizes map[string]resource.Quantity
+	early []string
+}
+
+// watchChurn starts a witness of the NodePool with the limit of CPUs.
+func (e *env) watchChurn(limit string) *witness {
+	e.Helper()
+	w := &witness{claims: map[types.UID]*claimed{}, burst: map[types.UID]time.Time{}, nodes: map[string]time.Time{},
+		most: resource.MustParse(limit), sizes: map[string]resource.Quantity{"s-1": resource.MustParse("1"), "s-2": resource.MustParse("2")}}
+	client, err := dynamic.NewForConfig(e.Config)
+	if err != nil {
+		e.Fatal(err)
+	}
+	factory := informers.NewSharedInformerFactory(e.Client, 0)
+	claims := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(nodeClaims).Informer()
+	on := func(informer cache.SharedIndexInformer, see func(obj any, gone bool)) {
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { see(obj, false) },
+			UpdateFunc: func(_, obj any) { see(obj, false) },
+			DeleteFunc: func(obj any) {
+				if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = last.Obj
+				}
+				see(obj, true)
+			},
+		}); err != nil {
+			e.Fatal(err)
+		}
+		go informer.RunWithContext(e.ctx)
+		if !cache.WaitForCacheSync(e.ctx.Done(), informer.HasSynced) {
+			e.Fatal("the test's watch did not start")
+		}
+	}
+	on(claims, func(obj any, gone bool) { w.seeClaim(obj.(*unstructured.Unstructured), gone, time.Now()) })
+	on(factory.Core().V1().Nodes().Informer(), func(obj any, gone bool) { w.seeNode(obj.(*corev1.Node), gone, time.Now()) })
+	on(factory.Core().V1().Pods().Informer(), func(obj any, gone bool) { w.seePod(obj.(*corev1.Pod), time.Now()) })
+	return w
+}
+
+func (w *witness) seeClaim(obj *unstructured.Unstructured, gone bool, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	c := w.claims[obj.GetUID()]
+	if c == nil {
+		c = &claimed{made: now, cpu: w.sizes["s-1"]}
+		w.claims[obj.GetUID()] = c
+	}
+	if cpu, ok := w.sizes[obj.GetLabels()[corev1.LabelInstanceTypeStable]]; ok {
+		c.cpu = cpu
+	}
+	if name, _, _ := unstructured.NestedString(obj.Object, "status", "nodeName"); name != "" {
+		c.node = name
+	}
+	if c.leaving.IsZero() && (gone || obj.GetDeletionTimestamp() != nil) {
+		c.leaving = now
+	}
+}
+
+func (w *witness) seeNode(node *corev1.Node, gone bool, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ready := false
+	for _, c := range node.Status.Conditions {
+		ready = ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	if _, known := w.nodes[node.Name]; !known && ready && !gone {
+		w.nodes[node.Name] = now
+	}
+}
+
+// seePod judges a binding to the virtual node when it is seen first.
+func (w *witness) seePod(pod *corev1.Pod, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, known := w.burst[pod.UID]; known || pod.Spec.NodeName != devcluster.VirtualNodeName {
+		return
+	}
+	w.burst[pod.UID] = now
+	if why := w.judge(now); why != "" {
+		w.early = append(w.early, fmt.Sprintf("%s %s: %s", now.Format("15:04:05.000"), pod.Name, why))
+	}
+}
+
+// judge says what was wrong, for as long as churnMargin, with a binding to the virtual node; "" if nothing was.
+func (w *witness) judge(at time.Time) string {
+	from := at.Add(-churnMargin)
+	moments := []time.Time{from}
+	for _, c := range w.claims {
+		if c.made.After(from) {
+			moments = append(moments, c.made)
+		}
+	}
+	var used resource.Quantity // the most that was in use at any moment since
+	for _, moment := range moments {
+		if q := w.usedAt(moment); q.Cmp(used) > 0 {
+			used = q
+		}
+	}
+	with, size := used.DeepCopy(), w.sizes["s-1"]
+	with.Add(size)
+	if with.Cmp(w.most) <= 0 {
+		return fmt.Sprintf("the NodeClaims had %s of %s CPUs, and a node has %s", used.String(), w.most.String(), size.String())
+	}
+	for _, c := range w.claims {
+		ready, came := w.nodes[c.node]
+		if c.leaving.IsZero() && c.made.Before(from) && (!came || ready.After(at)) {
+			return fmt.Sprintf("a NodeClaim made %s before has no node that is ready", at.Sub(c.made).Round(time.Millisecond))
+		}
+	}
+	return ""
+}
+
+// usedAt is the sum of the NodeClaims that existed and were not being deleted.
+func (w *witness) usedAt(moment time.Time) resource.Quantity {
+	var sum resource.Quantity
+	for _, c := range w.claims {
+		if !c.made.After(moment) && (c.leaving.IsZero() || c.leaving.After(moment)) {
+			sum.Add(c.cpu)
+		}
+	}
+	return sum
+}
+
+// TestKarpenterChurn: spikes come and go, and nodes and NodeClaims are deleted under them. No pod gets to the virtual node while the
+// NodePool's limits leave a node, or one is on its way: judged by the NodeClaims and Nodes that the API had when the pod was bound.
+func TestKarpenterChurn(t *testing.T) {
+	t.Parallel()
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("seed %d", s)
+	r := rand.New(rand.NewPCG(s, 2))
+	e := startKarpenterWith(t, *churnConfig, karpenterRBAC, "testdata/nodepool-churn.yaml", instanceType("s-1", 1), instanceType("s-2", 2))
+	e.waitGated(true)
+	w := e.watchChurn("3")
+	const app = "burst-required"
+	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
+	spikes, deleted := 0, 0
+	for end := time.Now().Add(*churn); time.Now().Before(end); spikes++ {
+		pods := 14 + r.IntN(20)
+		if spikes%3 == 0 {
+			pods = 30 + r.IntN(6) // more than 28, for which the limits leave nodes
+		}
+		e.Scale(app, int32(pods))
+		for range r.IntN(4) {
+			time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
+			deleted += e.deleteCapacity(r)
+		}
+		e.Eventually(90*time.Second, func() string { // whatever happened, nobody is held for long
+			if pending := e.Placed(app)[""]; pending > 0 {
+				return fmt.Sprintf("%d pods are pending; %s", pending, e.Said(app))
+			}
+			return ""
+		})
+		e.Scale(app, int32(r.IntN(4)))
+		time.Sleep(time.Duration(r.IntN(5000)) * time.Millisecond)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t.Logf("%d spikes, %d nodes or NodeClaims deleted, %d NodeClaims seen, %d pods burst, %d of them early", spikes, deleted, len(w.claims), len(w.burst), len(w.early))
+	for _, early := range w.early {
+		t.Error(early)
+	}
+	if len(w.burst) == 0 || deleted == 0 {
+		t.Error("nothing burst, or nothing was deleted: the test shows nothing")
+	}
+}
+
+// deleteCapacity deletes one of the NodePool's nodes, or its NodeClaim, and returns how many it deleted. Of a node that Karpenter has not
+// initialized, it deletes the NodeClaim: without the node, Karpenter would wait for it for 15 min, and order nothing for its pods.
+func (e *env) deleteCapacity(r *rand.Rand) int {
+	e.Helper()
+	nodes := e.nodesOf("agentpool")
+	if len(nodes) == 0 {
+		return 0
+	}
+	node := nodes[r.IntN(len(nodes))]
+	var err error
+	initialized := node.Labels["karpenter.sh/initialized"] == "true"
+	switch owners := node.OwnerReferences; {
+	case len(owners) > 0 && (!initialized || r.IntN(2) == 0):
+		err = e.dynamic().Resource(nodeClaims).Delete(e.ctx, owners[0].Name, metav1.DeleteOptions{})
+	case initialized:
+		err = e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{})
+	default:
+		return 0
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		e.Fatal(err)
+	}
+	return 1
+}
+
+func (e *env) dynamic() dynamic.Interface {
+	e.Helper()
+	client, err := dynamic.NewForConfig(e.Config)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return client
+}

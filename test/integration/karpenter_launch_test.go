@@ -1,0 +1,148 @@
+package integration
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+var record = flag.String("record-nodeclaims", "", "directory that TestKarpenterLaunchFails writes the events of its NodeClaims to")
+
+// orderNode makes a NodeClaim of the NodePool "default", as Karpenter's provisioner would, of the instance type and the node class, and
+// returns what the API tells of it until it is gone or the returned function is called.
+func (e *env) orderNode(name, instanceType, nodeClass string) (stop func()) {
+	e.Helper()
+	claim := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(fmt.Appendf(nil, `
+apiVersion: karpenter.sh/v1
+kind: NodeClaim
+metadata: {name: %s, labels: {karpenter.sh/nodepool: default, agentpool: agentpool, kubernetes.azure.com/agentpool: agentpool}}
+spec:
+  nodeClassRef: {group: karpenter.kwok.sh, kind: KWOKNodeClass, name: %s}
+  resources: {requests: {cpu: 1, memory: 8Gi, pods: 110}}
+  requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [%s]}, {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}]
+`, name, nodeClass, instanceType), &claim.Object); err != nil {
+		e.Fatal(err)
+	}
+	client := e.dynamic().Resource(nodeClaims)
+	events, err := client.Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		e.Fatal(err)
+	}
+	if _, err := client.Create(e.ctx, claim, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	done := make(chan []string)
+	go func() {
+		var seen []string
+		for event := range events.ResultChan() {
+			object, ok := event.Object.(*unstructured.Unstructured)
+			if !ok || event.Type == watch.Bookmark {
+				continue
+			}
+			object.SetManagedFields(nil)
+			if line, err := json.Marshal(map[string]any{"type": event.Type, "object": object.Object}); err == nil {
+				seen = append(seen, string(line))
+			}
+		}
+		done <- seen
+	}()
+	return func() {
+		events.Stop()
+		seen := <-done
+		if *record == "" {
+			return
+		}
+		data := fmt.Sprintf("{\"want\": \"\", \"events\": [\n%s\n]}\n", strings.Join(seen, ",\n"))
+		if err := os.WriteFile(filepath.Join(*record, name+".json"), []byte(data), 0o600); err != nil {
+			e.Error(err)
+		}
+	}
+}
+
+// becomes waits until the pool "user" is published to be so, with a detail that has the text.
+func (e *env) becomes(state, code, detail string) {
+	e.Helper()
+	e.Eventually(30*time.Second, func() string {
+		s, err := e.published()
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range s.Pools {
+			if p.Name == "user" && string(p.State) == state && p.Reason == code && strings.Contains(p.Detail, detail) {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%+v, want %s %s with %q", s.Pools, state, code, detail)
+	})
+}
+
+// TestKarpenterLaunchFails: the real Karpenter cannot launch the nodes that it is to. NodeClaims for which there is no capacity it deletes
+// at once, others it tries again, and orders nothing meanwhile. The NodePool is full when that has gone on for its pool's backoffGrace, 5 s.
+func TestKarpenterLaunchFails(t *testing.T) {
+	t.Parallel()
+	e := startKarpenter(t, "testdata/karpenter-launch-fails.yaml")
+	e.becomes("CanGrow", "BelowLimits", "")
+
+	stop := e.orderNode("no-capacity", "s-1", "missing")
+	e.becomes("Full", "LaunchFails", "NodeClaim no-capacity: deleted before it was launched")
+	stop()
+
+	stop = e.orderNode("launched", "s-1", "default")
+	e.Eventually(30*time.Second, func() string {
+		if s, err := e.published(); err != nil || s.Pools[0].Reason == "LaunchFails" {
+			return fmt.Sprint(err, s)
+		}
+		return ""
+	})
+	e.Eventually(60*time.Second, func() string { // nothing is on it, and Karpenter takes it away
+		list, err := e.dynamic().Resource(nodeClaims).List(e.ctx, metav1.ListOptions{})
+		if err != nil || len(list.Items) > 0 {
+			return fmt.Sprint("there are NodeClaims ", err)
+		}
+		return ""
+	})
+	stop()
+	e.becomes("CanGrow", "BelowLimits", "")
+
+	stop = e.orderNode("tried-again", "s-none", "default")
+	e.becomes("CanGrow", "LaunchesFailing", "")
+	began := time.Now()
+	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
+	e.Scale("burst-required", 3)
+	e.Lands(30*time.Second, "burst-required", map[string]int{"aci": 3})
+	if took := time.Since(began); took < 3*time.Second || took > 15*time.Second {
+		t.Errorf("burst %s after the launch failed, want about 5 s", took)
+	}
+	e.becomes("Full", "LaunchFails", "NodeClaim tried-again: LaunchFailed: ")
+	stop()
+}
+
+// TestKarpenterWithoutNodeClaims: a scheduler that may not read NodeClaims says so once, and bursts as ever when the limits leave no node.
+func TestKarpenterWithoutNodeClaims(t *testing.T) {
+	t.Parallel()
+	e := startKarpenterWith(t, karpenterConfig, "testdata/karpenter-nodepools-only", "testdata/nodepool.yaml", instanceType("s-1", 1))
+	e.waitGated(true)
+	e.becomes("CanGrow", "BelowLimits", "")
+	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
+	e.Scale("burst-required", 20)
+	e.Lands(90*time.Second, "burst-required", map[string]int{"agentpool": 18, "aci": 2})
+	const said = "The scheduler may not list and watch NodeClaims"
+	e.logs(said)
+	log, err := os.ReadFile(e.scheduler.Log())
+	if n := strings.Count(string(log), said); err != nil || n != 1 {
+		t.Errorf("said %d times, want once: %v", n, err)
+	}
+}

@@ -1,0 +1,78 @@
+package karpenter
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+)
+
+// FuzzNodeClaim: no input panics, and by none that Karpenter's types read as launched, or as not yet tried, do launches fail. What is told
+// of one that failed is a bounded line.
+func FuzzNodeClaim(f *testing.F) {
+	files, err := filepath.Glob("../../pkg/capacity/karpenter/testdata/nodeclaims/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no samples", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var sample struct {
+			Events []struct{ Object json.RawMessage }
+		}
+		if err := json.Unmarshal(data, &sample); err != nil {
+			f.Fatal(err)
+		}
+		for _, event := range sample.Events {
+			f.Add([]byte(event.Object), false)
+			f.Add([]byte(event.Object), true)
+		}
+	}
+	const pool = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{"cpu":"7"},"conditions":[{"type":"Ready","status":"True"}]}}`
+	f.Fuzz(func(t *testing.T, data []byte, gone bool) {
+		launches := karpenter.NewLaunches()
+		tracker := karpenter.NewTracker(karpenter.Graces{}, launches)
+		if err := tracker.Observe([]byte(pool), nil, now); err != nil {
+			t.Fatal(err)
+		}
+		changed, err := launches.Observe(data, now)
+		if gone && err == nil {
+			var also bool
+			also, err = launches.Gone(data, now)
+			changed = changed || also
+		}
+		got := tracker.Judge(nil, now)
+		if detail := got.Reason.Detail; len(detail) > 230 || !utf8.ValidString(detail) || strings.ContainsAny(detail, "\n\r") {
+			t.Fatalf("told as %q", detail)
+		}
+		if got.State != capacity.Full {
+			return
+		}
+		if err != nil || !changed {
+			t.Fatalf("Full by a NodeClaim that cannot be read or changes nothing: %v", err)
+		}
+		real := &karpenterv1.NodeClaim{}
+		if err := json.Unmarshal(data, real); err != nil {
+			return // other fields than those that are read are not as Karpenter has them
+		}
+		launched := real.StatusConditions().Get(karpenterv1.ConditionTypeLaunched)
+		switch {
+		case launched.IsTrue():
+			t.Fatalf("launches fail by a NodeClaim that is launched: %+v", launched)
+		case !gone && real.DeletionTimestamp == nil && (launched == nil || launched.IsUnknown() && launched.Reason == "AwaitingReconciliation"):
+			t.Fatalf("launches fail by a NodeClaim that was not tried: %+v", launched)
+		case tracker.Judge(nil, now.Add(time.Hour)).State == capacity.Full && (gone || real.DeletionTimestamp != nil):
+			t.Fatal("a NodeClaim that is gone is never forgotten")
+		}
+	})
+}
