@@ -38,7 +38,6 @@ func conceded() concessions {
 		"silence":      &c.silence,
 		"health":       &c.health,
 		"unlisted":     &c.unlisted,
-		"borrowed":     &c.borrowed,
 		"oneGroup":     &c.oneGroup,
 		"anyKind":      &c.anyKind,
 		"unknown":      &c.unknown,

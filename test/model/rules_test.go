@@ -56,8 +56,6 @@ type podKind struct {
 
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
 type concessions struct {
-	arrivals     bool // a node that came is believed with the next write of the status only (G17)
-	missing      bool // a group at its maximum whose nodes never came is Full while others of its nodes are being taken away (G17)
 	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
 	unseenPlaces bool // while there is no status, nodes of groups that had none before are not remembered, nor missed (G17)
 	reread       bool // a back-off in the status that a scheduler reads when it starts counts as seen then (G3)
@@ -66,9 +64,7 @@ type concessions struct {
 	silence      bool // a status that was stale and changed while the scheduler was away did not pause the clock (G2)
 	health       bool // to a scheduler that starts, a cluster that was Unhealthy and is not any more has another autoscaler (G3)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
-	borrowed     bool // a pool of which no group is in the status may have those groups of which nothing is known, if its selector names an agent pool (G3)
 	oneGroup     bool // while there is no status, nodes of a pool are one group, and those of groups without lasting nodes tell of no other (G2)
-	leaving      bool // a node that is not ready and being taken away is on its way (G19)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
 	unknown      bool // nodes on their way do not count while the pool is Unknown (G19)
 }
@@ -277,12 +273,6 @@ func (h *history) findSeats(k int) []seat {
 					seats = append(seats, s)
 				}
 			}
-			borrows := len(seats) == n && h.concede.borrowed && h.notes[k].believed && h.settings.pools[p].agentPool != ""
-			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
-				if borrows && h.isOrphan(name, k) {
-					seats = append(seats, seat{p, name})
-				}
-			}
 		}
 		if len(seats) == n || h.concede.oneGroup && !h.notes[k].believed && h.notes[k].inhabited[p] {
 			seats = append(seats, seat{p, ""})
@@ -304,7 +294,7 @@ func (h *history) state(s seat, k int) (capacity.State, string) {
 	switch {
 	case upcoming > 0 && now.Sub(h.progress(s.group, k)) < p.provision:
 		return capacity.Growing, "Provisioning"
-	case g.target >= g.max && upcoming > 0 && (shrinking == "" || h.concede.missing):
+	case g.target >= g.max && upcoming > 0 && shrinking == "":
 		return capacity.Full, "NodesMissing"
 	case g.target >= g.max && shrinking != "":
 		return capacity.CanGrow, shrinking
@@ -329,9 +319,6 @@ func (h *history) upcoming(name string, k int) int {
 		if n.ready && !n.startup && !n.leaving {
 			usable++
 		}
-	}
-	if h.concede.arrivals {
-		return g.upcoming()
 	}
 	return min(g.upcoming(), g.target-usable)
 }
@@ -476,7 +463,7 @@ func (h *history) isRestartedBetween(j, k int) bool {
 
 // isStarting is G19: the node exists, is not usable yet, and is on its way to be.
 func (h *history) isStarting(n *node, k int) bool {
-	if p, listed := h.poolOf(n.group); n.leaving && !h.concede.leaving || !listed || h.looks[k].at.Sub(n.created) >= h.settings.pools[p].provision {
+	if p, listed := h.poolOf(n.group); n.leaving || !listed || h.looks[k].at.Sub(n.created) >= h.settings.pools[p].provision {
 		return false
 	}
 	return !n.ready || n.startup || len(h.strangeTaints(n, k)) > 0
@@ -684,9 +671,7 @@ func (s *shape) fits(pod *podKind) bool {
 
 // applicable reports whether the pod could use nodes of the group, as far as is known at the look.
 func (h *history) applicable(s seat, k int, pod *podKind) bool {
-	if p := &h.settings.pools[s.pool]; h.concede.borrowed && p.agentPool != "" && s.group != "" && h.known[s.group].agentPool != p.agentPool && !h.known[s.group].windows {
-		return pod.agentPool == "" || pod.agentPool == h.known[s.group].agentPool
-	} else if pod.agentPool != "" && p.agentPool != "" && pod.agentPool != p.agentPool {
+	if p := &h.settings.pools[s.pool]; pod.agentPool != "" && p.agentPool != "" && pod.agentPool != p.agentPool {
 		return false
 	}
 	if s.group == "" {

@@ -153,21 +153,8 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 			groups = append(groups, s.judged(&t.groups[i], members[name], now))
 		}
 	}
-	if len(groups) == 0 && len(s.Groups.agentPools) > 0 {
-		// No group is called by the agent pool that the configuration names: it may be any of those of which nothing tells.
-		for i := range t.groups {
-			if t.orphans[t.groups[i].Name] {
-				groups = append(groups, s.judged(&t.groups[i], nil, now))
-			}
-		}
-	}
 	if len(groups) == 0 {
-		reason := reasonNoGroup
-		reason.Detail = fmt.Sprintf("the status has %s", strings.Join(t.Names(), ", "))
-		if len(t.groups) == 0 {
-			reason.Detail = "the status has no node groups"
-		}
-		return []capacity.Judged{{State: capacity.Unknown, Reason: reason, Members: nodes}}
+		return s.none(nodes)
 	}
 	if len(anywhere) > 0 {
 		groups = s.spread(groups, anywhere)
@@ -178,6 +165,17 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 		groups = append(groups, capacity.Judged{State: capacity.Full, Reason: reason, Members: elsewhere})
 	}
 	return groups
+}
+
+// none is what is said of a pool of which the status has no group.
+func (s Source) none(nodes []*corev1.Node) []capacity.Judged {
+	t := s.Tracker
+	reason := reasonNoGroup
+	reason.Detail = fmt.Sprintf("the status has %s", strings.Join(t.Names(), ", "))
+	if len(t.groups) == 0 {
+		reason.Detail = "the status has no node groups"
+	}
+	return []capacity.Judged{{State: capacity.Unknown, Reason: reason, Members: nodes}}
 }
 
 // mayHave reports whether nothing tells whose the group is, and it may be the pool's.

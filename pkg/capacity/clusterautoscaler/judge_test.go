@@ -162,7 +162,7 @@ func TestGroups(t *testing.T) {
 		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aksnpwin: CanGrow BelowMaxSize new"}},
 		{"a pool that names nothing but an agent pool by which no group is called", named("other"), []step{
 			{status: running(group(windows, 0, 0, 3))},
-		}, []string{"aksnpwin: CanGrow BelowMaxSize new"}},
+		}, []string{": Unknown NoNodeGroup"}},
 
 		{"two groups of a pool of type VirtualMachines", named("vms"), []step{
 			{status: running(group("vms/small", 1, 1, 1), group("vms/large", 0, 0, 3)), nodes: []*corev1.Node{grown("v1", "vms", "plain", ofSize("small"))}},
