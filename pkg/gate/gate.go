@@ -77,8 +77,9 @@ type Request struct {
 	NoRoomSince time.Time
 	// IgnoredUntil is when autoscalers last had a reason to ignore the pod, as while it was nominated; zero if never.
 	IgnoredUntil time.Time
-	// Declined are the node groups that have declined pods of the pod's kind, and when, by DeclineKey; nil if none is known to have.
-	Declined map[string]time.Time
+	// Declined returns the node groups that have declined pods of the pod's kind, and when, by DeclineKey. It is asked only where a group that
+	// can grow is all that would hold the pod; nil: none is known to have.
+	Declined func() map[string]time.Time
 	// AzureFiles says that all persistent volumes that the pod claims are Azure Files.
 	AzureFiles bool
 	// Snapshot is the nodes of each regular pool that the pod can be put on now, by the pool's index: those of the scheduling

@@ -143,7 +143,7 @@ func TestDecide(t *testing.T) {
 				request.IgnoredUntil = ago(tc.ignored)
 			}
 			if tc.declined > 0 {
-				request.Declined = map[string]time.Time{DeclineKey(0, ""): ago(tc.declined)}
+				request.Declined = func() map[string]time.Time { return map[string]time.Time{DeclineKey(0, ""): ago(tc.declined)} }
 				tc.user.Groups[0].Touched = ago(2 * time.Hour)
 			}
 			if tc.room != 0 {

@@ -56,8 +56,10 @@ func (r *Rule) clock(req Request, applicable []applicability, view *capacity.Vie
 // seenFrom is when the autoscaler begins to look at the pod.
 func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
 	delay := r.NewPodDelay
-	if own, err := time.ParseDuration(pod.Annotations[DelayAnnotation]); err == nil && own > delay {
-		delay = own
+	if text, ok := pod.Annotations[DelayAnnotation]; ok {
+		if own, err := time.ParseDuration(text); err == nil && own > delay {
+			delay = own
+		}
 	}
 	if delay == 0 {
 		return time.Time{}
@@ -164,8 +166,10 @@ func (r *Rule) judgeGrowth(req Request, i int, p *capacity.Pool, k int, clock, n
 	}
 	declined := reasonDeclined
 	declined.Detail = g.Name
-	if at, ok := req.Declined[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) && !g.Moved.After(at) {
-		return groupVerdict{reason: declined}
+	if req.Declined != nil {
+		if at, ok := req.Declined()[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) && !g.Moved.After(at) {
+			return groupVerdict{reason: declined}
+		}
 	}
 	if clock.IsZero() || !p.HasLooked(clock) {
 		return holds

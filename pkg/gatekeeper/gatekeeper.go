@@ -7,6 +7,7 @@ package gatekeeper
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -184,11 +185,7 @@ type Snapshot struct {
 // Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
-	kind := ""
-	if g.kinds.Known() {
-		kind = g.kindOf(pod)
-	}
-	request := g.request(pod, kind, g.held.since(pod, now), now)
+	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
 	request.BurstPods, request.Snapshot, request.Wait = snapshot.BurstPods, snapshot.Nodes, wait
 	return g.rule.Decide(request, g.view.Load(), now)
 }
@@ -203,12 +200,16 @@ func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
 	return gate.KindOf(gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)})
 }
 
-// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now.
-func (g *Gatekeeper) request(pod *v1.Pod, kind string, since waiting, now time.Time) gate.Request {
-	return gate.Request{
+// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked for the pod's kind only
+// if it matters: it takes longer than most decisions.
+func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now time.Time) gate.Request {
+	request := gate.Request{
 		Pod: pod, AzureFiles: g.volumes.azureFiles(pod), UnschedulableSince: since.unschedulable, NoRoomSince: since.noRoom, IgnoredUntil: since.ignored,
-		Declined: g.kinds.Declined(kind, pod.UID, now),
 	}
+	if g.kinds.Known() {
+		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
+	}
+	return request
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.

@@ -162,7 +162,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	view, now := g.view.Load(), g.config.Clock.Now()
 	opened, next := g.held.reconsider(onlyNew, now, func(entry *heldPod, since waiting) gate.Decision {
-		request := g.request(entry.pod, entry.kind, since, now)
+		request := g.request(entry.pod, func() string { return entry.kind }, since, now)
 		request.Wait = entry.promise.asWait()
 		decision := g.rule.Decide(request, view, now)
 		if g.kinds.Learn(entry.kind, &decision, now) {

@@ -80,6 +80,7 @@ type player struct {
 	pods    map[types.UID]*corev1.Pod
 	stopped map[string]time.Time // until when a pod, by its name, is unschedulable for something else
 
+	watch  func()           // is told of each look; may be nil
 	static *static.MaxNodes // judges the first pool, if it is there
 
 	seen int      // writes of the status
@@ -167,12 +168,19 @@ type opener func(p *player, pod *corev1.Pod) (open bool, why string)
 func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
 	kind := gate.KindOf(gate.Request{Pod: pod})
-	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since, Declined: p.kinds.Declined(kind, pod.UID, p.Now())}
+	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since,
+		Declined: func() map[string]time.Time { return p.kinds.Declined(kind, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d, p.Now())
 	p.due = capacity.Earliest(p.due, d.Until())
 	aci := p.pools.Regular()
 	return d.Burst[aci].Open, d.Burst[aci].Reason.Code
+}
+
+// knowing opens when it would not be early.
+func knowing(p *player, pod *corev1.Pod) (bool, string) {
+	_, early := p.ordered(pod)
+	return !early, "Open"
 }
 
 // closed never opens.
@@ -194,6 +202,9 @@ func (p *player) play(d time.Duration, open opener) {
 	until := p.Now().Add(d)
 	for {
 		p.look()
+		if p.watch != nil {
+			p.watch()
+		}
 		next, ok := p.Next()
 		if !ok || next.Sub(p.Now()) > schedulerDelay {
 			p.decide(open) // the scheduler has had its look at the VMs
@@ -276,10 +287,17 @@ func (p *player) because(pod *corev1.Pod, why string) string {
 	return why
 }
 
-// judge looks whether the autoscaler would have ordered a VM that the pod fits, were it and those let in since the last status kept pending: in
+// judge notes if the pod would burst early.
+func (p *player) judge(pod *corev1.Pod) {
+	if order, early := p.ordered(pod); early {
+		p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
+	}
+}
+
+// ordered returns the first VM that the pod fits and that the autoscaler would order, were it and those let in since the last status kept pending: in
 // ten loops, or in provisionGrace if a group that it fits was growing. An order of a group that was at its maximum, with all its nodes and none
 // about to go, does not count: the room for it was made later. Nor does one of a group whose VMs the cloud does not make: nobody could have used it.
-func (p *player) judge(pod *corev1.Pod) {
+func (p *player) ordered(pod *corev1.Pod) (virtual.Order, bool) {
 	var atLeast time.Duration
 	nodes, leaving := map[string]int{}, map[string]bool{}
 	for _, node := range p.Nodes() {
@@ -297,10 +315,10 @@ func (p *player) judge(pod *corev1.Pod) {
 	}
 	for _, order := range p.Ahead(append(slices.Clone(p.let), pod.Name), 10, atLeast) {
 		if p.Fits(pod, order.Group) && !useless[order.Group] {
-			p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
-			return
+			return order, true
 		}
 	}
+	return virtual.Order{}, false
 }
 
 // says is what is known of the groups.
@@ -428,10 +446,14 @@ func disturb(p *player, r *rand.Rand, i int) {
 	}
 }
 
-// history plays one and returns what came of it.
-func history(t testing.TB, seed uint64, open opener) tally {
+// newHistory is a random cluster whose future is the seed's.
+func newHistory(t testing.TB, seed uint64) (*player, *rand.Rand) {
 	r := rand.New(rand.NewPCG(seed, 7))
-	p := newPlayer(t, randomOptions(r))
+	return newPlayer(t, randomOptions(r)), r
+}
+
+// live lets forty things happen, with some time after each.
+func (p *player) live(r *rand.Rand, open opener) {
 	for i := range 40 {
 		disturb(p, r, i)
 		p.play(time.Duration(r.IntN(180))*time.Second, open)
@@ -439,6 +461,12 @@ func history(t testing.TB, seed uint64, open opener) tally {
 	for uid, since := range p.waiting {
 		p.waitEnded(p.pods[uid], since)
 	}
+}
+
+// history plays one and returns what came of it.
+func history(t testing.TB, seed uint64, open opener) tally {
+	p, r := newHistory(t, seed)
+	p.live(r, open)
 	return p.tally
 }
 
@@ -500,6 +528,9 @@ func TestJudge(t *testing.T) {
 	}
 	if got.bursts["Open"] < 3**histories {
 		t.Errorf("%v: the histories do not cover bursts", got.bursts)
+	}
+	if k := total(5, knowing); k.bursts["Open"] == 0 || len(k.early) > 0 {
+		t.Errorf("a gate that knows the future: bursts %v, early %v", k.bursts, k.early)
 	}
 	if b := total(20, believing); len(b.early) == 0 {
 		t.Errorf("a gate that believes the status is never early: %v", b.bursts)

@@ -2,7 +2,7 @@ package judge
 
 import (
 	"flag"
-	"math/rand/v2"
+	"reflect"
 	"testing"
 	"time"
 
@@ -11,61 +11,66 @@ import (
 	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler/virtual"
 )
 
-var story = flag.Uint64("story", 0, "seed of the history that TestStory tells")
+var story = flag.Uint64("story", 1, "seed of the history that TestStory tells; with -v")
 
-// TestStory tells one history, step by step.
+// TestStory tells one history, step by step. To be watched changes nothing in it: the same comes of it as unwatched.
 func TestStory(t *testing.T) {
-	if *story == 0 {
-		t.Skip("no -story")
-	}
-	r := rand.New(rand.NewPCG(*story, 7))
-	p := newPlayer(t, randomOptions(r))
-	t.Logf("%+v", p.Groups())
-	states := ""
-	writes := 0
-	tell := func(p *player, pod *corev1.Pod) (bool, string) {
+	p, r := newHistory(t, *story)
+	s := &storyteller{T: t, player: p}
+	p.watch = s.tell
+	p.live(r, func(p *player, pod *corev1.Pod) (bool, string) {
 		open, why := ours(p, pod)
 		if open {
-			t.Logf("%s %s bursts: %s, waiting since %s, looked %s, %v", p.Now().Format("15:04:05.000"), pod.Name, why, p.waiting[pod.UID].Format(time.TimeOnly), p.view.Pools[0].Looked.Format("15:04:05.000"), p.view.Pools[0].Pauses)
-			for i := range p.sources {
-				for _, g := range p.view.Pools[i].Groups {
-					t.Logf("   %s %s %s moved %s touched %s fits %v", g.Name, g.State, g.Reason.Code, g.Moved.Format(time.TimeOnly), g.Touched.Format(time.TimeOnly), g.Name != "" && p.Fits(pod, g.Name))
-				}
-			}
+			s.tellBurst(pod, why)
 		}
 		return open, why
+	})
+	if alone := history(t, *story, ours); !reflect.DeepEqual(alone, p.tally) {
+		t.Errorf("it went otherwise when nobody watched: %+v, want %+v", alone, p.tally)
 	}
-	for i := range 40 {
-		pods := len(p.Pods())
-		disturb(p, r, i)
-		d := time.Duration(r.IntN(180)) * time.Second
-		t.Logf("%s disturbance %d: pods %d -> %d; running %v", p.Now().Format(time.TimeOnly), i, pods, len(p.Pods()), p.Running())
-		for _, g := range p.Groups() {
-			if g.Fault != (virtual.Fault{}) || g.Unhealthy {
-				t.Logf("   %s %+v unhealthy %v", g.Name, g.Fault, g.Unhealthy)
-			}
+	for _, early := range p.early {
+		t.Error(early)
+	}
+}
+
+// storyteller logs what is new at each look.
+type storyteller struct {
+	*testing.T
+	*player
+	said           string
+	writes, orders int
+	groups         []virtual.Group
+}
+
+func (s *storyteller) tell() {
+	now := s.player.Now().Format("15:04:05.000")
+	if groups := s.Groups(); !reflect.DeepEqual(groups, s.groups) {
+		s.groups = groups
+		for _, g := range groups {
+			s.Logf("%s %s: at most %d, priority %d, boot %v, taint %q for %v, fault %+v, unhealthy %v", now, g.Name, g.Max, g.Priority, g.Boot, g.StartupTaint, g.StartupFor, g.Fault, g.Unhealthy)
 		}
-		for end := p.Now().Add(d); p.Now().Before(end); {
-			p.play(min(time.Second, end.Sub(p.Now())), tell)
-			if s := p.says(); s != states {
-				states = s
-				t.Logf("%s %s", p.Now().Format(time.TimeOnly), s)
-			}
-			if p.Writes() != writes {
-				writes = p.Writes()
-				w, _ := p.Written()
-				if w != nil {
-					t.Logf("%s  write begun %s, %s pending %d", w.At.Format("15:04:05.000"), w.Begun.Format("15:04:05.000"), w.Status.ClusterWide.Health.Status, len(p.Pending()))
-				}
-			}
-			for _, o := range p.Orders() {
-				if o.At.After(p.Now().Add(-time.Second)) {
-					t.Logf("%s order %s %d", o.At.Format("15:04:05.000"), o.Group, o.Nodes)
-				}
-			}
-		}
-		if len(p.early) > 0 {
-			t.Fatal(p.early)
+	}
+	if said := s.says(); said != s.said {
+		s.said = said
+		s.Logf("%s %s", now, said)
+	}
+	if w, _ := s.Written(); w != nil && s.Writes() != s.writes {
+		s.Logf("%s a status, of a loop that began %s: %s %s; %d of %d pods are pending", now, w.Begun.Format("15:04:05.000"), w.Status.AutoscalerStatus,
+			w.Status.ClusterWide.Health.Status, len(s.Pending()), len(s.Pods()))
+	}
+	s.writes = s.Writes()
+	for _, o := range s.Orders()[s.orders:] {
+		s.Logf("%s order of %d %s", o.At.Format("15:04:05.000"), o.Nodes, o.Group)
+		s.orders++
+	}
+}
+
+func (s *storyteller) tellBurst(pod *corev1.Pod, why string) {
+	s.Logf("%s %s bursts: %s, waiting since %s, looked %s, pauses %v", s.player.Now().Format("15:04:05.000"), pod.Name, why, s.waiting[pod.UID].Format(time.TimeOnly),
+		s.view.Pools[0].Looked.Format("15:04:05.000"), s.view.Pools[0].Pauses)
+	for i := range s.sources {
+		for _, g := range s.view.Pools[i].Groups {
+			s.Logf("   %s %s %s moved %s touched %s", g.Name, g.State, g.Reason.Code, g.Moved.Format(time.TimeOnly), g.Touched.Format(time.TimeOnly))
 		}
 	}
 }

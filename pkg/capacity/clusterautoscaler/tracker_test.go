@@ -421,19 +421,7 @@ func TestRestore(t *testing.T) {
 	judge := func(tracker *Tracker, now time.Time) capacity.Judgement {
 		return Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, now)
 	}
-	restart := func(old *Tracker, now time.Time) *Tracker {
-		data, err := yaml.Marshal(old.Memory(true, now))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var m Memory
-		if err := yaml.Unmarshal(data, &m); err != nil {
-			t.Fatal(err)
-		}
-		tracker := NewTracker(graces)
-		tracker.Restore(m, now)
-		return tracker
-	}
+	restart := func(old *Tracker, now time.Time) *Tracker { return again(t, old, now) }
 
 	first := NewTracker(graces)
 	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "1"), at(0))
