@@ -7,6 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/utils/clock"
@@ -108,6 +109,17 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 // RunFilterPluginsWithNominatedPods runs the Filter plugins.
 func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	return runFilters(ctx, n.Framework, state, pod, node)
+}
+
+// RunPostFilterPlugins runs the PostFilter plugins, and sees to it that a pod that preempted others is tried again once they are gone.
+func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
+	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {
+		if node, err := n.SnapshotSharedLister().NodeInfos().Get(result.NominatedNodeName); err == nil {
+			n.pl.awaitVictims(klog.FromContext(ctx), pod, node)
+		}
+	}
+	return result, status
 }
 
 // runFilters runs the profile's Filter plugins as a cycle does. A node that no pod is nominated for, as most are, is spared what the
