@@ -87,8 +87,14 @@ type Request struct {
 	Snapshot []Nodes
 	// Wait is what the pod waits for, if it is a new one of a rollout.
 	Wait Wait
-	// BurstPods is the number of pods on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
-	BurstPods []int
+	// Burst is what is on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
+	Burst []Use
+}
+
+// Use is what is on the nodes of a burst pool.
+type Use struct {
+	// Pods is the number of pods that have not ended.
+	Pods int
 }
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
@@ -259,9 +265,9 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 			v = Verdict{Open: true, Reason: reasonHeldLong}
 		}
 	}
-	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.BurstPods != nil && req.BurstPods[i] >= limit {
+	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.Burst != nil && req.Burst[i].Pods >= limit {
 		v = Verdict{Reason: ReasonBudget}
-		v.Reason.Detail = fmt.Sprintf("%d of %d pods", req.BurstPods[i], limit)
+		v.Reason.Detail = fmt.Sprintf("%d of %d pods", req.Burst[i].Pods, limit)
 	}
 	return v
 }

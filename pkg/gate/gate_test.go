@@ -406,7 +406,10 @@ func TestWaitLimitAndBudget(t *testing.T) {
 		{"budget not looked at", full, 0, nil, true, "Open", 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			request := Request{Pod: &corev1.Pod{}, BurstPods: tc.burstPods}
+			request := Request{Pod: &corev1.Pod{}}
+			for _, n := range tc.burstPods {
+				request.Burst = append(request.Burst, Use{Pods: n})
+			}
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince = ago(tc.unschedFor)
 			}

@@ -176,8 +176,8 @@ func (g *Gatekeeper) Lead() {
 
 // Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked at.
 type Snapshot struct {
-	// BurstPods is the number of pods on the nodes of each burst pool, by the pool's index.
-	BurstPods []int
+	// Burst is what is on the nodes of each burst pool, by the pool's index.
+	Burst []gate.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
 }
@@ -186,7 +186,7 @@ type Snapshot struct {
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
-	request.BurstPods, request.Snapshot, request.Wait = snapshot.BurstPods, snapshot.Nodes, wait
+	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
 	return g.rule.Decide(request, g.view.Load(), now)
 }
 

@@ -154,16 +154,16 @@ func (x *index) rebuild() {
 	}
 }
 
-// burstPods is the number of pods on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are
+// burstUse is what is on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are
 // not bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
-func (x *index) burstPods(nodes []fwk.NodeInfo) []int {
-	counts := make([]int, x.pools.Len())
+func (x *index) burstUse(nodes []fwk.NodeInfo) []gate.Use {
+	uses := make([]gate.Use, x.pools.Len())
 	for i := range x.pools.Burst() {
 		for _, position := range x.tiers[x.pools.RankAt(i)] {
-			counts[i] += len(nodes[position].GetPods())
+			uses[i].Pods += len(nodes[position].GetPods())
 		}
 	}
-	return counts
+	return uses
 }
 
 // podsByOwner are the pods of the snapshot by what controls them.

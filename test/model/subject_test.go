@@ -240,9 +240,9 @@ func (k *podKind) pod() *corev1.Pod {
 }
 
 func (k *podKind) request(burst, burstPods int) gate.Request {
-	counts := make([]int, burst+1)
-	counts[burst] = burstPods
-	return gate.Request{Pod: k.pod(), UnschedulableSince: k.since, NoRoomSince: k.noRoom, IgnoredUntil: k.ignored, BurstPods: counts}
+	uses := make([]gate.Use, burst+1)
+	uses[burst].Pods = burstPods
+	return gate.Request{Pod: k.pod(), UnschedulableSince: k.since, NoRoomSince: k.noRoom, IgnoredUntil: k.ignored, Burst: uses}
 }
 
 func randomPod(r *rand.Rand, now time.Time) podKind {

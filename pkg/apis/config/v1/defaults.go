@@ -29,6 +29,10 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 			setDuration(&burst.Return.StableFor, 5*time.Minute)
 			setInt(&burst.Return.EvictionsPerMinute, 2)
 			setInt(&burst.Return.PerWorkload, 1)
+			setDuration(&burst.StartWithin, 15*time.Minute)
+			if burst.Platform == "" {
+				burst.Platform = PlatformACI
+			}
 		}
 	}
 	if args.GateTaint == nil {

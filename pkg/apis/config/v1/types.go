@@ -2,6 +2,7 @@ package v1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -69,6 +70,9 @@ type ScaleIn struct {
 	// up those in burst pools first, then the others in the reverse of the pools' order; and with poolpriority.dev/pool, the pool's
 	// name. A cost that a pod has already is kept. Default true.
 	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
+
+	// Others has pods of listed pools that another scheduler bound given a deletion cost, too, but for those of kube-system. Default false.
+	Others bool `json:"others,omitempty"`
 
 	// HoldSurge keeps the new pods of a Deployment's rolling update out of burst pools while the pods that they replace make room
 	// for them. A new pod waits for old pods that are ending, until the end of their grace period. It waits for old pods that
@@ -174,8 +178,25 @@ type Burst struct {
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
 	// MaxPods is the budget: how many pods may be on the pool's nodes before no more are let in, whoever put them
-	// there. 0, the default, is no limit.
+	// there. 0, the default, is no limit. It is the short form of Limits.Pods: only one of the two may be set.
 	MaxPods int32 `json:"maxPods,omitempty"`
+
+	// Limits are the budget by pods and by what the provider bills.
+	Limits *BurstLimits `json:"limits,omitempty"`
+
+	// NamespaceSelector says, by the labels of their namespace, whose pods may burst. Default: all.
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+
+	// Platform is what runs the pods: AzureContainerInstances (default) or Other. It says which pods cannot run there.
+	Platform Platform `json:"platform,omitempty"`
+
+	// Largest is the size of the largest pod that the provider runs: cpu and memory, of which what is not listed is not judged. Default: none
+	// is judged.
+	Largest corev1.ResourceList `json:"largest,omitempty"`
+
+	// StartWithin is how long after its binding a pod may take to start before it counts as lost and is taken back; for each further pod of the same
+	// owner twice as long, for large images. 0 takes none back that the provider has not refused. Otherwise at least 1 s; default 15m.
+	StartWithin *metav1.Duration `json:"startWithin,omitempty"`
 
 	// WaitLimit opens the pool for a pod that has been unschedulable this long, whatever the autoscaler says. 0, the
 	// default, waits as long as it takes; otherwise at least 1 s.
@@ -183,6 +204,27 @@ type Burst struct {
 
 	// Return has pods brought back from the pool.
 	Return Return `json:"return,omitempty"`
+}
+
+// Platform is what runs the pods of a burst pool.
+type Platform string
+
+const (
+	// PlatformACI is Azure Container Instances, behind AKS's virtual nodes.
+	PlatformACI Platform = "AzureContainerInstances"
+	// PlatformOther is any other virtual kubelet. Nothing is known of it but that it runs no pods of DaemonSets and no static pods.
+	PlatformOther Platform = "Other"
+)
+
+// BurstLimits are a burst pool's budget: what may be on its nodes before no more is let in, whoever put it there. What is not set is not limited.
+// Pods that have ended do not count.
+type BurstLimits struct {
+	// Pods is a number of pods, at least 1.
+	Pods int32 `json:"pods,omitempty"`
+	// CPU and Memory are sums of what the provider bills: what the containers request, and on Azure Container Instances 1 CPU and 1.5 GB for
+	// a container that requests none.
+	CPU    *resource.Quantity `json:"cpu,omitempty"`
+	Memory *resource.Quantity `json:"memory,omitempty"`
 }
 
 // Return has pods of a burst pool evicted, oldest first, for which there is room on nodes that exist outside of burst pools.
