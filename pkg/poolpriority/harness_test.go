@@ -179,7 +179,9 @@ func (h *harness) deletion() func(pod string) {
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.
 func (h *harness) wrap() {
-	(&Factory{plugins: map[string]*PoolPriority{ourProfile: h.plugin}}).Wrap(h.sched.Profiles)
+	if err := (&Factory{plugins: map[string]*PoolPriority{ourProfile: h.plugin}}).Wrap(h.sched.Profiles); err != nil {
+		h.Fatal(err)
+	}
 }
 
 // unwrap leaves the plugin to itself, as in a scheduler of somebody else's.

@@ -1,12 +1,14 @@
 package poolpriority
 
 import (
+	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
@@ -16,7 +18,7 @@ import (
 )
 
 // index is what the search for a feasible node needs of the snapshot. It is refreshed at the start of a scheduling
-// cycle, and cycles are serial; within a cycle it is only read, by many goroutines.
+// cycle, and cycles are serial; between PreFilter and PostFilter it is only read, by many goroutines.
 type index struct {
 	pools   pool.List
 	seen    []int64 // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
@@ -44,6 +46,9 @@ type entry struct {
 	tainted  bool // for good
 	ending   bool // has pods that are ending; not looked at in burst pools
 	free     requests
+
+	lowest      int32 // priority of its pods, once that is known
+	lowestKnown bool
 }
 
 // requests are the resources that the index compares: those that NodeResourcesFit never ignores.
@@ -120,7 +125,7 @@ func generationOf(info fwk.NodeInfo) int64 {
 func isEnding(info fwk.PodInfo) bool { return info.GetPod().DeletionTimestamp != nil }
 
 func (e *entry) fill(info fwk.NodeInfo) {
-	e.node = info.Node()
+	e.node, e.lowestKnown = info.Node(), false
 	allocatable, requested := info.GetAllocatable(), info.GetRequested()
 	e.free = requests{
 		MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),
@@ -152,6 +157,23 @@ func (x *index) rebuild() {
 			}
 		}
 	}
+}
+
+// hasLower reports whether a pod of the snapshot is of a lower priority.
+func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
+	for i := range x.entries {
+		e := &x.entries[i]
+		if !e.lowestKnown {
+			e.lowest, e.lowestKnown = math.MaxInt32, true
+			for _, p := range nodes[i].GetPods() {
+				e.lowest = min(e.lowest, corev1helpers.PodPriority(p.GetPod()))
+			}
+		}
+		if e.lowest < priority {
+			return true
+		}
+	}
+	return false
 }
 
 // burstUse is what is on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are

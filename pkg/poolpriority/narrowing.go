@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/lease"
@@ -55,20 +55,26 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 
 // Wrap has the profiles that have the plugin look for the best pool on the cycle's own state, once all PreFilter plugins have run.
 // A plugin by itself has no place for that: it must run them all a second time in its PreFilter, which doubles what a cycle takes for
-// pods with topology spread constraints or inter-pod affinity. The placements are the same. To be called before the scheduler runs.
-func (f *Factory) Wrap(profiles map[string]framework.Framework) {
+// pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption prefers better-ranked pools then, too (preempting.go). To be called before the scheduler runs.
+func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
 	for name, pl := range f.plugins {
 		if profile, ok := profiles[name]; ok {
+			preemption, err := pl.newPreemption(profile)
+			if err != nil {
+				return err
+			}
 			pl.wrapped = true
-			profiles[name] = &narrowing{Framework: profile, pl: pl}
+			profiles[name] = &narrowing{Framework: profile, pl: pl, preemption: preemption}
 		}
 	}
+	return nil
 }
 
 // narrowing is a profile whose PreFilter ends with the search for the best pool.
 type narrowing struct {
 	framework.Framework
-	pl *PoolPriority
+	pl         *PoolPriority
+	preemption *defaultpreemption.DefaultPreemption // nil: the profile has none
 }
 
 // RunPreFilterPlugins runs the PreFilter plugins, and narrows the cycle to nodes of the best rank that has room.
@@ -109,17 +115,6 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 // RunFilterPluginsWithNominatedPods runs the Filter plugins.
 func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
 	return runFilters(ctx, n.Framework, state, pod, node)
-}
-
-// RunPostFilterPlugins runs the PostFilter plugins, and sees to it that a pod that preempted others is tried again once they are gone.
-func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
-	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {
-		if node, err := n.SnapshotSharedLister().NodeInfos().Get(result.NominatedNodeName); err == nil {
-			n.pl.awaitVictims(klog.FromContext(ctx), pod, node)
-		}
-	}
-	return result, status
 }
 
 // runFilters runs the profile's Filter plugins as a cycle does. A node that no pod is nominated for, as most are, is spared what the

@@ -1,15 +1,12 @@
 package poolpriority
 
 import (
-	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
-	fwk "k8s.io/kube-scheduler/framework"
 )
 
 const (
@@ -19,11 +16,6 @@ const (
 	retryWidened = time.Second
 	// maxRetried bounds how many pods are remembered: those that were deleted meanwhile are among them.
 	maxRetried = 1000
-
-	// firstLook is how long after its preemption a pod is looked at for the first time, if nothing has woken it; each look after that
-	// comes after twice the time, until lastLook, when the queue tries by itself what has waited for five minutes.
-	firstLook = time.Second
-	lastLook  = 2 * time.Minute
 )
 
 // retries counts, by pod, narrowed cycles in a row that failed although a node had been found feasible. A race with a nominated pod is
@@ -70,37 +62,4 @@ func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
 	}
 	logger.V(2).Info("The cluster changed while the pod was being scheduled, trying again", "pod", klog.KObj(pod))
 	pl.handle.Activate(logger, again)
-}
-
-// awaitVictims has a pod tried again that has preempted others on the node when one of them is gone and the pod still waits there. The
-// scheduler relies on the event of their deletion for that, which is lost if it comes while the pod is in its cycle: two pods may choose
-// the same victim, and preemption that finds it deleted already tells nobody (kubernetes/kubernetes#141694, open as of 1.35). The pod
-// would wait for five minutes beside its free place.
-func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.NodeInfo) {
-	name := node.Node().Name
-	var victims []*v1.Pod
-	for _, p := range node.GetPods() {
-		if p := p.GetPod(); corev1helpers.PodPriority(p) < corev1helpers.PodPriority(pod) {
-			victims = append(victims, p)
-		}
-	}
-	var look func(after time.Duration)
-	look = func(after time.Duration) {
-		time.AfterFunc(after, func() {
-			switch {
-			case !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }):
-			case slices.ContainsFunc(victims, pl.isGone):
-				logger.V(2).Info("A pod has left the node that the pod has preempted others on, trying again", "pod", klog.KObj(pod), "node", name)
-				pl.handle.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
-			case after < lastLook:
-				look(2 * after)
-			}
-		})
-	}
-	look(firstLook)
-}
-
-func (pl *PoolPriority) isGone(pod *v1.Pod) bool {
-	now, err := pl.pods.Pods(pod.Namespace).Get(pod.Name)
-	return err != nil || now.UID != pod.UID
 }

@@ -257,36 +257,3 @@ func boundPods(h *harness) []*v1.Pod {
 func (h *harness) deletions() []clienttesting.Action {
 	return slices.DeleteFunc(h.client.Actions(), func(a clienttesting.Action) bool { return !a.Matches("delete", "pods") })
 }
-
-// TestVictimGoneAlready: a pod whose victim was deleted before it could be, with an event that came while the pod was in its cycle, does
-// not wait for the queue's flush beside its free place.
-func TestVictimGoneAlready(t *testing.T) {
-	h := newHarness(t, aks(t))
-	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
-	h.setCapacity(capacity.CanGrow, capacity.CanGrow)
-	h.place(pod("low").Priority(0).Obj(), "user-1") // the listers, and the API, have it no longer
-	high := pod("high").Priority(10).Obj()
-	if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high); err != nil {
-		t.Fatal(err)
-	}
-	h.sched.SchedulingQueue.Add(h.logger, high)
-	h.sched.ScheduleOne(h.ctx)
-	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
-		t.Fatalf("%d pods are nominated for the node, want 1", n)
-	}
-	h.remove("low")
-	next := make(chan *framework.QueuedPodInfo)
-	go func() {
-		info, _ := h.sched.NextPod(h.logger)
-		next <- info
-	}()
-	select {
-	case info := <-next:
-		if info.Pod.Name != "high" {
-			t.Errorf("%s is tried, want high", info.Pod.Name)
-		}
-	case <-time.After(20 * firstLook):
-		t.Error("the pod still waits")
-		h.sched.SchedulingQueue.Close()
-	}
-}

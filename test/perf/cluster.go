@@ -101,7 +101,9 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 		return nil, err
 	}
 	if wrap { // as our binary does
-		plugins.Wrap(c.sched.Profiles)
+		if err := plugins.Wrap(c.sched.Profiles); err != nil {
+			return nil, err
+		}
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())

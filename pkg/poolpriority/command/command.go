@@ -107,7 +107,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		mutable.AddMetrics()
 	}
 	opts.ComponentGlobalsRegistry.AddMetrics()
-	factory.Wrap(scheduler.Profiles)
+	if err := factory.Wrap(scheduler.Profiles); err != nil {
+		return err
+	}
 	return app.Run(ctx, config, scheduler)
 }
 

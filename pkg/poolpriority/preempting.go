@@ -1,0 +1,183 @@
+package poolpriority
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+	extenderv1 "k8s.io/kube-scheduler/extender/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const (
+	// candidatesPercentage and candidatesAbsolute are how many nodes preemption is played through on, at the most: DefaultPreemption's defaults.
+	candidatesPercentage, candidatesAbsolute = 10, 100
+
+	// firstLook is how long after its preemption a pod is looked at for the first time, if nothing has woken it; each look after that
+	// comes after twice the time, until lastLook, when the queue tries by itself what has waited for five minutes.
+	firstLook = time.Second
+	lastLook  = 2 * time.Minute
+)
+
+// newPreemption returns the in-tree plugin, to be asked which pods it would choose, or nil if the profile does without it.
+func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpreemption.DefaultPreemption, error) {
+	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
+		return nil, nil
+	}
+	args := &schedconfig.DefaultPreemptionArgs{MinCandidateNodesPercentage: candidatesPercentage, MinCandidateNodesAbsolute: candidatesAbsolute}
+	plugin, err := defaultpreemption.New(context.Background(), args, profile, pl.features)
+	if err != nil {
+		return nil, fmt.Errorf("initializing %s: %w", names.DefaultPreemption, err)
+	}
+	return plugin, nil
+}
+
+// RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best pool among those where it
+// would do equally little harm; and a pod that preempted others is tried again once they are gone.
+func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); nodes != nil {
+		statuses = &among{NodeToStatusReader: statuses, nodes: nodes}
+	}
+	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
+	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {
+		if node, err := n.SnapshotSharedLister().NodeInfos().Get(result.NominatedNodeName); err == nil {
+			n.pl.awaitVictims(klog.FromContext(ctx), pod, node)
+		}
+	}
+	return result, status
+}
+
+// among is a cycle's statuses, with preemption on other nodes than those left out.
+type among struct {
+	fwk.NodeToStatusReader
+	nodes []fwk.NodeInfo
+}
+
+// NodesForStatusCode returns the nodes with the status. Preemption asks for those that are unschedulable.
+func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]fwk.NodeInfo, error) {
+	if code == fwk.Unschedulable {
+		return a.nodes, nil
+	}
+	return a.NodeToStatusReader.NodesForStatusCode(lister, code)
+}
+
+// preferred returns the nodes of the best-ranked pool among those on which preemption would do equally little harm, or nil where there is no
+// choice between pools. In-tree preemption takes, of those, the node whose most important victims started last; it has no place for an order.
+func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
+	c, err := readCycle(state)
+	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
+		return nil // nobody will be preempted
+	}
+	if !pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes) {
+		return nil
+	}
+	lister := pl.handle.SnapshotSharedLister().NodeInfos()
+	nodes, err := statuses.NodesForStatusCode(lister, fwk.Unschedulable)
+	if err != nil || !pl.ofSeveralRanks(nodes) {
+		return nil
+	}
+	if eligible, _ := plugin.PodEligibleToPreemptOthers(ctx, pod, statuses.Get(pod.Status.NominatedNodeName)); !eligible {
+		return nil
+	}
+	budgets, err := plugin.Evaluator.PdbLister.List(labels.Everything())
+	if err != nil {
+		return nil // preemption will say so
+	}
+	offset, count := plugin.GetOffsetAndNumCandidates(int32(len(nodes))) //nolint:gosec // there are not that many nodes
+	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, state, pod, nodes, budgets, offset, count)
+	if err != nil && len(candidates) == 0 {
+		return nil
+	}
+	return pl.leastHarm(lister, candidates)
+}
+
+func (pl *PoolPriority) ofSeveralRanks(nodes []fwk.NodeInfo) bool {
+	return slices.ContainsFunc(nodes, func(n fwk.NodeInfo) bool {
+		first, _ := pl.index.rankOf(nodes[0].Node())
+		rank, _ := pl.index.rankOf(n.Node())
+		return rank != first
+	})
+}
+
+// leastHarm returns the nodes of the best rank among the candidates whose victims are worth least.
+func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemption.Candidate) []fwk.NodeInfo {
+	var least harm
+	var best pool.Rank
+	var nodes []fwk.NodeInfo
+	for _, candidate := range candidates {
+		node, err := lister.Get(candidate.Name())
+		if err != nil {
+			continue
+		}
+		rank, _ := pl.index.rankOf(node.Node())
+		h := harmOf(candidate.Victims())
+		switch order := cmp.Or(slices.Compare(h[:], least[:]), cmp.Compare(rank, best)); {
+		case nodes == nil || order < 0:
+			least, best, nodes = h, rank, []fwk.NodeInfo{node}
+		case order == 0:
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// harm is what in-tree preemption compares before the victims' age, in its order: budgets violated, the highest priority, the sum of
+// priorities, and the number of pods.
+type harm [4]int64
+
+func harmOf(victims *extenderv1.Victims) harm {
+	h := harm{victims.NumPDBViolations, math.MinInt64, 0, int64(len(victims.Pods))}
+	for _, p := range victims.Pods {
+		priority := int64(corev1helpers.PodPriority(p))
+		h[1] = max(h[1], priority)
+		h[2] += priority + math.MaxInt32 + 1 // so that more pods are never less
+	}
+	return h
+}
+
+// awaitVictims has a pod tried again that has preempted others on the node when one of them is gone and the pod still waits there. The
+// scheduler relies on the event of their deletion for that, which is lost if it comes while the pod is in its cycle: two pods may choose
+// the same victim, and preemption that finds it deleted already tells nobody (kubernetes/kubernetes#141694, open as of 1.35). The pod
+// would wait for five minutes beside its free place.
+func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.NodeInfo) {
+	name := node.Node().Name
+	var victims []*v1.Pod
+	for _, p := range node.GetPods() {
+		if p := p.GetPod(); corev1helpers.PodPriority(p) < corev1helpers.PodPriority(pod) {
+			victims = append(victims, p)
+		}
+	}
+	var look func(after time.Duration)
+	look = func(after time.Duration) {
+		time.AfterFunc(after, func() {
+			switch {
+			case !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }):
+			case slices.ContainsFunc(victims, pl.isGone):
+				logger.V(2).Info("A pod has left the node that the pod has preempted others on, trying again", "pod", klog.KObj(pod), "node", name)
+				pl.handle.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
+			case after < lastLook:
+				look(2 * after)
+			}
+		})
+	}
+	look(firstLook)
+}
+
+func (pl *PoolPriority) isGone(pod *v1.Pod) bool {
+	now, err := pl.pods.Pods(pod.Namespace).Get(pod.Name)
+	return err != nil || now.UID != pod.UID
+}

@@ -1,0 +1,96 @@
+package poolpriority
+
+import (
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+// TestPreemptionPrefersBetterPools: of nodes where preemption does equally little harm it takes one of the best-ranked pool, although
+// in-tree preemption prefers victims that started late; and where the harm differs, that comes first.
+func TestPreemptionPrefersBetterPools(t *testing.T) {
+	started := func(p *st.PodWrapper, ago time.Duration) *v1.Pod {
+		return p.StartTime(metav1.NewTime(time.Now().Add(-ago))).Obj()
+	}
+	for _, tc := range []struct {
+		name         string
+		user, system []*v1.Pod
+		budget       bool // keeps pods with the label app=kept
+		want         string
+	}{
+		{"equal victims", []*v1.Pod{started(pod("a"), time.Hour)}, []*v1.Pod{started(pod("b"), time.Minute)}, false, "a"},
+		{"a lower priority", []*v1.Pod{pod("a").Priority(5).Obj()}, []*v1.Pod{pod("b").Obj()}, false, "b"},
+		{"fewer victims", []*v1.Pod{half("a"), half("a2")}, []*v1.Pod{pod("b").Obj()}, false, "b"},
+		{"a budget", []*v1.Pod{pod("a").Label("app", "kept").Obj()}, []*v1.Pod{pod("b").Priority(5).Obj()}, true, "b"},
+		{"only the worse pool has victims", []*v1.Pod{pod("a").Priority(100).Obj()}, []*v1.Pod{pod("b").Obj()}, false, "b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHarness(t, aks(t))
+			victims := h.countVictims()
+			small := map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}
+			h.addNodes(userNode("user-1").Capacity(small), systemNode("system-1").Capacity(small))
+			h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+			for _, p := range tc.user {
+				h.place(p, "user-1")
+			}
+			for _, p := range tc.system {
+				h.place(p, "system-1")
+			}
+			if tc.budget {
+				kept := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: "default"},
+					Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
+				if err := h.shared.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(kept); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_ = h.fail(pod("high").Priority(10).Obj())
+			if got := victims(); len(got) != 1 || got[0] != tc.want {
+				t.Errorf("%v were preempted, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
+func half(name string) *v1.Pod {
+	return st.MakePod().Name(name).UID(name).Namespace("default").Req(map[v1.ResourceName]string{"cpu": "500m"}).Obj()
+}
+
+// TestVictimGoneAlready: a pod whose victim was deleted before it could be, with an event that came while the pod was in its cycle, does
+// not wait for the queue's flush beside its free place.
+func TestVictimGoneAlready(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
+	h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+	h.place(pod("low").Priority(0).Obj(), "user-1") // the listers, and the API, have it no longer
+	high := pod("high").Priority(10).Obj()
+	if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high); err != nil {
+		t.Fatal(err)
+	}
+	h.sched.SchedulingQueue.Add(h.logger, high)
+	h.sched.ScheduleOne(h.ctx)
+	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
+		t.Fatalf("%d pods are nominated for the node, want 1", n)
+	}
+	h.remove("low")
+	next := make(chan *framework.QueuedPodInfo)
+	go func() {
+		info, _ := h.sched.NextPod(h.logger)
+		next <- info
+	}()
+	select {
+	case info := <-next:
+		if info.Pod.Name != "high" {
+			t.Errorf("%s is tried, want high", info.Pod.Name)
+		}
+	case <-time.After(20 * firstLook):
+		t.Error("the pod still waits")
+		h.sched.SchedulingQueue.Close()
+	}
+}
