@@ -187,6 +187,7 @@ func (n *Node) run(ctx context.Context, ready func()) error {
 	}
 	for _, factory := range []informers.SharedInformerFactory{pods, others} {
 		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
 	}
 	return serve(ctx, podController, nodeController, ready)
 }
