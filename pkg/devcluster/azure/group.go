@@ -72,6 +72,8 @@ type Group struct {
 	Made, Started time.Time
 	// Ended and Deleted are zero if it has not.
 	Ended, Deleted time.Time
+
+	serial int
 }
 
 // at is the group as it is at the time.

@@ -109,7 +109,7 @@ func (r *Region) Groups() []Group {
 	for _, g := range r.groups {
 		all = append(all, g.at(now))
 	}
-	slices.SortFunc(all, func(a, b Group) int { return a.Made.Compare(b.Made) })
+	slices.SortFunc(all, func(a, b Group) int { return a.serial - b.serial })
 	return all
 }
 
@@ -200,7 +200,7 @@ func (r *Region) create(spec Spec) {
 	now := r.now()
 	r.made++
 	address := fmt.Sprintf("10.241.%d.%d", r.made>>8&255, r.made&255)
-	r.groups[spec.Name] = &Group{Spec: spec, Address: address, Made: now, Started: now.Add(r.createTime)}
+	r.groups[spec.Name] = &Group{Spec: spec, serial: r.made, Address: address, Made: now, Started: now.Add(r.createTime)}
 }
 
 // Get answers what a GET of the group does. The error is an *Error: 404 if there is none or the answer lags, 429 if throttled.

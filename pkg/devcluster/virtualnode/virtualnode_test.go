@@ -25,7 +25,7 @@ type rig struct {
 	node   *Node
 }
 
-// newRig starts a virtual node whose groups are in transition for half a second, and waits until it watches pods.
+// newRig starts a virtual node whose groups are in transition for a second, and waits until it watches pods.
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,7 +39,7 @@ func newRig(t *testing.T) *rig {
 	})
 	r.node = New(r.client, Options{PollInterval: 20 * time.Millisecond})
 	r.node.Azure().SetPutTime(time.Millisecond)
-	r.node.Azure().SetCreateTime(500 * time.Millisecond)
+	r.node.Azure().SetCreateTime(time.Second)
 	if err := r.node.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -138,8 +138,8 @@ func TestLost(t *testing.T) {
 	for name, set := range map[string]func(*azure.Region){
 		"no view":             func(a *azure.Region) { a.SetInstanceView(azure.ViewNone) },
 		"no containers' view": func(a *azure.Region) { a.SetInstanceView(azure.ViewGroup) },
-		"lagging":             func(a *azure.Region) { a.SetGetLag(300 * time.Millisecond) },
-		"throttled":           func(a *azure.Region) { a.SetGetThrottle(300 * time.Millisecond) },
+		"lagging":             func(a *azure.Region) { a.SetGetLag(800 * time.Millisecond) },
+		"throttled":           func(a *azure.Region) { a.SetGetThrottle(800 * time.Millisecond) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			for policy, phase := range map[corev1.RestartPolicy]corev1.PodPhase{corev1.RestartPolicyAlways: corev1.PodPending, corev1.RestartPolicyNever: corev1.PodFailed} {
@@ -165,16 +165,16 @@ func TestRefusedThenMade(t *testing.T) {
 	r.node.Azure().Refuse(azure.CodeStockout)
 	r.create(plain)
 	r.refused(azure.CodeStockout)
-	r.eventually("tried again", func() bool { return len(r.node.Azure().Puts()) >= 4 })
+	r.eventually("tried again", func() bool { return len(r.node.Azure().Puts()) >= 6 })
 	r.node.Azure().Accept()
 	r.eventually("the group runs", func() bool { return len(r.unseen()) == 1 })
 	if p := r.pod(); p.Status.Phase != corev1.PodPending {
 		t.Errorf("the pod is %s", p.Status.Phase)
 	}
 	puts := r.node.Azure().Puts()
-	for i := 2; i < len(puts)-1; i++ {
-		if before, after := puts[i].At.Sub(puts[i-1].At), puts[i+1].At.Sub(puts[i].At); after < before*3/2 {
-			t.Errorf("tries %d to %d are %v and %v apart; want twice as far each time", i-1, i+1, before, after)
+	for i := range len(puts) - 1 {
+		if apart, least := puts[i+1].At.Sub(puts[i].At), 10*time.Millisecond<<i; apart < least {
+			t.Errorf("tries %d and %d are %v apart, want %v at least", i, i+1, apart, least)
 		}
 	}
 }
