@@ -113,6 +113,76 @@ func TestChangedYoungPodsAreLost(t *testing.T) {
 	}
 }
 
+// TestConnectorStopsAndStarts: groups outlive the connector; its Node is NotReady without it, and is made again by nothing but its restart;
+// another virtual node goes on beside it.
+func TestConnectorStopsAndStarts(t *testing.T) {
+	t.Parallel()
+	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
+	const v2 = "virtualnode-0"
+	other, err := e.AddVirtualNode(e.ctx, virtualnode.Options{Name: v2, Labels: map[string]string{"virtualization": "virtualnode2"}, Azure: e.VirtualNode.Azure()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for app, node := range map[string]string{"first": e.VirtualNode.Name(), "second": other.Name()} {
+		e.Create(suite.Deployment(app, 3, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = node }))
+		e.Eventually(20*time.Second, func() string {
+			if n := len(e.Pods(app)); n != 3 {
+				return fmt.Sprintf("%d pods", n)
+			}
+			return e.notReady(app)
+		})
+	}
+	e.VirtualNode.Stop()
+	e.Eventually(30*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionUnknown) })
+	for _, node := range []string{v2, e.nodesOf("userpool")[0].Name} {
+		if complaint := e.isReady(node, corev1.ConditionTrue); complaint != "" {
+			t.Error(complaint)
+		}
+	}
+	if err := e.VirtualNode.Restart(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.Eventually(20*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) + e.notReady("first") })
+	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.Stays(5*time.Second, func() string {
+		if e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) == "" {
+			return "the Node was made again"
+		}
+		return ""
+	})
+	if err := e.VirtualNode.Restart(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.Eventually(20*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) + e.notReady("first") })
+	for app, node := range map[string]string{"first": e.VirtualNode.Name(), "second": v2} {
+		lost, puts, unseen := e.damage(app)
+		if len(lost)+len(unseen) > 0 || puts != "1 (3 pods)" {
+			t.Errorf("%s: %d pods are lost, %d groups run unseen; PUTs of a pod: %s", app, len(lost), len(unseen), puts)
+		}
+		for _, g := range e.groupsOf(app) {
+			if g.Node != node || g.State != azure.Running || !g.Deleted.IsZero() {
+				t.Errorf("group %s of %s is %s, deleted %v", g.Name, g.Node, g.State, g.Deleted)
+			}
+		}
+	}
+}
+
+// isReady returns "" if the Node's condition Ready has the status.
+func (e *env) isReady(name string, want corev1.ConditionStatus) string {
+	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady && c.Status == want {
+			return ""
+		}
+	}
+	return fmt.Sprintf("Node %s has other conditions than Ready %s: %v", name, want, node.Status.Conditions)
+}
+
 // kind returns what sets Azure back to answers of which all can be read.
 func (e *env) kind() func() {
 	a := e.VirtualNode.Azure()

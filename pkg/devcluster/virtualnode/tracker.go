@@ -3,6 +3,7 @@ package virtualnode
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
@@ -56,11 +57,18 @@ func (c *connector) look(told map[types.UID]string) map[types.UID]string {
 			continue
 		}
 		tells[pod.UID] = says
-		if told[pod.UID] != says || pod.Status.Phase != updated.Status.Phase {
+		// The node-lifecycle controller writes that pods of a silent Node are not ready.
+		if told[pod.UID] != says || pod.Status.Phase != updated.Status.Phase || ready(&pod.Status) != ready(&updated.Status) {
 			c.tell(updated)
 		}
 	}
 	return tells
+}
+
+func ready(status *corev1.PodStatus) bool {
+	return slices.ContainsFunc(status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
 }
 
 // given reports whether azure-aci never looks at the pod again: one that has ended, is being deleted, or could not be created.
