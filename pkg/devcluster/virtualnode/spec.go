@@ -177,11 +177,12 @@ func (c *connector) checkVolumes(pod *corev1.Pod) error {
 			}
 		case v.Secret != nil:
 			if _, err := c.secrets.Secrets(pod.Namespace).Get(v.Secret.SecretName); apierrors.IsNotFound(err) && !ptr.Deref(v.Secret.Optional, true) {
-				return fmt.Errorf("Secret %s is required by Pod %s and does not exist", v.Secret.SecretName, pod.Name) //nolint:staticcheck // azure-aci's words
+				//lint:ignore ST1005 azure-aci's words
+				return fmt.Errorf("Secret %s is required by Pod %s and does not exist", v.Secret.SecretName, pod.Name)
 			}
 		case v.ConfigMap != nil:
 			if _, err := c.configMaps.ConfigMaps(pod.Namespace).Get(v.ConfigMap.Name); apierrors.IsNotFound(err) && !ptr.Deref(v.ConfigMap.Optional, true) {
-				return fmt.Errorf("ConfigMap %s is required by Pod %s and does not exist", v.ConfigMap.Name, pod.Name) //nolint:staticcheck // azure-aci's words
+				return fmt.Errorf("ConfigMap %s is required by Pod %s and does not exist", v.ConfigMap.Name, pod.Name)
 			}
 		case v.CSI == nil && v.EmptyDir == nil && v.Projected == nil:
 			return fmt.Errorf("pod %s requires volume %s which is of an unsupported type", pod.Name, v.Name)
