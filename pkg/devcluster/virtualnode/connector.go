@@ -12,6 +12,7 @@ import (
 	vk "github.com/virtual-kubelet/virtual-kubelet/node"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corelisters "k8s.io/client-go/listers/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster/azure"
@@ -29,6 +30,7 @@ type connector struct {
 
 	mu     sync.Mutex
 	notify func(*corev1.Pod)
+	quiet  map[types.UID]time.Time // until when nothing is told of a pod
 }
 
 var _ vk.PodLifecycleHandler = &connector{}
@@ -42,7 +44,33 @@ func (c *connector) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	return c.azure.Put(ctx, spec)
+	c.beQuiet(pod.UID, time.Hour)
+	err = c.azure.Put(ctx, spec)
+	if err != nil {
+		c.beQuiet(pod.UID, time.Second)
+	} else {
+		c.beQuiet(pod.UID, 0)
+	}
+	return err
+}
+
+// beQuiet has nothing told of the pod for the time: while it is created, and until Kubernetes knows that it was refused. What is told in
+// between takes the refusal back, if Azure has made the group all the same. azure-aci can do that too, but looks 25 times as seldom.
+func (c *connector) beQuiet(pod types.UID, d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.quiet == nil {
+		c.quiet = map[types.UID]time.Time{}
+	}
+	if c.quiet[pod] = time.Now().Add(d); d == 0 {
+		delete(c.quiet, pod)
+	}
+}
+
+func (c *connector) isQuiet(pod types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Before(c.quiet[pod])
 }
 
 // UpdatePod does nothing: a group cannot be changed.

@@ -49,7 +49,7 @@ func (c *connector) look(told map[types.UID]string) map[types.UID]string {
 	}
 	tells := make(map[types.UID]string, len(pods))
 	for _, pod := range pods {
-		if given(pod) {
+		if given(pod) || c.isQuiet(pod.UID) {
 			continue
 		}
 		updated, says := c.fetch(pod)

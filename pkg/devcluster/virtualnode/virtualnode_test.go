@@ -172,7 +172,7 @@ func TestRefusedThenMade(t *testing.T) {
 		t.Errorf("the pod is %s", p.Status.Phase)
 	}
 	puts := r.node.Azure().Puts()
-	for i := range len(puts) - 1 {
+	for i := 1; i < len(puts)-1; i++ { // the first refusal writes the pod's spec as well, on the API in memory, and is tried again for that
 		if apart, least := puts[i+1].At.Sub(puts[i].At), 10*time.Millisecond<<i; apart < least {
 			t.Errorf("tries %d and %d are %v apart, want %v at least", i, i+1, apart, least)
 		}
