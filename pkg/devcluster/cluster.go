@@ -37,12 +37,15 @@ type Options struct {
 	BinDir string
 	// Pools are the node pools of VMs.
 	Pools []Pool
-	// VirtualNode adds a virtual-kubelet node as AKS has it.
+	// VirtualNode adds a virtual-kubelet node as AKS has it; AddVirtualNode adds further ones.
 	VirtualNode bool
 	// Autoscaler configures the simulated cluster autoscaler; nil leaves it out.
 	Autoscaler *AutoscalerOptions
 	// APIServerArgs are added to the API server's command line, ControllerManagerArgs to the controller manager's.
 	APIServerArgs, ControllerManagerArgs []string
+	// NodeGrace is after how long of silence a Node is NotReady, at least a second; 0 is Kubernetes's 50 s. Leases are renewed more often if
+	// it is short.
+	NodeGrace time.Duration
 	// GOGC is that of the control plane's processes; empty is Go's default. A large one saves a fifth of the CPU time of a cluster that
 	// lives for seconds, most of which is starting.
 	GOGC string
@@ -57,11 +60,13 @@ type Cluster struct {
 	Config     *rest.Config // of an administrator
 	Autoscaler *Autoscaler
 	Pools      []*PoolManager
+	// VirtualNode is that of the options, or nil.
+	VirtualNode *virtualnode.Node
 
 	options   Options
 	processes []*Process // in the order of their start
 	cancel    context.CancelFunc
-	running   []<-chan struct{} // closed when a part that runs in this process has ended
+	virtual   []*virtualnode.Node
 	ca        []byte
 	address   string
 	rights    map[string]bool // kustomizations with rights that were applied
@@ -165,8 +170,8 @@ func (c *Cluster) Stop() {
 		c.Autoscaler.Kill()
 	}
 	c.cancel()
-	for _, done := range c.running {
-		<-done
+	for _, n := range c.virtual {
+		n.Stop()
 	}
 	for i := len(c.processes) - 1; i >= 0; i-- {
 		c.processes[i].Stop()
@@ -272,6 +277,10 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 }
 
 func (c *Cluster) startControllerManager() error {
+	args := c.options.ControllerManagerArgs
+	if grace := c.options.NodeGrace; grace != 0 {
+		args = append([]string{fmt.Sprintf("--node-monitor-grace-period=%v", grace), fmt.Sprintf("--node-monitor-period=%v", grace/8)}, args...)
+	}
 	_, err := c.start("kube-controller-manager", append([]string{
 		"--kubeconfig=" + filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), "--leader-elect=false",
 		"--bind-address=127.0.0.1", "--secure-port=0", "--use-service-account-credentials=true",
@@ -279,14 +288,22 @@ func (c *Cluster) startControllerManager() error {
 		"--root-ca-file=" + filepath.Join(c.options.Dir, "certs", "apiserver.crt"),
 		// The default of 20 requests a second takes a minute to create 1,000 pods.
 		"--kube-api-qps=500", "--kube-api-burst=1000", "--controllers=*,-bootstrapsigner,-tokencleaner,-nodeipam,-cloud-node-lifecycle,-service-lb-controller",
-	}, c.options.ControllerManagerArgs...)...)
+	}, args...)...)
 	return err
 }
 
 func (c *Cluster) startKWOK() error {
 	_, err := c.start("kwok", "--kubeconfig="+c.KubeConfig(), "--config="+filepath.Join(c.options.BinDir, "kwok-stages.yaml"),
-		"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector="+kwokAnnotation+"="+kwokFake, "--node-lease-duration-seconds=40")
+		"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector="+kwokAnnotation+"="+kwokFake, fmt.Sprintf("--node-lease-duration-seconds=%d", int(c.leaseDuration()/time.Second)))
 	return err
+}
+
+// leaseDuration is that of the nodes' leases, in whole seconds. They are renewed four times as often.
+func (c *Cluster) leaseDuration() time.Duration {
+	if c.options.NodeGrace == 0 {
+		return 40 * time.Second
+	}
+	return max(time.Second, c.options.NodeGrace.Truncate(time.Second))
 }
 
 // configFor is a client configuration that carries the token and nothing else.

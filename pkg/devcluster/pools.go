@@ -309,11 +309,8 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 		m.BootDelay = delay
 	}
 	if c.options.VirtualNode {
-		ready, failed := make(chan struct{}), make(chan error, 1)
-		c.run(func() { failed <- virtualnode.Run(ctx, c.Client, func() { close(ready) }) })
-		select {
-		case <-ready:
-		case err := <-failed:
+		var err error
+		if c.VirtualNode, err = c.AddVirtualNode(ctx, virtualnode.Options{}); err != nil {
 			return err
 		}
 	}
@@ -328,6 +325,20 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 		return err
 	}
 	return c.Autoscaler.Start(ctx)
+}
+
+// AddVirtualNode starts a virtual node, until the cluster's Stop or its own, and returns when it is served. Two with one name get in
+// each other's way.
+func (c *Cluster) AddVirtualNode(ctx context.Context, options virtualnode.Options) (*virtualnode.Node, error) {
+	if options.LeaseDuration == 0 {
+		options.LeaseDuration = c.leaseDuration()
+	}
+	n := virtualnode.New(c.Client, options)
+	if err := n.Start(ctx); err != nil {
+		return nil, err
+	}
+	c.virtual = append(c.virtual, n)
+	return n, nil
 }
 
 // waitForNodes waits until all nodes that were ordered are ready, and pods can be created.
@@ -360,14 +371,4 @@ func (c *Cluster) waitForNodes(ctx context.Context) error {
 		return fmt.Errorf("waiting for the nodes: %w", err)
 	}
 	return nil
-}
-
-// run runs a part of the cluster in this process; Stop waits for its end.
-func (c *Cluster) run(f func()) {
-	done := make(chan struct{})
-	c.running = append(c.running, done)
-	go func() {
-		defer close(done)
-		f()
-	}()
 }

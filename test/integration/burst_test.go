@@ -29,7 +29,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 		return ""
 	}
 	created := time.Now()
-	e.Create(suite.Deployment("web", 60, "500m"))
+	e.Create(suite.Deployment("web", 60, "500m", endsFast))
 	e.Stays(3*time.Second, func() string {
 		if got := e.Placed("web"); got["aci"] > 0 {
 			return fmt.Sprintf("burst after %v, before waitLimit, while the pool can grow: %v", time.Since(created), got)
@@ -55,7 +55,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 		t.Errorf("a pod over the budget was told %q", said)
 	}
 
-	// The end of a burst pod lets one in, at once.
+	// The end of a burst pod lets one in, at once. A pod on the virtual node counts as running until its grace period has passed.
 	for _, p := range e.Pods("web") {
 		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
 			if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}); err != nil {

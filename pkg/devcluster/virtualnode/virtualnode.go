@@ -1,14 +1,15 @@
-// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a provider that keeps pods in memory
-// instead of running them as Azure container instances.
+// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a connector that does to pods what
+// azure-aci v1.6.4 does to them. The other half, Azure, is package azure: it outlives the connector.
 package virtualnode
 
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
-	"github.com/virtual-kubelet/virtual-kubelet/errdefs"
 	vk "github.com/virtual-kubelet/virtual-kubelet/node"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -20,32 +21,128 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
+
+	"poolpriority.dev/scheduler/pkg/devcluster/azure"
 )
 
 // Name is the name that AKS's virtual-node add-on gives its node.
 const Name = "virtual-node-aci-linux"
 
-// virtualNode is AKS's virtual node: its name, labels, taint and capacity. It has no providerID, zone or ephemeral storage.
-func virtualNode() *corev1.Node {
+// DefaultPollInterval is how often a connector looks at its pods' groups. It is 5 s in azure-aci.
+const DefaultPollInterval = 200 * time.Millisecond
+
+// Options say what a virtual node is. The zero value is that of AKS's add-on, with a region of its own.
+type Options struct {
+	// Name is the Node's; the default is Name.
+	Name string
+	// Labels are added to those of AKS's add-on. That of virtual nodes v2 is virtualization=virtualnode2.
+	Labels map[string]string
+	// Azure is where the pods run; the default is a region of its own.
+	Azure *azure.Region
+	// PollInterval is how often the connector looks at its pods' groups; the default is DefaultPollInterval.
+	PollInterval time.Duration
+	// LeaseDuration is that of the Node's lease, in whole seconds, which is renewed four times as often; the default is 40 s.
+	LeaseDuration time.Duration
+}
+
+// Node is a virtual node: a connector that can be stopped and started, and the region of Azure that it talks to.
+type Node struct {
+	client  kubernetes.Interface
+	options Options
+
+	mu   sync.Mutex
+	stop func() // nil while the connector does not run
+}
+
+// New returns a virtual node whose connector does not run yet.
+func New(client kubernetes.Interface, options Options) *Node {
+	if options.Name == "" {
+		options.Name = Name
+	}
+	if options.Azure == nil {
+		options.Azure = azure.NewRegion()
+	}
+	if options.PollInterval == 0 {
+		options.PollInterval = DefaultPollInterval
+	}
+	if options.LeaseDuration == 0 {
+		options.LeaseDuration = 40 * time.Second
+	}
+	return &Node{client: client, options: options}
+}
+
+// Name is the Node's.
+func (n *Node) Name() string { return n.options.Name }
+
+// Azure is the region that the pods run in. It can be changed at any time, and goes on while the connector is stopped.
+func (n *Node) Azure() *azure.Region { return n.options.Azure }
+
+// Start starts the connector, which makes the Node if there is none, until Stop or the end of the context. It returns when the Node and
+// its pods are served.
+func (n *Node) Start(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stop != nil {
+		return fmt.Errorf("the connector of %s runs already", n.Name())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	ready, ended := make(chan struct{}), make(chan struct{})
+	var err error
+	go func() {
+		defer close(ended)
+		err = n.run(ctx, func() { close(ready) })
+	}()
+	select {
+	case <-ready:
+	case <-ended:
+		cancel()
+		return err
+	}
+	n.stop = func() {
+		cancel()
+		<-ended
+	}
+	return nil
+}
+
+// Stop stops the connector, as if it were killed: groups go on, nothing is told of them, and the Node is NotReady once its lease has
+// not been renewed for the node-lifecycle controller's grace period (50 s, see devcluster's Options.NodeGrace).
+func (n *Node) Stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.stop != nil {
+		n.stop()
+		n.stop = nil
+	}
+}
+
+// Restart stops the connector, if it runs, and starts a new one, which knows nothing of the old one's pods but what Kubernetes and Azure
+// tell. It makes the Node again if that was deleted; nothing else does.
+func (n *Node) Restart(ctx context.Context) error {
+	n.Stop()
+	return n.Start(ctx)
+}
+
+// object is the Node of AKS's add-on: its labels, taint and capacity. It has no providerID, zone, architecture label or ephemeral storage.
+func (n *Node) object() *corev1.Node {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("10000"),
 		corev1.ResourceMemory: resource.MustParse("4Ti"),
 		corev1.ResourcePods:   resource.MustParse("5000"),
 	}
+	labels := map[string]string{
+		"type":                  "virtual-kubelet",
+		"kubernetes.io/role":    "agent",
+		corev1.LabelOSStable:    "linux",
+		"beta.kubernetes.io/os": "linux",
+		corev1.LabelHostname:    n.Name(),
+		"alpha.service-controller.kubernetes.io/exclude-balancer": "true",
+		corev1.LabelNodeExcludeBalancers:                          "true",
+	}
+	maps.Copy(labels, n.options.Labels)
 	return &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{
-			Name: Name,
-			Labels: map[string]string{
-				"type":                  "virtual-kubelet",
-				"kubernetes.io/role":    "agent",
-				corev1.LabelOSStable:    "linux",
-				"beta.kubernetes.io/os": "linux",
-				corev1.LabelHostname:    Name,
-				"alpha.service-controller.kubernetes.io/exclude-balancer": "true",
-				corev1.LabelNodeExcludeBalancers:                          "true",
-			},
-		},
-		Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: corev1.TaintEffectNoSchedule}}},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name(), Labels: labels},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: corev1.TaintEffectNoSchedule}}},
 		Status: corev1.NodeStatus{
 			Capacity: capacity, Allocatable: capacity,
 			NodeInfo:   corev1.NodeSystemInfo{OperatingSystem: "linux", Architecture: "amd64"},
@@ -54,26 +151,28 @@ func virtualNode() *corev1.Node {
 	}
 }
 
-// Run registers the node and serves it until the context ends. It calls ready once the node and its pods are served, and returns an
+// run registers the node and serves it until the context ends. It calls ready once the node and its pods are served, and returns an
 // error if that cannot be.
-func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
+func (n *Node) run(ctx context.Context, ready func()) error {
 	const resync = time.Minute
-	pods := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", Name).String()
+	pods := informers.NewSharedInformerFactoryWithOptions(n.client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", n.Name()).String()
 	}))
-	others := informers.NewSharedInformerFactory(client, resync)
+	others := informers.NewSharedInformerFactory(n.client, resync)
 	broadcaster := record.NewBroadcaster()
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: n.client.CoreV1().Events("")})
 	podController, err := vk.NewPodController(vk.PodControllerConfig{
-		PodClient:         client.CoreV1(),
+		PodClient:         n.client.CoreV1(),
 		PodInformer:       pods.Core().V1().Pods(),
 		ConfigMapInformer: others.Core().V1().ConfigMaps(),
 		SecretInformer:    others.Core().V1().Secrets(),
 		ServiceInformer:   others.Core().V1().Services(),
-		EventRecorder:     broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: Name}),
-		Provider:          &memoryProvider{pods: map[string]*corev1.Pod{}},
-		// By default it begins and ends ten pods a second, once it has had a hundred.
+		EventRecorder:     broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "virtual-kubelet", Host: n.Name()}),
+		Provider: &connector{
+			node: n.Name(), azure: n.Azure(), interval: n.options.PollInterval, pods: pods.Core().V1().Pods().Lister(),
+			secrets: others.Core().V1().Secrets().Lister(), configMaps: others.Core().V1().ConfigMaps().Lister(),
+		},
 		SyncPodsFromKubernetesRateLimiter:    onlyFailures(),
 		DeletePodsFromKubernetesRateLimiter:  onlyFailures(),
 		SyncPodStatusFromProviderRateLimiter: onlyFailures(),
@@ -81,13 +180,15 @@ func Run(ctx context.Context, client kubernetes.Interface, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("making the virtual node's pod controller: %w", err)
 	}
-	nodeController, err := vk.NewNodeController(vk.NewNaiveNodeProvider(), virtualNode(), client.CoreV1().Nodes(),
-		vk.WithNodeEnableLeaseV1(client.CoordinationV1().Leases(corev1.NamespaceNodeLease), 40))
+	nodeController, err := vk.NewNodeController(vk.NewNaiveNodeProvider(), n.object(), n.client.CoreV1().Nodes(),
+		vk.WithNodeEnableLeaseV1(n.client.CoordinationV1().Leases(corev1.NamespaceNodeLease), int32(n.options.LeaseDuration/time.Second)))
 	if err != nil {
 		return fmt.Errorf("making the virtual node: %w", err)
 	}
-	pods.Start(ctx.Done())
-	others.Start(ctx.Done())
+	for _, factory := range []informers.SharedInformerFactory{pods, others} {
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+	}
 	return serve(ctx, podController, nodeController, ready)
 }
 
@@ -124,109 +225,13 @@ func serve(ctx context.Context, podController *vk.PodController, nodeController 
 	return fmt.Errorf("the virtual node has ended: %w", err)
 }
 
-// onlyFailures limits nothing but what is tried again.
+// onlyFailures delays what failed as virtual-kubelet does by default: by 5 ms, twice as much each time, up to 1000 s. By default it also
+// lets no more than ten pods a second through, once it has had a hundred: that would only make tests slow.
 func onlyFailures() workqueue.TypedRateLimiter[any] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[any](5*time.Millisecond, time.Minute)
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[any](5*time.Millisecond, 1000*time.Second)
 }
 
-// memoryProvider is a virtual-kubelet provider whose pods run at once and do nothing.
-type memoryProvider struct {
-	mu     sync.Mutex
-	pods   map[string]*corev1.Pod
-	notify func(*corev1.Pod)
-}
-
-var _ vk.PodLifecycleHandler = &memoryProvider{}
-var _ vk.PodNotifier = &memoryProvider{}
-
-func key(namespace, name string) string { return namespace + "/" + name }
-
-func (m *memoryProvider) CreatePod(_ context.Context, pod *corev1.Pod) error {
-	now := metav1.Now()
-	created := pod.DeepCopy()
-	created.Status = corev1.PodStatus{Phase: corev1.PodRunning, StartTime: &now}
-	for _, t := range []corev1.PodConditionType{corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady, corev1.PodScheduled} {
-		created.Status.Conditions = append(created.Status.Conditions, corev1.PodCondition{Type: t, Status: corev1.ConditionTrue, LastTransitionTime: now})
-	}
-	for _, container := range pod.Spec.Containers {
-		created.Status.ContainerStatuses = append(created.Status.ContainerStatuses, corev1.ContainerStatus{
-			Name: container.Name, Image: container.Image, Ready: true,
-			State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}},
-		})
-	}
-	m.store(created)
-	return nil
-}
-
-func (m *memoryProvider) store(pod *corev1.Pod) {
-	m.mu.Lock()
-	m.pods[key(pod.Namespace, pod.Name)] = pod
-	notify := m.notify
-	m.mu.Unlock()
-	notify(pod.DeepCopy())
-}
-
-func (m *memoryProvider) UpdatePod(_ context.Context, pod *corev1.Pod) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if known, ok := m.pods[key(pod.Namespace, pod.Name)]; ok {
-		updated := pod.DeepCopy()
-		updated.Status = known.Status
-		m.pods[key(pod.Namespace, pod.Name)] = updated
-	}
-	return nil
-}
-
-// DeletePod reports a terminal status, without which the deletion would never finish.
-func (m *memoryProvider) DeletePod(_ context.Context, pod *corev1.Pod) error {
-	m.mu.Lock()
-	known, ok := m.pods[key(pod.Namespace, pod.Name)]
-	delete(m.pods, key(pod.Namespace, pod.Name))
-	notify := m.notify
-	m.mu.Unlock()
-	if !ok {
-		return errdefs.NotFoundf("pod %s/%s", pod.Namespace, pod.Name)
-	}
-	now := metav1.Now()
-	deleted := known.DeepCopy()
-	deleted.Status.Phase = corev1.PodSucceeded
-	for i := range deleted.Status.ContainerStatuses {
-		deleted.Status.ContainerStatuses[i].Ready = false
-		deleted.Status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Reason: "Deleted", FinishedAt: now}}
-	}
-	notify(deleted)
-	return nil
-}
-
-func (m *memoryProvider) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if pod, ok := m.pods[key(namespace, name)]; ok {
-		return pod.DeepCopy(), nil
-	}
-	return nil, errdefs.NotFoundf("pod %s/%s", namespace, name)
-}
-
-func (m *memoryProvider) GetPodStatus(ctx context.Context, namespace, name string) (*corev1.PodStatus, error) {
-	pod, err := m.GetPod(ctx, namespace, name)
-	if err != nil {
-		return nil, err
-	}
-	return &pod.Status, nil
-}
-
-func (m *memoryProvider) GetPods(context.Context) ([]*corev1.Pod, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pods := make([]*corev1.Pod, 0, len(m.pods))
-	for _, pod := range m.pods {
-		pods = append(pods, pod.DeepCopy())
-	}
-	return pods, nil
-}
-
-func (m *memoryProvider) NotifyPods(_ context.Context, notify func(*corev1.Pod)) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.notify = notify
+// Lost returns the pods of the list that the connector has given up: refused once, whose status it never updates again.
+func Lost(pods []corev1.Pod) []corev1.Pod {
+	return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Status.Reason != reasonProviderFailed })
 }

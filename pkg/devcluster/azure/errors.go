@@ -1,0 +1,125 @@
+package azure
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// Codes of Azure's errors, as they were recorded.
+const (
+	CodeTransitioning   = "ContainerGroupTransitioning"
+	CodeQuotaReached    = "ContainerGroupQuotaReached"
+	CodeStockout        = "ServiceUnavailable" // with status 409: the region has no room for such a group
+	CodeServerTimeout   = "ServerTimeout"      // with status 503
+	CodeTooManyRequests = "TooManyRequests"
+	CodeNotFound        = "ResourceNotFound"
+	CodeLimitTooHigh    = "ContainerLimitGreaterThanContainerGroupTotalRequest"
+)
+
+const (
+	location      = "westeurope"
+	subscription  = "00000000-0000-0000-0000-000000000000"
+	resourceGroup = "MC_devcluster"
+	line          = "--------------------------------------------------------------------------------"
+)
+
+// Error is an answer of the resource manager that is not 2xx. It reads as the Azure SDK prints it.
+type Error struct {
+	Method, Name  string
+	Status        int
+	Code, Message string
+}
+
+// Error is the text of the SDK: request, status, code and the indented body, between lines.
+func (e *Error) Error() string {
+	code := "ERROR CODE UNAVAILABLE"
+	if e.Code != "" {
+		code = "ERROR CODE: " + e.Code
+	}
+	body := struct {
+		Error struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		} `json:"error"`
+	}{}
+	body.Error.Code, body.Error.Message = e.Code, e.Message
+	text := &strings.Builder{}
+	encoder := json.NewEncoder(text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(body) // it has strings only
+	return fmt.Sprintf("%s https://management.azure.com/subscriptions/%s/resourceGroups/%s/providers/Microsoft.ContainerInstance/containerGroups/%s\n%s\nRESPONSE %d: %d %s\n%s\n%s\n%s%s\n",
+		e.Method, subscription, resourceGroup, e.Name, line, e.Status, e.Status, http.StatusText(e.Status), code, line, text, line)
+}
+
+// Refusal is an answer to PUTs other than 201.
+type Refusal struct {
+	// Status is HTTP's, Code and Message Azure's. An empty Code is an answer without one.
+	Status        int
+	Code, Message string
+	// Made has the group be made although the answer says otherwise, as after a time-out.
+	Made bool
+	// Match says which groups are refused; nil is all.
+	Match func(Spec) bool
+}
+
+// recorded is the refusal with the code, as it was recorded.
+func recorded(code string) Refusal {
+	refusal := Refusal{Status: http.StatusConflict, Code: code}
+	switch code {
+	case CodeServerTimeout:
+		refusal.Status = http.StatusServiceUnavailable
+	case CodeTooManyRequests:
+		refusal.Status = http.StatusTooManyRequests
+	case CodeLimitTooHigh:
+		refusal.Status = http.StatusBadRequest
+	}
+	return refusal
+}
+
+func (r *Refusal) answer(spec Spec) *Error {
+	message := r.Message
+	switch {
+	case message != "":
+	case r.Code == CodeStockout:
+		message = fmt.Sprintf("The requested resource is not available in the location '%s' at this moment. Please retry with a different resource request or in another location. Resource requested: '%g' CPU '%g' GB memory 'Linux' OS virtual network",
+			location, spec.Cores(), spec.Memory())
+	case r.Code == CodeServerTimeout:
+		message = fmt.Sprintf("The request timed out. Diagnostic information: timestamp '%s', subscription id '%s', tracking id '%[2]s', request correlation id '%[2]s'.", time.Now().UTC().Format("20060102T150405Z"), subscription)
+	case r.Code == CodeTransitioning:
+		message = fmt.Sprintf("The container group '%s' is still transitioning, please retry later.", spec.Name)
+	case r.Code == CodeQuotaReached:
+		return quotaReached(spec, 0, 0)
+	default:
+		message = "The request was refused."
+	}
+	return putError(spec.Name, r.Status, r.Code, message)
+}
+
+func quotaReached(spec Spec, limit, used float64) *Error {
+	return putError(spec.Name, http.StatusConflict, CodeQuotaReached, fmt.Sprintf("Resource type 'Microsoft.ContainerInstance/containerGroups' container group quota 'StandardCores' exceeded in region '%s'. Limit: '%g', Usage: '%g' Requested: '%g'.",
+		location, limit, used, spec.Cores()))
+}
+
+// tooHighLimit refuses a container whose limit is above what all containers request together.
+func tooHighLimit(spec Spec) *Error {
+	for _, c := range spec.Containers {
+		for _, r := range []struct {
+			name         string
+			limit, total float64
+		}{{"Cpu", c.CPULimit, spec.Cores()}, {"MemoryInGB", c.MemoryLimit, spec.Memory()}} {
+			if r.limit > r.total {
+				return putError(spec.Name, http.StatusBadRequest, CodeLimitTooHigh, fmt.Sprintf("The '%s' limit '%g' in container '%s' is greater than the total request '%g' of container group '%s'.",
+					r.name, r.limit, c.Name, r.total, spec.Name))
+			}
+		}
+	}
+	return nil
+}
+
+func putError(name string, status int, code, message string) *Error {
+	return &Error{Method: http.MethodPut, Name: name, Status: status, Code: code, Message: message}
+}
