@@ -43,9 +43,7 @@ func (p *Pool) Limits() Limits { return p.limits }
 func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }
 
 // SelectsNamespaces reports whether a burst pool is for the pods of some namespaces only.
-func (l List) SelectsNamespaces() bool {
-	return slices.ContainsFunc(l.pools, func(p Pool) bool { return p.namespaces != nil })
-}
+func (l List) SelectsNamespaces() bool { return l.selective }
 
 // NotSelecting says of each pool, by its index, whether it is a burst pool that is not for the pods of the namespace. One that is not known
 // (nil) counts as not selected. It is nil if every pool is for all.

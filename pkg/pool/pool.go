@@ -39,8 +39,9 @@ type Pool struct {
 
 // List is the ordered list of pools, most preferred first, burst pools last. It must not be changed.
 type List struct {
-	pools   []Pool
-	regular int
+	pools     []Pool
+	regular   int
+	selective bool // a burst pool is for the pods of some namespaces only
 }
 
 // NewList returns the list that the (validated) configuration states. A selector that does not parse is an error.
@@ -57,6 +58,7 @@ func NewList(pools []configv1.Pool) (List, error) {
 		} else if err := l.pools[i].prepareBurst(); err != nil {
 			return List{}, err
 		}
+		l.selective = l.selective || l.pools[i].namespaces != nil
 	}
 	return l, nil
 }
