@@ -91,10 +91,11 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 				x.ranks[e.node] = e.ranked
 			}
 		}
+		if e.rank != old.rank || !x.pools.IsBurstRank(e.rank) {
+			e.burst = nil
+		}
 		if x.pools.IsBurstRank(e.rank) {
 			e.countBurst(info.GetPods(), x.pools.At(e.pool))
-		} else {
-			e.burst = nil
 		}
 		e.ending = e.burst == nil && slices.ContainsFunc(info.GetPods(), isEnding)
 		if e.ending && !old.ending {
