@@ -42,7 +42,7 @@ func UseOf(pod *corev1.Pod, p *pool.Pool) Use {
 func billed(pod *corev1.Pod, onACI bool) Use {
 	if !onACI {
 		list := resource.PodRequests(pod, resource.PodResourcesOptions{})
-		return Use{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value()}
+		return Use{MilliCPU: max(list.Cpu().MilliValue(), 0), Memory: max(list.Memory().Value(), 0)}
 	}
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {

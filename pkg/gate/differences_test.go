@@ -48,7 +48,9 @@ func TestDifferences(t *testing.T) {
 		{"a variable from its resources", container(func(c *corev1.Container) {
 			c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{}}}}
 		}), "variables"},
-		{"a user", func(p *corev1.Pod) { p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To(int64(1000))} }, "the users"},
+		{"a user", func(p *corev1.Pod) {
+			p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To(int64(1000))}
+		}, "the users"},
 		{"a group of its files", func(p *corev1.Pod) { p.Spec.SecurityContext = &corev1.PodSecurityContext{FSGroup: ptr.To(int64(1000))} }, "the users"},
 		{"a user of a container", container(func(c *corev1.Container) { c.SecurityContext = &corev1.SecurityContext{RunAsUser: ptr.To(int64(0))} }), "the users"},
 		{"a capability", container(func(c *corev1.Container) {
