@@ -39,7 +39,9 @@ func TestLimits(t *testing.T) {
 		{"CPU", configv1.BurstLimits{CPU: ptr.To(resource.MustParse("100"))}, func(_ int, milliCPU, _ int64) bool { return milliCPU <= 100_000 }, 60},
 		{"memory", configv1.BurstLimits{Memory: ptr.To(resource.MustParse("150G"))}, func(_ int, _, memory int64) bool { return memory <= 150e9 }, 60},
 		{"all", configv1.BurstLimits{Pods: 90, CPU: ptr.To(resource.MustParse("99")), Memory: ptr.To(resource.MustParse("150G"))},
-			func(pods int, milliCPU, memory int64) bool { return pods <= 90 && milliCPU <= 99_000 && memory <= 150e9 }, 60},
+			func(pods int, milliCPU, memory int64) bool {
+				return pods <= 90 && milliCPU <= 99_000 && memory <= 150e9
+			}, 60},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := withLimits(t, tc.limits)
