@@ -6,7 +6,6 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/component-helpers/resource"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -38,45 +37,50 @@ func UseOf(pod *corev1.Pod, p *pool.Pool) Use {
 	return use
 }
 
-// billed is what the provider bills for the pod. Azure Container Instances knows of no overhead, and of no requests of the pod as a whole.
+// billed is what the provider bills for the pod: what it requests, as kube reckons it. Azure Container Instances know of no overhead, and of no
+// requests of the pod as a whole.
 func billed(pod *corev1.Pod, onACI bool) Use {
-	if !onACI {
-		list := resource.PodRequests(pod, resource.PodResourcesOptions{})
-		return Use{MilliCPU: max(list.Cpu().MilliValue(), 0), Memory: max(list.Memory().Value(), 0)}
+	if onACI {
+		return ofContainers(pod, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
 	}
+	use := ofContainers(pod, Use{})
+	if pod.Spec.Resources != nil {
+		use = requested(pod.Spec.Resources.Requests, use)
+	}
+	return use.Plus(requested(pod.Spec.Overhead, Use{}))
+}
+
+// ofContainers is what the containers request together, or are given where they do not.
+func ofContainers(pod *corev1.Pod, given Use) Use {
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {
-		sum.add(requested(&pod.Spec.Containers[i], Use{MilliCPU: aciMilliCPU, Memory: aciMemory}))
+		sum = sum.Plus(requested(pod.Spec.Containers[i].Resources.Requests, given))
 	}
 	// An init container runs before the others, beside the sidecars before it, and takes of what there is for all.
 	for i := range pod.Spec.InitContainers {
-		use := requested(&pod.Spec.InitContainers[i], Use{})
+		use := requested(pod.Spec.InitContainers[i].Resources.Requests, Use{})
 		if isSidecar(&pod.Spec.InitContainers[i]) {
-			sum.add(use)
-			sidecars.add(use)
+			sum, sidecars = sum.Plus(use), sidecars.Plus(use)
 			use = Use{}
 		}
-		use.add(sidecars)
+		use = use.Plus(sidecars)
 		most.MilliCPU, most.Memory = max(most.MilliCPU, use.MilliCPU), max(most.Memory, use.Memory)
 	}
 	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
 }
 
-// requested is what the container requests and, of what it does not, what it is given.
-func requested(c *corev1.Container, given Use) Use {
-	if cpu, ok := c.Resources.Requests[corev1.ResourceCPU]; ok {
+// requested is what is requested and, of what is not, what is given.
+func requested(list corev1.ResourceList, given Use) Use {
+	if cpu, ok := list[corev1.ResourceCPU]; ok {
 		given.MilliCPU = cpu.MilliValue()
 	}
-	if memory, ok := c.Resources.Requests[corev1.ResourceMemory]; ok {
+	if memory, ok := list[corev1.ResourceMemory]; ok {
 		given.Memory = memory.Value()
 	}
 	return given
 }
 
-// add adds to the use. What an int64 does not hold is more than there is anywhere.
-func (u *Use) add(other Use) { *u = u.Plus(other) }
-
-// Plus returns the sum of the two.
+// Plus returns the sum of the two. What an int64 does not hold is more than there is anywhere.
 func (u Use) Plus(other Use) Use {
 	return Use{Pods: u.Pods + other.Pods, MilliCPU: plus(u.MilliCPU, other.MilliCPU), Memory: plus(u.Memory, other.Memory)}
 }

@@ -73,7 +73,7 @@ func TestUseOf(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestBurstLimits(t *testing.T) {
 	limits := func(pods int32, cpu, memory string) configv1.Burst {
 		l := configv1.BurstLimits{Pods: pods}
 		if cpu != "" {
@@ -106,7 +106,7 @@ func TestLimits(t *testing.T) {
 		{"the memory does not fit", limits(0, "", "400G"), Use{9, 0, 399e9}, asking("1", ""), nil, "399 of 400 GB of memory, the pod needs 1.5"},
 		{"overspent by others", limits(0, "100", ""), Use{999, 120000, 0}, asking("10m", "1G"), nil, "120 of 100 CPUs, the pod needs 0.01"},
 		{"a pod larger than the limit", limits(0, "100", ""), Use{}, asking("101", "1G"), nil, "0 of 100 CPUs, the pod needs 101"},
-		{"a pod of more than there is anywhere", limits(0, "100", ""), Use{1, 1000, 0}, asking("9e15", "1G"), nil, "1 of 100 CPUs, the pod needs 9223372036854776"},
+		{"a pod of more than there is anywhere", limits(0, "100", ""), Use{1, 1000, 0}, asking("9e15", "1G"), nil, "1 of 100 CPUs, the pod needs 9000000000000000"},
 		{"Always does not override it", limits(20, "", ""), Use{20, 0, 0}, asking("1", "1G"), always, "20 of 20 pods"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

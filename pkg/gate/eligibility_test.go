@@ -124,7 +124,7 @@ func TestEligible(t *testing.T) {
 		{"limits that equal the requests", limits("500m", "1Gi", "500m", "1Gi"), "", ""},
 		{"a memory limit above the request by less than what is told apart", limits("500m", "110M", "500m", "190M"), "", ""},
 		{"a limit above the container's own request, and not above that of all", func(p *corev1.Pod) {
-			limits("500m", "1Gi", "1", "2Gi")(p)
+			limits("500m", "1Gi", "1", "1.5Gi")(p)
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Resources: corev1.ResourceRequirements{Requests: cpuAndMemory("1", "1Gi")}})
 		}, "", ""},
 		{"a limit below what a container is given that requests nothing", container(func(c *corev1.Container) { c.Resources.Limits = cpuAndMemory("1", "1Gi") }), "", ""},

@@ -32,11 +32,11 @@ func tooLarge(pod *corev1.Pod, p *pool.Pool) string {
 // asked is what all containers request together as the connector asks for it, and without its rounding CPU down.
 func asked(p *corev1.Pod) (rounded, exact Use) {
 	for i := range p.Spec.Containers {
-		use := requested(&p.Spec.Containers[i], Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
+		use := requested(p.Spec.Containers[i].Resources.Requests, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
 		use.MilliCPU, use.Memory = max(use.MilliCPU, cpuStep), max(use.Memory/memoryStep*memoryStep, memoryStep)
-		exact.add(use)
+		exact = exact.Plus(use)
 		use.MilliCPU = use.MilliCPU / cpuStep * cpuStep
-		rounded.add(use)
+		rounded = rounded.Plus(use)
 	}
 	return rounded, exact
 }
