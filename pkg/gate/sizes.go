@@ -43,7 +43,7 @@ func asked(p *corev1.Pod) (rounded, exact Use) {
 
 // limitAboveRequests reports whether a container may use more than all of them request together, which Azure refuses.
 func limitAboveRequests(p *corev1.Pod) bool {
-	if !hasLimits(p) {
+	if !unusualLimits(p) {
 		return false
 	}
 	_, exact := asked(p)
@@ -54,17 +54,25 @@ func limitAboveRequests(p *corev1.Pod) bool {
 
 // fractionalCPU reports whether that is so only because the connector rounds CPU requests down to a multiple of 10m, and limits not.
 func fractionalCPU(p *corev1.Pod) bool {
-	if !hasLimits(p) {
+	if !unusualLimits(p) {
 		return false
 	}
 	rounded, exact := asked(p)
 	return anyLimit(p, func(cpu, _ int64) bool { return cpu > rounded.MilliCPU && cpu <= exact.MilliCPU })
 }
 
-func hasLimits(p *corev1.Pod) bool {
+// unusualLimits reports whether limits have to be looked at: they are not just what the containers request, as most are.
+func unusualLimits(p *corev1.Pod) bool {
 	for i := range p.Spec.Containers {
-		if len(p.Spec.Containers[i].Resources.Limits) > 0 {
-			return true
+		r := &p.Spec.Containers[i].Resources
+		for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			limit, ok := r.Limits[name]
+			if !ok {
+				continue
+			}
+			if request, ok := r.Requests[name]; !ok || limit.Cmp(request) != 0 || name == corev1.ResourceCPU && limit.MilliValue()%cpuStep != 0 {
+				return true
+			}
 		}
 	}
 	return false
