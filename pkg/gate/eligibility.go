@@ -17,6 +17,9 @@ const (
 	virtualNodesV2      = "virtualnode2"
 )
 
+// reasonNamespace is the reason for which a gate is closed for a pod whatever the pod is like.
+var reasonNamespace = capacity.Reason{Code: "NamespaceNotSelected", Sentence: "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)"}
+
 // A feature is something that a pod uses and a virtual kubelet cannot run.
 type feature struct {
 	code string // of the reason
