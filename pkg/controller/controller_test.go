@@ -144,8 +144,8 @@ func TestDeletionCost(t *testing.T) {
 		want   map[string]string
 		events int
 	}{
-		{"bound by others, to a VM", "vm", owned, nil, map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 0},
-		{"bound by others, to a burst node", "virtual", owned, nil, map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"}, 0},
+		{"without a cost, on a VM", "vm", owned, nil, map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 0},
+		{"without a cost, on a burst node", "virtual", owned, nil, map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"}, 0},
 		{"of no ReplicaSet", "vm", nil, nil, nil, 0},
 		{"in no pool", "unlisted", owned, nil, nil, 0},
 		{"its pool left the list", "unlisted", owned, map[string]string{scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"},
@@ -158,7 +158,8 @@ func TestDeletionCost(t *testing.T) {
 			map[string]string{scalein.CostAnnotation: "5", scalein.OwnCostAnnotation: "1000", scalein.PoolAnnotation: "user"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "p", Annotations: tc.have, OwnerReferences: tc.owners}, Spec: corev1.PodSpec{NodeName: tc.node}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "p", Annotations: tc.have, OwnerReferences: tc.owners}, Spec: corev1.PodSpec{NodeName: tc.node},
+				Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pod, node("vm", map[string]string{"mode": "user"}),
 				node("virtual", map[string]string{"type": "virtual-kubelet"}), node("unlisted", nil)).Build()
 			recorder := record.NewFakeRecorder(10)
@@ -221,7 +222,7 @@ func TestCostThatIsRewritten(t *testing.T) {
 func TestConflicts(t *testing.T) {
 	yes := true
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "default", UID: "p",
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}}, Spec: corev1.PodSpec{NodeName: "o"}}
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}}, Spec: corev1.PodSpec{NodeName: "o"}, Status: corev1.PodStatus{Phase: corev1.PodRunning}}
 	for _, tc := range []struct {
 		name      string
 		answer    error

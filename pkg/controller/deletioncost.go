@@ -18,18 +18,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
 // nodeNameField is the field by which pods are indexed.
 const nodeNameField = "spec.nodeName"
 
-// DeletionCost brings the deletion costs of pods in line that the scheduler did not give one as it bound them: those that others
-// bound, and those whose pool changed because the list was edited or a node was relabelled. It looks at pods of ReplicaSets
-// only, as nothing else reads the cost, and leaves a cost alone that somebody else set.
+// DeletionCost brings the deletion costs of our scheduler's pods in line where their pool changed because the list was edited or a node was
+// relabelled and, with Others, of pods that others bound. It looks at pods of ReplicaSets only, as nothing else reads the cost, and leaves
+// a cost alone that somebody else set. A pod on a burst node is left alone until it has started: virtual-kubelet creates
+// one that changes before that again, which may lose it.
 type DeletionCost struct {
-	Client   client.Client
-	Pools    pool.List
+	Client client.Client
+	Pools  pool.List
+	// SchedulerName is the name of our scheduler.
+	SchedulerName string
+	// Others has pods of listed pools that name another scheduler given a cost, too, but for those of kube-system.
+	Others   bool
 	Recorder record.EventRecorder
 
 	mu   sync.Mutex
@@ -81,7 +87,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 		r.forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || !ofReplicaSet(pod) {
+	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || !ofReplicaSet(pod) || !r.isFor(pod) {
 		return reconcile.Result{}, nil
 	}
 	node := &corev1.Node{}
@@ -90,6 +96,9 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	}
 	if _, ours := pod.Annotations[scalein.OwnCostAnnotation]; !ours && r.Pools.Of(node.Labels) == pool.None {
 		return reconcile.Result{}, nil
+	}
+	if r.Pools.IsBurstNode(node.Labels) && !refusal.Started(pod) {
+		return reconcile.Result{}, nil // that it has started will have it looked at again
 	}
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
 	if foreign && r.first(request.NamespacedName, pod.UID) {
@@ -115,6 +124,11 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	}
 	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", request, "annotations", wanted)
 	return reconcile.Result{}, nil
+}
+
+// isFor reports whether the pod is one that is given a deletion cost.
+func (r *DeletionCost) isFor(pod *corev1.Pod) bool {
+	return pod.Spec.SchedulerName == r.SchedulerName || r.Others && pod.Namespace != metav1.NamespaceSystem
 }
 
 // first reports whether nothing was said of the pod yet.

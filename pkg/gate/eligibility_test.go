@@ -7,6 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -24,6 +26,33 @@ func TestEligible(t *testing.T) {
 	asks := func(name corev1.ResourceName, quantity string) func(*corev1.Pod) {
 		return container(func(c *corev1.Container) {
 			c.Resources.Requests = corev1.ResourceList{name: resource.MustParse(quantity)}
+		})
+	}
+	initContainer := func(change func(*corev1.Container)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.InitContainers = []corev1.Container{{}}
+			change(&p.Spec.InitContainers[0])
+		}
+	}
+	httpGet := func(port intstr.IntOrString) corev1.ProbeHandler {
+		return corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Port: port}}
+	}
+	probe := func(handler corev1.ProbeHandler) func(*corev1.Pod) {
+		return container(func(c *corev1.Container) {
+			c.Ports, c.LivenessProbe = []corev1.ContainerPort{{Name: "http", ContainerPort: 80}}, &corev1.Probe{ProbeHandler: handler}
+		})
+	}
+	field := func(path string) func(*corev1.Pod) {
+		return container(func(c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "V", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: path}}}}
+		})
+	}
+	cpuAndMemory := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	limits := func(cpu, memory, cpuLimit, memoryLimit string) func(*corev1.Pod) {
+		return container(func(c *corev1.Container) {
+			c.Resources = corev1.ResourceRequirements{Requests: cpuAndMemory(cpu, memory), Limits: cpuAndMemory(cpuLimit, memoryLimit)}
 		})
 	}
 	for _, tc := range []struct {
@@ -52,7 +81,7 @@ func TestEligible(t *testing.T) {
 		{"a privileged init container", func(p *corev1.Pod) {
 			p.Spec.InitContainers = []corev1.Container{{SecurityContext: &corev1.SecurityContext{Privileged: &yes}}}
 		}, "Privileged", "Privileged"},
-		{"host aliases", func(p *corev1.Pod) { p.Spec.HostAliases = []corev1.HostAlias{{IP: "10.0.0.1"}} }, "HostAliases", "HostAliases"},
+		{"host aliases", func(p *corev1.Pod) { p.Spec.HostAliases = []corev1.HostAlias{{IP: "10.0.0.1"}} }, "HostAliases", ""},
 		{"hostPath", volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{}}), "HostPath", "HostPath"},
 		{"a claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{}}), "PersistentVolume", "PersistentVolume"},
 		{"a generic ephemeral volume", volume(corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}), "PersistentVolume", "PersistentVolume"},
@@ -62,8 +91,47 @@ func TestEligible(t *testing.T) {
 		{"configMap", volume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}), "", ""},
 		{"projected", volume(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}), "", ""},
 		{"azureFile", volume(corev1.VolumeSource{AzureFile: &corev1.AzureFileVolumeSource{}}), "", ""},
-		{"an init container", func(p *corev1.Pod) { p.Spec.InitContainers = []corev1.Container{{}} }, "InitContainer", ""},
+		{"inline Azure Files", volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "file.csi.azure.com"}}), "", ""},
+		{"an inline disk", volume(corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "disk.csi.azure.com"}}), "VolumeType", "VolumeType"},
+		{"an image", volume(corev1.VolumeSource{Image: &corev1.ImageVolumeSource{}}), "VolumeType", "VolumeType"},
+		{"downwardAPI", volume(corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{}}), "DownwardAPIVolume", "DownwardAPIVolume"},
+		{"a plain init container", initContainer(func(*corev1.Container) {}), "", ""},
+		{"an init container with a port", initContainer(func(c *corev1.Container) { c.Ports = []corev1.ContainerPort{{ContainerPort: 80}} }), "InitContainer", ""},
+		{"an init container with requests", initContainer(func(c *corev1.Container) { c.Resources.Requests = cpuAndMemory("1", "1Gi") }), "InitContainer", ""},
+		{"an init container with limits", initContainer(func(c *corev1.Container) { c.Resources.Limits = cpuAndMemory("1", "1Gi") }), "InitContainer", ""},
+		{"an init container with a probe", initContainer(func(c *corev1.Container) { c.ReadinessProbe = &corev1.Probe{} }), "InitContainer", ""},
+		{"an init container with a hook", initContainer(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} }), "InitContainer", ""},
+		{"an init container with args and no command", initContainer(func(c *corev1.Container) { c.Args = []string{"-v"} }), "ArgsWithoutCommand", ""},
+		{"a sidecar", initContainer(func(c *corev1.Container) { c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways) }), "Sidecar", ""},
 		{"a lifecycle hook", container(func(c *corev1.Container) { c.Lifecycle = &corev1.Lifecycle{} }), "LifecycleHook", ""},
+		{"args and no command", container(func(c *corev1.Container) { c.Args = []string{"-v"} }), "ArgsWithoutCommand", ""},
+		{"args and a command", container(func(c *corev1.Container) { c.Command, c.Args = []string{"web"}, []string{"-v"} }), "", ""},
+		{"a startup probe", container(func(c *corev1.Container) { c.StartupProbe = &corev1.Probe{ProbeHandler: httpGet(intstr.FromInt32(80))} }), "StartupProbe", ""},
+		{"a tcpSocket probe", probe(corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{}}), "ProbeType", ""},
+		{"a grpc probe", probe(corev1.ProbeHandler{GRPC: &corev1.GRPCAction{}}), "ProbeType", ""},
+		{"an exec probe", probe(corev1.ProbeHandler{Exec: &corev1.ExecAction{}}), "", ""},
+		{"an httpGet probe by number", probe(httpGet(intstr.FromInt32(80))), "", ""},
+		{"an httpGet probe by name", probe(httpGet(intstr.FromString("http"))), "", ""},
+		{"an httpGet probe by an unknown name", probe(httpGet(intstr.FromString("admin"))), "ProbePort", ""},
+		{"a readiness probe by an unknown name", container(func(c *corev1.Container) {
+			c.ReadinessProbe = &corev1.Probe{ProbeHandler: httpGet(intstr.FromString("admin"))}
+		}), "ProbePort", ""},
+		{"a variable from status.podIP", field("status.podIP"), "FieldRef", ""},
+		{"a variable from status.hostIP", field("status.hostIP"), "FieldRef", ""},
+		{"a variable from metadata.name", field("metadata.name"), "", ""},
+		{"a CPU limit above the request", limits("500m", "1Gi", "501m", "1Gi"), "LimitAboveRequests", ""},
+		{"a memory limit above the request", limits("500m", "1Gi", "500m", "2Gi"), "LimitAboveRequests", ""},
+		{"limits that equal the requests", limits("500m", "1Gi", "500m", "1Gi"), "", ""},
+		{"a memory limit above the request by less than what is told apart", limits("500m", "110M", "500m", "190M"), "", ""},
+		{"a limit above the container's own request, and not above that of all", func(p *corev1.Pod) {
+			limits("500m", "1Gi", "1", "1.5Gi")(p)
+			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Resources: corev1.ResourceRequirements{Requests: cpuAndMemory("1", "1Gi")}})
+		}, "", ""},
+		{"a limit below what a container is given that requests nothing", container(func(c *corev1.Container) { c.Resources.Limits = cpuAndMemory("1", "1Gi") }), "", ""},
+		{"a limit above what a container is given that requests nothing", container(func(c *corev1.Container) { c.Resources.Limits = cpuAndMemory("2", "1Gi") }), "LimitAboveRequests", ""},
+		{"a fraction of 10m, with a limit equal to it", limits("255m", "1Gi", "255m", "1Gi"), "FractionalCPU", ""},
+		{"a fraction of 10m, without a limit", asks(corev1.ResourceCPU, "255m"), "", ""},
+		{"less than 10m, with a limit equal to it", limits("5m", "1Gi", "5m", "1Gi"), "", ""},
 		{"a resource claim", func(p *corev1.Pod) { p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu"}} }, "ResourceClaim", "ResourceClaim"},
 		{"a GPU", asks("nvidia.com/gpu", "1"), "ExtendedResource", "ExtendedResource"},
 		{"no GPU", asks("nvidia.com/gpu", "0"), "", ""},
@@ -77,7 +145,8 @@ func TestEligible(t *testing.T) {
 				{Name: "user", NodeSelector: matching("mode", "user")},
 				{Name: "v2", NodeSelector: matching("virtualization", "virtualnode2"), Burst: &configv1.Burst{}},
 				{Name: "v2-by-its-nodes", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
-				{Name: "v1", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+				{Name: "v1", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Platform: configv1.PlatformACI}},
+				{Name: "other", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Platform: configv1.PlatformOther}},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -85,7 +154,7 @@ func TestEligible(t *testing.T) {
 			r := &Rule{Pools: pools}
 			view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {},
 				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},
-				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}}}
+				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}, {}}}
 			azureFiles := false
 			check := func(want ...string) {
 				t.Helper()
@@ -97,16 +166,20 @@ func TestEligible(t *testing.T) {
 					}
 				}
 			}
-			check(tc.v2, tc.v2, tc.v1)
+			other := "" // nothing is known of it but that it runs no pods of DaemonSets and no static pods
+			if tc.v1 == "DaemonSetPod" || tc.v1 == "MirrorPod" {
+				other = tc.v1
+			}
+			check(tc.v2, tc.v2, tc.v1, other)
 			if pod.Annotations == nil {
 				pod.Annotations = map[string]string{}
 			}
 			pod.Annotations[BurstAnnotation] = burstAlways
-			check("", "", "")
+			check("", "", "", "")
 			delete(pod.Annotations, BurstAnnotation)
 			if tc.v2 == "PersistentVolume" { // Azure Files are what virtual nodes v2 can mount
 				azureFiles = true
-				check("", "", tc.v1)
+				check("", "", tc.v1, other)
 			}
 			pod.Annotations[BurstAnnotation] = BurstNever
 			for _, v := range r.Decide(Request{Pod: pod}, view, now).Burst {

@@ -34,7 +34,6 @@ var (
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	reasonValue   = capacity.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
 	reasonSpread  = capacity.Reason{Code: "TopologyMissing", Sentence: "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst"}
-	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
 
 // Reasons for which the gate is open, and for which a regular pool does not hold it.
@@ -82,6 +81,9 @@ type Request struct {
 	Declined func() map[string]time.Time
 	// AzureFiles says that all persistent volumes that the pod claims are Azure Files.
 	AzureFiles bool
+	// NotSelected says of each pool, by its index, that it is a burst pool which is not for the pods of the pod's namespace. Without it, that is not
+	// looked at.
+	NotSelected []bool
 	// Snapshot is the nodes of each regular pool that the pod can be put on now, by the pool's index: those of the scheduling
 	// cycle's snapshot, which may be behind the view. Without it, that is not looked at.
 	Snapshot []Nodes
@@ -89,12 +91,6 @@ type Request struct {
 	Wait Wait
 	// Burst is what is on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
 	Burst []Use
-}
-
-// Use is what is on the nodes of a burst pool.
-type Use struct {
-	// Pods is the number of pods that have not ended.
-	Pods int
 }
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
@@ -229,6 +225,9 @@ func (r *Rule) holdEnds(req Request, came time.Time) time.Time {
 // so for too long.
 func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, view *capacity.View, now time.Time) Verdict {
 	p := r.Pools.At(i)
+	if req.NotSelected != nil && req.NotSelected[i] {
+		return Verdict{Reason: reasonNamespace}
+	}
 	switch value := req.Pod.Annotations[BurstAnnotation]; value {
 	case BurstNever:
 		return Verdict{Reason: ReasonOptOut}
@@ -265,9 +264,11 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 			v = Verdict{Open: true, Reason: reasonHeldLong}
 		}
 	}
-	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.Burst != nil && req.Burst[i].Pods >= limit {
-		v = Verdict{Reason: ReasonBudget}
-		v.Reason.Detail = fmt.Sprintf("%d of %d pods", req.Burst[i].Pods, limit)
+	if v.Open && req.Burst != nil {
+		if detail := overBudget(req.Pod, p, req.Burst[i]); detail != "" {
+			v = Verdict{Reason: ReasonBudget}
+			v.Reason.Detail = detail
+		}
 	}
 	return v
 }

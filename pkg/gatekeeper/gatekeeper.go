@@ -59,6 +59,8 @@ type Gatekeeper struct {
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   volumes
+	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
+	warned    warned
 	rollouts  *rollouts // nil: a rollout's pods are like others
 	sources   *sources
 	problems  *problems
@@ -112,6 +114,11 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	if g.synced, err = g.watch(); err != nil {
 		return nil, err
 	}
+	if config.Pools.SelectsNamespaces() {
+		if err := g.watchNamespaces(); err != nil {
+			return nil, err
+		}
+	}
 	return g, nil
 }
 
@@ -138,6 +145,9 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			}
 			if newPod := newObj.(*v1.Pod); newPod.Spec.NodeName != "" {
 				g.forget(newPod.UID)
+				if oldObj.(*v1.Pod).Spec.NodeName == "" {
+					g.warnOfDifferences(newPod)
+				}
 			} else {
 				g.held.update(oldObj.(*v1.Pod), newPod, g.config.Clock.Now())
 			}
@@ -192,20 +202,24 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
-	return gate.Signature(gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)})
+	return gate.Signature(g.eligibility(pod))
 }
 
 // kindOf is the pod's kind.
 func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
-	return gate.KindOf(gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod)})
+	return gate.KindOf(g.eligibility(pod))
+}
+
+// eligibility is what of the pod, and of what it refers to, says where it may burst.
+func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
+	return gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
 // request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked for the pod's kind only
 // if it matters: it takes longer than most decisions.
 func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now time.Time) gate.Request {
-	request := gate.Request{
-		Pod: pod, AzureFiles: g.volumes.azureFiles(pod), UnschedulableSince: since.unschedulable, NoRoomSince: since.noRoom, IgnoredUntil: since.ignored,
-	}
+	request := g.eligibility(pod)
+	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.unschedulable, since.noRoom, since.ignored
 	if g.kinds.Known() {
 		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
 	}

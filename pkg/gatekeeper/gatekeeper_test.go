@@ -42,6 +42,12 @@ type world struct {
 // newWorld returns one with a list of the pools user (by the cluster autoscaler), system (fixed) and aci, that does not run yet.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
+	return newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, objects...)
+}
+
+// newWorldWith changes the arguments before.
+func newWorldWith(t *testing.T, change func(*configv1.PoolPriorityArgs), objects ...runtime.Object) *world {
+	t.Helper()
 	matching := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
@@ -50,6 +56,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		{Name: "system", NodeSelector: matching("agentpool", "systempool"), Fixed: &configv1.FixedSource{}},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}}
+	change(args)
 	configv1.SetDefaults_PoolPriorityArgs(args)
 	if err := configv1.Validate(args).ToAggregate(); err != nil {
 		t.Fatal(err)
@@ -82,11 +89,11 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 
 // run starts what a scheduler would start. The clock goes on by itself. All that is written from then on is heard of: the fake
 // client tells a watch nothing of what was written between the list and the watch.
-func (w *world) run() {
+func (w *world) run(watched ...string) {
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
 	go w.Gatekeeper.Run(w.Context())
-	for _, resource := range []string{"deployments", "replicasets", "pods", "nodes", "configmaps"} {
+	for _, resource := range append(watched, "deployments", "replicasets", "pods", "nodes", "configmaps") {
 		w.eventually(func() string {
 			if !slices.ContainsFunc(w.client.Actions(), func(a k8stesting.Action) bool { return a.Matches("watch", resource) }) {
 				return "nobody watches " + resource

@@ -321,6 +321,18 @@ func (h *held) claims(namespace, name string) bool {
 	return false
 }
 
+// in reports whether a held pod is in the namespace.
+func (h *held) in(namespace string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, entry := range h.pods {
+		if entry.pod.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
 // all returns all held pods, by namespace/name.
 func (h *held) all() map[string]*v1.Pod {
 	h.mu.Lock()

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"path"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,13 +32,16 @@ const Excluded Rank = -1
 // Pool is an entry of the list. It must not be changed.
 type Pool struct {
 	configv1.Pool
-	selector labels.Selector
+	selector   labels.Selector
+	namespaces labels.Selector // of a burst pool; nil: all
+	limits     Limits          // of a burst pool
 }
 
 // List is the ordered list of pools, most preferred first, burst pools last. It must not be changed.
 type List struct {
-	pools   []Pool
-	regular int
+	pools     []Pool
+	regular   int
+	selective bool // a burst pool is for the pods of some namespaces only
 }
 
 // NewList returns the list that the (validated) configuration states. A selector that does not parse is an error.
@@ -53,7 +55,10 @@ func NewList(pools []configv1.Pool) (List, error) {
 		l.pools[i] = Pool{Pool: pools[i], selector: selector}
 		if l.pools[i].Burst == nil {
 			l.regular++
+		} else if err := l.pools[i].prepareBurst(); err != nil {
+			return List{}, err
 		}
+		l.selective = l.selective || l.pools[i].namespaces != nil
 	}
 	return l, nil
 }
@@ -217,11 +222,4 @@ func (p *Pool) template(group string) *configv1.NodeTemplate {
 		}
 	}
 	return p.NodeTemplate
-}
-
-// Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that
-// of the gate taint. A scheduler looks past the taints that they match; a pod gets them once it is bound, never before.
-func (p *Pool) Tolerations() []corev1.Toleration {
-	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
-		Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 }

@@ -46,6 +46,7 @@ type entry struct {
 	tainted  bool // for good
 	ending   bool // has pods that are ending; not looked at in burst pools
 	free     requests
+	burst    *burstPods // of a burst pool
 
 	lowest      int32 // priority of its pods, once that is known
 	lowestKnown bool
@@ -95,7 +96,13 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 				x.ranks[e.node] = e.ranked
 			}
 		}
-		e.ending = !x.pools.IsBurstRank(e.rank) && slices.ContainsFunc(info.GetPods(), isEnding)
+		if e.rank != old.rank || !x.pools.IsBurstRank(e.rank) {
+			e.burst = nil
+		}
+		if x.pools.IsBurstRank(e.rank) {
+			e.countBurst(info.GetPods(), x.pools.At(e.pool))
+		}
+		e.ending = e.burst == nil && slices.ContainsFunc(info.GetPods(), isEnding)
 		if e.ending && !old.ending {
 			x.endings++
 		} else if old.ending && !e.ending {
@@ -174,18 +181,6 @@ func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 		}
 	}
 	return false
-}
-
-// burstUse is what is on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are
-// not bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
-func (x *index) burstUse(nodes []fwk.NodeInfo) []gate.Use {
-	uses := make([]gate.Use, x.pools.Len())
-	for i := range x.pools.Burst() {
-		for _, position := range x.tiers[x.pools.RankAt(i)] {
-			uses[i].Pods += len(nodes[position].GetPods())
-		}
-	}
-	return uses
 }
 
 // podsByOwner are the pods of the snapshot by what controls them.

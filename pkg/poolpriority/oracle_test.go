@@ -114,7 +114,7 @@ type world struct {
 }
 
 func newWorld(t *testing.T, r *rand.Rand, size int) *world {
-	cfg := loadConfig(t, "../../manifests/overlays/aks/config.yaml")
+	cfg := aks(t)
 	for _, c := range cfg.Profiles[0].PluginConfig {
 		if args, ok := c.Args.(*schedconfig.PodTopologySpreadArgs); ok { // system defaults would allow no batching
 			args.DefaultingType, args.DefaultConstraints = schedconfig.ListDefaulting, nil

@@ -11,6 +11,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 )
@@ -35,8 +36,20 @@ func (h *harness) addNodes(nodes ...*st.NodeWrapper) {
 	}
 }
 
+// aks is the configuration for AKS, but for the limits of its burst pool.
 func aks(t testing.TB) *schedconfig.KubeSchedulerConfiguration {
-	return loadConfig(t, "../../manifests/overlays/aks/config.yaml")
+	cfg := loadConfig(t, "../../manifests/overlays/aks/config.yaml")
+	setBurst(cfg, func(b *configv1.Burst) { b.Limits = nil })
+	return cfg
+}
+
+// setBurst changes the burst pool in the plugin's arguments.
+func setBurst(cfg *schedconfig.KubeSchedulerConfiguration, change func(*configv1.Burst)) {
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			change(args.Pools[len(args.Pools)-1].Burst)
+		}
+	}
 }
 
 // TestTwoProfiles: a scheduler that sets up a second profile with the plugin is told what to do instead.

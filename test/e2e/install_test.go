@@ -41,7 +41,7 @@ func TestHelm(t *testing.T) {
 	stop := make(chan struct{})
 	slowest := make(chan time.Duration, 1)
 	go func() { slowest <- e.stream("stream", stop) }()
-	e.helm("upgrade", "pool-priority", chart, "--namespace", system, "--values", e.edited("values.yaml", "    burst:\n", "    burst:\n      maxPods: 3\n"))
+	e.helm("upgrade", "pool-priority", chart, "--namespace", system, "--values", e.edited("values.yaml", "limits: {pods: 200}", "limits: {pods: 3}"))
 	e.rolledOut()
 	close(stop)
 	if waited := <-slowest; waited > 5*time.Second {
@@ -209,7 +209,7 @@ configMapGenerator:
 
 // withBudget is the change that limits the pods on the virtual node.
 func withBudget(n int) []string {
-	return []string{"        burst:\n", fmt.Sprintf("        burst:\n          maxPods: %d\n", n)}
+	return []string{"limits: {pods: 200}", fmt.Sprintf("limits: {pods: %d}", n)}
 }
 
 // burst creates as many pods as fill the VMs and the budget, and five more, and waits until some of them are bound.
@@ -467,7 +467,7 @@ func (e *env) removePool() {
 		}
 		return ""
 	})
-	if said := e.Said("remove"); !strings.Contains(said, "maxPods") && !strings.Contains(said, "budget") {
+	if said := e.Said("remove"); !strings.Contains(said, "budget") {
 		e.Errorf("a pending pod is not told of the budget: %s", said)
 	} else {
 		e.Logf("pending: %s", said)

@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/suite"
@@ -99,4 +101,40 @@ func TestPodsThatAskForTheVirtualNode(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestWhoMayBurst: pods of a namespace that the pool does not select are held and told so, and are woken when it is labelled; then they burst up to
+// the limit of CPU; and what Azure Container Instances leave out of them is said once.
+func TestWhoMayBurst(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.schedule(replaced(t, "testdata/fixed.yaml", "        burst:\n", "        burst:\n          limits: {cpu: 1500m}\n          namespaceSelector: {matchLabels: {burst: \"yes\"}}\n"),
+		suite.UserTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 10, "500m", func(t *corev1.PodTemplateSpec) {
+		t.Spec.Volumes = []corev1.Volume{{Name: "files", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		t.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "files", MountPath: "/files", SubPath: "a"}}
+	}))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "": 6})
+	e.Eventually(10*time.Second, func() string {
+		if said := e.Said("web"); !strings.Contains(said, "namespaceSelector") {
+			return fmt.Sprintf("a pod of a namespace that is not selected was told %q", said)
+		}
+		return ""
+	})
+	if _, err := e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"burst":"yes"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
+	e.Stays(time.Second, func() string {
+		if got := e.Placed("web"); got["aci"] > 3 {
+			return fmt.Sprintf("over the limit: %v", got)
+		}
+		return ""
+	})
+	if said := e.eventOn(namespace, "Pod", "", "RunsDifferently"); !strings.Contains(said, "subPath") {
+		t.Errorf("what is left out of the pods: %q", said)
+	}
+	if said := e.Said("web"); !strings.Contains(said, gate.ReasonBudget.Sentence) {
+		t.Errorf("a pod over the limit was told %q", said)
+	}
 }

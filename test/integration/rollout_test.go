@@ -25,13 +25,24 @@ const slowEnd = "example.com/slow-end"
 // with returns the configuration with a line added to the plugin's arguments, as a file.
 func with(t *testing.T, config, line string) string {
 	t.Helper()
+	return replaced(t, config, "      pools:", "      "+line+"\n      pools:")
+}
+
+// without returns the configuration without the text.
+func without(t *testing.T, config, text string) string {
+	t.Helper()
+	return replaced(t, config, text, "")
+}
+
+func replaced(t *testing.T, config, old, new string) string {
+	t.Helper()
 	data, err := os.ReadFile(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.Replace(string(data), "      pools:", "      "+line+"\n      pools:", 1)
+	changed := strings.Replace(string(data), old, new, 1)
 	if changed == string(data) {
-		t.Fatalf("%s has no pools", config)
+		t.Fatalf("%s has no %q", config, old)
 	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
 	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {

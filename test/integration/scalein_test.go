@@ -185,13 +185,13 @@ func TestScaleInOrder(t *testing.T) {
 	}
 }
 
-// TestCostsOfOthers: pods of another scheduler on listed nodes are brought in line, also when a node is relabelled.
+// TestCostsOfOthers: with others: true, pods of another scheduler on listed nodes are brought in line, also when a node is relabelled.
 func TestCostsOfOthers(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
 	e.stock()
-	e.control("testdata/fixed.yaml")
+	e.control(with(t, "testdata/fixed.yaml", "scaleIn: {others: true}"))
 	e.Create(suite.Deployment("others", 2, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }))
 	has := func(want string) {
 		t.Helper()

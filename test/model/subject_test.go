@@ -228,7 +228,7 @@ func (k *podKind) pod() *corev1.Pod {
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
 	}
 	if k.init {
-		p.Spec.InitContainers = []corev1.Container{{}}
+		p.Spec.InitContainers = []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 80}}}}
 	}
 	if k.burst != "" {
 		p.Annotations[gate.BurstAnnotation] = k.burst

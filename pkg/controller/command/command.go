@@ -115,7 +115,8 @@ func run(ctx context.Context, o options) error {
 		errs = append(errs, (&controller.Tolerations{Client: manager.GetClient(), Pools: pools}).SetupWithManager(manager))
 	}
 	if *args.ScaleIn.PodDeletionCost && !observe {
-		errs = append(errs, (&controller.DeletionCost{Client: manager.GetClient(), Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}).SetupWithManager(ctx, manager))
+		errs = append(errs, (&controller.DeletionCost{Client: manager.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Others: args.ScaleIn.Others,
+			Recorder: manager.GetEventRecorderFor(leaseName)}).SetupWithManager(ctx, manager))
 	}
 	if returner.Wanted(pools) && !observe {
 		errs = append(errs, manager.Add(&returner.Returner{Config: restConfig, Profile: profile, Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}))

@@ -39,6 +39,43 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// TestBurstDefaults: what a burst pool has that says nothing, and all that one can say.
+func TestBurstDefaults(t *testing.T) {
+	args, err := decodeArgs(`
+pools:
+- {name: user, nodeSelector: {matchLabels: {mode: user}}, fixed: {}}
+- {name: aci, nodeSelector: {matchLabels: {type: virtual-kubelet}}, burst: {}}
+- name: other
+  nodeSelector: {matchLabels: {type: other}}
+  burst:
+    maxPods: 10
+    limits: {cpu: "100", memory: 400Gi}
+    namespaceSelector: {matchExpressions: [{key: team, operator: In, values: [a, b]}]}
+    platform: Other
+    largest: {cpu: "4", memory: 16Gi}
+    startWithin: 0s
+scaleIn: {others: true}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if errs := Validate(args); len(errs) > 0 {
+		t.Errorf("Validate() = %v", errs)
+	}
+	silent, told := args.Pools[1].Burst, args.Pools[2].Burst
+	if silent.Platform != PlatformACI || silent.StartWithin.Duration != 15*time.Minute || silent.Budget() != (BurstLimits{}) {
+		t.Errorf("defaulted burst pool: %+v", silent)
+	}
+	if budget := told.Budget(); told.Platform != PlatformOther || told.StartWithin.Duration != 0 || budget.Pods != 10 || budget.CPU.Value() != 100 || budget.Memory.Value() != 400<<30 {
+		t.Errorf("burst pool: %+v with a budget of %+v", told, budget)
+	}
+	none := &PoolPriorityArgs{Order: OrderStrict, Mode: ModeEnforce, StatusConfigMap: "a/b", Pools: []Pool{args.Pools[0], {Name: "bare", NodeSelector: args.Pools[1].NodeSelector, Burst: &Burst{}}}}
+	none.Capacity.ClusterAutoscalerStatus = "a/b"
+	if errs := Validate(none); len(errs) > 0 {
+		t.Errorf("Validate() of arguments without defaults = %v", errs)
+	}
+}
+
 func TestZeroGraceIsKept(t *testing.T) {
 	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]\ncapacity: {unknownGrace: 0s}")
 	if err != nil {

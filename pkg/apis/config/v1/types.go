@@ -227,6 +227,18 @@ type BurstLimits struct {
 	Memory *resource.Quantity `json:"memory,omitempty"`
 }
 
+// Budget returns the pool's limits, whichever way they were written. What is not set is not limited.
+func (b *Burst) Budget() BurstLimits {
+	var limits BurstLimits
+	if b.Limits != nil {
+		limits = *b.Limits
+	}
+	if limits.Pods == 0 {
+		limits.Pods = b.MaxPods
+	}
+	return limits
+}
+
 // Return has pods of a burst pool evicted, oldest first, for which there is room on nodes that exist outside of burst pools.
 // PodDisruptionBudgets hold, and no node is ordered for it. Only pods of ReplicaSets, StatefulSets and ReplicationControllers are
 // evicted, and those of other controllers with the annotation poolpriority.dev/return: Always. It needs order: Strict, and looks by

@@ -34,6 +34,9 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 				"with order: Preferred the replacement may be put into the burst pool again although there is room elsewhere; set order: Strict, or switch return off"))
 		}
 	}
+	if c := args.ScaleIn.PodDeletionCost; args.ScaleIn.Others && c != nil && !*c {
+		errs = append(errs, field.Forbidden(field.NewPath("scaleIn", "others"), "with podDeletionCost: false no pod is given a cost; remove one of the two"))
+	}
 	return append(errs, validateCapacity(&args.Capacity, field.NewPath("capacity"))...)
 }
 
@@ -79,7 +82,7 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(p.Child("name"), pool.Name, msg))
 		}
 	}
-	errs = append(errs, validateSelector(pool.NodeSelector, p.Child("nodeSelector"))...)
+	errs = append(errs, validateSelector(pool.NodeSelector, p.Child("nodeSelector"), "name labels of the pool's nodes: an empty selector would match every node")...)
 	errs = append(errs, validateSource(pool, hasBurst, p)...)
 	if pool.NodeTemplate != nil {
 		if pool.Burst != nil {
@@ -99,9 +102,10 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateSelector(selector *metav1.LabelSelector, p *field.Path) field.ErrorList {
+// validateSelector validates a selector, of which whatToDo says what it needs if it is empty.
+func validateSelector(selector *metav1.LabelSelector, p *field.Path, whatToDo string) field.ErrorList {
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-		return field.ErrorList{field.Required(p, "name labels of the pool's nodes: an empty selector would match every node")}
+		return field.ErrorList{field.Required(p, whatToDo)}
 	}
 	errs := metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, p)
 	if len(errs) == 0 {
@@ -192,58 +196,6 @@ func validateTemplate(t *NodeTemplate, p *field.Path) field.ErrorList {
 	for name, quantity := range t.Allocatable {
 		if quantity.Sign() < 0 {
 			errs = append(errs, field.Invalid(p.Child("allocatable").Key(string(name)), quantity.String(), "must not be negative"))
-		}
-	}
-	return errs
-}
-
-func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
-	errs := validateTolerations(burst.Tolerations, p.Child("tolerations"))
-	if burst.MaxPods < 0 {
-		errs = append(errs, field.Invalid(p.Child("maxPods"), burst.MaxPods, "must not be negative; 0 is no limit"))
-	}
-	if d := burst.WaitLimit.Duration; d != 0 && (d < time.Second || d > 24*time.Hour) {
-		errs = append(errs, field.Invalid(p.Child("waitLimit"), d.String(), "must be 0s, which waits as long as it takes, or between 1s and 24h0m0s"))
-	}
-	r := p.Child("return")
-	if d := burst.Return.StableFor; d != nil && (d.Duration < time.Second || d.Duration > 24*time.Hour) {
-		errs = append(errs, field.Invalid(r.Child("stableFor"), d.Duration.String(), "must be from 1s to 24h"))
-	}
-	if n := burst.Return.EvictionsPerMinute; n < 0 || n > 600 {
-		errs = append(errs, field.Invalid(r.Child("evictionsPerMinute"), n, "must be from 1 to 600; 0 is the default, 2"))
-	}
-	if n := burst.Return.PerWorkload; n < 0 {
-		errs = append(errs, field.Invalid(r.Child("perWorkload"), n, "must be at least 1; 0 is the default, 1"))
-	}
-	return errs
-}
-
-func validateTolerations(tolerations []corev1.Toleration, p *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, t := range tolerations {
-		tp := p.Index(i)
-		switch t.Effect {
-		case corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule:
-		case "", corev1.TaintEffectNoExecute:
-			errs = append(errs, field.Invalid(tp.Child("effect"), t.Effect,
-				"would match NoExecute taints, which evict running pods whatever the scheduler does; set effect: NoSchedule"))
-		default:
-			errs = append(errs, field.NotSupported(tp.Child("effect"), t.Effect, []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule}))
-		}
-		switch t.Operator {
-		case corev1.TolerationOpExists:
-			if t.Value != "" {
-				errs = append(errs, field.Invalid(tp.Child("value"), t.Value, "must be empty with operator Exists"))
-			}
-		case corev1.TolerationOpEqual, "":
-		default:
-			errs = append(errs, field.NotSupported(tp.Child("operator"), t.Operator, []corev1.TolerationOperator{corev1.TolerationOpEqual, corev1.TolerationOpExists}))
-		}
-		if t.Key == "" {
-			errs = append(errs, field.Required(tp.Child("key"), "name the taint to look past: a toleration without a key would match every taint"))
-		}
-		if t.TolerationSeconds != nil {
-			errs = append(errs, field.Forbidden(tp.Child("tolerationSeconds"), "has a meaning for NoExecute only; remove it"))
 		}
 	}
 	return errs

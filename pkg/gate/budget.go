@@ -1,0 +1,123 @@
+package gate
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// ReasonBudget is the reason for which a gate is closed until pods of the burst pool end.
+var ReasonBudget = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod"}
+
+// Use is what pods that have not ended take of a budget: their number, thousandths of a CPU, and bytes of memory.
+type Use struct {
+	Pods             int
+	MilliCPU, Memory int64
+}
+
+const (
+	// aciMilliCPU and aciMemory are what Azure Container Instances gives to a container that requests no CPU or no memory, and bills. Source:
+	// azure-aci v1.6.4, getContainers.
+	aciMilliCPU, aciMemory = 1000, 1_500_000_000
+)
+
+// UseOf is what the pod takes of the burst pool's budget, as the provider bills it. A pod that has ended takes nothing; one that never
+// started does.
+func UseOf(pod *corev1.Pod, p *pool.Pool) Use {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return Use{}
+	}
+	use := billed(pod, p.OnACI())
+	use.Pods = 1
+	return use
+}
+
+// billed is what the provider bills for the pod: what it requests, as kube reckons it. Azure Container Instances know of no overhead, and of no
+// requests of the pod as a whole.
+func billed(pod *corev1.Pod, onACI bool) Use {
+	if onACI {
+		return ofContainers(pod, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
+	}
+	use := ofContainers(pod, Use{})
+	if pod.Spec.Resources != nil {
+		use = requested(pod.Spec.Resources.Requests, use)
+	}
+	return use.Plus(requested(pod.Spec.Overhead, Use{}))
+}
+
+// ofContainers is what the containers request together, or are given where they do not.
+func ofContainers(pod *corev1.Pod, given Use) Use {
+	var sum, sidecars, most Use
+	for i := range pod.Spec.Containers {
+		sum = sum.Plus(requested(pod.Spec.Containers[i].Resources.Requests, given))
+	}
+	// An init container runs before the others, beside the sidecars before it, and takes of what there is for all.
+	for i := range pod.Spec.InitContainers {
+		use := requested(pod.Spec.InitContainers[i].Resources.Requests, Use{})
+		if isSidecar(&pod.Spec.InitContainers[i]) {
+			sum, sidecars = sum.Plus(use), sidecars.Plus(use)
+			use = Use{}
+		}
+		use = use.Plus(sidecars)
+		most.MilliCPU, most.Memory = max(most.MilliCPU, use.MilliCPU), max(most.Memory, use.Memory)
+	}
+	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
+}
+
+// requested is what is requested and, of what is not, what is given.
+func requested(list corev1.ResourceList, given Use) Use {
+	if cpu, ok := list[corev1.ResourceCPU]; ok {
+		given.MilliCPU = cpu.MilliValue()
+	}
+	if memory, ok := list[corev1.ResourceMemory]; ok {
+		given.Memory = memory.Value()
+	}
+	return given
+}
+
+// Plus returns the sum of the two. What an int64 does not hold is more than there is anywhere.
+func (u Use) Plus(other Use) Use {
+	return Use{Pods: u.Pods + other.Pods, MilliCPU: plus(u.MilliCPU, other.MilliCPU), Memory: plus(u.Memory, other.Memory)}
+}
+
+func plus(a, b int64) int64 {
+	a, b = max(a, 0), max(b, 0)
+	if a <= math.MaxInt64-b {
+		return a + b
+	}
+	return math.MaxInt64
+}
+
+// overBudget returns why the pod does not fit into what is left of the burst pool's budget, or "".
+func overBudget(pod *corev1.Pod, p *pool.Pool, used Use) string {
+	limits := p.Limits()
+	if limits == (pool.Limits{}) {
+		return ""
+	}
+	if limits.Pods > 0 && used.Pods >= limits.Pods {
+		return fmt.Sprintf("%d of %d pods", used.Pods, limits.Pods)
+	}
+	if limits.MilliCPU == 0 && limits.Memory == 0 {
+		return ""
+	}
+	needs := billed(pod, p.OnACI())
+	if limits.MilliCPU > 0 && plus(used.MilliCPU, needs.MilliCPU) > limits.MilliCPU {
+		return fmt.Sprintf("%s of %s CPUs, the pod needs %s", cpus(used.MilliCPU), cpus(limits.MilliCPU), cpus(needs.MilliCPU))
+	}
+	if limits.Memory > 0 && plus(used.Memory, needs.Memory) > limits.Memory {
+		return fmt.Sprintf("%s of %s GB of memory, the pod needs %s", gigabytes(used.Memory), gigabytes(limits.Memory), gigabytes(needs.Memory))
+	}
+	return ""
+}
+
+func cpus(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
+
+// gigabytes prints bytes in GB (1e9 bytes), as the provider counts, to a thousandth.
+func gigabytes(bytes int64) string {
+	return strconv.FormatFloat(math.Round(float64(bytes)/1e6)/1e3, 'f', -1, 64)
+}

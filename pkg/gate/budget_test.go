@@ -1,0 +1,183 @@
+package gate
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// burstPool is user, then aci.
+func burstPool(t testing.TB, burst configv1.Burst) pool.List {
+	t.Helper()
+	pools, err := pool.NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: matching("mode", "user")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &burst}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pools
+}
+
+// asking is a container that requests the CPU and the memory; "" is none.
+func asking(cpu, memory string) corev1.Container {
+	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}
+	for name, quantity := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
+		if quantity != "" {
+			c.Resources.Requests[name] = resource.MustParse(quantity)
+		}
+	}
+	return c
+}
+
+func TestUseOf(t *testing.T) {
+	sidecar := asking("2", "1G")
+	sidecar.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
+	overhead := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
+	for _, tc := range []struct {
+		name       string
+		phase      corev1.PodPhase
+		spec       corev1.PodSpec
+		aci, other Use
+	}{
+		{"what is requested", "", corev1.PodSpec{Containers: []corev1.Container{asking("250m", "1G"), asking("1", "2G")}}, Use{1, 1250, 3e9}, Use{1, 1250, 3e9}},
+		{"nothing is requested", "", corev1.PodSpec{Containers: []corev1.Container{asking("", ""), asking("", "")}}, Use{1, 2000, 3e9}, Use{Pods: 1}},
+		{"only CPU is requested", "", corev1.PodSpec{Containers: []corev1.Container{asking("4", "")}}, Use{1, 4000, 1.5e9}, Use{1, 4000, 0}},
+		{"an init container that requests more", "", corev1.PodSpec{Containers: []corev1.Container{asking("1", "4G")}, InitContainers: []corev1.Container{asking("2", "1G")}},
+			Use{1, 2000, 4e9}, Use{1, 2000, 4e9}},
+		{"an init container that requests nothing", "", corev1.PodSpec{Containers: []corev1.Container{asking("500m", "1G")}, InitContainers: []corev1.Container{{}}},
+			Use{1, 500, 1e9}, Use{1, 500, 1e9}},
+		{"a sidecar before an init container", "", corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}, InitContainers: []corev1.Container{sidecar, asking("2", "1G")}},
+			Use{1, 4000, 2e9}, Use{1, 4000, 2e9}},
+		{"overhead is not known to Azure", "", corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}, Overhead: overhead}, Use{1, 1000, 1e9}, Use{1, 2000, 1e9}},
+		{"never started", corev1.PodPending, corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}}, Use{1, 1000, 1e9}, Use{1, 1000, 1e9}},
+		{"succeeded", corev1.PodSucceeded, corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}}, Use{}, Use{}},
+		{"failed", corev1.PodFailed, corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}}, Use{}, Use{}},
+		{"more than there is anywhere", "", corev1.PodSpec{Containers: []corev1.Container{asking("9e15", "9e18"), asking("9e15", "9e18")}},
+			Use{1, 1<<63 - 1, 1<<63 - 1}, Use{1, 1<<63 - 1, 1<<63 - 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: tc.spec, Status: corev1.PodStatus{Phase: tc.phase}}
+			if got := UseOf(pod, burstPool(t, configv1.Burst{}).At(1)); got != tc.aci {
+				t.Errorf("on ACI: %+v, want %+v", got, tc.aci)
+			}
+			if got := UseOf(pod, burstPool(t, configv1.Burst{Platform: configv1.PlatformOther}).At(1)); got != tc.other {
+				t.Errorf("elsewhere: %+v, want %+v", got, tc.other)
+			}
+		})
+	}
+}
+
+func TestBurstLimits(t *testing.T) {
+	limits := func(pods int32, cpu, memory string) configv1.Burst {
+		l := configv1.BurstLimits{Pods: pods}
+		if cpu != "" {
+			l.CPU = ptr.To(resource.MustParse(cpu))
+		}
+		if memory != "" {
+			l.Memory = ptr.To(resource.MustParse(memory))
+		}
+		return configv1.Burst{Limits: &l}
+	}
+	always := func(p *corev1.Pod) { p.Annotations = map[string]string{BurstAnnotation: burstAlways} }
+	for _, tc := range []struct {
+		name   string
+		burst  configv1.Burst
+		used   Use
+		pod    corev1.Container
+		change func(*corev1.Pod)
+		want   string // the detail; "" is open
+	}{
+		{"none", configv1.Burst{}, Use{1000, 1e9, 1e18}, asking("1", "1G"), nil, ""},
+		{"a pod is left", limits(20, "", ""), Use{19, 0, 0}, asking("1", "1G"), nil, ""},
+		{"no pod is left", limits(20, "", ""), Use{20, 0, 0}, asking("1", "1G"), nil, "20 of 20 pods"},
+		{"no pod is left, by the short form", configv1.Burst{MaxPods: 20}, Use{20, 0, 0}, asking("1", "1G"), nil, "20 of 20 pods"},
+		{"the short form beside other limits", configv1.Burst{MaxPods: 20, Limits: limits(0, "100", "").Limits}, Use{20, 0, 0}, asking("1", "1G"), nil, "20 of 20 pods"},
+		{"the CPU fits exactly", limits(0, "100", ""), Use{99, 99000, 0}, asking("1", "1G"), nil, ""},
+		{"the CPU does not fit", limits(0, "100", ""), Use{99, 99500, 0}, asking("1", "1G"), nil, "99.5 of 100 CPUs, the pod needs 1"},
+		{"a small pod fits where a large one does not", limits(0, "100", ""), Use{99, 99500, 0}, asking("250m", "1G"), nil, ""},
+		{"a pod that requests nothing is billed for a CPU", limits(0, "100", ""), Use{99, 99500, 0}, asking("", ""), nil, "99.5 of 100 CPUs, the pod needs 1"},
+		{"the memory fits exactly", limits(0, "", "400G"), Use{9, 0, 399e9}, asking("1", "1G"), nil, ""},
+		{"the memory does not fit", limits(0, "", "400G"), Use{9, 0, 399e9}, asking("1", ""), nil, "399 of 400 GB of memory, the pod needs 1.5"},
+		{"overspent by others", limits(0, "100", ""), Use{999, 120000, 0}, asking("10m", "1G"), nil, "120 of 100 CPUs, the pod needs 0.01"},
+		{"a pod larger than the limit", limits(0, "100", ""), Use{}, asking("101", "1G"), nil, "0 of 100 CPUs, the pod needs 101"},
+		{"a pod of more than there is anywhere", limits(0, "100", ""), Use{1, 1000, 0}, asking("9e15", "1G"), nil, "1 of 100 CPUs, the pod needs 9000000000000000"},
+		{"Always does not override it", limits(20, "", ""), Use{20, 0, 0}, asking("1", "1G"), always, "20 of 20 pods"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{tc.pod}}}
+			if tc.change != nil {
+				tc.change(pod)
+			}
+			r := &Rule{Pools: burstPool(t, tc.burst)}
+			got := r.Decide(Request{Pod: pod, Burst: []Use{{}, tc.used}}, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {}}}, now).Burst[1]
+			if tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != ReasonBudget.Code || got.Reason.Detail != tc.want) {
+				t.Errorf("Decide() = %+v, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestLargest(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		largest corev1.ResourceList
+		pod     corev1.Container
+		want    string
+	}{
+		{"not judged", nil, asking("64", "1T"), ""},
+		{"as large as that", asking("4", "16Gi").Resources.Requests, asking("4", "16Gi"), ""},
+		{"more CPU", asking("4", "16Gi").Resources.Requests, asking("4500m", "1Gi"), "4.5 CPUs, of at most 4"},
+		{"more memory", asking("4", "16G").Resources.Requests, asking("1", "16.1G"), "16.1 GB of memory, of at most 16"},
+		{"memory is not judged", asking("4", "").Resources.Requests, asking("1", "1T"), ""},
+		{"as billed", asking("500m", "").Resources.Requests, asking("", ""), "1 CPUs, of at most 0.5"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{tc.pod}}}
+			r := &Rule{Pools: burstPool(t, configv1.Burst{Largest: tc.largest})}
+			decide := func() Verdict {
+				return r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {}}}, now).Burst[1]
+			}
+			if got := decide(); tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != "TooLarge" || got.Reason.Detail != tc.want) {
+				t.Errorf("Decide() = %+v, want %q", got, tc.want)
+			}
+			pod.Annotations = map[string]string{BurstAnnotation: burstAlways}
+			if got := decide(); !got.Open {
+				t.Errorf("with Always: %+v", got)
+			}
+		})
+	}
+}
+
+// TestNamespaceSelector: whose pods may burst, whatever they say themselves.
+func TestNamespaceSelector(t *testing.T) {
+	labelled := func(labels map[string]string) *corev1.Namespace {
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}}
+	}
+	pools := burstPool(t, configv1.Burst{NamespaceSelector: matching("burst", "yes")})
+	for _, tc := range []struct {
+		name      string
+		pools     pool.List
+		namespace *corev1.Namespace
+		want      string
+	}{
+		{"selected", pools, labelled(map[string]string{"burst": "yes"}), "Open"},
+		{"with another value", pools, labelled(map[string]string{"burst": "no"}), "NamespaceNotSelected"},
+		{"without labels", pools, labelled(nil), "NamespaceNotSelected"},
+		{"not known", pools, nil, "NamespaceNotSelected"},
+		{"not known, where all may burst", burstPool(t, configv1.Burst{}), nil, "Open"},
+	} {
+		for _, annotations := range []map[string]string{nil, {BurstAnnotation: burstAlways}} {
+			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}, NotSelected: tc.pools.NotSelecting(tc.namespace)}
+			got := (&Rule{Pools: tc.pools}).Decide(request, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {}}}, now).Burst[1]
+			if got.Reason.Code != tc.want || got.Open != (tc.want == "Open") {
+				t.Errorf("%s, %v: %+v, want %s", tc.name, annotations, got, tc.want)
+			}
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package gate
+
+import (
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// tokenVolume begins the names of the volumes by which pods are given the token of their ServiceAccount, whether they use it or not. Source: the
+// ServiceAccount admission plugin.
+const tokenVolume = "kube-api-access-"
+
+// ignored is what the connector of AKS's virtual nodes does without, and says nothing of. Source: azure-aci v1.6.4. What next to every pod has is
+// not among it: the usual hardening (runAsNonRoot, dropped capabilities, seccomp profiles, read-only root file systems), default modes of
+// files, the token of the ServiceAccount where nothing says that it is used.
+var ignored = []struct {
+	what string // read on in "it runs without …"
+	used func(*corev1.Pod) bool
+}{
+	{"subPath: the whole volume is mounted", anyContainer(func(c *corev1.Container) bool {
+		for i := range c.VolumeMounts {
+			if c.VolumeMounts[i].SubPath != "" || c.VolumeMounts[i].SubPathExpr != "" {
+				return true
+			}
+		}
+		return false
+	})},
+	{"the items of ConfigMap and Secret volumes: all keys are there, by their own names", anyVolume(func(v *corev1.Volume) bool {
+		return v.ConfigMap != nil && len(v.ConfigMap.Items) > 0 || v.Secret != nil && len(v.Secret.Items) > 0
+	})},
+	{"the medium and the sizeLimit of emptyDir volumes", anyVolume(func(v *corev1.Volume) bool {
+		return v.EmptyDir != nil && (v.EmptyDir.Medium != corev1.StorageMediumDefault || v.EmptyDir.SizeLimit != nil)
+	})},
+	{"ServiceAccount tokens in projected volumes, as workload identity uses them", anyVolume(hasProjected(func(s *corev1.VolumeProjection) bool {
+		return s.ServiceAccountToken != nil
+	}))},
+	{"the fields of the pod in projected volumes", anyVolume(hasProjected(func(s *corev1.VolumeProjection) bool { return s.DownwardAPI != nil }))},
+	{"variables from resourceFieldRef: they are empty", anyContainer(func(c *corev1.Container) bool {
+		for i := range c.Env {
+			if from := c.Env[i].ValueFrom; from != nil && from.ResourceFieldRef != nil {
+				return true
+			}
+		}
+		return false
+	})},
+	{"the users, groups, sysctls and added capabilities of its securityContext", func(p *corev1.Pod) bool {
+		s := p.Spec.SecurityContext
+		return s != nil && (s.RunAsUser != nil || s.RunAsGroup != nil || s.FSGroup != nil || len(s.SupplementalGroups) > 0 || len(s.Sysctls) > 0) || inContainerContext(p)
+	}},
+}
+
+var inContainerContext = anyContainer(func(c *corev1.Container) bool {
+	s := c.SecurityContext
+	return s != nil && (s.RunAsUser != nil || s.RunAsGroup != nil || s.Capabilities != nil && len(s.Capabilities.Add) > 0)
+})
+
+// hasProjected looks at what is projected into a volume, but for that which every pod is given.
+func hasProjected(match func(*corev1.VolumeProjection) bool) func(*corev1.Volume) bool {
+	return func(v *corev1.Volume) bool {
+		if v.Projected == nil || strings.HasPrefix(v.Name, tokenVolume) {
+			return false
+		}
+		for i := range v.Projected.Sources {
+			if match(&v.Projected.Sources[i]) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// Differences returns, in words, what of the pod is left out without a word when it runs on a node of the burst pool with these labels.
+func Differences(pod *corev1.Pod, p *pool.Pool, nodeLabels map[string]string) []string {
+	if !p.OnACI() || nodeLabels[virtualizationLabel] == virtualNodesV2 {
+		return nil
+	}
+	var without []string
+	for i := range ignored {
+		if ignored[i].used(pod) {
+			without = append(without, ignored[i].what)
+		}
+	}
+	return without
+}

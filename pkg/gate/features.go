@@ -1,0 +1,120 @@
+package gate
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// azureFilesDriver is the CSI driver of Azure Files, which a pod may use without a claim.
+const azureFilesDriver = "file.csi.azure.com"
+
+func ownedByDaemonSet(p *corev1.Pod) bool {
+	owner := metav1.GetControllerOfNoCopy(p)
+	return owner != nil && owner.Kind == "DaemonSet"
+}
+
+func isWindows(p *corev1.Pod) bool {
+	return (p.Spec.OS != nil && p.Spec.OS.Name == corev1.Windows) || p.Spec.NodeSelector[corev1.LabelOSStable] == string(corev1.Windows)
+}
+
+func anyVolume(match func(*corev1.Volume) bool) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		for i := range p.Spec.Volumes {
+			if match(&p.Spec.Volumes[i]) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+
+// isUnknownVolume reports whether the volume is of no kind that runs, or that another feature speaks of.
+func isUnknownVolume(v *corev1.Volume) bool {
+	inlineFiles := v.CSI != nil && v.CSI.Driver == azureFilesDriver
+	return v.HostPath == nil && !isClaim(v) && v.DownwardAPI == nil &&
+		v.EmptyDir == nil && v.Secret == nil && v.ConfigMap == nil && v.Projected == nil && v.AzureFile == nil && !inlineFiles
+}
+
+func anyContainer(match func(*corev1.Container) bool) func(*corev1.Pod) bool {
+	inInit := anyInitContainer(match)
+	return func(p *corev1.Pod) bool {
+		for i := range p.Spec.Containers {
+			if match(&p.Spec.Containers[i]) {
+				return true
+			}
+		}
+		return inInit(p)
+	}
+}
+
+func anyInitContainer(match func(*corev1.Container) bool) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		for i := range p.Spec.InitContainers {
+			if match(&p.Spec.InitContainers[i]) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+func isSidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+}
+
+// isDemanding reports whether an init container has what those of Azure Container Instances cannot have.
+func isDemanding(c *corev1.Container) bool {
+	return len(c.Ports) > 0 || len(c.Resources.Requests) > 0 || len(c.Resources.Limits) > 0 ||
+		c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil
+}
+
+func hasHostPort(c *corev1.Container) bool {
+	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
+}
+
+// anyProbe looks at probes of liveness and readiness.
+func anyProbe(match func(*corev1.Probe, *corev1.Container) bool) func(*corev1.Pod) bool {
+	return anyContainer(func(c *corev1.Container) bool {
+		return c.LivenessProbe != nil && match(c.LivenessProbe, c) || c.ReadinessProbe != nil && match(c.ReadinessProbe, c)
+	})
+}
+
+// namesNoPort reports whether the probe asks a port by a name that no port of the container has.
+func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
+	if probe.HTTPGet == nil || probe.HTTPGet.Port.Type != intstr.String {
+		return false
+	}
+	return !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
+}
+
+// hasLateField reports whether a variable is taken from the pod's status. The connector fills in variables as it creates the container group, once.
+func hasLateField(c *corev1.Container) bool {
+	for i := range c.Env {
+		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil && strings.HasPrefix(from.FieldRef.FieldPath, "status.") {
+			return true
+		}
+	}
+	return false
+}
+
+// requests reports whether the pod requests any of the resource whose name matches.
+func requests(match func(corev1.ResourceName) bool) func(*corev1.Pod) bool {
+	in := func(list corev1.ResourceList) bool {
+		for name, quantity := range list {
+			if match(name) && !quantity.IsZero() {
+				return true
+			}
+		}
+		return false
+	}
+	inContainer := anyContainer(func(c *corev1.Container) bool { return in(c.Resources.Requests) })
+	return func(p *corev1.Pod) bool {
+		return inContainer(p) || p.Spec.Resources != nil && in(p.Spec.Resources.Requests) || in(p.Spec.Overhead)
+	}
+}

@@ -1,0 +1,91 @@
+package gate
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const (
+	// cpuStep is what the connector rounds CPU requests down to, in thousandths of a CPU, and memoryStep what it rounds requests and limits of
+	// memory down to, in bytes. Both are also the least that it asks for.
+	cpuStep, memoryStep = 10, 100_000_000
+)
+
+// tooLarge returns what of the pod is more than the provider runs, or "".
+func tooLarge(pod *corev1.Pod, p *pool.Pool) string {
+	if len(p.Burst.Largest) == 0 {
+		return ""
+	}
+	needs := billed(pod, p.OnACI())
+	if most, ok := p.Burst.Largest[corev1.ResourceCPU]; ok && needs.MilliCPU > most.MilliValue() {
+		return fmt.Sprintf("%s CPUs, of at most %s", cpus(needs.MilliCPU), cpus(most.MilliValue()))
+	}
+	if most, ok := p.Burst.Largest[corev1.ResourceMemory]; ok && needs.Memory > most.Value() {
+		return fmt.Sprintf("%s GB of memory, of at most %s", gigabytes(needs.Memory), gigabytes(most.Value()))
+	}
+	return ""
+}
+
+// asked is what all containers request together as the connector asks for it, and without its rounding CPU down.
+func asked(p *corev1.Pod) (rounded, exact Use) {
+	for i := range p.Spec.Containers {
+		use := requested(p.Spec.Containers[i].Resources.Requests, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
+		use.MilliCPU, use.Memory = max(use.MilliCPU, cpuStep), max(use.Memory/memoryStep*memoryStep, memoryStep)
+		exact = exact.Plus(use)
+		use.MilliCPU = use.MilliCPU / cpuStep * cpuStep
+		rounded = rounded.Plus(use)
+	}
+	return rounded, exact
+}
+
+// limitAboveRequests reports whether a container may use more than all of them request together, which Azure refuses.
+func limitAboveRequests(p *corev1.Pod) bool {
+	if !unusualLimits(p) {
+		return false
+	}
+	_, exact := asked(p)
+	return anyLimit(p, func(cpu, memory int64) bool {
+		return cpu > exact.MilliCPU || memory/memoryStep*memoryStep > exact.Memory
+	})
+}
+
+// fractionalCPU reports whether that is so only because the connector rounds CPU requests down to a multiple of 10m, and limits not.
+func fractionalCPU(p *corev1.Pod) bool {
+	if !unusualLimits(p) {
+		return false
+	}
+	rounded, exact := asked(p)
+	return anyLimit(p, func(cpu, _ int64) bool { return cpu > rounded.MilliCPU && cpu <= exact.MilliCPU })
+}
+
+// unusualLimits reports whether limits have to be looked at: they are not just what the containers request, as most are.
+func unusualLimits(p *corev1.Pod) bool {
+	for i := range p.Spec.Containers {
+		r := &p.Spec.Containers[i].Resources
+		for _, name := range [...]corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
+			limit, ok := r.Limits[name]
+			if !ok {
+				continue
+			}
+			if request, ok := r.Requests[name]; !ok || limit.Cmp(request) != 0 || name == corev1.ResourceCPU && limit.MilliValue()%cpuStep != 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// anyLimit reports whether the limits of a container match, in thousandths of a CPU and in bytes; 0 is none.
+func anyLimit(p *corev1.Pod, match func(cpu, memory int64) bool) bool {
+	for i := range p.Spec.Containers {
+		limits := p.Spec.Containers[i].Resources.Limits
+		cpu, memory := limits[corev1.ResourceCPU], limits[corev1.ResourceMemory]
+		if match(cpu.MilliValue(), memory.Value()) {
+			return true
+		}
+	}
+	return false
+}

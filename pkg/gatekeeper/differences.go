@@ -1,0 +1,67 @@
+package gatekeeper
+
+import (
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// maxWarned bounds of how many owners it is remembered that they were warned. When there are more, they may be warned again.
+const maxWarned = 5000
+
+// reasonDifferently is the reason of the event on a pod that a burst pool's provider runs without something that the pod asks for.
+const reasonDifferently = "RunsDifferently"
+
+// warned are the owners, by their UIDs, of whose pods it was said that they run differently in a burst pool. Its methods may be called by many
+// goroutines.
+type warned struct {
+	mu     sync.Mutex
+	owners map[types.UID]bool
+}
+
+// first reports whether the owner was not there before, and adds it.
+func (w *warned) first(owner types.UID) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.owners[owner] {
+		return false
+	}
+	if w.owners == nil || len(w.owners) >= maxWarned {
+		w.owners = map[types.UID]bool{}
+	}
+	w.owners[owner] = true
+	return true
+}
+
+// warnOfDifferences says once of each owner's pods, by an event on a pod that has just been bound, what a burst pool's provider leaves out of it.
+func (g *Gatekeeper) warnOfDifferences(pod *v1.Pod) {
+	if !g.leading.Load() {
+		return // the leader says it
+	}
+	node, err := g.nodes.Get(pod.Spec.NodeName)
+	if err != nil {
+		return
+	}
+	i := g.config.Pools.Of(node.Labels)
+	if !g.config.Pools.IsBurst(i) {
+		return
+	}
+	p := g.config.Pools.At(i)
+	without := gate.Differences(pod, p, node.Labels)
+	if len(without) == 0 {
+		return
+	}
+	owner := pod.UID
+	if controller := metav1.GetControllerOfNoCopy(pod); controller != nil {
+		owner = controller.UID
+	}
+	if g.warned.first(owner) {
+		g.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonDifferently, "Binding", "%s",
+			truncate("in the pool "+p.Name+" (Azure Container Instances) it runs without "+strings.Join(without, "; without ")))
+	}
+}

@@ -1,0 +1,68 @@
+package pool
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+// Limits are the budget of a burst pool: a number of pods, thousandths of a CPU, and bytes. 0 is no limit.
+type Limits struct {
+	Pods             int
+	MilliCPU, Memory int64
+}
+
+// prepareBurst works out what is asked of a burst pool in every scheduling cycle.
+func (p *Pool) prepareBurst() error {
+	if p.Burst.NamespaceSelector != nil {
+		var err error
+		if p.namespaces, err = metav1.LabelSelectorAsSelector(p.Burst.NamespaceSelector); err != nil {
+			return fmt.Errorf("parsing the namespace selector of pool %q: %w", p.Name, err)
+		}
+	}
+	budget := p.Burst.Budget()
+	p.limits.Pods = int(budget.Pods)
+	if budget.CPU != nil {
+		p.limits.MilliCPU = budget.CPU.MilliValue()
+	}
+	if budget.Memory != nil {
+		p.limits.Memory = budget.Memory.Value()
+	}
+	return nil
+}
+
+// Limits are the burst pool's budget.
+func (p *Pool) Limits() Limits { return p.limits }
+
+// OnACI reports whether the burst pool's pods run on Azure Container Instances.
+func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }
+
+// SelectsNamespaces reports whether a burst pool is for the pods of some namespaces only.
+func (l List) SelectsNamespaces() bool { return l.selective }
+
+// NotSelecting says of each pool, by its index, whether it is a burst pool that is not for the pods of the namespace. One that is not known
+// (nil) counts as not selected. It is nil if every pool is for all.
+func (l List) NotSelecting(namespace *corev1.Namespace) []bool {
+	if !l.SelectsNamespaces() {
+		return nil
+	}
+	not := make([]bool, len(l.pools))
+	for i := range l.pools {
+		if selector := l.pools[i].namespaces; selector != nil {
+			not[i] = namespace == nil || !selector.Matches(labels.Set(namespace.Labels))
+		}
+	}
+	return not
+}
+
+// Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that
+// of the gate taint. A scheduler looks past the taints that they match; a pod gets them once it is bound, never before.
+func (p *Pool) Tolerations() []corev1.Toleration {
+	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
+		Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+}

@@ -1,0 +1,73 @@
+package pool
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+// TestLimits: the limits are the same, whichever way they are written.
+func TestLimits(t *testing.T) {
+	cpu, memory := ptr.To(resource.MustParse("100")), ptr.To(resource.MustParse("400Gi"))
+	for _, tc := range []struct {
+		name  string
+		burst configv1.Burst
+		want  Limits
+	}{
+		{"none", configv1.Burst{}, Limits{}},
+		{"the short form", configv1.Burst{MaxPods: 10}, Limits{Pods: 10}},
+		{"the long form", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10}}, Limits{Pods: 10}},
+		{"all", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10, CPU: cpu, Memory: memory}}, Limits{10, 100_000, 400 << 30}},
+		{"the short form beside others", configv1.Burst{MaxPods: 10, Limits: &configv1.BurstLimits{CPU: cpu}}, Limits{Pods: 10, MilliCPU: 100_000}},
+	} {
+		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}
+		list, err := NewList([]configv1.Pool{{Name: "aci", NodeSelector: selector, Burst: &tc.burst}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := list.At(0).Limits(); got != tc.want || !list.At(0).OnACI() {
+			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestNotSelecting(t *testing.T) {
+	selecting := func(value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"team": value}}
+	}
+	list, err := NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: selecting("user")},
+		{Name: "all", NodeSelector: selecting("all"), Burst: &configv1.Burst{}},
+		{Name: "a", NodeSelector: selecting("a"), Burst: &configv1.Burst{NamespaceSelector: selecting("a")}},
+		{Name: "b", NodeSelector: selecting("b"), Burst: &configv1.Burst{NamespaceSelector: selecting("b")}},
+	})
+	if err != nil || !list.SelectsNamespaces() {
+		t.Fatalf("NewList() = %v, %v", list, err)
+	}
+	for _, tc := range []struct {
+		name      string
+		namespace *corev1.Namespace
+		want      [4]bool
+	}{
+		{"of team a", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"team": "a"}}}, [4]bool{false, false, false, true}},
+		{"of no team", &corev1.Namespace{}, [4]bool{false, false, true, true}},
+		{"not known", nil, [4]bool{false, false, true, true}},
+	} {
+		if got := [4]bool(list.NotSelecting(tc.namespace)); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+	all, err := NewList([]configv1.Pool{{Name: "all", NodeSelector: selecting("all"), Burst: &configv1.Burst{}}})
+	if err != nil || all.NotSelecting(nil) != nil {
+		t.Errorf("where every pool is for all: %v, %v", all.NotSelecting(nil), err)
+	}
+	if _, err := NewList([]configv1.Pool{{Name: "bad", NodeSelector: selecting("a"), Burst: &configv1.Burst{NamespaceSelector: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}}}}); err == nil {
+		t.Error("a selector that does not parse is no error")
+	}
+}

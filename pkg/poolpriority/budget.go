@@ -1,0 +1,47 @@
+package poolpriority
+
+import (
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, and what all take.
+type burstPods struct {
+	pods []fwk.PodInfo
+	uses []gate.Use
+	sum  gate.Use
+}
+
+// countBurst sums up what the node's pods take of the budget of the burst pool. A pod that changes is another PodInfo, and one that goes leaves
+// its place to the last: with thousands of pods on a virtual node, most are as they were.
+func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
+	if e.burst == nil {
+		e.burst = &burstPods{}
+	}
+	b, sum := e.burst, gate.Use{}
+	for i, info := range pods {
+		switch {
+		case i == len(b.pods):
+			b.pods, b.uses = append(b.pods, info), append(b.uses, gate.UseOf(info.GetPod(), p))
+		case b.pods[i] != info:
+			b.pods[i], b.uses[i] = info, gate.UseOf(info.GetPod(), p)
+		}
+		sum = sum.Plus(b.uses[i])
+	}
+	clear(b.pods[len(pods):])
+	b.pods, b.uses, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], sum
+}
+
+// burstUse is what is on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are
+// not bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
+func (x *index) burstUse() []gate.Use {
+	uses := make([]gate.Use, x.pools.Len())
+	for i := range x.pools.Burst() {
+		for _, position := range x.tiers[x.pools.RankAt(i)] {
+			uses[i] = uses[i].Plus(x.entries[position].burst.sum)
+		}
+	}
+	return uses
+}

@@ -1,0 +1,198 @@
+package poolpriority
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	fwk "k8s.io/kube-scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// withLimits is a scheduler of two virtual nodes and no VM, whose burst pool has the limits.
+func withLimits(t *testing.T, limits configv1.BurstLimits) *harness {
+	t.Helper()
+	cfg := aks(t)
+	setBurst(cfg, func(b *configv1.Burst) { b.Limits = &limits })
+	h := newHarness(t, cfg)
+	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
+	h.setCapacity(capacity.Full, capacity.Full)
+	return h
+}
+
+// TestLimits: 200 pods of many sizes, one after another; never is there more than the limits on the nodes, and what is left is used.
+func TestLimits(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		limits configv1.BurstLimits
+		within func(pods int, milliCPU, memory int64) bool
+		least  int // placed
+	}{
+		{"pods", configv1.BurstLimits{Pods: 150}, func(pods int, _, _ int64) bool { return pods <= 150 }, 150},
+		{"CPU", configv1.BurstLimits{CPU: ptr.To(resource.MustParse("100"))}, func(_ int, milliCPU, _ int64) bool { return milliCPU <= 100_000 }, 60},
+		{"memory", configv1.BurstLimits{Memory: ptr.To(resource.MustParse("150G"))}, func(_ int, _, memory int64) bool { return memory <= 150e9 }, 60},
+		{"all", configv1.BurstLimits{Pods: 90, CPU: ptr.To(resource.MustParse("99")), Memory: ptr.To(resource.MustParse("150G"))},
+			func(pods int, milliCPU, memory int64) bool {
+				return pods <= 90 && milliCPU <= 99_000 && memory <= 150e9
+			}, 60},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := withLimits(t, tc.limits)
+			var milliCPU, memory int64
+			placed := 0
+			for i := range 200 {
+				p := st.MakePod().Name(fmt.Sprint("p", i)).UID(fmt.Sprint("p", i)).Namespace("default").SchedulerName(ourProfile)
+				cpu, bytes := int64(1000), int64(1_500_000_000) // what is billed for a container that requests nothing
+				if i%3 > 0 {
+					cpu, bytes = int64(i%7+1)*300, int64(i%5+1)*500_000_000
+					p = p.Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", cpu), "memory": fmt.Sprint(bytes)})
+				} else {
+					p = p.Container("image")
+				}
+				if _, err := h.schedule(p.Obj()); err != nil {
+					if !strings.Contains(err.Error(), gate.ReasonBudget.Sentence) {
+						t.Fatalf("pod %d was told %v", i, err)
+					}
+					if tc.within(placed+1, milliCPU+cpu, memory+bytes) {
+						t.Fatalf("pod %d is held, and would fit beside %d pods, %dm and %d bytes", i, placed, milliCPU, memory)
+					}
+					continue
+				}
+				placed, milliCPU, memory = placed+1, milliCPU+cpu, memory+bytes
+				if !tc.within(placed, milliCPU, memory) {
+					t.Fatalf("after pod %d there are %d pods, %dm and %d bytes", i, placed, milliCPU, memory)
+				}
+			}
+			if placed < tc.least {
+				t.Errorf("%d pods were placed, want at least %d", placed, tc.least)
+			}
+		})
+	}
+}
+
+// TestEndedPodFreesBudget: a pod that has ended takes nothing of it, although it is still on its node.
+func TestEndedPodFreesBudget(t *testing.T) {
+	h := withLimits(t, configv1.BurstLimits{Pods: 1})
+	if _, err := h.schedule(pod("first").Obj()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.schedule(pod("second").Obj()); err == nil {
+		t.Fatal("the budget is overshot")
+	}
+	before := h.bound["first"]
+	stuck := before.DeepCopy()
+	stuck.Status = v1.PodStatus{Phase: v1.PodPending, Reason: "ProviderFailed"}
+	if err := h.sched.Cache.UpdatePod(h.logger, before, stuck); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.schedule(pod("third").Obj()); err == nil {
+		t.Fatal("a pod that is stuck takes nothing of the budget")
+	}
+	ended := stuck.DeepCopy()
+	ended.Status = v1.PodStatus{Phase: v1.PodSucceeded}
+	if err := h.sched.Cache.UpdatePod(h.logger, stuck, ended); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.schedule(pod("fourth").Obj()); err != nil {
+		t.Errorf("after the end of the first: %v", err)
+	}
+}
+
+// TestBurstUse: what is summed up of a node's pods is what is summed up anew, whatever came, went and changed.
+func TestBurstUse(t *testing.T) {
+	h := withLimits(t, configv1.BurstLimits{Pods: 1000})
+	x := h.plugin.index
+	check := func(when string) {
+		t.Helper()
+		snapshot, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.refresh(snapshot)
+		var want gate.Use
+		for _, node := range snapshot {
+			for _, info := range node.GetPods() {
+				want = want.Plus(gate.UseOf(info.GetPod(), h.plugin.pools.At(2)))
+			}
+		}
+		if got := x.burstUse()[2]; got != want {
+			t.Errorf("%s: %+v, want %+v", when, got, want)
+		}
+	}
+	cycle := func(name string) {
+		t.Helper()
+		if _, err := h.schedule(pod(name).Req(map[v1.ResourceName]string{"cpu": fmt.Sprint(len(h.bound)%4 + 1)}).Obj()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 20 {
+		cycle(fmt.Sprint("p", i))
+	}
+	check("after 20 pods")
+	for _, name := range []string{"p3", "p19", "p0"} {
+		h.remove(name)
+	}
+	cycle("more")
+	check("after some went")
+	grown := h.bound["p5"].DeepCopy()
+	grown.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("40")
+	if err := h.sched.Cache.UpdatePod(h.logger, h.bound["p5"], grown); err != nil {
+		t.Fatal(err)
+	}
+	h.bound["p5"] = grown
+	cycle("last")
+	check("after one grew")
+}
+
+// TestIsSchedulableAfterPodsEnd: the end of a pod on a burst node, by its deletion or by its phase, queues those that the budget holds.
+func TestIsSchedulableAfterPodsEnd(t *testing.T) {
+	h := newHarness(t, aks(t))
+	for _, n := range []*v1.Node{userNode("user").Obj(), virtualNode("virtual").Obj()} {
+		if err := h.shared.Core().V1().Nodes().Informer().GetIndexer().Add(n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closed := func(reason capacity.Reason) *gate.Decision {
+		d := &gate.Decision{Burst: make([]gate.Verdict, h.plugin.pools.Len())}
+		d.Burst[2].Reason = reason
+		return d
+	}
+	h.hold(pod("budget").Obj(), closed(gate.ReasonBudget), nil)
+	h.hold(pod("held").Obj(), closed(gate.ReasonCanGrow), nil)
+	on := func(node string, phase v1.PodPhase) *v1.Pod { return pod("other").Node(node).Phase(phase).Obj() }
+	for _, tc := range []struct {
+		name, pod      string
+		oldPod, newPod *v1.Pod // without a new one, it was deleted
+		want           fwk.QueueingHint
+	}{
+		{"deleted from a burst node", "budget", on("virtual", v1.PodRunning), nil, fwk.Queue},
+		{"deleted from a VM", "budget", on("user", v1.PodRunning), nil, fwk.QueueSkip},
+		{"deleted from a burst node, and something else holds the pod", "held", on("virtual", v1.PodRunning), nil, fwk.QueueSkip},
+		{"succeeded on a burst node", "budget", on("virtual", v1.PodRunning), on("virtual", v1.PodSucceeded), fwk.Queue},
+		{"failed on a burst node", "budget", on("virtual", v1.PodPending), on("virtual", v1.PodFailed), fwk.Queue},
+		{"had failed before", "budget", on("virtual", v1.PodFailed), on("virtual", v1.PodFailed), fwk.QueueSkip},
+		{"started on a burst node", "budget", on("virtual", v1.PodPending), on("virtual", v1.PodRunning), fwk.QueueSkip},
+		{"succeeded on a VM", "budget", on("user", v1.PodRunning), on("user", v1.PodSucceeded), fwk.QueueSkip},
+		{"succeeded on a burst node, and something else holds the pod", "held", on("virtual", v1.PodRunning), on("virtual", v1.PodSucceeded), fwk.QueueSkip},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var got fwk.QueueingHint
+			var err error
+			if tc.newPod == nil {
+				got, err = h.plugin.isSchedulableAfterPodDeletion(h.logger, pod(tc.pod).Obj(), tc.oldPod, nil)
+			} else {
+				got, err = h.plugin.isSchedulableAfterPodChange(h.logger, pod(tc.pod).Obj(), tc.oldPod, tc.newPod)
+			}
+			if got != tc.want || err != nil {
+				t.Errorf("hint = %v, %v, want %v", got, err, tc.want)
+			}
+		})
+	}
+}
