@@ -37,6 +37,13 @@ var (
 	ReasonBudget  = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool that has as many pods as its maxPods"}
 )
 
+// Reasons for which the gate is closed because of what the burst pool's provider said (refusing.go).
+var (
+	ReasonRefused  = capacity.Reason{Code: "Refused", Sentence: "node(s) in a burst pool whose provider refuses pods"}
+	ReasonProbed   = capacity.Reason{Code: "Probed", Sentence: "node(s) in a burst pool whose provider refused pods and is being tried with one other pod"}
+	ReasonTemplate = capacity.Reason{Code: "TemplateRefused", Sentence: "node(s) in a burst pool whose provider refused a pod of the same template for what it is"}
+)
+
 // Reasons for which the gate is open, and for which a regular pool does not hold it.
 var (
 	reasonOpen          = capacity.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
@@ -95,6 +102,8 @@ type Request struct {
 type Use struct {
 	// Pods is the number of pods that have not ended.
 	Pods int
+	// Starting is the number of those that may still start, as refusal.IsStarting says. It is asked only of a pool that is not Open.
+	Starting int
 }
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
@@ -130,6 +139,8 @@ type Verdict struct {
 	Reason capacity.Reason
 	// Until is when a closed gate may open without any event; zero if it does not.
 	Until time.Time
+	// Probe says that it is open for one pod only: to see whether the pool's provider takes pods again.
+	Probe bool
 	// Observed says that the gate would be closed, for the Reason, if it were not only observed.
 	Observed bool
 }
@@ -242,6 +253,9 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 		v.Reason.Detail = fmt.Sprintf("the value is %q", value)
 		return v
 	}
+	if v, refused := ofTemplate(req.Pod, &view.Pools[i], now); refused {
+		return v
+	}
 	if key := missingTopology(req.Pod, &view.Pools[i]); key != "" {
 		v := Verdict{Reason: reasonSpread}
 		v.Reason.Detail = "label " + key
@@ -264,6 +278,9 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 		} else {
 			v = Verdict{Open: true, Reason: reasonHeldLong}
 		}
+	}
+	if v.Open {
+		v = ofProvider(v, req, i, &view.Pools[i].Provider, now)
 	}
 	if limit := int(p.Burst.MaxPods); v.Open && limit > 0 && req.Burst != nil && req.Burst[i].Pods >= limit {
 		v = Verdict{Reason: ReasonBudget}

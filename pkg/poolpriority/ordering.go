@@ -169,7 +169,9 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 
 // decide asks the gate, by the cycle's snapshot and what the pod waits for.
 func (pl *PoolPriority) decide(pod *v1.Pod, nodes []fwk.NodeInfo, wait gate.Wait) gate.Decision {
-	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(nodes), Nodes: pl.index.nodes}, wait)
+	use := pl.index.burstUse(nodes)
+	pl.countStarting(use, nodes)
+	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: use, Nodes: pl.index.nodes}, wait)
 }
 
 // conclude notes what the gate decided in the end.

@@ -81,16 +81,17 @@ var (
 	unreachable = regexp.MustCompile(`dial tcp|no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout|context deadline exceeded`)
 	// written are the forms in which clients of Azure write a code: azcore's ResponseError, autorest's errors, azure-aci's own before 1.5, and the
 	// JSON of the answer, which may be quoted in another.
-	written = regexp.MustCompile(`ERROR CODE: (\w+)|Code="(\w+)"|error code "(\w+)"|\\*"code\\*"\s*:\s*\\*"(\w+)`)
-	status  = regexp.MustCompile(`RESPONSE (\d{3})\b|StatusCode=(\d{3})\b|status code (\d{3})\b`)
-	said    = regexp.MustCompile(`Message="((?:[^"\\]|\\.)*)"|"message"\s*:\s*"((?:[^"\\]|\\.)*)"|error code "\w+": (.+)`)
+	written  = regexp.MustCompile(`ERROR CODE: (\w{1,80})|Code="(\w{1,80})"|error code "(\w{1,80})"|\\*"code\\*"\s*:\s*\\*"(\w{1,80})`)
+	status   = regexp.MustCompile(`RESPONSE (\d{3})\b|StatusCode=(\d{3})\b|status code (\d{3})\b`)
+	said     = regexp.MustCompile(`Message="((?:[^"\\]|\\.)*)"|"message"\s*:\s*"((?:[^"\\]|\\.)*)"|error code "\w+": (.+)`)
+	numbered = regexp.MustCompile(`^HTTP\d{3}$`)
 	// noise is what a ResponseError draws between its parts, and what it asks for.
 	noise = regexp.MustCompile(`-{8,}|(GET|PUT|POST|DELETE) https?://\S+`)
 )
 
 // Label returns the code as the label of a metric, whose values must be bounded.
 func Label(code string) string {
-	if _, known := codes[code]; known || code == CodeLate || strings.HasPrefix(code, "HTTP") {
+	if _, known := codes[code]; known || code == CodeLate || numbered.MatchString(code) {
 		return code
 	}
 	return codeOther
