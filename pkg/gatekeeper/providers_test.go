@@ -101,8 +101,8 @@ func TestBurstPoolRefuses(t *testing.T) {
 	RegisterMetrics()
 	burstRefusals.Reset()
 	w := newWorld(t, burstNode("virtual"))
-	w.setStatus(3, 3)
 	w.run()
+	w.setStatus(3, 3)
 	w.Lead()
 	waiting := withCondition(pod("waiting"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
 	w.addPod(waiting)
@@ -154,8 +154,8 @@ func TestBurstPoolRefuses(t *testing.T) {
 // TestTemplateIsTold: the provider's words are told once, on the first pod of a template that it refuses for what it is.
 func TestTemplateIsTold(t *testing.T) {
 	w := newWorld(t, burstNode("virtual"))
-	w.setStatus(3, 3)
 	w.run()
+	w.setStatus(3, 3)
 	w.Lead()
 	w.verdict(pod("other"), "Open")
 	for _, name := range []string{"web-1", "web-2"} {
@@ -179,8 +179,8 @@ func TestTemplateIsTold(t *testing.T) {
 // TestBurstNodeComesLate: pods that were there before their node counts as a burst pool's are taken in then.
 func TestBurstNodeComesLate(t *testing.T) {
 	w := newWorld(t)
-	w.setStatus(3, 3)
 	w.run()
+	w.setStatus(3, 3)
 	w.Lead()
 	w.verdict(pod("other"), "Open")
 	for _, name := range []string{"a", "b"} {

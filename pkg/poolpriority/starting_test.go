@@ -47,7 +47,7 @@ func TestNextBurstPool(t *testing.T) {
 	h.addNodes(virtualNode("virtual"), second)
 	place := func(name, want string) {
 		t.Helper()
-		if node, err := h.schedule(pod(name).Obj()); node != want {
+		if node, err := h.schedule(pod(name).CreationTimestamp(metav1.Now()).Obj()); node != want {
 			t.Errorf("%s is on %q (%v), want %q", name, node, err, want)
 		}
 	}
