@@ -32,9 +32,6 @@ const (
 	maxRetryUntold = 5 * time.Minute
 	// retryUnseen is how soon a pod is tried again for which the scheduler was behind with the nodes, if no node wakes it before.
 	retryUnseen = 100 * time.Millisecond
-	// maxProbes is how many pods are woken, each probeInterval, for a burst pool that takes one to see whether its provider takes pods again: the
-	// others have a node elsewhere by then, or are gone.
-	maxProbes, probeInterval = 3, time.Second
 )
 
 // clockTolerance is by how much our clock and the condition's time of the same failure may differ.
@@ -400,30 +397,6 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(entry *heldPo
 	}
 	clear(h.added)
 	return opened, capacity.Earliest(next, h.probe(probes, opened, now))
-}
-
-// probe is a held pod that the burst pool with the index may let in, to see whether its provider takes pods again.
-type probe struct {
-	*heldPod
-	pool int
-}
-
-// probe adds to opened the few of the pods that may be let in to see whether a provider takes pods again, and returns when the next are due: those
-// that have been held for the longest, and no others before the first have been tried.
-func (h *held) probe(pods []probe, opened map[string]*v1.Pod, now time.Time) time.Time {
-	if len(pods) == 0 {
-		return time.Time{}
-	}
-	if due := h.probed.Add(probeInterval); now.Before(due) {
-		return due
-	}
-	slices.SortStableFunc(pods, func(a, b probe) int { return h.firstFailed[a.pod.UID].Compare(h.firstFailed[b.pod.UID]) })
-	for _, p := range pods[:min(len(pods), maxProbes)] {
-		p.open[p.pool] = true
-		opened[p.pod.Namespace+"/"+p.pod.Name] = p.pod
-	}
-	h.probed = now
-	return now.Add(probeInterval)
 }
 
 func openPools(decision *gate.Decision) []bool {
