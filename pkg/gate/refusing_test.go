@@ -88,6 +88,17 @@ func TestRefusing(t *testing.T) {
 	}
 }
 
+// TestObservingARefusal: where gates are only observed, it is said what would be closed.
+func TestObservingARefusal(t *testing.T) {
+	r := twoBurstPools(t)
+	r.Observe = true
+	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {Provider: refusal.Judgement{State: refusal.Refusing, Until: now.Add(time.Minute)}}, {}}}
+	d := r.Decide(Request{Pod: &corev1.Pod{}}, view, now)
+	if v := d.Burst[1]; !v.Open || !v.Observed || v.Reason.Code != ReasonRefused.Code {
+		t.Errorf("%+v", v)
+	}
+}
+
 // TestTemplateRefused: a template is ineligible for the pool whose provider refused it, until it changes or is tried again, and Always does
 // not help.
 func TestTemplateRefused(t *testing.T) {

@@ -21,7 +21,7 @@ func (t *Tracker) Judge(now time.Time) Judgement {
 	case t.state == Open:
 		if t.refuses(now) {
 			t.since = now
-			t.close(now, func(failure) bool { return true })
+			t.close(now, func(Failure) bool { return true })
 		}
 	case t.state == Refusing && !now.Before(t.until):
 		t.state, t.until, t.probed = Probing, time.Time{}, t.newest
@@ -38,10 +38,10 @@ func (t *Tracker) Judge(now time.Time) Judgement {
 
 // forget drops what is too old to count.
 func (t *Tracker) forget(now time.Time) {
-	maps.DeleteFunc(t.failures, func(_ types.UID, f failure) bool {
+	maps.DeleteFunc(t.failures, func(_ types.UID, f Failure) bool {
 		return f.Bound.Before(t.accepted) || now.Sub(f.At) >= t.rules.Evidence
 	})
-	maps.DeleteFunc(t.slow, func(_ types.UID, s slow) bool { return now.Sub(s.At) >= t.rules.Template })
+	maps.DeleteFunc(t.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= t.rules.Template })
 	for key, template := range t.templates {
 		if !now.Before(template.Until) {
 			t.templates = maps.Clone(t.templates) // judgements have the one before
@@ -59,11 +59,11 @@ func (t *Tracker) findLate(now time.Time) {
 		}
 		k.late = true
 		if times := min(k.slowness+1, maxSlow); times >= t.slow[k.Owner].Times {
-			t.slow[k.Owner] = slow{Times: times, At: due}
-			trim(t.slow, maxOwners, func(uid types.UID, x slow) (time.Time, string) { return x.At, string(uid) })
+			t.slow[k.Owner] = Lateness{Times: times, At: due}
+			trim(t.slow, maxOwners, func(uid types.UID, x Lateness) (time.Time, string) { return x.At, string(uid) })
 		}
 		if !k.Bound.Before(t.accepted) && now.Sub(due) < t.rules.Evidence {
-			t.fail(failure{UID: k.UID, Namespace: k.Namespace, Code: CodeLate, Message: fmt.Sprintf("a pod has not started within %v", k.within), Bound: k.Bound, At: due})
+			t.fail(Failure{UID: k.UID, Namespace: k.Namespace, Code: CodeLate, Message: fmt.Sprintf("a pod has not started within %v", k.within), Bound: k.Bound, At: due})
 		}
 	}
 }
@@ -89,9 +89,9 @@ func (t *Tracker) refuses(now time.Time) bool {
 }
 
 // ofProbe reports whether the pod that failed was bound after the pool was opened for a probe.
-func (t *Tracker) ofProbe(f failure) bool { return f.Bound.After(t.probed) }
+func (t *Tracker) ofProbe(f Failure) bool { return f.Bound.After(t.probed) }
 
-func (t *Tracker) anyFailure(match func(failure) bool) bool {
+func (t *Tracker) anyFailure(match func(Failure) bool) bool {
 	for _, f := range t.failures {
 		if match(f) {
 			return true
@@ -101,8 +101,8 @@ func (t *Tracker) anyFailure(match func(failure) bool) bool {
 }
 
 // close closes the pool, because of failures that match. What is told of them is the last one of the kind that says most.
-func (t *Tracker) close(now time.Time, match func(failure) bool) {
-	var why failure
+func (t *Tracker) close(now time.Time, match func(Failure) bool) {
+	var why Failure
 	weight := map[Class]int{OfPool: 2, Unknown: 1}
 	for _, f := range t.failures {
 		if match(f) && cmp.Or(cmp.Compare(weight[f.Class], weight[why.Class]), f.At.Compare(why.At), cmp.Compare(f.UID, why.UID)) > 0 {

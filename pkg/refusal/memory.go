@@ -29,10 +29,10 @@ type Memory struct {
 	Closed   time.Time `json:"closed,omitzero"`
 	Probed   time.Time `json:"probed,omitzero"`
 	// Failures are the pods that failed since the last one started, and Counted those on the pool's nodes whose failure was counted.
-	Failures []failure   `json:"failures,omitempty"`
+	Failures []Failure   `json:"failures,omitempty"`
 	Counted  []types.UID `json:"counted,omitempty"`
 	// Slow are the owners whose pods were late last.
-	Slow map[types.UID]slow `json:"slow,omitempty"`
+	Slow map[types.UID]Lateness `json:"slow,omitempty"`
 	// Templates are the ineligible templates.
 	Templates map[string]Template `json:"templates,omitempty"`
 }
@@ -51,7 +51,7 @@ func (t *Tracker) Memory() Memory {
 	if t.state != Open || len(t.failures) > 0 {
 		m.Accepted = t.accepted.UTC()
 	}
-	for _, uid := range newestOf(t.failures, maxFailures, func(uid types.UID, f failure) (time.Time, string) { return f.At, string(uid) }) {
+	for _, uid := range newestOf(t.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
 		f := t.failures[uid]
 		f.Bound, f.At = f.Bound.UTC(), f.At.UTC()
 		m.Failures = append(m.Failures, f)
@@ -63,11 +63,11 @@ func (t *Tracker) Memory() Memory {
 		}
 	}
 	m.Counted = newestOf(counted, handedCounted, func(uid types.UID, bound time.Time) (time.Time, string) { return bound, string(uid) })
-	for _, owner := range newestOf(t.slow, handedCounted, func(uid types.UID, s slow) (time.Time, string) { return s.At, string(uid) }) {
+	for _, owner := range newestOf(t.slow, handedCounted, func(uid types.UID, s Lateness) (time.Time, string) { return s.At, string(uid) }) {
 		if m.Slow == nil {
-			m.Slow = map[types.UID]slow{}
+			m.Slow = map[types.UID]Lateness{}
 		}
-		m.Slow[owner] = slow{Times: t.slow[owner].Times, At: t.slow[owner].At.UTC()}
+		m.Slow[owner] = Lateness{Times: t.slow[owner].Times, At: t.slow[owner].At.UTC()}
 	}
 	for _, key := range newestOf(t.templates, handedTemplates, func(key string, x Template) (time.Time, string) { return x.At, key }) {
 		if m.Templates == nil {
@@ -106,7 +106,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	}
 	for owner, s := range m.Slow {
 		if len(t.slow) < maxOwners {
-			t.slow[owner] = slow{Times: min(max(s.Times, 0), maxSlow), At: s.At}
+			t.slow[owner] = Lateness{Times: min(max(s.Times, 0), maxSlow), At: s.At}
 		}
 	}
 	for key, x := range m.Templates {

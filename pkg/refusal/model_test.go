@@ -125,14 +125,14 @@ func (h *history) findLate(uid types.UID) int {
 }
 
 // failures are those that count at the step k.
-func (h *history) failures(k int) []failure {
-	var all []failure
+func (h *history) failures(k int) []Failure {
+	var all []Failure
 	for _, uid := range h.uids(k) {
 		p, first, _ := h.seen(uid, k)
 		if p.Started || p.Bound.Before(h.accepted(k)) {
 			continue
 		}
-		f := failure{UID: uid, Namespace: p.Namespace, Bound: p.Bound}
+		f := Failure{UID: uid, Namespace: p.Namespace, Bound: p.Bound}
 		for i := first; i <= k; i++ {
 			q, _, _ := h.seen(uid, i)
 			if q.Refusal != nil && (q.Refusal.Class == OfPool || q.Refusal.Class == Unknown) {

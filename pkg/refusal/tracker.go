@@ -142,8 +142,8 @@ type Tracker struct {
 	rules     Rules
 	pods      map[types.UID]*known
 	counted   map[types.UID]bool // failures that the leader before has counted, of pods that were not seen yet
-	failures  map[types.UID]failure
-	slow      map[types.UID]slow // by owner
+	failures  map[types.UID]Failure
+	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
 
 	state        State
@@ -165,8 +165,8 @@ type known struct {
 	within   time.Duration // it is late if it takes longer to start; 0: never
 }
 
-// failure is a pod that was refused, or is late, for what may be the pool.
-type failure struct {
+// Failure is a pod that was refused, or is late, for what may be the pool.
+type Failure struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	// Class is OfPool, Unknown, or empty for a pod that is late.
@@ -178,8 +178,8 @@ type failure struct {
 	At time.Time `json:"at"`
 }
 
-// slow is how often in a row pods of an owner were late.
-type slow struct {
+// Lateness is how often in a row pods of an owner were late.
+type Lateness struct {
 	Times int       `json:"times"`
 	At    time.Time `json:"at"`
 }
@@ -187,8 +187,8 @@ type slow struct {
 // NewTracker returns one that has seen nothing.
 func NewTracker(rules Rules) *Tracker {
 	return &Tracker{
-		rules: rules, state: Open, pods: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]failure{},
-		slow: map[types.UID]slow{}, templates: map[string]Template{},
+		rules: rules, state: Open, pods: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
+		slow: map[types.UID]Lateness{}, templates: map[string]Template{},
 	}
 }
 
@@ -272,14 +272,14 @@ func (t *Tracker) refused(k *known, now time.Time) bool {
 		trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 		return !old
 	case OfPool, Unknown:
-		t.fail(failure{UID: k.UID, Namespace: k.Namespace, Class: r.Class, Code: r.Code, Message: r.Message, Bound: k.Bound, At: now})
+		t.fail(Failure{UID: k.UID, Namespace: k.Namespace, Class: r.Class, Code: r.Code, Message: r.Message, Bound: k.Bound, At: now})
 	}
 	return false
 }
 
-func (t *Tracker) fail(f failure) {
+func (t *Tracker) fail(f Failure) {
 	t.failures[f.UID] = f
-	trim(t.failures, maxFailures, func(uid types.UID, x failure) (time.Time, string) { return x.At, string(uid) })
+	trim(t.failures, maxFailures, func(uid types.UID, x Failure) (time.Time, string) { return x.At, string(uid) })
 }
 
 // Gone takes in that a pod is not on the pool's nodes any more, and reports whether the judgement may have changed.

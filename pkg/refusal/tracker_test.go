@@ -366,8 +366,8 @@ func TestHandedOn(t *testing.T) {
 // TestRestoreNonsense: what is handed on comes from outside.
 func TestRestoreNonsense(t *testing.T) {
 	s := newScript(t)
-	s.Restore(Memory{State: Refusing, Until: begin.Add(1000 * time.Hour), Rests: -3, Failures: []failure{{}, {UID: "a", At: begin.Add(1000 * time.Hour)}},
-		Slow: map[types.UID]slow{"o": {Times: 1000}}, Templates: map[string]Template{"t": {At: begin.Add(1000 * time.Hour)}}}, begin)
+	s.Restore(Memory{State: Refusing, Until: begin.Add(1000 * time.Hour), Rests: -3, Failures: []Failure{{}, {UID: "a", At: begin.Add(1000 * time.Hour)}},
+		Slow: map[types.UID]Lateness{"o": {Times: 1000}}, Templates: map[string]Template{"t": {At: begin.Add(1000 * time.Hour)}}}, begin)
 	if j := s.is(Refusing); j.Until.After(begin.Add(10*time.Minute)) || j.Failed != 0 || len(j.Templates) != 0 {
 		t.Errorf("it is %+v", j)
 	}

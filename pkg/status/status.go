@@ -58,7 +58,7 @@ type BurstPool struct {
 	Name string `json:"name"`
 	// State says whether the pool's provider takes pods.
 	State refusal.State `json:"state"`
-	// Since is when the provider began to refuse pods, or to take them again; empty if it has never refused any.
+	// Since is when the provider began to refuse pods, or to take them again; empty if it is not known to have refused any.
 	Since time.Time `json:"since,omitzero"`
 	// Until is when a pool that is Refusing is tried with one pod.
 	Until time.Time `json:"until,omitzero"`
