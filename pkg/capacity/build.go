@@ -5,6 +5,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // Facts are what the view of one pool is built from.
@@ -13,6 +15,8 @@ type Facts struct {
 	Nodes []*corev1.Node
 	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
 	Source Source
+	// Provider is what a burst pool's provider makes of pods.
+	Provider refusal.Judgement
 	// Template returns what the configuration says of new nodes of the node group with the name; nil where it says nothing. It may be nil.
 	Template func(group string) *corev1.Node
 	// ProvisionGrace is how long nodes that exist and cannot be used yet count as on their way.
@@ -31,6 +35,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 			p.Shapes, until = facts.kinds(facts.Nodes, nil, nil, now).shapes()
 			view.ShapesUntil = Earliest(view.ShapesUntil, until)
 			p.Places = places(facts.Nodes)
+			p.Provider, p.Until = facts.Provider, facts.Provider.Next
 			continue
 		}
 		old := &before.Pools[i]

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // State is what a source says of a regular pool.
@@ -145,6 +147,8 @@ type Pool struct {
 	Groups []Group
 	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
 	Shapes []Shape
+	// Provider is what a burst pool's provider makes of pods; empty for one that nobody judges.
+	Provider refusal.Judgement
 	// Places are those of the labels that say where a node is, and are in no Shape, that a node of a burst pool has.
 	Places map[string]bool
 }

@@ -18,6 +18,8 @@ var ReasonBudget = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a 
 type Use struct {
 	Pods             int
 	MilliCPU, Memory int64
+	// Starting is how many of the pods may still start, as refusal.IsStarting says. It is asked only of a pool that is not Open.
+	Starting int
 }
 
 const (

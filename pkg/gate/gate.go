@@ -34,6 +34,15 @@ var (
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	reasonValue   = capacity.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
 	reasonSpread  = capacity.Reason{Code: "TopologyMissing", Sentence: "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst"}
+
+	reasonNamespace = capacity.Reason{Code: "NamespaceNotSelected", Sentence: "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)"}
+)
+
+// Reasons for which the gate is closed because of what the burst pool's provider said (refusing.go).
+var (
+	ReasonRefused  = capacity.Reason{Code: "Refused", Sentence: "node(s) in a burst pool whose provider refuses pods"}
+	ReasonProbed   = capacity.Reason{Code: "Probed", Sentence: "node(s) in a burst pool whose provider refused pods and is being tried with one other pod"}
+	ReasonTemplate = capacity.Reason{Code: "TemplateRefused", Sentence: "node(s) in a burst pool whose provider refused a pod of the same template for what it is"}
 )
 
 // Reasons for which the gate is open, and for which a regular pool does not hold it.
@@ -126,6 +135,8 @@ type Verdict struct {
 	Reason capacity.Reason
 	// Until is when a closed gate may open without any event; zero if it does not.
 	Until time.Time
+	// Probe says that it is open for one pod only: to see whether the pool's provider takes pods again.
+	Probe bool
 	// Observed says that the gate would be closed, for the Reason, if it were not only observed.
 	Observed bool
 }
@@ -241,6 +252,9 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 		v.Reason.Detail = fmt.Sprintf("the value is %q", value)
 		return v
 	}
+	if v, refused := ofTemplate(req.Pod, &view.Pools[i], now); refused {
+		return v
+	}
 	if key := missingTopology(req.Pod, &view.Pools[i]); key != "" {
 		v := Verdict{Reason: reasonSpread}
 		v.Reason.Detail = "label " + key
@@ -263,6 +277,9 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 		} else {
 			v = Verdict{Open: true, Reason: reasonHeldLong}
 		}
+	}
+	if v.Open {
+		v = ofProvider(v, req, i, &view.Pools[i].Provider, now)
 	}
 	if v.Open && req.Burst != nil {
 		if detail := overBudget(req.Pod, p, req.Burst[i]); detail != "" {

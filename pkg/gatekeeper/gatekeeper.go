@@ -1,5 +1,5 @@
 // Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It judges the pools
-// (sources.go) and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
+// (sources.go), and what the providers behind burst pools make of pods (providers.go), and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
 // knows the rollouts that pods are of (rollouts.go), and tells of all that: it publishes the state (publish.go) that the next leader
 // starts from (takeover.go), and reports problems (problems.go). It knows nothing of the scheduling framework.
 package gatekeeper
@@ -26,6 +26,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // reasonStarting is the reason of every pool until the informers have synced.
@@ -46,6 +47,8 @@ type Config struct {
 	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
+	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
+	Refusals func(startWithin time.Duration) refusal.Rules
 }
 
 // Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
@@ -63,6 +66,7 @@ type Gatekeeper struct {
 	warned    warned
 	rollouts  *rollouts // nil: a rollout's pods are like others
 	sources   *sources
+	providers *providers
 	problems  *problems
 	publisher *publisher
 	synced    []cache.InformerSynced
@@ -97,6 +101,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 			Groups: []capacity.Group{{Judged: capacity.Judged{State: capacity.CanGrow, Reason: reasonStarting}}}}
 	}
 	g.view.Store(starting)
+	g.providers = newProviders(&g.config, g.leading.Load, func() { poke(g.changed) })
 
 	var err error
 	if g.sources, err = newSources(ctx, &g.config, g.changed); err != nil {
@@ -138,11 +143,14 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 		return nil, fmt.Errorf("watching nodes: %w", err)
 	}
 	pods, err := factory.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { g.providers.see(obj.(*v1.Pod)) },
 		UpdateFunc: func(oldObj, newObj any) {
 			// An informer may merge the deletion of a pod with the creation of another of the same name.
 			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
 				g.forget(oldPod.UID)
+				g.providers.gone(oldPod.UID)
 			}
+			g.providers.see(newObj.(*v1.Pod))
 			if newPod := newObj.(*v1.Pod); newPod.Spec.NodeName != "" {
 				g.forget(newPod.UID)
 				if oldObj.(*v1.Pod).Spec.NodeName == "" {
@@ -158,6 +166,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
 				g.forget(pod.UID)
+				g.providers.gone(pod.UID)
 			}
 		},
 	})
@@ -202,7 +211,14 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
-	return gate.Signature(g.eligibility(pod))
+	signature := gate.Signature(g.eligibility(pod))
+	view := g.view.Load()
+	for i := range g.config.Pools.Burst() {
+		if len(view.Pools[i].Provider.Templates) > 0 {
+			return []any{signature, refusal.TemplateOf(pod)}
+		}
+	}
+	return signature
 }
 
 // kindOf is the pod's kind.
@@ -224,6 +240,13 @@ func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now
 		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
 	}
 	return request
+}
+
+// Refuses reports whether the provider of the burst pool with index i refuses pods, or did and is being tried: it matters then how many pods on
+// its nodes are starting.
+func (g *Gatekeeper) Refuses(i int) bool {
+	state := g.view.Load().Pools[i].Provider.State
+	return state == refusal.Refusing || state == refusal.Probing
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.

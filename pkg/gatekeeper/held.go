@@ -19,6 +19,7 @@ type held struct {
 	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
 	clocks      map[types.UID]stopwatch // what else is known of such a pod
 	added       map[types.UID]bool      // held since the last look
+	probed      time.Time               // when pods were woken last of which one is to see whether a provider takes pods again
 	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
 	// scheduling gates, it is not, and the last leader's word is needed.
 	trusted bool
@@ -376,11 +377,15 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(entry *heldPo
 	defer h.mu.Unlock()
 	opened := map[string]*v1.Pod{}
 	var next time.Time
+	var probes []probe
 	look := func(uid types.UID, entry *heldPod) {
 		decision := decide(entry, h.sinceLocked(entry.pod, now))
 		open := openPools(&decision)
 		for i := range open {
-			if open[i] && !entry.open[i] {
+			if open[i] && !entry.open[i] && decision.Burst[i].Probe {
+				probes = append(probes, probe{entry, i})
+				open[i] = false // until it is its turn
+			} else if open[i] && !entry.open[i] {
 				opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 			}
 		}
@@ -403,7 +408,7 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(entry *heldPo
 		}
 	}
 	clear(h.added)
-	return opened, next
+	return opened, capacity.Earliest(next, h.probe(probes, opened, now))
 }
 
 func openPools(decision *gate.Decision) []bool {

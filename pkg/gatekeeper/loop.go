@@ -137,12 +137,15 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	}
 	byPool, unlisted := g.config.Pools.Group(nodes)
 	g.sources.observe(logger, byPool, unlisted, now)
+	g.providers.follow(byPool)
 	facts := make([]capacity.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
 		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: provisionGraceOf(&g.config, i)}
 		if i < len(g.sources.byPool) {
 			facts[i].Source = g.sources.byPool[i]
+		} else {
+			facts[i].Provider = g.providers.judge(i, now)
 		}
 	}
 	view := capacity.Build(facts, before, now)
@@ -152,6 +155,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 				"state", p.State, "reason", p.Reason.Code, "sentence", p.Reason.Sentence, "detail", p.Reason.Detail)
 		}
 	}
+	g.providers.transition(logger, before, view, byPool)
 	g.view.Store(view)
 	g.problems.look(g.sources, view, byPool)
 }
@@ -201,7 +205,11 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	for i := range g.config.Pools.Regular() {
 		state.Pools = append(state.Pools, status.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
+	for i := range g.config.Pools.Burst() {
+		state.BurstPools = append(state.BurstPools, status.OfBurst(g.config.Pools.At(i).Name, &view.Pools[i]))
+	}
 	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
 	g.sources.remember(&state.Memory, held > 0, g.config.Clock.Now())
+	g.providers.remember(&state.Memory)
 	g.publisher.submit(state, held > 0)
 }

@@ -8,6 +8,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const subsystem = "pool_priority"
@@ -27,6 +28,20 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"pool"})
 
+	burstRefusing = metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Subsystem:      subsystem,
+		Name:           "burst_refusing",
+		Help:           "1 while a burst pool is closed because its provider refuses pods, or is tried with one pod because it did; 0 otherwise.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"pool"})
+
+	burstRefusals = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "burst_refusals_total",
+		Help:           "Pods that a burst pool's provider refused, by its code; other for codes that the scheduler does not know.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"pool", "code"})
+
 	heldPods = metrics.NewGauge(&metrics.GaugeOpts{
 		Subsystem:      subsystem,
 		Name:           "held_pods",
@@ -44,7 +59,7 @@ var (
 
 // RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.
 var RegisterMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(poolState, poolNodes, heldPods, wakeUps)
+	legacyregistry.MustRegister(poolState, poolNodes, burstRefusing, burstRefusals, heldPods, wakeUps)
 })
 
 func recordState(pools pool.List, view *capacity.View, held int) {
@@ -54,6 +69,13 @@ func recordState(pools pool.List, view *capacity.View, held int) {
 	}
 	for i := range pools.Len() {
 		poolNodes.WithLabelValues(pools.At(i).Name).Set(float64(view.Pools[i].Nodes))
+	}
+	for i := range pools.Burst() {
+		refusing := 0.0
+		if state := view.Pools[i].Provider.State; state == refusal.Refusing || state == refusal.Probing {
+			refusing = 1
+		}
+		burstRefusing.WithLabelValues(pools.At(i).Name).Set(refusing)
 	}
 	heldPods.Set(float64(held))
 }

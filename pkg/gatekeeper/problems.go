@@ -13,6 +13,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
@@ -63,10 +64,21 @@ func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.N
 		}
 		ps.current = append(ps.current, problem{id: k.reason.Code + "\n" + names, regarding: k.object, code: k.reason.Code, message: message})
 	}
+	ps.findRefusing(view)
 	ps.findOverlaps(byPool)
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
 	ps.findSharedNodes(sources)
+}
+
+// findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.
+func (ps *problems) findRefusing(view *capacity.View) {
+	for i := range ps.pools.Burst() {
+		if p := &view.Pools[i].Provider; p.State == refusal.Refusing || p.State == refusal.Probing {
+			name := ps.pools.At(i).Name
+			ps.current = append(ps.current, problem{id: eventRefuses + "\n" + name, code: eventRefuses, message: complaint(name, p)})
+		}
+	}
 }
 
 // findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool either.

@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -27,6 +29,8 @@ const (
 type Status struct {
 	// Pools are the regular pools, most preferred first.
 	Pools []Pool `json:"pools"`
+	// BurstPools are the burst pools, in the order of the list.
+	BurstPools []BurstPool `json:"burstPools,omitempty"`
 	// Problems are what the user can mend, a sentence each.
 	Problems []string `json:"problems,omitempty"`
 	// Memory is published under a key of its own.
@@ -47,6 +51,37 @@ type Pool struct {
 	Nodes int `json:"nodes"`
 	// Groups are the pool's node groups.
 	Groups []Group `json:"groups,omitempty"`
+}
+
+// BurstPool is the state of a burst pool.
+type BurstPool struct {
+	Name string `json:"name"`
+	// State says whether the pool's provider takes pods.
+	State refusal.State `json:"state"`
+	// Since is when the provider began to refuse pods, or to take them again; empty if it is not known to have refused any.
+	Since time.Time `json:"since,omitzero"`
+	// Until is when a pool that is Refusing is tried with one pod.
+	Until time.Time `json:"until,omitzero"`
+	// Code and Message are what the provider said last, and Refused is how many pods failed since one started.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Refused int    `json:"refused,omitempty"`
+	// Nodes is the number of the pool's nodes.
+	Nodes int `json:"nodes"`
+}
+
+// OfBurst returns what is published of a burst pool.
+func OfBurst(name string, p *capacity.Pool) BurstPool {
+	j := &p.Provider
+	return BurstPool{Name: name, State: cmp.Or(j.State, refusal.Open), Since: utc(j.Since), Until: utc(j.Until), Code: j.Code, Message: j.Message, Refused: j.Failed, Nodes: p.Nodes}
+}
+
+// utc is the time as it is published; a zero one stays zero.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
 }
 
 // Group is the state of a node group.
@@ -90,6 +125,8 @@ type Memory struct {
 	Written           time.Time                   `json:"written"`
 	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
 	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
+	// BurstPools is what is remembered of burst pools whose providers refused pods, by the pool's name.
+	BurstPools map[string]refusal.Memory `json:"burstPools,omitempty"`
 	// Unschedulable says since when pods have been unschedulable of which the API does not say it: those that waited for
 	// scheduling gates before.
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`

@@ -13,6 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
@@ -21,7 +22,8 @@ func TestRoundTrip(t *testing.T) {
 	want := &Status{
 		Pools: []Pool{{Name: "user", State: capacity.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
 			Groups: []Group{{Name: "aks-userpool-1-vmss", State: capacity.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3}, {State: capacity.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
-		Problems: []string{"pool system: a problem"},
+		BurstPools: []BurstPool{{Name: "aci", State: refusal.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
+		Problems:   []string{"pool system: a problem"},
 		Memory: Memory{
 			Written: now,
 			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Pauses: []capacity.Pause{{From: now, To: now}, {From: now}}, Incarnation: "a", UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
@@ -30,6 +32,9 @@ func TestRoundTrip(t *testing.T) {
 			}},
 			NodePools:     map[string]karpenter.Memory{"default": {Pauses: []capacity.Pause{{From: now}}, Present: 1}},
 			Unschedulable: map[types.UID]time.Time{"u": now},
+			BurstPools: map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now, Rests: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, Probed: now,
+				Failures: []refusal.Failure{{UID: "a", Namespace: "ns", Class: refusal.OfPool, Code: "HTTP429", Message: "slower", Bound: now, At: now}}, Counted: []types.UID{"a"},
+				Slow: map[types.UID]refusal.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]refusal.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}}}},
 		},
 	}
 	data, err := want.Encode()

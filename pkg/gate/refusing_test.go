@@ -1,0 +1,142 @@
+package gate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// twoBurstPools is vm, then aci, then eci.
+func twoBurstPools(t *testing.T) *Rule {
+	t.Helper()
+	pools, err := pool.NewList([]configv1.Pool{
+		{Name: "vm", NodeSelector: matching("mode", "user")},
+		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{WaitLimit: metav1.Duration{Duration: time.Minute}, MaxPods: 1}},
+		{Name: "eci", NodeSelector: matching("provider", "eci"), Burst: &configv1.Burst{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, DeclineGrace: 5 * time.Minute, HoldLimit: time.Hour}
+}
+
+// TestRefusing: a burst pool whose provider refuses pods is closed for all of them, whatever else would open it, and others are not.
+func TestRefusing(t *testing.T) {
+	r := twoBurstPools(t)
+	refusing := refusal.Judgement{State: refusal.Refusing, Since: ago(90 * time.Second), Until: now.Add(time.Minute), Code: "ContainerGroupQuotaReached", Message: "no cores"}
+	probing := func(starting int) refusal.Judgement {
+		return refusal.Judgement{State: refusal.Probing, Since: ago(time.Minute), Code: "HTTP429", Message: "slower", Starting: starting}
+	}
+	plain := &corev1.Pod{}
+	asks := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"provider": "aci"}}}
+	over := refusing
+	over.Until = now
+	for _, tc := range []struct {
+		name     string
+		provider refusal.Judgement
+		state    capacity.State
+		request  Request
+		open     bool
+		reason   string
+		probe    bool
+		until    time.Time
+	}{
+		{name: "never judged", state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
+		{name: "open", provider: refusal.Judgement{State: refusal.Open}, state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
+		{name: "refusing", provider: refusing, state: capacity.Full, request: Request{Pod: plain}, reason: "Refused", until: refusing.Until},
+		{name: "refusing, and closed for what the pools before can do", provider: refusing, state: capacity.CanGrow, request: Request{Pod: plain}, reason: "PoolCanGrow"},
+		{name: "refusing, to a pod that asks for it", provider: refusing, state: capacity.CanGrow, request: Request{Pod: asks}, reason: "Refused", until: refusing.Until},
+		{name: "refusing, to a pod that has waited for waitLimit", provider: refusing, state: capacity.CanGrow,
+			request: Request{Pod: plain, UnschedulableSince: ago(time.Hour)}, reason: "Refused", until: refusing.Until},
+		{name: "refusing, to a pod that has been held for holdLimit", provider: refusing, state: capacity.CanGrow,
+			request: Request{Pod: plain, NoRoomSince: ago(3 * time.Hour)}, reason: "Refused", until: refusing.Until},
+		{name: "it is time for a probe, and nobody has looked yet", provider: over, state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
+		{name: "probing", provider: probing(0), state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
+		{name: "probing, with a pod that starts", provider: probing(1), state: capacity.Full, request: Request{Pod: plain}, reason: "Probed"},
+		{name: "probing, with a pod that starts by the snapshot", provider: probing(0), state: capacity.Full,
+			request: Request{Pod: plain, Burst: []Use{{}, {Starting: 1}, {}}}, reason: "Probed"},
+		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: capacity.Full,
+			request: Request{Pod: plain, Burst: []Use{{}, {}, {}}}, open: true, reason: "Open", probe: true},
+		{name: "probing, with the budget spent", provider: probing(0), state: capacity.Full, request: Request{Pod: plain, Burst: []Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			view := &capacity.View{Pools: []capacity.Pool{in(tc.state, time.Hour), {Provider: tc.provider}, {}}}
+			d := r.Decide(tc.request, view, now)
+			v := d.Burst[1]
+			if v.Open != tc.open || v.Reason.Code != tc.reason || v.Probe != tc.probe {
+				t.Errorf("%+v", v)
+			}
+			if !tc.until.IsZero() && !v.Until.Equal(tc.until) {
+				t.Errorf("until %v, want %v", v.Until, tc.until)
+			}
+			if tc.reason == "Refused" && (!strings.Contains(v.Reason.Detail, "ContainerGroupQuotaReached since 2026-11-21T09:58:30Z: no cores") || !strings.Contains(v.Reason.Detail, "again at 2026-11-21T10:01:00Z")) {
+				t.Errorf("detail %q", v.Reason.Detail)
+			}
+			if other := d.Burst[2]; tc.request.Pod == plain && tc.state == capacity.Full && (!other.Open || other.Probe) {
+				t.Errorf("the next pool: %+v", other)
+			}
+		})
+	}
+}
+
+// TestObservingARefusal: where gates are only observed, it is said what would be closed.
+func TestObservingARefusal(t *testing.T) {
+	r := twoBurstPools(t)
+	r.Observe = true
+	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {Provider: refusal.Judgement{State: refusal.Refusing, Until: now.Add(time.Minute)}}, {}}}
+	d := r.Decide(Request{Pod: &corev1.Pod{}}, view, now)
+	if v := d.Burst[1]; !v.Open || !v.Observed || v.Reason.Code != ReasonRefused.Code {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestTemplateRefused: a template is ineligible for the pool whose provider refused it, until it changes or is tried again, and Always does
+// not help.
+func TestTemplateRefused(t *testing.T) {
+	r := twoBurstPools(t)
+	owned := func(uid, revision, burst string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"controller-revision-hash": revision},
+			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: "db", Controller: ptr.To(true)}}}}
+		if burst != "" {
+			p.Annotations = map[string]string{BurstAnnotation: burst}
+		}
+		return p
+	}
+	until := now.Add(time.Hour)
+	provider := refusal.Judgement{State: refusal.Open, Templates: map[string]refusal.Template{
+		"db/1": {Code: "InaccessibleImage", Message: "not there", Until: until}, "db/3": {Until: now}}}
+	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {Provider: provider}, {}}}
+	for _, tc := range []struct {
+		name, revision, burst string
+		reason                string
+	}{
+		{"refused", "1", "", "TemplateRefused"},
+		{"refused, and told to burst", "1", "Always", "TemplateRefused"},
+		{"refused, and opted out", "1", "Never", "OptedOut"},
+		{"changed", "2", "", "Open"},
+		{"tried again", "3", "", "Open"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := r.Decide(Request{Pod: owned("db", tc.revision, tc.burst)}, view, now)
+			v := d.Burst[1]
+			if v.Reason.Code != tc.reason || v.Open != (tc.reason == "Open") {
+				t.Errorf("%+v", v)
+			}
+			if tc.reason == "TemplateRefused" && (v.Reason.Detail != "InaccessibleImage: not there" || !v.Until.Equal(until)) {
+				t.Errorf("%+v", v)
+			}
+			if tc.burst == "" && !d.Burst[2].Open {
+				t.Errorf("the next pool: %+v", d.Burst[2])
+			}
+		})
+	}
+}

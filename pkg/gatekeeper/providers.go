@@ -1,0 +1,206 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+const (
+	// eventRefused is the reason of the event on a pod that was refused for what it is, eventRefuses and eventAccepts those on a burst pool's
+	// nodes when it begins to refuse pods and when it takes them again.
+	eventRefused, eventRefuses, eventAccepts = "BurstRefused", "BurstPoolRefuses", "BurstPoolAccepts"
+	// maxToldNodes is on how many nodes of a pool that is told.
+	maxToldNodes = 10
+)
+
+// providers follow what the providers behind the burst pools make of the pods on their nodes.
+type providers struct {
+	pools    pool.List
+	pods     corelisters.PodLister
+	recorder events.EventRecorder
+	now      func() time.Time
+	leading  func() bool
+	changed  func() // a judgement may have
+
+	mu       sync.Mutex
+	trackers map[int]*refusal.Tracker // by the pool's index
+	nodes    map[string]int           // the index of the pool that a burst node is in
+}
+
+func newProviders(config *Config, leading func() bool, changed func()) *providers {
+	p := &providers{
+		pools: config.Pools, pods: config.Informers.Core().V1().Pods().Lister(), recorder: config.Recorder, now: config.Clock.Now,
+		leading: leading, changed: changed, trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{},
+	}
+	rules := config.Refusals
+	if rules == nil {
+		rules = refusal.NewRules
+	}
+	for i := range config.Pools.Burst() {
+		p.trackers[i] = refusal.NewTracker(rules(StartWithin(config.Pools.At(i).Burst)))
+	}
+	return p
+}
+
+// StartWithin is how long a pod in the burst pool may take to start; 0: no pod is ever late.
+func StartWithin(burst *configv1.Burst) time.Duration {
+	if burst.StartWithin == nil {
+		return 0
+	}
+	return burst.StartWithin.Duration
+}
+
+// see takes in a pod that was added or that changed.
+func (p *providers) see(pod *v1.Pod) {
+	if pod.Spec.NodeName == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.nodes[pod.Spec.NodeName]
+	if !ok {
+		return
+	}
+	news := p.trackers[i].See(refusal.PodOf(pod), p.now())
+	p.tell(i, pod, news)
+	if news.Changed {
+		p.changed()
+	}
+}
+
+// gone takes in that a pod was deleted.
+func (p *providers) gone(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, tracker := range p.trackers {
+		if tracker.Gone(uid) {
+			p.changed()
+		}
+	}
+}
+
+// tell counts a pod's refusal, and tells by an event that its template is ineligible from now on.
+func (p *providers) tell(i int, pod *v1.Pod, news refusal.News) {
+	if !p.leading() {
+		return
+	}
+	if news.Refused != nil {
+		burstRefusals.WithLabelValues(p.pools.At(i).Name, refusal.Label(news.Refused.Code)).Inc()
+	}
+	if news.Ineligible {
+		refused, _ := refusal.Of(pod)
+		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, eventRefused, "Bursting", "%s", truncate(fmt.Sprintf(
+			"The provider of burst pool %s refuses the pod for what it is, and no other pod of its template is sent there until it changes: %s: %s",
+			p.pools.At(i).Name, refused.Code, refused.Message)))
+	}
+}
+
+// follow takes in which nodes the pools have. If those of the burst pools are others than before, it looks at all pods.
+func (p *providers) follow(byPool [][]*v1.Node) {
+	nodes := map[string]int{}
+	for i := range p.pools.Burst() {
+		for _, node := range byPool[i] {
+			nodes[node.Name] = i
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if maps.Equal(nodes, p.nodes) {
+		return
+	}
+	p.nodes = nodes
+	// Under the lock: the end of a pod that is listed is heard of later.
+	all, err := p.pods.List(labels.Everything())
+	if err != nil {
+		return // a lister of everything does not fail
+	}
+	seen, byUID := map[int][]refusal.Pod{}, map[types.UID]*v1.Pod{}
+	for _, pod := range all {
+		if i, ok := nodes[pod.Spec.NodeName]; ok {
+			seen[i] = append(seen[i], refusal.PodOf(pod))
+			byUID[pod.UID] = pod
+		}
+	}
+	for i, tracker := range p.trackers {
+		tracker.SeeAll(seen[i], p.now(), func(pod refusal.Pod, news refusal.News) { p.tell(i, byUID[pod.UID], news) })
+	}
+}
+
+// judge says how the burst pool with index i is at the time now.
+func (p *providers) judge(i int, now time.Time) refusal.Judgement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Judge(now)
+}
+
+// transition tells of burst pools that began to refuse pods, or take them again, since the view before.
+func (p *providers) transition(logger klog.Logger, before, view *capacity.View, byPool [][]*v1.Node) {
+	for i := range p.pools.Burst() {
+		old, is, name := &before.Pools[i].Provider, &view.Pools[i].Provider, p.pools.At(i).Name
+		if old.State == "" || old.State == is.State {
+			continue // it is not known what was told
+		}
+		logger.Info("What the provider of a burst pool makes of pods changed", "pool", name, "state", is.State, "until", is.Until, "code", is.Code, "message", is.Message)
+		if !p.leading() {
+			continue
+		}
+		kind, event, message := v1.EventTypeWarning, eventRefuses, complaint(name, is)
+		switch {
+		case is.State == refusal.Open:
+			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s takes pods again", name)
+		case old.State != refusal.Open:
+			continue
+		}
+		nodes := slices.SortedFunc(slices.Values(byPool[i]), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+		for _, node := range nodes[:min(len(nodes), maxToldNodes)] {
+			p.recorder.Eventf(node, nil, kind, event, "Bursting", "%s", truncate(message))
+		}
+	}
+}
+
+// complaint says that the burst pool refuses pods.
+func complaint(name string, is *refusal.Judgement) string {
+	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
+}
+
+// remember writes down what the trackers remember.
+func (p *providers) remember(m *status.Memory) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, tracker := range p.trackers {
+		if memory := tracker.Memory(); !memory.IsZero() {
+			if m.BurstPools == nil {
+				m.BurstPools = map[string]refusal.Memory{}
+			}
+			m.BurstPools[p.pools.At(i).Name] = memory
+		}
+	}
+}
+
+// restore has the trackers start from what was remembered.
+func (p *providers) restore(m *status.Memory, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, tracker := range p.trackers {
+		if memory, ok := m.BurstPools[p.pools.At(i).Name]; ok {
+			tracker.Restore(memory, now)
+		}
+	}
+}

@@ -1,0 +1,269 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+func burstNode(name string) *v1.Node {
+	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"type": "virtual-kubelet"}}}
+}
+
+// onBurst is a pod on the burst node, bound now.
+func (w *world) onBurst(name string) *v1.Pod {
+	p := withCondition(pod(name), v1.ConditionTrue, "", w.clock.Now())
+	p.Spec.NodeName = "virtual"
+	p.Status.Phase = v1.PodPending
+	return p
+}
+
+// ownedBy gives the pod a ReplicaSet.
+func ownedBy(p *v1.Pod, owner string) *v1.Pod {
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: owner, UID: types.UID("uid-of-" + owner), Controller: ptr.To(true)}}
+	return p
+}
+
+func (w *world) refuse(p *v1.Pod, message string) {
+	w.Helper()
+	p = p.DeepCopy()
+	p.Status.Reason, p.Status.Message = refusal.ReasonProviderFailed, message
+	w.update(p)
+}
+
+func (w *world) update(p *v1.Pod) {
+	w.Helper()
+	if _, err := w.client.CoreV1().Pods(p.Namespace).Update(w.Context(), p, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// verdict waits until the pod's gate is closed for the reason, or open if that is Open.
+func (w *world) verdict(p *v1.Pod, reason string) {
+	w.Helper()
+	w.eventually(func() string {
+		if v := w.Decide(p, Snapshot{}, gate.Wait{}).Burst[2]; v.Reason.Code != reason {
+			return fmt.Sprintf("the gate says %+v, want %s", v, reason)
+		}
+		return ""
+	})
+}
+
+// published waits until the burst pool is published in the state.
+func (w *world) published(state refusal.State) {
+	w.Helper()
+	w.eventually(func() string {
+		cm, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Get(w.Context(), "pool-priority-status", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		s, err := status.Decode(cm)
+		if err != nil {
+			return err.Error()
+		}
+		if len(s.BurstPools) != 1 || s.BurstPools[0].State != state || (s.Memory.BurstPools["aci"].State == refusal.Refusing) != (state == refusal.Refusing) {
+			return "published: " + cm.Data["status"] + cm.Data["memory"]
+		}
+		return ""
+	})
+}
+
+// heard waits for events with the words.
+func (w *world) heard(words ...string) {
+	w.Helper()
+	for deadline := time.After(10 * time.Second); len(words) > 0; {
+		select {
+		case event := <-w.recorder.Events:
+			words = slices.DeleteFunc(words, func(word string) bool { return strings.Contains(event, word) })
+		case <-deadline:
+			w.Fatalf("nobody tells of %q", words)
+		}
+	}
+}
+
+const quotaMessage = `api call to https://management.azure.com/x: got HTTP response status code 409 error code "ContainerGroupQuotaReached": no cores`
+
+// TestBurstPoolRefuses goes through a pool that begins to refuse pods, is tried with one, and takes pods again.
+func TestBurstPoolRefuses(t *testing.T) {
+	RegisterMetrics()
+	burstRefusals.Reset()
+	w := newWorld(t, burstNode("virtual"))
+	w.run()
+	w.setStatus(3, 3)
+	w.Lead()
+	waiting := withCondition(pod("waiting"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
+	w.addPod(waiting)
+	w.verdict(waiting, "Open")
+	for _, name := range []string{"a", "b"} {
+		p := w.onBurst(name)
+		w.addPod(p)
+		w.refuse(p, quotaMessage)
+	}
+	w.verdict(waiting, "Refused")
+	d := w.Decide(waiting, Snapshot{}, gate.Wait{})
+	if d.Burst[2].Until.IsZero() {
+		t.Errorf("it is not known when that changes: %+v", d.Burst[2])
+	}
+	w.Failed(waiting, true)
+	w.Hold(klog.Background(), waiting, &d, nil)
+	w.published(refusal.Refusing)
+	w.heard("BurstPoolRefuses burst pool aci: its provider has refused pods since")
+	for metric, want := range map[string]float64{"refusals": 2, "refusing": 1} {
+		got, err := testutil.GetCounterMetricValue(burstRefusals.WithLabelValues("aci", "ContainerGroupQuotaReached"))
+		if metric == "refusing" {
+			got, err = testutil.GetGaugeMetricValue(burstRefusing.WithLabelValues("aci"))
+		}
+		if err != nil || got != want {
+			t.Errorf("%s is %v (%v), want %v", metric, got, err, want)
+		}
+	}
+
+	// A minute later, by the fake clock, the pod is woken as the probe.
+	w.eventually(func() string {
+		if !w.wasActivated("waiting") {
+			return "the held pod is not woken for a probe"
+		}
+		return ""
+	})
+	probe := w.onBurst("probe")
+	w.addPod(probe)
+	w.verdict(waiting, "Probed")
+	if !w.Refuses(2) {
+		t.Error("it does not matter how many pods are starting")
+	}
+	probe.Status.Phase = v1.PodRunning
+	w.update(probe)
+	w.verdict(waiting, "Open")
+	w.published(refusal.Open)
+	w.heard("BurstPoolAccepts")
+}
+
+// TestTemplateIsTold: the provider's words are told once, on the first pod of a template that it refuses for what it is.
+func TestTemplateIsTold(t *testing.T) {
+	w := newWorld(t, burstNode("virtual"))
+	w.run()
+	w.setStatus(3, 3)
+	w.Lead()
+	w.verdict(pod("other"), "Open")
+	for _, name := range []string{"web-1", "web-2"} {
+		p := ownedBy(w.onBurst(name), "web")
+		w.addPod(p)
+		w.refuse(p, "ACI does not support providing args without specifying the command.")
+	}
+	next := ownedBy(pod("web-3"), "web")
+	w.verdict(next, "TemplateRefused")
+	w.verdict(pod("other"), "Open")
+	w.heard("BurstRefused", "Unsupported: ACI does not support providing args")
+	select {
+	case event := <-w.recorder.Events:
+		if strings.Contains(event, eventRefused) {
+			t.Errorf("it is told again: %s", event)
+		}
+	default:
+	}
+}
+
+// TestBurstNodeComesLate: pods that were there before their node counts as a burst pool's are taken in then.
+func TestBurstNodeComesLate(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	w.setStatus(3, 3)
+	w.Lead()
+	w.verdict(pod("other"), "Open")
+	for _, name := range []string{"a", "b"} {
+		p := w.onBurst(name)
+		p.Status.Reason, p.Status.Message = refusal.ReasonProviderFailed, quotaMessage
+		w.addPod(p)
+	}
+	if _, err := w.client.CoreV1().Nodes().Create(t.Context(), burstNode("virtual"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.verdict(pod("other"), "Refused")
+}
+
+// TestRefusingIsTakenOver: what the last leader knew of a burst pool is gone by, and a state without it, of an older version, is fine.
+func TestRefusingIsTakenOver(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		old  bool
+		want refusal.State
+	}{{"known", false, refusal.Refusing}, {"of an older version", true, refusal.Open}} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newWorld(t, burstNode("virtual"))
+			now := w.clock.Now()
+			state := &status.Status{Memory: status.Memory{Written: now}}
+			if !tc.old {
+				state.Memory.BurstPools = map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now.Add(5 * time.Minute), Rests: 3, Code: "HTTP429"}}
+			}
+			data, err := state.Encode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
+				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			w.judge(t.Context(), w.restore(t.Context()))
+			if got := w.view.Load().Pools[2].Provider; got.State != tc.want {
+				t.Errorf("it starts from %+v, want %s", got, tc.want)
+			}
+			select {
+			case event := <-w.recorder.Events:
+				t.Errorf("it is told again: %s", event)
+			default:
+			}
+		})
+	}
+}
+
+// TestProbesAreFew: of many held pods, few are woken to see whether a provider takes pods again, the next ones only if none of them could be
+// tried, and all once it does.
+func TestProbesAreFew(t *testing.T) {
+	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRefused}}}
+	for i := range 8 {
+		h.add(pod(fmt.Sprint("p", i)), "", closed, nil, now.Add(time.Duration(i)*time.Second))
+	}
+	open := func(probe bool) func(*heldPod, waiting) gate.Decision {
+		return func(*heldPod, waiting) gate.Decision {
+			return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: probe}}}
+		}
+	}
+	now = now.Add(time.Minute)
+	for i, tc := range []struct {
+		after time.Duration
+		probe bool
+		want  []string
+	}{
+		{0, true, []string{"default/p0", "default/p1", "default/p2"}},
+		{500 * time.Millisecond, true, nil},
+		{time.Second, true, []string{"default/p3", "default/p4", "default/p5"}},
+		{1500 * time.Millisecond, false, []string{"default/p6", "default/p7"}},
+	} {
+		pods, next := h.reconsider(false, now.Add(tc.after), open(tc.probe))
+		var got []string
+		for name := range pods {
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("look %d wakes %v, want %v", i, got, tc.want)
+		}
+		if tc.probe && (!next.After(now.Add(tc.after)) || next.After(now.Add(tc.after+time.Second))) {
+			t.Errorf("look %d: the next is at %v", i, next)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package poolpriority
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// withSecondVirtualNode adds a burst pool "other" to the end of the list, of the nodes with the label provider=other.
+func withSecondVirtualNode(t *testing.T) *schedconfig.KubeSchedulerConfiguration {
+	cfg := aks(t)
+	for _, c := range cfg.Profiles[0].PluginConfig {
+		if args, ok := c.Args.(*configv1.PoolPriorityArgs); ok {
+			second := *args.Pools[2].DeepCopy()
+			second.Name, second.NodeSelector = "other", &metav1.LabelSelector{MatchLabels: map[string]string{"provider": "other"}}
+			args.Pools = append(args.Pools, second)
+		}
+	}
+	return cfg
+}
+
+// setProvider replaces what the provider of the first burst pool makes of pods, with all regular pools full.
+func (h *harness) setProvider(provider refusal.Judgement) {
+	view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len())}
+	for i := range h.plugin.pools.Regular() {
+		view.Pools[i] = inState(capacity.Full)
+	}
+	view.Pools[h.plugin.pools.Regular()].Provider = provider
+	h.plugin.gatekeeper.Assume(view)
+}
+
+// TestNextBurstPool: while the provider of a burst pool refuses pods, they go to the next burst pool of the list, and while it is tried, one goes
+// there, and the others still to the next.
+func TestNextBurstPool(t *testing.T) {
+	h := newHarness(t, withSecondVirtualNode(t))
+	second := virtualNode("second").Label("provider", "other")
+	delete(second.Labels, "type")
+	h.addNodes(virtualNode("virtual"), second)
+	place := func(name, want string) {
+		t.Helper()
+		if node, err := h.schedule(pod(name).CreationTimestamp(metav1.Now()).Obj()); node != want {
+			t.Errorf("%s is on %q (%v), want %q", name, node, err, want)
+		}
+	}
+	h.setProvider(refusal.Judgement{State: refusal.Open})
+	place("before", "virtual")
+	h.remove("before")
+	refusing := refusal.Judgement{State: refusal.Refusing, Code: "ContainerGroupQuotaReached", Until: time.Now().Add(time.Minute)}
+	h.setProvider(refusing)
+	place("refused", "second")
+	h.setProvider(refusal.Judgement{State: refusal.Probing})
+	place("probe", "virtual")
+	place("beside", "second")
+	h.remove("probe")
+	place("probe-2", "virtual")
+
+	// Without another pool, the pod is told why.
+	h.remove("refused")
+	h.remove("beside")
+	if err := h.sched.Cache.RemoveNode(h.logger, second.Obj()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.schedule(pod("probed").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProbed.Sentence) {
+		t.Errorf("the pod was told %v, want %q", err, gate.ReasonProbed.Sentence)
+	}
+	h.setProvider(refusing)
+	if _, err := h.schedule(pod("held").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonRefused.Sentence) {
+		t.Errorf("the pod was told %v, want %q", err, gate.ReasonRefused.Sentence)
+	}
+}
+
+// TestCountStarting: pods that run, were refused or were bound too long ago are not waited for; one that was placed a moment ago is.
+func TestCountStarting(t *testing.T) {
+	h := newHarness(t, aks(t))
+	h.addNodes(virtualNode("virtual"))
+	h.setProvider(refusal.Judgement{State: refusal.Probing})
+	change := func(name string, change func(*v1.Pod)) {
+		p := pod(name).Obj()
+		change(p)
+		h.place(p, "virtual")
+	}
+	change("runs", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
+	change("refused", func(p *v1.Pod) { p.Status.Reason = refusal.ReasonProviderFailed })
+	change("old", func(p *v1.Pod) {
+		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
+	})
+	if node, err := h.schedule(withUnschedulable(pod("probe").Obj(), time.Hour)); node != "virtual" {
+		t.Fatalf("the probe is on %q (%v)", node, err)
+	}
+	if _, err := h.schedule(pod("next").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProbed.Sentence) {
+		t.Errorf("the next was told %v, want %q", err, gate.ReasonProbed.Sentence)
+	}
+}
+
+// withUnschedulable is the pod after it has been unschedulable for that long.
+func withUnschedulable(p *v1.Pod, age time.Duration) *v1.Pod {
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(time.Now().Add(-age))}}
+	return p
+}

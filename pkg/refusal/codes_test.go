@@ -1,0 +1,108 @@
+package refusal
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// responseError is how azcore writes an answer.
+func responseError(status, code, body string) string {
+	const line = "--------------------------------------------------------------------------------\n"
+	return "PUT https://management.azure.com/subscriptions/0000/resourceGroups/MC_rg/providers/Microsoft.ContainerInstance/containerGroups/default-web-1\n" +
+		line + "RESPONSE " + status + "\n" + code + "\n" + line + body + "\n" + line
+}
+
+func TestClassify(t *testing.T) {
+	const quota = "Resource type 'Microsoft.ContainerInstance/containerGroups' container group quota 'StandardCores' exceeded in region 'eastus'. Limit: '10', Usage: '10' Requested: '1'."
+	const stockout = "The requested resource is not available in the location 'westus' at this moment. Please retry with a different resource request or in another location. Resource requested: '4' CPU '16' GB memory 'Linux' OS virtual network"
+	const tooLarge = "The 'MemoryInGB' limit '1.5' in container 'helloworld' is greater than the total request '1' of container group 'default-helloworld'."
+	const api = "api call to https://management.azure.com/subscriptions/0000/resourceGroups/rg/providers/Microsoft.ContainerInstance/containerGroups/default-web?api-version=2018-09-01: got HTTP response "
+	for _, tc := range []struct {
+		name, message string
+		want          Refusal
+	}{
+		{"quota, by azcore",
+			responseError("409: 409 Conflict", "ERROR CODE: ContainerGroupQuotaReached", "{\n  \"error\": {\n    \"code\": \"ContainerGroupQuotaReached\",\n    \"message\": \""+quota+"\"\n  }\n}"),
+			Refusal{"ContainerGroupQuotaReached", OfPool, quota}},
+		{"stockout, by autorest",
+			`containerinstance.ContainerGroupsClient#CreateOrUpdate: Failure sending request: StatusCode=409 -- Original Error: Code="ServiceUnavailable" Message="` + stockout + `"`,
+			Refusal{"ServiceUnavailable", OfPool, stockout}},
+		{"stockout, by azure-aci before 1.5", api + `status code 409 error code "ServiceUnavailable": ` + stockout, Refusal{"ServiceUnavailable", OfPool, stockout}},
+		{"a quota of another name, by its word", responseError("409: 409 Conflict", "ERROR CODE: SpotContainerGroupQuotaExceeded", `{"error":{"code":"SpotContainerGroupQuotaExceeded","message":"no"}}`),
+			Refusal{"SpotContainerGroupQuotaExceeded", OfPool, "no"}},
+		{"throttled, without a body", responseError("429: 429 Too Many Requests", "ERROR CODE UNAVAILABLE", "Response contained no body"),
+			Refusal{"HTTP429", OfPool, "RESPONSE 429: 429 Too Many Requests ERROR CODE UNAVAILABLE Response contained no body"}},
+		{"an error of Azure", responseError("500: 500 Internal Server Error", "ERROR CODE: InternalServerError", `{"error":{"code":"InternalServerError","message":"Encountered an internal server error."}}`),
+			Refusal{"InternalServerError", OfPool, "Encountered an internal server error."}},
+		{"a code that is not known, with 503", responseError("503: 503 Service Unavailable", "ERROR CODE: Busy", `{"error":{"code":"Busy","message":"later"}}`), Refusal{"Busy", OfPool, "later"}},
+		{"the connector may not", responseError("403: 403 Forbidden", "ERROR CODE: AuthorizationFailed",
+			`{"error":{"code":"AuthorizationFailed","message":"The client 'x' with object id 'x' does not have authorization to perform action."}}`),
+			Refusal{"AuthorizationFailed", OfPool, "The client 'x' with object id 'x' does not have authorization to perform action."}},
+		{"the connector gets no token, which is answered with 400",
+			"ManagedIdentityCredential authentication failed. the requested identity isn't assigned to this resource\nGET http://169.254.169.254/metadata/identity/oauth2/token\n--------------------------------------------------------------------------------\nRESPONSE 400: 400 Bad Request\nERROR CODE: invalid_request",
+			Refusal{"AuthenticationFailed", OfPool, "ManagedIdentityCredential authentication failed. the requested identity isn't assigned to this resource RESPONSE 400: 400 Bad Request ERROR CODE: invalid_request"}},
+		{"Azure cannot be reached", `Put "https://management.azure.com/subscriptions/0": dial tcp: lookup management.azure.com: no such host`,
+			Refusal{codeUnreachable, OfPool, `Put "https://management.azure.com/subscriptions/0": dial tcp: lookup management.azure.com: no such host`}},
+		{"the pool's subnet, quoted in a general code and with 400",
+			`{"error":{"code":"DeploymentFailed","message":"At least one failed.","details":[{"code":"BadRequest","message":"{\r\n \"error\": {\r\n \"code\": \"SubnetMissingRequiredDelegation\",\r\n \"message\": \"Subnet missing required delegation.\"}}"}]}}`,
+			Refusal{"SubnetMissingRequiredDelegation", OfPool, "Subnet missing required delegation."}},
+		{"limits above requests", api + `status code 400 error code "ContainerLimitGreaterThanContainerGroupTotalRequest": ` + tooLarge,
+			Refusal{"ContainerLimitGreaterThanContainerGroupTotalRequest", OfPod, tooLarge}},
+		{"an image that cannot be had", responseError("400: 400 Bad Request", "ERROR CODE: InaccessibleImage",
+			`{"error":{"code":"InaccessibleImage","message":"The image 'nginx:nosuch' in container group 'default-web-1' is not accessible. Please check the image and registry credential."}}`),
+			Refusal{"InaccessibleImage", OfPod, "The image 'nginx:nosuch' in container group 'default-web-1' is not accessible. Please check the image and registry credential."}},
+		{"a code that is not known, with 400", responseError("400: 400 Bad Request", "ERROR CODE: InvalidVolumeName", `{"error":{"code":"InvalidVolumeName","message":"a \"name\""}}`),
+			Refusal{"InvalidVolumeName", OfPod, `a "name"`}},
+		{"args without command", "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec.",
+			Refusal{codeUnsupported, OfPod, "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec."}},
+		{"a TCP probe", `probe must specify one of "exec" and "httpGet"`, Refusal{codeUnsupported, OfPod, `probe must specify one of "exec" and "httpGet"`}},
+		{"a volume", "pod web requires volume data which is of an unsupported type", Refusal{codeUnsupported, OfPod, "pod web requires volume data which is of an unsupported type"}},
+		{"a pull secret that is not there", `secret "regcred" not found`, Refusal{codeUnsupported, OfPod, `secret "regcred" not found`}},
+		{"a second creation", responseError("409: 409 Conflict", "ERROR CODE: ContainerGroupTransitioning", `{"error":{"code":"ContainerGroupTransitioning","message":"still transitioning, please retry later."}}`),
+			Refusal{"ContainerGroupTransitioning", OfNeither, "still transitioning, please retry later."}},
+		{"a registry", `Code="RegistryErrorResponse" Message="An error response is received from the docker registry 'index.docker.io'. Please retry later."`,
+			Refusal{"RegistryErrorResponse", Unknown, "An error response is received from the docker registry 'index.docker.io'. Please retry later."}},
+		{"409 with a code that is not known", responseError("409: 409 Conflict", "ERROR CODE: Odd", `{"error":{"code":"Odd","message":"odd"}}`), Refusal{"Odd", Unknown, "odd"}},
+		{"another connector", "no capacity", Refusal{"", Unknown, "no capacity"}},
+		{"nothing", "", Refusal{Class: Unknown}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, classify(tc.message)); diff != "" {
+				t.Errorf("(-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLabel(t *testing.T) {
+	for code, want := range map[string]string{"ServiceUnavailable": "ServiceUnavailable", "HTTP429": "HTTP429", "Odd": "other", "": "other"} {
+		if got := Label(code); got != want {
+			t.Errorf("Label(%q) = %q, want %q", code, got, want)
+		}
+	}
+}
+
+// FuzzClassify: whatever a connector writes, what is kept is short, of one line, and of a class.
+func FuzzClassify(f *testing.F) {
+	f.Add(responseError("409: 409 Conflict", "ERROR CODE: ContainerGroupQuotaReached", `{"error":{"code":"ContainerGroupQuotaReached","message":"no"}}`))
+	f.Add(`StatusCode=429 -- Original Error: Code="TooManyRequests" Message="a \"b\" \u00e9"`)
+	f.Add(`got HTTP response status code 400 error code "X": y`)
+	f.Add("ACI does not support \xff" + strings.Repeat("é", maxMessage))
+	f.Fuzz(func(t *testing.T, message string) {
+		r := classify(message)
+		switch r.Class {
+		case OfPool, OfPod, OfNeither, Unknown:
+		default:
+			t.Errorf("class %q", r.Class)
+		}
+		if len(r.Message) > maxMessage+len(" …") || strings.ContainsAny(r.Message, "\n\r") || !utf8.ValidString(r.Message) {
+			t.Errorf("the message is %q", r.Message)
+		}
+		if len(Label(r.Code)) > len("ContainerLimitGreaterThanContainerGroupTotalRequest") {
+			t.Errorf("the label is %q", Label(r.Code))
+		}
+	})
+}

@@ -1,0 +1,133 @@
+package refusal
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// These bound what a Tracker remembers beside the pods that there are, the oldest being forgotten first, and how much of it is handed on: a
+// template that the next leader does not know of costs one more refused pod.
+const (
+	maxFailures, maxTemplates, maxOwners = 100, 1000, 1000
+	handedCounted, handedTemplates       = 500, 200
+)
+
+// Memory is what a Tracker hands on to that of the next leader. It is empty while all is well.
+type Memory struct {
+	// State, Since, Until, Code and Message are those of the Judgement, and Rests is how many times in a row the pool has been closed.
+	State   State     `json:"state,omitempty"`
+	Since   time.Time `json:"since,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+	Rests   int       `json:"rests,omitempty"`
+	Code    string    `json:"code,omitempty"`
+	Message string    `json:"message,omitempty"`
+	// Accepted, Closed and Probed are when the last pod was bound that started, that was seen when the pool closed, and when it was probed.
+	Accepted time.Time `json:"accepted,omitzero"`
+	Closed   time.Time `json:"closed,omitzero"`
+	Probed   time.Time `json:"probed,omitzero"`
+	// Failures are the pods that failed since the last one started, and Counted those on the pool's nodes whose failure was counted.
+	Failures []Failure   `json:"failures,omitempty"`
+	Counted  []types.UID `json:"counted,omitempty"`
+	// Slow are the owners whose pods were late last.
+	Slow map[types.UID]Lateness `json:"slow,omitempty"`
+	// Templates are the ineligible templates.
+	Templates map[string]Template `json:"templates,omitempty"`
+}
+
+// IsZero reports whether there is nothing to hand on.
+func (m Memory) IsZero() bool {
+	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0
+}
+
+// Memory returns what is to be handed on. It is the same while nothing happens.
+func (t *Tracker) Memory() Memory {
+	var m Memory
+	if t.state != Open {
+		m = Memory{State: t.state, Since: t.since.UTC(), Until: t.until.UTC(), Rests: t.rests, Code: t.code, Message: t.text, Closed: t.closed.UTC(), Probed: t.probed.UTC()}
+	}
+	if t.state != Open || len(t.failures) > 0 {
+		m.Accepted = t.accepted.UTC()
+	}
+	for _, uid := range newestOf(t.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
+		f := t.failures[uid]
+		f.Bound, f.At = f.Bound.UTC(), f.At.UTC()
+		m.Failures = append(m.Failures, f)
+	}
+	counted := map[types.UID]time.Time{}
+	for uid, k := range t.pods {
+		if !k.Started && (k.class != "" || k.late) {
+			counted[uid] = k.Bound
+		}
+	}
+	m.Counted = newestOf(counted, handedCounted, func(uid types.UID, bound time.Time) (time.Time, string) { return bound, string(uid) })
+	for _, owner := range newestOf(t.slow, handedCounted, func(uid types.UID, s Lateness) (time.Time, string) { return s.At, string(uid) }) {
+		if m.Slow == nil {
+			m.Slow = map[types.UID]Lateness{}
+		}
+		m.Slow[owner] = Lateness{Times: t.slow[owner].Times, At: t.slow[owner].At.UTC()}
+	}
+	for _, key := range newestOf(t.templates, handedTemplates, func(key string, x Template) (time.Time, string) { return x.At, key }) {
+		if m.Templates == nil {
+			m.Templates = map[string]Template{}
+		}
+		x := t.templates[key]
+		x.At = x.At.UTC()
+		m.Templates[key] = x
+	}
+	return m
+}
+
+// Restore has a Tracker that has seen nothing start from what was handed on, at the time now. What cannot be is left out: it comes from
+// outside.
+func (t *Tracker) Restore(m Memory, now time.Time) {
+	if m.State == Refusing || m.State == Probing {
+		t.state, t.since, t.rests = m.State, m.Since, min(max(m.Rests, 1), 30)
+		t.code, t.text, t.closed, t.probed = m.Code, m.Message, m.Closed, m.Probed
+		if m.State == Refusing {
+			t.until = m.Until
+			if rest := now.Add(t.rules.MaxRest); t.until.After(rest) {
+				t.until = rest // the clock of the leader before was ahead
+			}
+		}
+	}
+	t.accepted = m.Accepted
+	t.newest = latest(latest(m.Closed, m.Probed), m.Accepted)
+	for _, f := range m.Failures[max(0, len(m.Failures)-maxFailures):] {
+		if f.UID != "" && !f.At.After(now.Add(t.rules.Evidence)) {
+			t.failures[f.UID] = f
+			t.newest = latest(t.newest, f.Bound)
+		}
+	}
+	for _, uid := range m.Counted[max(0, len(m.Counted)-handedCounted):] {
+		t.counted[uid] = true
+	}
+	for owner, s := range m.Slow {
+		if len(t.slow) < maxOwners {
+			t.slow[owner] = Lateness{Times: min(max(s.Times, 0), maxSlow), At: s.At}
+		}
+	}
+	for key, x := range m.Templates {
+		if len(t.templates) < maxTemplates && !x.At.After(now.Add(t.rules.Template)) {
+			x.Until = x.At.Add(t.rules.Template)
+			t.templates[key] = x
+		}
+	}
+}
+
+// byBinding orders pods as they were bound.
+func byBinding(a, b Pod) int { return a.Bound.Compare(b.Bound) }
+
+// SeeAll takes in all pods on the pool's nodes at once, in the order in which they were bound, and forgets the others. It calls heard for what
+// is learnt of each.
+func (t *Tracker) SeeAll(pods []Pod, now time.Time, heard func(Pod, News)) {
+	there := make(map[types.UID]bool, len(pods))
+	for _, pod := range slices.SortedFunc(slices.Values(pods), byBinding) {
+		there[pod.UID] = true
+		heard(pod, t.See(pod, now))
+	}
+	maps.DeleteFunc(t.pods, func(uid types.UID, _ *known) bool { return !there[uid] })
+	maps.DeleteFunc(t.counted, func(uid types.UID, _ bool) bool { return !there[uid] })
+}

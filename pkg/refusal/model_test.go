@@ -1,0 +1,307 @@
+package refusal
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+var histories = flag.Int("histories", 1500, "how many random histories are compared")
+
+// step is a moment at which something may have happened to one pod, and the pool is judged.
+type step struct {
+	at   time.Time
+	pod  *Pod      // as it is from then on
+	gone types.UID // the pod that is gone from then on
+}
+
+// history is all that ever happened, and says of each moment what follows, by looking at all of it again.
+type history struct {
+	rules Rules
+	steps []step
+	late  map[types.UID]int           // the step at which a pod was found to be late, or -1; each is looked for once
+	may   map[types.UID]time.Duration // how long it may take
+}
+
+// seen returns the pod as it was last seen by the step k, when it was first seen, and whether it is gone.
+func (h *history) seen(uid types.UID, k int) (p Pod, first int, gone bool) {
+	first = -1
+	for i := 0; i <= k; i++ {
+		if s := h.steps[i]; s.pod != nil && s.pod.UID == uid {
+			p, gone = *s.pod, false
+			if first < 0 {
+				first = i
+			}
+		} else if s.gone == uid {
+			gone = true
+		}
+	}
+	return p, first, gone
+}
+
+func (h *history) uids(k int) []types.UID {
+	var all []types.UID
+	known := map[types.UID]bool{}
+	for i := 0; i <= k; i++ {
+		if s := h.steps[i]; s.pod != nil && !known[s.pod.UID] {
+			known[s.pod.UID] = true
+			all = append(all, s.pod.UID)
+		}
+	}
+	return all
+}
+
+// accepted and newest are when the last pod was bound that had started, or had been seen, by the step k.
+func (h *history) accepted(k int) (t time.Time) {
+	for _, s := range h.steps[:k+1] {
+		if s.pod != nil && s.pod.Started {
+			t = latest(t, s.pod.Bound)
+		}
+	}
+	return t
+}
+
+func (h *history) newest(k int) (t time.Time) {
+	for _, s := range h.steps[:k+1] {
+		if s.pod != nil {
+			t = latest(t, s.pod.Bound)
+		}
+	}
+	return t
+}
+
+// slowness is how often in a row pods of the owner had been late when the step k began.
+func (h *history) slowness(owner types.UID, k int) int {
+	n := 0
+	for i := range k {
+		if s := h.steps[i]; s.pod != nil && s.pod.Owner == owner && s.pod.Started {
+			if before, _, _ := h.seen(s.pod.UID, i-1); !before.Started && s.at.Before(s.pod.Bound.Add(h.rules.StartWithin)) {
+				n = 0
+			}
+		}
+		for _, uid := range h.uids(i) {
+			if p, first, _ := h.seen(uid, i); p.Owner == owner && h.lateSince(uid) == i {
+				n = max(n, min(h.slowness(owner, first)+1, maxSlow))
+			}
+		}
+	}
+	return n
+}
+
+// within is how long the pod may take.
+func (h *history) within(uid types.UID) time.Duration {
+	if _, known := h.may[uid]; !known {
+		p, first, _ := h.seen(uid, len(h.steps)-1)
+		h.may[uid] = h.rules.StartWithin << h.slowness(p.Owner, first)
+	}
+	return h.may[uid]
+}
+
+// lateSince is the step at which the pod was found to be late, or -1.
+func (h *history) lateSince(uid types.UID) int {
+	if _, known := h.late[uid]; !known {
+		h.late[uid] = h.findLate(uid)
+	}
+	return h.late[uid]
+}
+
+func (h *history) findLate(uid types.UID) int {
+	_, first, _ := h.seen(uid, len(h.steps)-1)
+	for i := first; i < len(h.steps) && h.rules.StartWithin > 0; i++ {
+		p, _, gone := h.seen(uid, i)
+		if gone || p.Started || p.Refusal != nil {
+			return -1
+		}
+		if !h.steps[i].at.Before(p.Bound.Add(h.within(uid))) {
+			return i
+		}
+	}
+	return -1
+}
+
+// failures are those that count at the step k.
+func (h *history) failures(k int) []Failure {
+	var all []Failure
+	for _, uid := range h.uids(k) {
+		p, first, _ := h.seen(uid, k)
+		if p.Started || p.Bound.Before(h.accepted(k)) {
+			continue
+		}
+		f := Failure{UID: uid, Namespace: p.Namespace, Bound: p.Bound}
+		for i := first; i <= k; i++ {
+			q, _, _ := h.seen(uid, i)
+			if q.Refusal != nil && (q.Refusal.Class == OfPool || q.Refusal.Class == Unknown) {
+				f.Class, f.At = q.Refusal.Class, h.steps[i].at
+				break
+			}
+			if h.lateSince(uid) == i {
+				f.At = p.Bound.Add(h.within(uid))
+			}
+		}
+		if !f.At.IsZero() && (p.Refusal == nil || p.Refusal.Class != OfPod) && h.steps[k].at.Sub(f.At) < h.rules.Evidence {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// verdict is the pool's state after a step.
+type verdict struct {
+	state State
+	until time.Time
+}
+
+// verdicts states for each step what must be said: the rules of the state as they are written in the documentation.
+func (h *history) verdicts() []verdict {
+	var all []verdict
+	state, rest := Open, time.Duration(0)
+	var until, closed, probed time.Time
+	for k, s := range h.steps {
+		failures := h.failures(k)
+		ofPool, alone, namespaces, ofProbe := 0, false, map[string]bool{}, false
+		for _, f := range failures {
+			namespaces[f.Namespace] = true
+			if f.Class == OfPool {
+				ofPool++
+				_, _, gone := h.seen(f.UID, k)
+				alone = alone || !gone && s.at.Sub(f.At) >= h.rules.Alone
+			}
+			ofProbe = ofProbe || f.Bound.After(probed)
+		}
+		if state != Open && h.accepted(k).After(closed.Add(h.rules.InFlight)) {
+			state = Open
+		}
+		switch {
+		case state == Open && (ofPool > 1 || alone || len(namespaces) > 1):
+			rest = h.rules.FirstRest
+			state, until, closed = Refusing, s.at.Add(rest), h.newest(k)
+		case state == Refusing && !s.at.Before(until):
+			state, probed = Probing, h.newest(k)
+		case state == Probing && ofProbe:
+			rest = min(2*rest, h.rules.MaxRest)
+			state, until, closed = Refusing, s.at.Add(rest), h.newest(k)
+		}
+		v := verdict{state: state}
+		if state == Refusing {
+			v.until = until
+		}
+		all = append(all, v)
+	}
+	return all
+}
+
+// randomHistory is one in which pods come, start, are refused, and go. Without ends, no pod goes.
+func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
+	h := &history{rules: rules, late: map[types.UID]int{}, may: map[types.UID]time.Duration{}}
+	at, pods, number := begin, []*Pod{}, 0
+	for range length {
+		at = at.Add(time.Duration(r.IntN(60)) * []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}[r.IntN(3)])
+		s := step{at: at}
+		switch n := r.IntN(10); {
+		case n < 4 || len(pods) == 0:
+			number++
+			p := &Pod{UID: types.UID(fmt.Sprintf("%03d", number)), Namespace: []string{"a", "a", "a", "b"}[r.IntN(4)], Bound: at.Add(-time.Duration(r.IntN(3)) * time.Second).Truncate(time.Second)}
+			p.Owner = types.UID(p.Namespace + []string{"/web", "/api"}[r.IntN(2)])
+			p.Template = string(p.Owner)
+			pods = append(pods, p)
+			s.pod = p
+		case n < 9:
+			p := *pods[r.IntN(len(pods))]
+			switch {
+			case p.Started || p.Refusal != nil:
+			case r.IntN(3) == 0:
+				p.Started = true
+			default:
+				p.Refusal = &Refusal{Class: []Class{OfPool, OfPool, Unknown, OfPod, OfNeither}[r.IntN(5)], Code: "Code"}
+			}
+			for i := range pods {
+				if pods[i].UID == p.UID {
+					pods[i] = &p
+				}
+			}
+			s.pod = &p
+		case ends:
+			i := r.IntN(len(pods))
+			s.gone = pods[i].UID
+			pods = append(pods[:i:i], pods[i+1:]...)
+		}
+		h.steps = append(h.steps, s)
+	}
+	return h
+}
+
+// TestAgainstTheWholeHistory compares a Tracker, at each moment of random histories, with a statement that looks at all that ever happened.
+// In every other history pods never go and are never late, and leaders do: what is handed on must make no difference.
+func TestAgainstTheWholeHistory(t *testing.T) {
+	n := *histories
+	if testing.Short() {
+		n /= 10
+	}
+	states := map[State]int{}
+	for seed := range uint64(n) {
+		r := rand.New(rand.NewPCG(seed, 16))
+		restarts := seed%2 == 1
+		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstRest: time.Minute, MaxRest: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour}
+		if restarts {
+			rules.StartWithin = 0
+		}
+		h := randomHistory(r, rules, 40, !restarts)
+		want := h.verdicts()
+		tracker, there := NewTracker(rules), map[types.UID]Pod{}
+		for k, s := range h.steps {
+			if restarts && r.IntN(5) == 0 {
+				tracker = successor(t, tracker, there, s.at)
+			}
+			if s.pod != nil {
+				there[s.pod.UID] = *s.pod
+				tracker.See(*s.pod, s.at)
+			} else if s.gone != "" {
+				delete(there, s.gone)
+				tracker.Gone(s.gone)
+			}
+			j := tracker.Judge(s.at)
+			states[j.State]++
+			if got := (verdict{j.State, j.Until}); got.state != want[k].state || !got.until.Equal(want[k].until) {
+				t.Fatalf("seed %d, step %d, %v after the begin: %v, want %v\nfailures %+v", seed, k, s.at.Sub(begin), got, want[k], h.failures(k))
+			}
+			if again := tracker.Judge(s.at); again.State != j.State || !again.Until.Equal(j.Until) || !again.Next.IsZero() && !again.Next.After(s.at) {
+				t.Fatalf("seed %d, step %d: judged again it is %+v, was %+v", seed, k, again, j)
+			}
+		}
+	}
+	for _, state := range []State{Open, Refusing, Probing} {
+		if states[state] < n {
+			t.Errorf("the histories are too tame: %v", states)
+		}
+	}
+	t.Logf("judged %v", states)
+}
+
+// successor is the tracker of the next leader.
+func successor(t *testing.T, before *Tracker, there map[types.UID]Pod, now time.Time) *Tracker {
+	data, err := json.Marshal(before.Memory())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m Memory
+	if err := json.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	next := NewTracker(before.rules)
+	next.Restore(m, now)
+	pods := make([]Pod, 0, len(there))
+	for _, pod := range there {
+		pods = append(pods, pod)
+	}
+	next.SeeAll(pods, now, func(pod Pod, news News) {
+		if news.Refused != nil {
+			t.Fatalf("the refusal of pod %s is news to the next leader", pod.UID)
+		}
+	})
+	return next
+}

@@ -1,0 +1,298 @@
+package refusal
+
+import (
+	"maps"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// State says whether a burst pool's provider takes pods.
+type State string
+
+const (
+	// Open means that it does, as far as is known.
+	Open State = "Open"
+	// Refusing means that it does not, and that no pod is sent to it for a while.
+	Refusing State = "Refusing"
+	// Probing means that it did not, and that one pod is sent to it to see.
+	Probing State = "Probing"
+)
+
+// CodeLate is the code of a pool whose pods do not start, without being refused.
+const CodeLate = "NotStarted"
+
+// defaultStart is how long a pod that is not late, because none ever is, counts as starting.
+const defaultStart = 15 * time.Minute
+
+// Rules are what a Tracker goes by.
+type Rules struct {
+	// StartWithin is how long a pod may take from its binding to its start. Each time that a pod of an owner takes longer, the next ones of
+	// that owner get twice as long, at most 16 times. 0: no pod is ever late.
+	StartWithin time.Duration
+	// Alone is for how long a pod must have been refused for what the pool is to be enough by itself.
+	Alone time.Duration
+	// Evidence is for how long a failure counts, if no success comes before.
+	Evidence time.Duration
+	// FirstRest is for how long a pool rests that begins to refuse; it doubles with each probe that fails, up to MaxRest.
+	FirstRest, MaxRest time.Duration
+	// InFlight is how much later than the last pod that was seen when the pool closed a pod may have been bound by a decision from before.
+	InFlight time.Duration
+	// Template is for how long a template is ineligible after a pod of it was last refused for what it is: an image that could not be had may
+	// be there by then.
+	Template time.Duration
+}
+
+// NewRules returns the rules that hold for a pool whose pods must start within the time given.
+func NewRules(startWithin time.Duration) Rules {
+	return Rules{
+		StartWithin: startWithin, Alone: 2 * time.Minute, Evidence: time.Hour, FirstRest: time.Minute, MaxRest: 10 * time.Minute,
+		InFlight: 5 * time.Second, Template: 24 * time.Hour,
+	}
+}
+
+// Pod is what is looked at of a pod on a burst pool's nodes.
+type Pod struct {
+	UID       types.UID
+	Namespace string
+	// Owner is what controls the pod, or the pod itself.
+	Owner types.UID
+	// Template is TemplateOf the pod.
+	Template string
+	Bound    time.Time
+	Started  bool
+	// Ending says that it is being deleted, and will neither start nor be refused.
+	Ending bool
+	// Refusal is nil for a pod that was not refused.
+	Refusal *Refusal
+}
+
+// PodOf returns what is looked at of the pod.
+func PodOf(pod *corev1.Pod) Pod {
+	p := Pod{
+		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), Bound: BoundAt(pod),
+		Started: Started(pod), Ending: pod.DeletionTimestamp != nil,
+	}
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		p.Owner = owner.UID
+	}
+	if r, refused := Of(pod); refused {
+		p.Refusal = &r
+	}
+	return p
+}
+
+// IsStarting reports whether the pod, which is on a burst pool's node, may still start at the time now: it was bound, or is about to be, and has
+// neither started nor been refused. One that was bound longer ago than startWithin (0 means the default) is not waited for.
+func IsStarting(pod *corev1.Pod, startWithin time.Duration, now time.Time) bool {
+	if pod.Status.Reason == ReasonProviderFailed || pod.DeletionTimestamp != nil || Started(pod) {
+		return false
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
+			return true // it was placed in an earlier cycle, and the API server does not say so yet
+		}
+	}
+	return now.Before(BoundAt(pod).Add(startLimit(startWithin)))
+}
+
+func startLimit(startWithin time.Duration) time.Duration {
+	if startWithin == 0 {
+		return defaultStart
+	}
+	return startWithin
+}
+
+// Judgement is what a Tracker says of a burst pool. It must not be changed.
+type Judgement struct {
+	State State
+	// Since is when the pool was last known to come into or out of Open.
+	Since time.Time
+	// Until is when a pool that is Refusing is probed.
+	Until time.Time
+	// Code and Message are what the provider said, and Failed is how many pods it refused or did not start since it last started one.
+	Code, Message string
+	Failed        int
+	// Starting is how many pods on the pool's nodes may still start.
+	Starting int
+	// Templates are those of which the provider has refused pods for what they are, by TemplateOf.
+	Templates map[string]Template
+	// Next is when the judgement changes by itself; zero if it does not.
+	Next time.Time
+}
+
+// Template is what the provider said of a template's pods.
+type Template struct {
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	// At is when a pod of it was last refused.
+	At time.Time `json:"at"`
+	// Until is when it is tried again.
+	Until time.Time `json:"-"`
+}
+
+// Tracker judges one burst pool by the pods on its nodes. It has no clock: it is told what it sees and when. Its methods must not be called by
+// several goroutines at once.
+//
+// Times of binding are the API server's, and only compared with one another: a failure counts for nothing once a pod has started that was
+// bound later, and a pool that is closed opens when a pod has started that was bound after the last one before it closed.
+type Tracker struct {
+	rules     Rules
+	pods      map[types.UID]*known
+	counted   map[types.UID]bool // failures that the leader before has counted, of pods that were not seen yet
+	failures  map[types.UID]Failure
+	slow      map[types.UID]Lateness // by owner
+	templates map[string]Template
+
+	state        State
+	since, until time.Time
+	rests        int       // how many times in a row the pool has been closed
+	code, text   string    // of the failure for which it was last
+	newest       time.Time // when the last pod that was ever seen was bound
+	accepted     time.Time // when the last pod that started was bound
+	closed       time.Time // newest, when the pool closed
+	probed       time.Time // newest, when it was opened for a probe
+}
+
+// known is a pod on the pool's nodes.
+type known struct {
+	Pod
+	class    Class         // of its refusal, as counted; empty if it was not refused
+	late     bool          // it was counted as late
+	slowness int           // its owner's, when it was first seen
+	within   time.Duration // it is late if it takes longer to start; 0: never
+}
+
+// Failure is a pod that was refused, or is late, for what may be the pool.
+type Failure struct {
+	UID       types.UID `json:"uid"`
+	Namespace string    `json:"namespace"`
+	// Class is OfPool, Unknown, or empty for a pod that is late.
+	Class   Class     `json:"class,omitempty"`
+	Code    string    `json:"code,omitempty"`
+	Message string    `json:"message,omitempty"`
+	Bound   time.Time `json:"bound"`
+	// At is when it failed.
+	At time.Time `json:"at"`
+}
+
+// Lateness is how often in a row pods of an owner were late.
+type Lateness struct {
+	Times int       `json:"times"`
+	At    time.Time `json:"at"`
+}
+
+// NewTracker returns one that has seen nothing.
+func NewTracker(rules Rules) *Tracker {
+	return &Tracker{
+		rules: rules, state: Open, pods: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
+		slow: map[types.UID]Lateness{}, templates: map[string]Template{},
+	}
+}
+
+// News says what a Tracker learnt of a pod.
+type News struct {
+	// Changed says that the judgement may have.
+	Changed bool
+	// Refused is the refusal, if it is the pod's first.
+	Refused *Refusal
+	// Ineligible says that the pod's template was found to be, or the pod itself if nothing controls it.
+	Ineligible bool
+}
+
+// maxSlow is how many times what an owner's pods may take to start is doubled at most.
+const maxSlow = 4
+
+// See takes in how a pod on the pool's nodes is at the time now.
+func (t *Tracker) See(pod Pod, now time.Time) News {
+	k, seen := t.pods[pod.UID]
+	if !seen {
+		k = &known{slowness: t.slow[pod.Owner].Times}
+		k.within = t.rules.StartWithin << k.slowness
+		if t.counted[pod.UID] {
+			delete(t.counted, pod.UID)
+			k.late = pod.Refusal == nil
+			if pod.Refusal != nil {
+				k.class = pod.Refusal.Class
+			}
+		}
+		t.pods[pod.UID] = k
+	}
+	news := News{Changed: !seen || pod.Ending != k.Ending}
+	started := pod.Started && !k.Started
+	k.Pod = pod
+	t.newest = latest(t.newest, pod.Bound)
+	switch {
+	case started:
+		news.Changed = true
+		delete(t.failures, pod.UID)
+		t.accepted = latest(t.accepted, pod.Bound)
+		if now.Before(pod.Bound.Add(t.rules.StartWithin)) {
+			delete(t.slow, pod.Owner)
+		}
+	case pod.Refusal != nil && worse(k.class, pod.Refusal.Class):
+		news.Changed = true
+		if k.class == "" {
+			news.Refused = pod.Refusal
+		}
+		k.class = pod.Refusal.Class
+		news.Ineligible = t.refused(k, now)
+	}
+	return news
+}
+
+// worse reports whether a refusal of the class, after one of the class before (empty if there was none), says something new: a kubelet that
+// tries again may be told something else.
+func worse(before, class Class) bool {
+	switch before {
+	case "":
+		return true
+	case OfNeither:
+		return class != OfNeither
+	case Unknown:
+		return class == OfPool || class == OfPod
+	}
+	return false
+}
+
+// refused takes in why a pod was refused, and reports whether it is the pod's own fault and was not known to be.
+func (t *Tracker) refused(k *known, now time.Time) bool {
+	r := k.Refusal
+	switch r.Class {
+	case OfPod:
+		delete(t.failures, k.UID)
+		if k.Template == "" {
+			return true
+		}
+		_, old := t.templates[k.Template]
+		t.templates = maps.Clone(t.templates) // judgements have the one before
+		t.templates[k.Template] = Template{Code: r.Code, Message: r.Message, At: now, Until: now.Add(t.rules.Template)}
+		trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
+		return !old
+	case OfPool, Unknown:
+		t.fail(Failure{UID: k.UID, Namespace: k.Namespace, Class: r.Class, Code: r.Code, Message: r.Message, Bound: k.Bound, At: now})
+	}
+	return false
+}
+
+func (t *Tracker) fail(f Failure) {
+	t.failures[f.UID] = f
+	trim(t.failures, maxFailures, func(uid types.UID, x Failure) (time.Time, string) { return x.At, string(uid) })
+}
+
+// Gone takes in that a pod is not on the pool's nodes any more, and reports whether the judgement may have changed.
+func (t *Tracker) Gone(uid types.UID) bool {
+	_, seen := t.pods[uid]
+	delete(t.pods, uid)
+	delete(t.counted, uid)
+	return seen
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,429 @@
+package refusal
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+)
+
+var begin = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// script is a Tracker that is told what happens at which second.
+type script struct {
+	*testing.T
+	*Tracker
+	now time.Time
+}
+
+func newScript(t *testing.T) *script {
+	return &script{T: t, Tracker: NewTracker(NewRules(15 * time.Minute)), now: begin}
+}
+
+func (s *script) at(after time.Duration) *script {
+	s.now = begin.Add(after)
+	return s
+}
+
+// bound is a pod named namespace/owner/number, which was bound now.
+func (s *script) bound(name string) Pod {
+	parts := strings.Split(name, "/")
+	p := Pod{UID: types.UID(name), Namespace: parts[0], Owner: types.UID(parts[0] + "/" + parts[1]), Template: parts[1], Bound: s.now}
+	s.See(p, s.now)
+	return p
+}
+
+func (s *script) refuse(p Pod, class Class) News {
+	p.Refusal = &Refusal{Code: "Code" + string(class), Class: class, Message: "no"}
+	return s.See(p, s.now)
+}
+
+func (s *script) start(p Pod) { p.Started = true; s.See(p, s.now) }
+
+func (s *script) is(want State) Judgement {
+	s.Helper()
+	j := s.Judge(s.now)
+	if j.State != want {
+		s.Errorf("after %v it is %s, want %s: %+v", s.now.Sub(begin), j.State, want, j)
+	}
+	return j
+}
+
+func TestTwoPodsClose(t *testing.T) {
+	s := newScript(t)
+	a, b := s.bound("ns/web/1"), s.bound("ns/web/2")
+	s.refuse(a, OfPool)
+	s.is(Open)
+	s.refuse(a, OfPool) // the same pod again
+	s.is(Open)
+	s.at(time.Second).refuse(b, OfPool)
+	j := s.is(Refusing)
+	if want := s.now.Add(time.Minute); !j.Until.Equal(want) || !j.Next.Equal(want) || j.Code != "CodePool" || j.Message != "no" || j.Failed != 2 || !j.Since.Equal(s.now) {
+		t.Errorf("it is %+v", j)
+	}
+}
+
+func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
+	s := newScript(t)
+	a := s.bound("ns/web/1")
+	s.refuse(a, OfPool)
+	if j := s.is(Open); !j.Next.Equal(begin.Add(2 * time.Minute)) {
+		t.Errorf("it is looked at again at %v", j.Next)
+	}
+	s.at(2*time.Minute - time.Second).is(Open)
+	s.at(2 * time.Minute).is(Refusing)
+
+	s = newScript(t)
+	s.refuse(s.bound("ns/web/1"), OfPool)
+	s.at(time.Minute).Gone("ns/web/1")
+	s.at(time.Hour - time.Second).is(Open) // it is gone
+}
+
+// TestSuccessBetween: what was refused before a pod that was bound later started counts for nothing.
+func TestSuccessBetween(t *testing.T) {
+	s := newScript(t)
+	s.refuse(s.bound("ns/web/1"), OfPool)
+	s.at(10 * time.Second).start(s.bound("ns/web/2"))
+	s.at(20*time.Second).refuse(s.bound("ns/web/3"), OfPool)
+	s.is(Open)
+
+	s = newScript(t)
+	early := s.bound("ns/web/1")
+	s.at(10*time.Second).refuse(s.bound("ns/web/2"), OfPool)
+	s.at(20 * time.Second).start(early) // it was bound before: that says nothing of now
+	s.at(21*time.Second).refuse(s.bound("ns/web/3"), OfPool)
+	s.is(Refusing)
+}
+
+// TestBackOff goes through a pool that refuses for a while: each probe that fails doubles the rest, and one that starts opens the pool.
+func TestBackOff(t *testing.T) {
+	s := newScript(t)
+	s.refuse(s.bound("ns/web/a"), OfPool)
+	s.refuse(s.bound("ns/web/b"), OfPool)
+	s.is(Refusing)
+	at := time.Duration(0)
+	for i, rest := range []time.Duration{1, 2, 4, 8, 10, 10} {
+		s.at(at + rest*time.Minute - time.Second).is(Refusing)
+		at += rest * time.Minute
+		s.at(at).is(Probing)
+		at += 20 * time.Second
+		probe := s.at(at).bound(fmt.Sprint("ns/web/", i))
+		if j := s.is(Probing); j.Starting != 1 {
+			t.Errorf("%d pods are starting, want the probe", j.Starting)
+		}
+		s.refuse(probe, OfPool)
+		s.is(Refusing)
+	}
+	at += 10 * time.Minute
+	s.at(at).is(Probing)
+	probe := s.bound("ns/web/last")
+	s.at(at + time.Minute).start(probe)
+	if j := s.is(Open); j.Failed != 0 || j.Code != "" || !j.Until.IsZero() {
+		t.Errorf("it is %+v", j)
+	}
+	s.refuse(s.bound("ns/web/x"), OfPool)
+	s.refuse(s.bound("ns/web/y"), OfPool)
+	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(time.Minute)) {
+		t.Errorf("it rests until %v, want a minute, as at first", j.Until)
+	}
+}
+
+// TestProbe: what a probe comes to.
+func TestProbe(t *testing.T) {
+	probing := func(t *testing.T) (*script, Pod) {
+		s := newScript(t)
+		s.refuse(s.bound("ns/web/a"), OfPool)
+		s.refuse(s.bound("ns/web/b"), OfPool)
+		s.is(Refusing)
+		s.at(time.Minute).is(Probing)
+		return s, s.bound("ns/web/probe")
+	}
+	t.Run("refused for what it is", func(t *testing.T) {
+		s, probe := probing(t)
+		s.refuse(probe, OfPod)
+		if j := s.is(Probing); j.Starting != 0 {
+			t.Errorf("%d are starting", j.Starting)
+		}
+	})
+	t.Run("refused with a code that is not known", func(t *testing.T) {
+		s, probe := probing(t)
+		s.refuse(probe, Unknown)
+		s.is(Refusing)
+	})
+	t.Run("refused for nothing", func(t *testing.T) {
+		s, probe := probing(t)
+		s.refuse(probe, OfNeither)
+		s.is(Probing)
+	})
+	t.Run("deleted", func(t *testing.T) {
+		s, probe := probing(t)
+		if !s.Gone(probe.UID) {
+			t.Error("it is not said that this changes anything")
+		}
+		if j := s.is(Probing); j.Starting != 0 {
+			t.Errorf("%d are starting", j.Starting)
+		}
+	})
+	t.Run("late", func(t *testing.T) {
+		s, _ := probing(t)
+		s.at(16*time.Minute - time.Second).is(Probing)
+		s.at(16 * time.Minute).is(Refusing)
+	})
+	t.Run("a pod of before starts", func(t *testing.T) {
+		s := newScript(t)
+		early := s.bound("ns/web/early")
+		s.refuse(s.bound("ns/web/a"), OfPool)
+		s.refuse(s.bound("ns/web/b"), OfPool)
+		s.is(Refusing)
+		s.at(3 * time.Second)
+		inFlight := s.bound("ns/web/in-flight")
+		s.at(50 * time.Second).start(early)
+		s.start(inFlight)
+		s.is(Refusing)
+		s.at(time.Minute).is(Probing)
+	})
+}
+
+// TestOneImageClosesForNobody: failures that may be a pod's own count only if pods in two namespaces fail and none starts between.
+func TestOneImageClosesForNobody(t *testing.T) {
+	s := newScript(t)
+	for i := range 5 {
+		s.refuse(s.bound(fmt.Sprint("ns/web/", i)), Unknown)
+		s.refuse(s.bound(fmt.Sprint("ns/api/", i)), Unknown)
+	}
+	s.is(Open)
+	s.refuse(s.bound("other/web/1"), Unknown)
+	if j := s.is(Refusing); j.Code != "CodeUnknown" {
+		t.Errorf("it is %+v", j)
+	}
+
+	s = newScript(t)
+	s.bound("ns/web/1")
+	s.bound("other/api/1")
+	s.at(15*time.Minute - time.Second).is(Open)
+	j := s.at(15 * time.Minute).is(Refusing)
+	if j.Code != CodeLate || !strings.Contains(j.Message, "15m0s") {
+		t.Errorf("it is %+v", j)
+	}
+
+	s = newScript(t)
+	s.bound("ns/web/1")
+	s.bound("other/api/1")
+	s.at(time.Minute).start(s.bound("ns/web/2"))
+	s.at(time.Hour).is(Open)
+}
+
+// TestLargeImages: an owner whose pods are late gets twice as long for each, until one is quick again.
+func TestLargeImages(t *testing.T) {
+	s := newScript(t)
+	s.bound("ns/big/1")
+	s.bound("ns/big/2")
+	s.at(15 * time.Minute).is(Open)
+	s.Gone("ns/big/1")
+	s.Gone("ns/big/2")
+	within := func(name string) time.Duration {
+		s.bound(name)
+		return s.pods[types.UID(name)].within
+	}
+	if d := within("ns/big/3"); d != 30*time.Minute {
+		t.Errorf("the next pod may take %v, want twice as long: the two were late at the same time", d)
+	}
+	s.at(40 * time.Minute).start(s.pods["ns/big/3"].Pod)
+	s.is(Open)
+	if d := within("ns/big/4"); d != 30*time.Minute {
+		t.Errorf("after one that took longer than 15 minutes, a pod may take %v", d)
+	}
+	s.at(41 * time.Minute).start(s.pods["ns/big/4"].Pod)
+	if d := within("ns/big/5"); d != 15*time.Minute {
+		t.Errorf("after one that was quick, a pod may take %v", d)
+	}
+}
+
+func TestTemplates(t *testing.T) {
+	s := newScript(t)
+	a := s.bound("ns/web/1")
+	if news := s.refuse(a, OfPod); !news.Ineligible || news.Refused == nil {
+		t.Errorf("the first: %+v", news)
+	}
+	if news := s.refuse(s.bound("ns/web/2"), OfPod); news.Ineligible || news.Refused == nil {
+		t.Errorf("the second: %+v", news)
+	}
+	bare := s.bound("ns/bare/1")
+	bare.Template = ""
+	if news := s.refuse(bare, OfPod); !news.Ineligible {
+		t.Errorf("a pod that nothing controls: %+v", news)
+	}
+	j := s.is(Open)
+	if got := j.Templates["web"]; len(j.Templates) != 1 || got.Code != "CodePod" || !got.Until.Equal(begin.Add(24*time.Hour)) || !j.Next.Equal(begin.Add(24*time.Hour)) {
+		t.Errorf("it is %+v", j)
+	}
+	if j := s.at(24 * time.Hour).is(Open); len(j.Templates) != 0 {
+		t.Errorf("after a day: %+v", j.Templates)
+	}
+	for i := range maxTemplates + 5 {
+		s.at(24*time.Hour+time.Duration(i)*time.Second).refuse(s.bound(fmt.Sprintf("ns/t%d/1", i)), OfPod)
+	}
+	j = s.is(Open)
+	if _, oldest := j.Templates["t4"]; len(j.Templates) != maxTemplates || oldest {
+		t.Errorf("%d templates are remembered", len(j.Templates))
+	}
+}
+
+// TestToldLater: a kubelet that tries again may be told what counts only then.
+func TestToldLater(t *testing.T) {
+	s := newScript(t)
+	a, b := s.bound("ns/web/1"), s.bound("ns/web/2")
+	s.refuse(a, OfNeither)
+	s.refuse(b, Unknown)
+	s.is(Open)
+	if news := s.refuse(a, OfPool); !news.Changed || news.Refused != nil {
+		t.Errorf("%+v", news)
+	}
+	s.refuse(b, OfPool)
+	s.is(Refusing)
+	s.refuse(b, OfNeither)
+	if j := s.is(Refusing); j.Failed != 2 {
+		t.Errorf("it is %+v", j)
+	}
+}
+
+// TestHandedOn: the next leader goes on where the last one stopped, and counts no failure twice.
+func TestHandedOn(t *testing.T) {
+	hand := func(s *script) {
+		data, err := json.Marshal(s.Memory())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m Memory
+		if err := json.Unmarshal(data, &m); err != nil {
+			t.Fatal(err)
+		}
+		pods := make([]Pod, 0, len(s.pods))
+		for _, k := range s.pods {
+			pods = append(pods, k.Pod)
+		}
+		s.Tracker = NewTracker(s.rules)
+		s.Restore(m, s.now)
+		s.SeeAll(pods, s.now, func(pod Pod, news News) {
+			if news.Refused != nil || news.Ineligible {
+				t.Errorf("pod %s is news", pod.UID)
+			}
+		})
+	}
+	s := newScript(t)
+	if m := s.Memory(); !m.IsZero() {
+		t.Errorf("at first it remembers %+v", m)
+	}
+	running := s.bound("ns/web/0")
+	s.at(5 * time.Second).start(running)
+	if m := s.Memory(); !m.IsZero() {
+		t.Errorf("while all is well it remembers %+v", m)
+	}
+	s.at(10*time.Second).refuse(s.bound("ns/web/1"), OfPool)
+	s.refuse(s.bound("ns/odd/1"), OfPod)
+	hand(s)
+	if j := s.is(Open); j.Failed != 1 || len(j.Templates) != 1 || !j.Templates["odd"].Until.Equal(s.now.Add(24*time.Hour)) {
+		t.Errorf("it is %+v", j)
+	}
+	s.refuse(s.bound("ns/web/2"), OfPool)
+	before := s.is(Refusing)
+	hand(s)
+	if j := s.is(Refusing); !j.Until.Equal(before.Until) || !j.Since.Equal(before.Since) || j.Message != before.Message {
+		t.Errorf("it is %+v, want %+v", j, before)
+	}
+	s.at(before.Until.Sub(begin)).is(Probing)
+	hand(s)
+	probe := s.bound("ns/web/3")
+	hand(s)
+	s.is(Probing)
+	s.refuse(probe, OfPool)
+	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(2 * time.Minute)) {
+		t.Errorf("it rests until %v, want twice as long", j.Until)
+	}
+	hand(s)
+	s.at(s.until.Sub(begin)).is(Probing)
+	probe = s.bound("ns/web/4")
+	hand(s)
+	s.start(probe)
+	hand(s)
+	s.is(Open)
+
+	late := newScript(t)
+	late.bound("ns/web/1")
+	late.at(15 * time.Minute).is(Open)
+	hand(late)
+	if j := late.is(Open); j.Failed != 1 || late.slow["ns/web"].Times != 1 {
+		t.Errorf("it is %+v, slow %v", j, late.slow)
+	}
+}
+
+// TestRestoreNonsense: what is handed on comes from outside.
+func TestRestoreNonsense(t *testing.T) {
+	s := newScript(t)
+	s.Restore(Memory{State: Refusing, Until: begin.Add(1000 * time.Hour), Rests: -3, Failures: []Failure{{}, {UID: "a", At: begin.Add(1000 * time.Hour)}},
+		Slow: map[types.UID]Lateness{"o": {Times: 1000}}, Templates: map[string]Template{"t": {At: begin.Add(1000 * time.Hour)}}}, begin)
+	if j := s.is(Refusing); j.Until.After(begin.Add(10*time.Minute)) || j.Failed != 0 || len(j.Templates) != 0 {
+		t.Errorf("it is %+v", j)
+	}
+	s = newScript(t)
+	s.Restore(Memory{State: "Confused"}, begin)
+	s.is(Open)
+}
+
+func TestTemplateOf(t *testing.T) {
+	of := func(kind, revision, image string) string {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: kind, UID: "u", Controller: ptr.To(true)}}}}
+		if revision != "" {
+			p.Labels = map[string]string{"controller-revision-hash": revision}
+		}
+		p.Spec.Containers = []corev1.Container{{Image: image, VolumeMounts: []corev1.VolumeMount{{Name: fmt.Sprint("kube-api-access-", time.Now().UnixNano())}}}}
+		return TemplateOf(p)
+	}
+	if a, b := of("ReplicaSet", "", "x"), of("ReplicaSet", "", "y"); a != "u" || a != b {
+		t.Errorf("ReplicaSet: %q, %q", a, b)
+	}
+	if a, b := of("StatefulSet", "1", "x"), of("StatefulSet", "2", "x"); a != "u/1" || b != "u/2" {
+		t.Errorf("StatefulSet: %q, %q", a, b)
+	}
+	if a, b, c := of("Workflow", "", "x"), of("Workflow", "", "x"), of("Workflow", "", "y"); a != b || a == c {
+		t.Errorf("Workflow: %q, %q, %q", a, b, c)
+	}
+	if got := TemplateOf(&corev1.Pod{}); got != "" {
+		t.Errorf("a bare pod: %q", got)
+	}
+}
+
+func TestIsStarting(t *testing.T) {
+	scheduled := func(status corev1.ConditionStatus, age time.Duration) *corev1.Pod {
+		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
+			{Type: corev1.PodScheduled, Status: status, LastTransitionTime: metav1.NewTime(begin.Add(-age))}}}}
+	}
+	with := func(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod { change(p); return p }
+	for name, tc := range map[string]struct {
+		pod  *corev1.Pod
+		want bool
+	}{
+		"bound":                         {scheduled(corev1.ConditionTrue, time.Minute), true},
+		"bound too long ago":            {scheduled(corev1.ConditionTrue, 15*time.Minute), false},
+		"assumed, after a long wait":    {scheduled(corev1.ConditionFalse, time.Hour), true},
+		"assumed at once":               {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin)}}, true},
+		"put on the node long ago":      {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour))}}, false},
+		"runs":                          {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
+		"refused":                       {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason = ReasonProviderFailed }), false},
+		"refused, and never to restart": {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = ReasonProviderFailed, corev1.PodFailed }), false},
+		"is being deleted":              {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) }), false},
+	} {
+		if got := IsStarting(tc.pod, 15*time.Minute, begin); got != tc.want {
+			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+	if !IsStarting(scheduled(corev1.ConditionTrue, 14*time.Minute), 0, begin) {
+		t.Error("where no pod is late, one of 14 minutes is not waited for")
+	}
+}
