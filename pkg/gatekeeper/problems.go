@@ -109,11 +109,11 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 		}
 		nodes := "node " + found.Name
 		if n > 1 {
-			nodes = fmt.Sprintf("%s and %d more", nodes, n-1)
+			nodes += fmt.Sprintf(" and %d more", n-1)
 		}
 		ps.current = append(ps.current, problem{id: "BurstNodeNotGated\n" + ps.pools.At(i).Name, regarding: found, code: "BurstNodeNotGated",
-			message: fmt.Sprintf("pool %s: %s has not had the gate taint %s for more than %s, so that autoscalers add no VM for pods that tolerate it: "+
-				"the controller does not run, or is denied the change, which its log and an event GateTaintDenied on the node say", ps.pools.At(i).Name, nodes, configv1.GateTaintKey, ungatedGrace)})
+			message: fmt.Sprintf("pool %s: for more than %s there has been no gate taint %s on %s, so that autoscalers add no VM for pods that tolerate what else is there: "+
+				"the controller does not run, or is denied the change, which its log and an event GateTaintDenied on the node say", ps.pools.At(i).Name, ungatedGrace, configv1.GateTaintKey, nodes)})
 	}
 	ps.ungated = ungated
 }

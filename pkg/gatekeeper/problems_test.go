@@ -36,7 +36,7 @@ func TestBurstNodeNotGated(t *testing.T) {
 		ps.report(klog.Background(), true)
 		return strings.Join(ps.messages(), "\n")
 	}
-	const began = "pool aci: node b has not had the gate taint poolpriority.dev/gate for more than 30s, so that autoscalers add no VM"
+	const began = "pool aci: for more than 30s there has been no gate taint poolpriority.dev/gate on node b, so that"
 	for _, step := range []struct {
 		name   string
 		after  time.Duration
@@ -50,7 +50,7 @@ func TestBurstNodeNotGated(t *testing.T) {
 		{"with an effect that hides it from nobody", 20 * time.Second, []*v1.Node{node("b", v1.TaintEffectPreferNoSchedule)}, "", 31 * time.Second, 0},
 		{"for long enough", 31 * time.Second, []*v1.Node{node("b", "")}, began, 0, 1},
 		{"and another", 40 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, began, 70 * time.Second, 1},
-		{"which is told of as well", 70 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, "pool aci: node b and 1 more has not", 0, 1},
+		{"which is told of as well", 70 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, "pool aci: for more than 30s there has been no gate taint poolpriority.dev/gate on node b and 1 more, so that", 0, 1},
 		{"mended", 80 * time.Second, []*v1.Node{node("b", v1.TaintEffectNoSchedule)}, "", 0, 1},
 		{"lost anew", 90 * time.Second, []*v1.Node{node("b", "")}, "", 120 * time.Second, 1},
 		{"for long enough again", 120 * time.Second, []*v1.Node{node("b", "")}, began, 0, 2},

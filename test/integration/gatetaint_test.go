@@ -268,7 +268,7 @@ func TestGateTaintDenied(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if !strings.Contains(strings.Join(state.Problems, "\n"), "node "+devcluster.VirtualNodeName+" has not had the gate taint") {
+		if !strings.Contains(strings.Join(state.Problems, "\n"), "no gate taint poolpriority.dev/gate on node "+devcluster.VirtualNodeName) {
 			return fmt.Sprintf("published problems: %q", state.Problems)
 		}
 		return ""

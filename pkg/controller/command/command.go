@@ -201,7 +201,9 @@ func removeGateTaint(ctx context.Context, c client.Client) error {
 		} else {
 			quiet++
 		}
-		if tries >= removeTries {
+		if tries >= removeTries && controller.Denied(last) {
+			return last
+		} else if tries >= removeTries {
 			return errors.Join(last, fmt.Errorf("the gate taint comes back on %d node(s): does a controller still run? Remove it first", tainted))
 		}
 	}

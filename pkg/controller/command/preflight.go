@@ -81,16 +81,19 @@ type trial struct {
 // try tries by a dry run whether the gate taint may be put on a node: as the controller's account or, if that is not installed yet or its
 // place may not be taken, as oneself.
 func try(ctx context.Context, asAccount, asOneself client.Client, account string, pools pool.List, nodes []corev1.Node) trial {
+	const you = "you"
 	who, unsure := account, ""
 	node, err := controller.TryGateTaint(ctx, asAccount, pools, nodes)
 	if controller.WithoutRight(err) {
-		who = "you"
+		who = you
 		unsure = ". Whether " + account + " may is not known: it has no rights yet, or you may not act as it. Run the preflight again once it is installed"
 		node, err = controller.TryGateTaint(ctx, asOneself, pools, nodes)
 	}
 	switch {
 	case node == nil:
 		return trial{message: "not tried: there is no node"}
+	case who == you && controller.WithoutRight(err):
+		return trial{message: "not known: " + account + " has no rights yet, or you may not act as it, and you may not edit nodes"}
 	case err == nil:
 		return trial{message: fmt.Sprintf("%s may put it on node %s, by a dry run%s", who, node.Name, unsure)}
 	case controller.Denied(err):
