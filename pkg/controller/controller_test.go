@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -29,6 +30,8 @@ var (
 	valued    = corev1.Taint{Key: configv1.GateTaintKey, Value: "a", Effect: corev1.TaintEffectNoSchedule}
 	soft      = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectPreferNoSchedule}
 	evicting  = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoExecute}
+
+	provider = corev1.Taint{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: corev1.TaintEffectNoSchedule}
 
 	azure = corev1.Toleration{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	gate  = corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
@@ -78,7 +81,7 @@ func TestGateTaint(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("n", tc.labels, tc.have...)).Build()
-			r := &GateTaint{Client: c, Pools: pools(t), Off: tc.off}
+			r := &GateTaint{Client: c, Pools: pools(t), Off: tc.off, Clock: clock.RealClock{}}
 			for range 2 { // the second time there is nothing to do
 				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "n"}}); err != nil {
 					t.Fatal(err)
@@ -93,41 +96,6 @@ func TestGateTaint(t *testing.T) {
 			}
 			if !r.InLine(got) || cmp.Equal(tc.have, tc.want) != r.InLine(node("n", tc.labels, tc.have...)) {
 				t.Error("InLine() says otherwise")
-			}
-		})
-	}
-}
-
-func TestTolerations(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		node string
-		have []corev1.Toleration
-		want []corev1.Toleration
-	}{
-		{"pending", "", []corev1.Toleration{own}, []corev1.Toleration{own}},
-		{"on a VM", "vm", []corev1.Toleration{own}, []corev1.Toleration{own}},
-		{"on a burst node", "virtual", []corev1.Toleration{own}, []corev1.Toleration{own, azure, gate}},
-		{"on a burst node, with one of them", "virtual", []corev1.Toleration{azure}, []corev1.Toleration{azure, gate}},
-		{"on a burst node, with all of them", "virtual", []corev1.Toleration{gate, azure}, []corev1.Toleration{gate, azure}},
-		{"on a node that is gone", "gone", []corev1.Toleration{own}, []corev1.Toleration{own}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: tc.node, Tolerations: tc.have}}
-			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).
-				WithObjects(pod, node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"})).Build()
-			r := &Tolerations{Client: c, Pools: pools(t)}
-			for range 2 {
-				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
-					t.Fatal(err)
-				}
-			}
-			got := &corev1.Pod{}
-			if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tc.want, got.Spec.Tolerations); diff != "" {
-				t.Errorf("tolerations (-want,+got):\n%s", diff)
 			}
 		})
 	}
@@ -218,7 +186,7 @@ func TestCostThatIsRewritten(t *testing.T) {
 }
 
 // TestConflicts: that somebody else wrote an object first is no error, and has it looked at again; other failures are, unless the object
-// is gone.
+// is gone. (A gate taint that may not be set is TestGateTaintDenied's.)
 func TestConflicts(t *testing.T) {
 	yes := true
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "default", UID: "p",
@@ -230,7 +198,7 @@ func TestConflicts(t *testing.T) {
 	}{
 		{"conflict", apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "o", errors.New("changed")), true, true},
 		{"gone", apierrors.NewNotFound(schema.GroupResource{Resource: "pods"}, "o"), false, true},
-		{"refused", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "o", errors.New("no")), false, false},
+		{"failed", apierrors.NewInternalError(errors.New("no")), false, false},
 	} {
 		patches := 0
 		c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(pod, node("o", map[string]string{"type": "virtual-kubelet"})).
@@ -239,7 +207,7 @@ func TestConflicts(t *testing.T) {
 				return tc.answer
 			}}).Build()
 		for name, r := range map[string]reconcile.Reconciler{
-			"gate taint":    &GateTaint{Client: c, Pools: pools(t)},
+			"gate taint":    &GateTaint{Client: c, Pools: pools(t), Clock: clock.RealClock{}},
 			"tolerations":   &Tolerations{Client: c, Pools: pools(t)},
 			"deletion cost": &DeletionCost{Client: c, Pools: pools(t), Recorder: record.NewFakeRecorder(10)},
 		} {

@@ -6,19 +6,26 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Tolerations adds to pods that are bound to a node of a burst pool the tolerations that the scheduler looked past its
-// taints by, so that the pod's spec is true for every other component. It never touches a pod that is not bound: a
-// pending pod that tolerates the gate taint keeps autoscalers from adding nodes for it, and a toleration cannot be taken
-// away again.
+// Tolerations adds to pods that run on a node of a burst pool the tolerations that the scheduler looked past its taints by, so
+// that the pod's spec is true for every other component. It touches no pod that is not bound: a pending pod that tolerates the gate
+// taint keeps autoscalers from adding nodes for it, and a toleration cannot be taken away again. And none that does not run yet:
+// virtual-kubelet syncs a pod again when its tolerations change, and the ACI connector may then create a container group twice, which
+// loses the pod (azure-aci v1.6.4). A pod that the provider refused, or that has ended, needs none any more.
 type Tolerations struct {
 	Client client.Client
 	Pools  pool.List
@@ -26,10 +33,42 @@ type Tolerations struct {
 
 var _ reconcile.Reconciler = &Tolerations{}
 
-// SetupWithManager has the manager call the reconciler for every bound pod that changes.
+// SetupWithManager has the manager call the reconciler for every pod that runs, when it begins to and when it changes, and for those on
+// a burst node whose taints change.
 func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
-	bound := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.(*corev1.Pod).Spec.NodeName != "" })
-	return ctrl.NewControllerManagedBy(m).Named("tolerations").For(&corev1.Pod{}).WithEventFilter(bound).Complete(r)
+	runs := predicate.NewPredicateFuncs(func(o client.Object) bool { return running(o.(*corev1.Pod)) })
+	tainted := predicate.Funcs{
+		CreateFunc: func(event.CreateEvent) bool { return false }, // the pods on it come by themselves
+		DeleteFunc: func(event.DeleteEvent) bool { return false },
+		UpdateFunc: func(e event.UpdateEvent) bool {
+			return r.Pools.IsBurstNode(e.ObjectNew.GetLabels()) && !slices.Equal(e.ObjectOld.(*corev1.Node).Spec.Taints, e.ObjectNew.(*corev1.Node).Spec.Taints)
+		},
+	}
+	return ctrl.NewControllerManagedBy(m).Named("tolerations").
+		For(&corev1.Pod{}, builder.WithPredicates(runs)).
+		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.runningOn), builder.WithPredicates(tainted)).
+		Complete(r)
+}
+
+// running reports whether the pod may be written to and has a use for it: it has been bound and started, and goes on.
+func running(pod *corev1.Pod) bool {
+	return pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && refusal.Started(pod)
+}
+
+// runningOn returns requests for the pods that run on the node.
+func (r *Tolerations) runningOn(ctx context.Context, node client.Object) []reconcile.Request {
+	pods := &corev1.PodList{}
+	if err := r.Client.List(ctx, pods, client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "The pods of a node cannot be listed", "node", node.GetName())
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range pods.Items {
+		if pod := &pods.Items[i]; pod.Spec.NodeName == node.GetName() && running(pod) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)})
+		}
+	}
+	return requests
 }
 
 // Reconcile brings one pod in line.
@@ -38,7 +77,7 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil {
+	if !running(pod) {
 		return reconcile.Result{}, nil
 	}
 	node := &corev1.Node{}
@@ -59,13 +98,32 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	return reconcile.Result{}, nil
 }
 
-// missing returns the tolerations that the pod lacks for the node that it is bound to.
+// missing returns those of the burst pool's tolerations without which the pod would not tolerate a taint of its node, or the gate taint,
+// which may be on its way there. A pod that tolerates them in another form, such as {operator: Exists}, lacks nothing.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
 	i := r.Pools.Of(node.Labels)
 	if !r.Pools.IsBurst(i) {
 		return nil
 	}
-	return slices.DeleteFunc(r.Pools.At(i).Tolerations(), func(t corev1.Toleration) bool {
-		return slices.ContainsFunc(pod.Spec.Tolerations, func(have corev1.Toleration) bool { return have.MatchToleration(&t) })
-	})
+	var missing []corev1.Toleration
+	tolerates := func(tolerations []corev1.Toleration, taint *corev1.Taint) bool {
+		return corev1helpers.TolerationsTolerateTaint(klog.Background(), tolerations, taint, true)
+	}
+	taints := node.Spec.Taints
+	if !slices.ContainsFunc(taints, isGateTaint) {
+		taints = append(slices.Clone(taints), gateTaintWith(""))
+	}
+	for k := range taints {
+		taint := &taints[k]
+		if tolerates(pod.Spec.Tolerations, taint) || tolerates(missing, taint) {
+			continue
+		}
+		for _, t := range r.Pools.At(i).Tolerations() {
+			if t.ToleratesTaint(klog.Background(), taint, true) {
+				missing = append(missing, t)
+				break
+			}
+		}
+	}
+	return missing
 }

@@ -20,3 +20,11 @@ func notWritten(err error) (reconcile.Result, error) {
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
+
+// double doubles the duration n times, up to the limit.
+func double(d time.Duration, n int, limit time.Duration) time.Duration {
+	for ; n > 0 && d < limit; n-- {
+		d *= 2
+	}
+	return min(d, limit)
+}

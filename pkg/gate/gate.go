@@ -34,8 +34,6 @@ var (
 	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
 	reasonValue   = capacity.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
 	reasonSpread  = capacity.Reason{Code: "TopologyMissing", Sentence: "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst"}
-
-	reasonNamespace = capacity.Reason{Code: "NamespaceNotSelected", Sentence: "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)"}
 )
 
 // Reasons for which the gate is closed because of what the burst pool's provider said (refusing.go).

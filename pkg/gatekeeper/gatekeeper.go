@@ -89,7 +89,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		nodes:     factory.Nodes().Lister(),
 		pods:      factory.Pods().Lister(),
 		volumes:   newVolumes(config.Informers),
-		problems:  newProblems(config.Recorder, config.Pools),
+		problems:  newProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce),
 		publisher: newPublisher(config.Args.StatusConfigMap, config.Client),
 		changed:   make(chan struct{}, 1),
 		earlier:   make(chan struct{}, 1),

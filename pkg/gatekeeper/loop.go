@@ -105,7 +105,7 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 		l.judge(ctx, l.view.Load())
 	}
 	again := l.takeOver(ctx)
-	due := capacity.Earliest(l.reconsider(ctx, onlyNew), again)
+	due := capacity.Earliest(capacity.Earliest(l.reconsider(ctx, onlyNew), again), l.problems.due)
 	if onlyNew {
 		due = capacity.Earliest(due, l.due)
 	}
@@ -157,7 +157,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	}
 	g.providers.transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.problems.look(g.sources, view, byPool)
+	g.problems.look(g.sources, view, byPool, now)
 }
 
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.

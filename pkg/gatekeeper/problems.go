@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -21,6 +23,9 @@ import (
 type problems struct {
 	recorder events.EventRecorder
 	pools    pool.List
+	gated    bool                 // the nodes of burst pools are to have the gate taint
+	ungated  map[string]time.Time // since when nodes of burst pools have not had it, by name
+	due      time.Time            // when there is a problem unless something changes; zero: never
 	current  []problem
 	logged   map[string]bool // while they last
 	told     map[string]bool // by an event, while they last
@@ -34,12 +39,16 @@ type problem struct {
 	message   string
 }
 
-func newProblems(recorder events.EventRecorder, pools pool.List) *problems {
-	return &problems{recorder: recorder, pools: pools, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
+// ungatedGrace is how long a node of a burst pool may be without the gate taint: the controller may be taking over, or the node be new.
+const ungatedGrace = 30 * time.Second
+
+// newProblems returns problems that are not known yet. gated says that the nodes of burst pools are to have the gate taint.
+func newProblems(recorder events.EventRecorder, pools pool.List, gated bool) *problems {
+	return &problems{recorder: recorder, pools: pools, gated: gated, ungated: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// look finds the problems that there are now.
-func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.Node) {
+// look finds the problems that there are at the time now.
+func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.Node, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -69,6 +78,50 @@ func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.N
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
 	ps.findSharedNodes(sources)
+	ps.findUngated(byPool, now)
+}
+
+// findUngated finds nodes of burst pools that have not had the gate taint for too long.
+func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
+	ungated := map[string]time.Time{}
+	ps.due = time.Time{}
+	for i := range ps.pools.Burst() {
+		var found *v1.Node // the first by name
+		n := 0
+		for _, node := range byPool[i] {
+			if !ps.gated || slices.ContainsFunc(node.Spec.Taints, isGateTaint) {
+				continue
+			}
+			since, known := ps.ungated[node.Name]
+			if !known {
+				since = now
+			}
+			ungated[node.Name] = since
+			if end := since.Add(ungatedGrace); now.Before(end) {
+				ps.due = capacity.Earliest(ps.due, end)
+				continue
+			}
+			n++
+			if found == nil || node.Name < found.Name {
+				found = node
+			}
+		}
+		if found == nil {
+			continue
+		}
+		nodes := "node " + found.Name
+		if n > 1 {
+			nodes += fmt.Sprintf(" and %d more", n-1)
+		}
+		ps.current = append(ps.current, problem{id: "BurstNodeNotGated\n" + ps.pools.At(i).Name, regarding: found, code: "BurstNodeNotGated",
+			message: fmt.Sprintf("pool %s: for more than %s there has been no gate taint %s on %s, so that autoscalers add no VM for pods that tolerate what else is there: "+
+				"the controller does not run, or is denied the change, which its log and an event GateTaintDenied on the node say", ps.pools.At(i).Name, ungatedGrace, configv1.GateTaintKey, nodes)})
+	}
+	ps.ungated = ungated
+}
+
+func isGateTaint(t v1.Taint) bool {
+	return t.Key == configv1.GateTaintKey && t.Effect == v1.TaintEffectNoSchedule
 }
 
 // findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.

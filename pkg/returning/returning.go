@@ -1,5 +1,5 @@
 // Package returning decides which pods of burst pools go back to VMs, and when: those for which there has been room for long
-// enough, oldest first, within a rate, a few at a time of each workload, and with growing pauses where that does not help. It is
+// enough, those that do not run before those that do, oldest first, within a rate, a few at a time of each workload, and with growing pauses where that does not help. It is
 // pure: what it looks at is handed to it, the clock included.
 package returning
 
@@ -77,6 +77,8 @@ type Rules struct {
 type Pod struct {
 	UID     types.UID
 	Created time.Time
+	// Stuck says that the pod has not started, or was refused: nothing is lost with it.
+	Stuck bool
 	// Owner is what made the pod. Workload is what the user made: a Deployment for the pods of its ReplicaSets.
 	Owner, Workload types.UID
 	// Alike says that where there is no room for the pod there is none for any other of its owner's.
@@ -148,7 +150,7 @@ func NewPlanner(rules []*Rules) *Planner {
 func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) []Pod {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
-		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
+		return cmp.Or(stuckFirst(a, b), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	since := map[types.UID]time.Time{}
 	full := map[types.UID]bool{} // owners for whose pods there is no room any more
@@ -186,6 +188,17 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 	}
 	plan.since = since
 	return chosen
+}
+
+// stuckFirst orders pods that do not run before those that do.
+func stuckFirst(a, b Pod) int {
+	switch {
+	case a.Stuck == b.Stuck:
+		return 0
+	case a.Stuck:
+		return -1
+	}
+	return 1
 }
 
 // Evicted notes that the pod of the burst pool with the index b was evicted at the time now; members are the pods of its workload.

@@ -286,7 +286,7 @@ func (m *model) free() int {
 func (m *model) place(now time.Time, workload types.UID) {
 	m.serial++
 	uid := types.UID(fmt.Sprintf("pod-%d", m.serial))
-	m.pods[uid] = &modelPod{Pod{uid, now, workload, workload, true}, m.free() <= 0}
+	m.pods[uid] = &modelPod{Pod{UID: uid, Created: now, Owner: workload, Workload: workload, Alike: true}, m.free() <= 0}
 }
 
 // TestNoPingPong plays a random day: VMs come and go, workloads grow and shrink, and room is taken by others in the moment of an

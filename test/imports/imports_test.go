@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"pkg/gatekeeper":                    {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/gate", "pkg/refusal", "pkg/rollout", "pkg/status"},
 	"pkg/poolpriority":                  {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/gate", "pkg/gatekeeper", "pkg/refusal", "pkg/rollout", "pkg/scalein", "pkg/lease"},
 	"pkg/poolpriority/command":          {"pkg/apis/config/v1", "pkg/apis/config/scheme", "pkg/poolpriority", "pkg/lease", "pkg/version"},
-	"pkg/controller":                    {"pkg/apis/config/v1", "pkg/pool", "pkg/refusal", "pkg/scalein"},
+	"pkg/controller":                    {"pkg/apis/config/v1", "pkg/pool", "pkg/refusal", "pkg/returning", "pkg/scalein"},
 	"pkg/controller/preflight":          {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
 	"pkg/controller/returner":           {"pkg/apis/config/v1", "pkg/pool", "pkg/refusal", "pkg/returning"},
 	"pkg/controller/command":            {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/preflight", "pkg/controller/returner", "pkg/version"},

@@ -221,6 +221,7 @@ func TestPreflight(t *testing.T) {
 		"Nodes of burst pools: " + devcluster.VirtualNodeName,
 		"lock out: 1\n  Deployment default/pinned\n    could run on burst nodes",
 		"tolerate every taint: 1\n  Deployment default/everything\n",
+		"you may put it on node " + devcluster.VirtualNodeName + ", by a dry run. Whether system:serviceaccount:pool-priority-system:pool-priority-controller may is not known",
 		"2 workload(s) need a look",
 	} {
 		if !strings.Contains(out, want) {
@@ -230,4 +231,63 @@ func TestPreflight(t *testing.T) {
 	if e.isGated() {
 		t.Error("the preflight tainted the virtual node")
 	}
+}
+
+// TestGateTaintDenied: where an admission policy denies the controller the gate taint, as AKS's deployment safeguards may, the preflight,
+// the controller and the scheduler say so, and it is set once the policy lets it pass.
+func TestGateTaintDenied(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.refused = true
+	if err := e.ApplyFile(e.ctx, "testdata/deny-node-edits.yaml"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Apply(e.ctx, e.rbac); err != nil {
+		t.Fatal(err)
+	}
+	account := "system:serviceaccount:" + devcluster.SchedulerNamespace + ":" + devcluster.ControllerName
+	e.Eventually(30*time.Second, func() string { // the policy takes a while
+		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()
+		for _, want := range []string{account + " may not put it on node " + devcluster.VirtualNodeName, "nodes are edited by their pool", "exempt the controller's ServiceAccount", "the gate taint cannot be put on nodes"} {
+			if err == nil || !strings.Contains(string(out), want) {
+				return fmt.Sprintf("no %q, %v: %s", want, err, out)
+			}
+		}
+		return ""
+	})
+	controller := e.control(aksConfig)
+	e.schedule(aksConfig, suite.UserTier(1), suite.VirtualTier())
+	said := e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "GateTaintDenied")
+	for _, want := range []string{"nodes are edited by their pool", "exempt the controller's ServiceAccount"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the event says %q, not %q", said, want)
+		}
+	}
+	notGated := func() string {
+		state, err := e.published()
+		if err != nil {
+			return err.Error()
+		}
+		if !strings.Contains(strings.Join(state.Problems, "\n"), "no gate taint poolpriority.dev/gate on node "+devcluster.VirtualNodeName) {
+			return fmt.Sprintf("published problems: %q", state.Problems)
+		}
+		return ""
+	}
+	e.Eventually(60*time.Second, notGated)
+	e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "BurstNodeNotGated")
+	if n := strings.Count(string(e.checkLogOf(controller)), "The gate taint of a node may not be changed"); n < 1 || n > 5 {
+		t.Errorf("the controller's log says %d times that it is denied", n)
+	}
+	if err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(e.ctx, "deny-node-edits", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.Eventually(120*time.Second, func() string {
+		if !e.isGated() {
+			return "the virtual node has no gate taint"
+		}
+		if notGated() == "" {
+			return "the problem is still published"
+		}
+		return ""
+	})
 }

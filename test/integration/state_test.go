@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/status"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -190,6 +192,20 @@ func TestObserve(t *testing.T) {
 	if e.isGated() {
 		t.Error("the virtual node has the gate taint")
 	}
+	// A pod that was refused is not taken back.
+	on := func(p corev1.Pod) bool { return p.Spec.NodeName == devcluster.VirtualNodeName }
+	pods := e.Pods("tolerant")
+	refused := &pods[slices.IndexFunc(pods, on)]
+	refused.Status.Phase, refused.Status.Reason = corev1.PodPending, refusal.ReasonProviderFailed
+	if _, err := e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.Stays(3*time.Second, func() string {
+		if p, err := e.Client.CoreV1().Pods(namespace).Get(e.ctx, refused.Name, metav1.GetOptions{}); err != nil || p.UID != refused.UID || p.DeletionTimestamp != nil {
+			return fmt.Sprintf("the refused pod is gone: %v", err)
+		}
+		return ""
+	})
 }
 
 // crash kills the scheduler and starts it again, every few seconds, until the function returns "".

@@ -11,10 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -22,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
@@ -50,7 +51,7 @@ func New() *cobra.Command {
 	o := options{}
 	command := &cobra.Command{
 		Use:     "pool-priority-controller",
-		Short:   "Keep the gate taint on burst nodes, give the pods that are bound to them its toleration, keep deletion costs in line, and bring pods back",
+		Short:   "Keep the gate taint on burst nodes, give the pods that run there its toleration, take back those that are lost, keep deletion costs in line, and bring pods back",
 		Version: version.String(),
 		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
@@ -61,7 +62,7 @@ func New() *cobra.Command {
 	command.AddCommand(newPreflight(&o))
 	fs := command.Flags()
 	command.PersistentFlags().StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
-	fs.StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease")
+	command.PersistentFlags().StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease and of the controller's ServiceAccount")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
 	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
@@ -74,7 +75,7 @@ func New() *cobra.Command {
 
 func run(ctx context.Context, o options) error {
 	if o.removeGateTaint {
-		c, err := newClient()
+		c, err := newClient("")
 		if err != nil {
 			return err
 		}
@@ -95,7 +96,7 @@ func run(ctx context.Context, o options) error {
 	if err := version.CheckServer(klog.FromContext(ctx), client); err != nil {
 		return err
 	}
-	manager, err := ctrl.NewManager(restConfig, ctrl.Options{
+	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
 		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: ptr.To(10 * time.Second), RenewDeadline: ptr.To(7 * time.Second), RetryPeriod: ptr.To(time.Second), // as the scheduler's
@@ -105,26 +106,35 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	observe := args.Mode == configv1.ModeObserve
-	errs := []error{
-		manager.AddHealthzCheck("ping", healthz.Ping),
-		manager.AddReadyzCheck("ping", healthz.Ping),
-		(&controller.GateTaint{Client: manager.GetClient(), Pools: pools, Off: !*args.GateTaint || observe}).SetupWithManager(manager),
-	}
-	if !observe {
-		errs = append(errs, (&controller.Tolerations{Client: manager.GetClient(), Pools: pools}).SetupWithManager(manager))
-	}
-	if *args.ScaleIn.PodDeletionCost && !observe {
-		errs = append(errs, (&controller.DeletionCost{Client: manager.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Others: args.ScaleIn.Others,
-			Recorder: manager.GetEventRecorderFor(leaseName)}).SetupWithManager(ctx, manager))
-	}
-	if returner.Wanted(pools) && !observe {
-		errs = append(errs, manager.Add(&returner.Returner{Config: restConfig, Profile: profile, Pools: pools, Recorder: manager.GetEventRecorderFor(leaseName)}))
-	}
-	if err := errors.Join(errs...); err != nil {
+	if err := errors.Join(
+		m.AddHealthzCheck("ping", healthz.Ping),
+		m.AddReadyzCheck("ping", healthz.Ping),
+		setUp(ctx, m, profile, args, pools),
+	); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
-	return manager.Start(ctx)
+	return m.Start(ctx)
+}
+
+// setUp adds the reconcilers that the configuration asks for. Of those that write to anything but nodes, none acts in mode Observe.
+func setUp(ctx context.Context, m ctrl.Manager, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
+	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
+	errs := []error{(&controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}}).SetupWithManager(m)}
+	if observe {
+		return errors.Join(errs...)
+	}
+	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools}).SetupWithManager(m))
+	if pools.HasBurst() {
+		errs = append(errs, (&controller.Lost{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Recorder: recorder, Clock: clock.RealClock{}}).SetupWithManager(m))
+	}
+	if *args.ScaleIn.PodDeletionCost {
+		errs = append(errs, (&controller.DeletionCost{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Others: args.ScaleIn.Others,
+			Recorder: recorder}).SetupWithManager(ctx, m))
+	}
+	if returner.Wanted(pools) {
+		errs = append(errs, m.Add(&returner.Returner{Config: m.GetConfig(), Profile: profile, Pools: pools, Recorder: recorder}))
+	}
+	return errors.Join(errs...)
 }
 
 // load returns, from the scheduler's configuration file, the profile that configures the plugin, the plugin's arguments in it, and
@@ -145,12 +155,13 @@ func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPrior
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end.
-func newClient() (client.Client, error) {
+// newClient returns a client without a cache, for commands that end. With a name, it acts as that user.
+func newClient(as string) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's address: %w", err)
 	}
+	restConfig.Impersonate.UserName = as
 	c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -182,7 +193,7 @@ func removeGateTaint(ctx context.Context, c client.Client) error {
 				continue
 			}
 			tainted++
-			if _, err := r.Reconcile(ctx, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&nodes.Items[i])}); err != nil {
+			if err := r.Write(ctx, &nodes.Items[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 				errs = append(errs, err)
 			}
 		}
@@ -191,7 +202,9 @@ func removeGateTaint(ctx context.Context, c client.Client) error {
 		} else {
 			quiet++
 		}
-		if tries >= removeTries {
+		if tries >= removeTries && controller.Denied(last) {
+			return last
+		} else if tries >= removeTries {
 			return errors.Join(last, fmt.Errorf("the gate taint comes back on %d node(s): does a controller still run? Remove it first", tainted))
 		}
 	}

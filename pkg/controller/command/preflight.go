@@ -2,6 +2,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -9,30 +10,34 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/controller/preflight"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 func newPreflight(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "preflight",
-		Short: "List the workloads that the gate taint would lock out of burst nodes, and those that defeat it",
+		Short: "List the workloads that the gate taint would lock out of burst nodes, those that defeat it, and what denies it",
 		Long: `Looks at the cluster before an installation, and changes nothing in it. It lists the workloads of other schedulers that run on
 the nodes of burst pools, or could, and would not get there any more once these have the gate taint; and the pods that
-tolerate every taint, which keep autoscalers from adding nodes for them. It ends with status 1 if it finds any.`,
+tolerate every taint, which keep autoscalers from adding nodes for them. It tries by a dry run whether a node may be given the
+gate taint, as the controller's ServiceAccount if it may, or else as you. It ends with status 1 if it finds any trouble.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return runPreflight(ctrl.SetupSignalHandler(), o.config, command.OutOrStdout())
+			return runPreflight(ctrl.SetupSignalHandler(), o, command.OutOrStdout())
 		},
 	}
 }
 
-func runPreflight(ctx context.Context, file string, out io.Writer) error {
-	profile, _, pools, err := load(file)
+func runPreflight(ctx context.Context, o *options, out io.Writer) error {
+	profile, args, pools, err := load(o.config)
 	if err != nil {
 		return err
 	}
-	c, err := newClient()
+	c, err := newClient("")
 	if err != nil {
 		return err
 	}
@@ -45,16 +50,60 @@ func runPreflight(ctx context.Context, file string, out io.Writer) error {
 		return err
 	}
 	report := preflight.Check(pools, []string{*profile.SchedulerName}, nodes.Items, workloads)
-	if err := write(out, report, len(workloads)); err != nil {
+	tried := trial{}
+	if *args.GateTaint {
+		account := "system:serviceaccount:" + o.namespace + ":" + leaseName
+		asAccount, err := newClient(account)
+		if err != nil {
+			return err
+		}
+		tried = try(ctx, asAccount, c, account, pools, nodes.Items)
+	}
+	if err := write(out, report, len(workloads), tried); err != nil {
 		return err
 	}
+	var errs []error
 	if !report.Clean() {
-		return fmt.Errorf("%d workload(s) need a look before the gate taint is put on burst nodes", len(report.LockedOut)+len(report.TolerateAll))
+		errs = append(errs, fmt.Errorf("%d workload(s) need a look before the gate taint is put on burst nodes", len(report.LockedOut)+len(report.TolerateAll)))
 	}
-	return nil
+	if tried.denied {
+		errs = append(errs, errors.New("the gate taint cannot be put on nodes"))
+	}
+	return errors.Join(errs...)
 }
 
-func write(out io.Writer, r *preflight.Report, workloads int) error {
+// trial is what came of trying to put the gate taint on a node.
+type trial struct {
+	denied  bool
+	message string // empty if nothing was tried
+}
+
+// try tries by a dry run whether the gate taint may be put on a node: as the controller's account or, if that is not installed yet or its
+// place may not be taken, as oneself.
+func try(ctx context.Context, asAccount, asOneself client.Client, account string, pools pool.List, nodes []corev1.Node) trial {
+	const you = "you"
+	who, unsure := account, ""
+	node, err := controller.TryGateTaint(ctx, asAccount, pools, nodes)
+	if controller.WithoutRight(err) {
+		who = you
+		unsure = ". Whether " + account + " may is not known: it has no rights yet, or you may not act as it. Run the preflight again once it is installed"
+		node, err = controller.TryGateTaint(ctx, asOneself, pools, nodes)
+	}
+	switch {
+	case node == nil:
+		return trial{message: "not tried: there is no node"}
+	case who == you && controller.WithoutRight(err):
+		return trial{message: "not known: " + account + " has no rights yet, or you may not act as it, and you may not edit nodes"}
+	case err == nil:
+		return trial{message: fmt.Sprintf("%s may put it on node %s, by a dry run%s", who, node.Name, unsure)}
+	case controller.Denied(err):
+		return trial{denied: true, message: fmt.Sprintf("%s may not put it on node %s: %v\n    %s", who, node.Name, err, controller.DenialAdvice(err))}
+	default:
+		return trial{message: fmt.Sprintf("not known: %v", err)}
+	}
+}
+
+func write(out io.Writer, r *preflight.Report, workloads int, tried trial) error {
 	var b strings.Builder
 	nodes := "none now; what could run on them cannot be told"
 	if len(r.BurstNodes) > 0 {
@@ -69,6 +118,9 @@ func write(out io.Writer, r *preflight.Report, workloads int) error {
 	}
 	section("Workloads of other schedulers that the gate taint would lock out", r.LockedOut)
 	section("Workloads that tolerate every taint", r.TolerateAll)
+	if tried.message != "" {
+		fmt.Fprintf(&b, "\nThe gate taint on nodes\n  %s\n", tried.message)
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }

@@ -3,13 +3,10 @@ package returner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -33,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/returning"
 )
 
@@ -41,9 +39,6 @@ const (
 	maxInterval = 10 * time.Second
 	// evictionTimeout is how long the API server may take to answer.
 	evictionTimeout = 5 * time.Second
-	// backoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they are left
-	// alone.
-	backoffAnnotation = "poolpriority.dev/return-backoff"
 )
 
 // Returner evicts pods of burst pools that have Return enabled once there has been room for them elsewhere for long enough.
@@ -65,7 +60,8 @@ type Returner struct {
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
 	planner     *returning.Planner
-	away        map[types.UID]move // what was evicted and may not have been replaced
+	away        map[types.UID]move   // what was evicted and may not have been replaced
+	notes       map[types.UID]string // to be written on pods, of the backoffAnnotation
 }
 
 // Wanted reports whether a pool has Return enabled.
@@ -132,7 +128,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 			rules[i] = &returning.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
 		}
 	}
-	r.planner, r.away = returning.NewPlanner(rules), map[types.UID]move{}
+	r.planner, r.away, r.notes = returning.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}
 	return nil
 }
 
@@ -148,6 +144,7 @@ func (r *Returner) round(ctx context.Context) {
 	for _, failure := range r.planner.Arrive(began, world.membersOf) {
 		r.tell(ctx, &failure, world)
 	}
+	r.writeNotes(ctx, world)
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
 	if err := r.rooms.begin(logger, slices.Collect(maps.Values(r.away))); err != nil {
@@ -192,52 +189,10 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 	})
 }
 
-// tell logs that an eviction was in vain, and notes it on the pod that it led to: the next leader goes by that.
-func (r *Returner) tell(ctx context.Context, f *returning.Failure, w *world) {
-	logger := klog.FromContext(ctx)
-	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
-	if m, ok := r.away[f.Evicted]; ok {
-		evicted = klog.KObj(m.pod.GetPod())
-	}
-	logger.Info("Returning a pod from a burst pool did not help", "reason", f.Reason, "pod", evicted, "replacement", klog.KObj(landed), "inARow", f.InARow, "until", f.Until)
-	if landed == nil {
-		return
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": landed.UID, "annotations": map[string]string{
-		backoffAnnotation: strconv.Itoa(f.InARow) + " " + f.Until.UTC().Format(time.RFC3339)}}})
-	if err == nil {
-		_, err = r.client.CoreV1().Pods(landed.Namespace).Patch(ctx, landed.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	}
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		logger.Error(err, "The pause of a pod's workload is not noted on the pod: the controller forgets it when it ends", "pod", klog.KObj(landed))
-	}
-}
-
-// restore takes over what the last leader noted on pods.
-func (r *Returner) restore(ctx context.Context) {
-	pods, err := r.pods.List(labels.Everything())
-	if err != nil {
-		return // a lister of everything does not fail
-	}
-	for _, pod := range pods {
-		noted, owner := pod.Annotations[backoffAnnotation], metav1.GetControllerOfNoCopy(pod)
-		if noted == "" || owner == nil {
-			continue
-		}
-		count, at, _ := strings.Cut(noted, " ")
-		failures, err := strconv.Atoi(count)
-		until, timeErr := time.Parse(time.RFC3339, at)
-		if err := errors.Join(err, timeErr); err != nil || failures < 1 {
-			klog.FromContext(ctx).Info("An annotation is not as the controller writes it, and is passed over", "pod", klog.KObj(pod), "annotation", backoffAnnotation, "value", noted)
-			continue
-		}
-		r.planner.Restore(r.workloadOf(pod.Namespace, owner), failures, until)
-	}
-}
-
 // world is what a round looks at.
 type world struct {
 	pods       map[types.UID]*corev1.Pod // of our scheduler
+	burst      map[types.UID]bool        // those of them on burst nodes
 	candidates [][]returning.Pod         // of each burst pool, by the pool's index
 	members    map[types.UID][]returning.Member
 }
@@ -249,7 +204,7 @@ func (r *Returner) look() (*world, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods: %w", err)
 	}
-	w := &world{pods: map[types.UID]*corev1.Pod{}, candidates: make([][]returning.Pod, r.Pools.Len()), members: map[types.UID][]returning.Member{}}
+	w := &world{pods: map[types.UID]*corev1.Pod{}, burst: map[types.UID]bool{}, candidates: make([][]returning.Pod, r.Pools.Len()), members: map[types.UID][]returning.Member{}}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner == nil || pod.Spec.SchedulerName != *r.Profile.SchedulerName {
@@ -260,13 +215,13 @@ func (r *Returner) look() (*world, error) {
 			in = r.Pools.Of(node.Labels)
 		}
 		workload := r.workloadOf(pod.Namespace, owner)
-		w.pods[pod.UID] = pod
+		w.pods[pod.UID], w.burst[pod.UID] = pod, r.Pools.IsBurst(in)
 		w.members[workload] = append(w.members[workload], returning.Member{UID: pod.UID, Owner: owner.UID,
-			Bound: pod.Spec.NodeName != "", Burst: r.Pools.IsBurst(in), Ready: podutil.IsPodReady(pod), Ending: pod.DeletionTimestamp != nil})
+			Bound: pod.Spec.NodeName != "", Burst: r.Pools.IsBurst(in), Ready: podutil.IsPodReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
 		if !r.Pools.IsBurst(in) || returning.Stays(pod) != "" {
 			continue
 		}
-		w.candidates[in] = append(w.candidates[in], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time,
+		w.candidates[in] = append(w.candidates[in], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Started(pod),
 			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	return w, nil

@@ -29,6 +29,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -155,6 +156,24 @@ func TestRoom(t *testing.T) {
 	c.expect("after stableFor", c.after(c.interval()), "first", "second")
 }
 
+// TestStuckFirst: of pods on burst nodes, those that do not run go first, however young: those that the provider refused, and those that have
+// not started. One that was refused is no healthy replacement, whatever its conditions say.
+func TestStuckFirst(t *testing.T) {
+	running := func(name string, age int) *corev1.Pod { return pod(name, age).Phase(corev1.PodRunning).Obj() }
+	refused := pod("refused", 2).Phase(corev1.PodPending).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
+	refused.Status.Reason = refusal.ReasonProviderFailed
+	c := newCluster(t, virtual(), node("user", "user", "3").Obj(), running("old", 9), pod("young", 1).Phase(corev1.PodPending).Obj(), refused, running("older", 10))
+	c.after(time.Minute)
+	c.expect("after stableFor", c.after(c.interval()), "refused", "young", "older")
+	w, err := c.look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if members := w.membersOf("rs-refused"); len(members) != 1 || members[0].Ready {
+		t.Errorf("the refused pod counts as ready: %+v", members)
+	}
+}
+
 // TestAntiAffinity: what other pods say counts, also those for which room is kept.
 func TestAntiAffinity(t *testing.T) {
 	apart := func(name string, age int) *corev1.Pod {
@@ -202,11 +221,27 @@ func TestBackoffIsNoted(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.seen(1)
+	get := func() *corev1.Pod {
+		t.Helper()
+		p, err := c.client.CoreV1().Pods("default").Get(c.ctx, "again", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
 	c.after(c.interval())
-	noted, err := c.client.CoreV1().Pods("default").Get(c.ctx, "again", metav1.GetOptions{})
-	if err != nil {
+	noted := get()
+	if note, ok := noted.Annotations[backoffAnnotation]; ok {
+		t.Errorf("%q is noted on a pod on a burst node that has not started, which may lose it", note)
+	}
+	noted.Status.Phase = corev1.PodRunning
+	if _, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, noted, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && get().Annotations[backoffAnnotation] == ""; time.Sleep(10 * time.Millisecond) {
+		c.round(c.ctx) // no time passes
+	}
+	noted = get()
 	want := "1 " + start.Add(time.Minute+c.interval()+time.Minute).UTC().Format(time.RFC3339)
 	if got := noted.Annotations[backoffAnnotation]; got != want {
 		t.Fatalf("noted %q, want %q", got, want)

@@ -49,7 +49,14 @@ func virtualNode() error {
 	if err != nil {
 		return err
 	}
-	return virtualnode.Run(ctx, client, func() { fmt.Println("the virtual node is ready") })
+	node := virtualnode.New(client, virtualnode.Options{})
+	if err := node.Start(ctx); err != nil {
+		return err
+	}
+	fmt.Println("the virtual node is ready")
+	<-ctx.Done()
+	node.Stop()
+	return nil
 }
 
 // send signals the one process of the command in the pod of the host name, and prints when (ms of Unix time). It needs the node's process namespace.

@@ -1,0 +1,59 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// TestTry: whether nodes may be edited is asked for the controller's account, and for oneself only where that cannot be known.
+func TestTry(t *testing.T) {
+	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	nodes := []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}}}
+	none := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "virtual", errors.New(`User "u" cannot patch resource "nodes" in API group "" at the cluster scope`))
+	impersonate := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "a", errors.New(`User "u" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "n"`))
+	policy := &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Message: `admission webhook "w" denied the request: no`}}
+	for _, tc := range []struct {
+		name         string
+		nodes        []corev1.Node
+		account, own error
+		denied       bool
+		want         string
+	}{
+		{"let pass", nodes, nil, errors.New("not asked"), false, "account may put it on node virtual, by a dry run"},
+		{"denied by a policy", nodes, policy, errors.New("not asked"), true, "account may not put it on node virtual: "},
+		{"not installed", nodes, none, nil, false, "you may put it on node virtual, by a dry run. Whether account may is not known"},
+		{"not to be acted as", nodes, impersonate, nil, false, "you may put it on node virtual, by a dry run. Whether account may is not known"},
+		{"not installed, and denied by a policy", nodes, none, policy, true, "you may not put it on node virtual: "},
+		{"not installed, and one may only read", nodes, none, none, false, "not known: account has no rights yet"},
+		{"a webhook is down", nodes, apierrors.NewInternalError(errors.New("failed calling webhook")), nil, false, "not known: "},
+		{"no node", nil, nil, nil, false, "not tried: there is no node"},
+	} {
+		answering := func(answer error) client.Client {
+			return fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+				Patch: func(context.Context, client.WithWatch, client.Object, client.Patch, ...client.PatchOption) error {
+					return answer
+				},
+			}).Build()
+		}
+		if got := try(context.Background(), answering(tc.account), answering(tc.own), "account", pools, tc.nodes); got.denied != tc.denied || !strings.HasPrefix(got.message, tc.want) {
+			t.Errorf("%s: %+v, want denied %v, %q", tc.name, got, tc.denied, tc.want)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const (
+	// deniedRetry is how long after a denial a node is tried again, and maxDeniedRetry how long after many.
+	deniedRetry, maxDeniedRetry = 10 * time.Second, 5 * time.Minute
+
+	// ReasonGateTaintDenied is the reason of the event on a node whose taints may not be changed.
+	ReasonGateTaintDenied = "GateTaintDenied"
+
+	// consequence is what follows from nodes that may not be changed.
+	consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node"
+	// rightsAdvice and exemptionAdvice say what to do.
+	rightsAdvice    = "give the controller the rights of manifests/rbac/controller.yaml"
+	exemptionAdvice = "an admission rule denies it: exempt the controller's ServiceAccount there. AKS's deployment safeguards, for one, " +
+		"deny changes of single nodes to accounts that they do not know, by the policy \"Cannot Edit Individual Nodes\""
+)
+
+// DenialAdvice says what to do where nodes may not be changed, for which the error is given.
+func DenialAdvice(err error) string {
+	if WithoutRight(err) {
+		return consequence + "; " + rightsAdvice
+	}
+	return consequence + "; " + exemptionAdvice
+}
+
+// TryGateTaint tries by a dry run whether the client may put the gate taint on a node: on one of a burst pool, or on any if there is
+// none. It returns the node, nil if there is none at all. Nothing is changed.
+func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
+	if len(nodes) == 0 {
+		return nil, nil
+	}
+	node := &nodes[max(0, slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) }))]
+	tried := node.DeepCopy()
+	// A node that has the taint gets another value: what changes nothing may be let pass.
+	tried.Spec.Taints = append(slices.DeleteFunc(tried.Spec.Taints, isGateTaint), gateTaintWith("dry-run"))
+	if err := c.Patch(ctx, tried, client.MergeFrom(node), client.DryRunAll); err != nil {
+		return node, fmt.Errorf("trying by a dry run to put the gate taint on node %s: %w", node.Name, err)
+	}
+	return node, nil
+}
+
+// Denied reports whether the API server, or an admission policy or webhook in it, denies the request, and would deny it again.
+func Denied(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	s := status.Status()
+	if strings.Contains(s.Message, "does not support dry run") { // of a webhook with side effects; nothing is known then
+		return false
+	}
+	switch s.Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity: // of webhooks; of RBAC and the like; of admission policies
+		return true
+	}
+	return strings.Contains(s.Message, "denied the request") // a webhook may choose another code
+}
+
+// WithoutRight reports whether what denies the request is not an admission rule but that the account may not do such a thing at all.
+// The words are those of k8s.io/apiserver, pkg/endpoints/handlers/responsewriters/errors.go.
+func WithoutRight(err error) bool {
+	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot patch resource ") || strings.Contains(err.Error(), " cannot impersonate resource "))
+}
+
+// denials are the nodes that may not be changed, by name.
+type denials struct {
+	mu    sync.Mutex
+	nodes map[string]denial
+}
+
+type denial struct {
+	inARow int
+	until  time.Time // when the node is tried again
+}
+
+// add notes a denial and returns when to try again.
+func (d *denials) add(node string, now time.Time) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.nodes == nil {
+		d.nodes = map[string]denial{}
+	}
+	n := d.nodes[node].inARow
+	pause := double(deniedRetry, n, maxDeniedRetry)
+	d.nodes[node] = denial{inARow: n + 1, until: now.Add(pause)}
+	return pause
+}
+
+// wait returns for how long the node is left alone.
+func (d *denials) wait(node string, now time.Time) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.nodes[node].until.Sub(now)
+}
+
+func (d *denials) forget(node string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.nodes, node)
+}
+
+// try tries once whether nodes may be changed: that there is none to be changed now says nothing of the next one. It returns no error,
+// which would end the controller.
+func (r *GateTaint) try(ctx context.Context) error {
+	nodes := &corev1.NodeList{}
+	err := r.Client.List(ctx, nodes)
+	var node *corev1.Node
+	if err == nil {
+		node, err = TryGateTaint(ctx, r.Client, r.Pools, nodes.Items)
+	}
+	switch {
+	case Denied(err) && node != nil:
+		r.tell(ctx, node, err)
+	case err != nil:
+		log.FromContext(ctx).Info("It cannot be told whether the controller may put the gate taint on nodes", "answer", err.Error())
+	}
+	return nil
+}
+
+// tell says that the node may not be changed, and returns when to try again.
+func (r *GateTaint) tell(ctx context.Context, node *corev1.Node, err error) time.Duration {
+	pause := r.denials.add(node.Name, r.Clock.Now())
+	log.FromContext(ctx).Error(err, "The gate taint of a node may not be changed", "taint", configv1.GateTaintKey, "node", node.Name, "advice", DenialAdvice(err), "again", pause)
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", short(err.Error()+"; "+DenialAdvice(err)))
+	return pause
+}
+
+// short shortens a message to what an event holds (1,024 bytes).
+func short(message string) string {
+	const most = 1000
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most], "") + " …"
+}

@@ -1,0 +1,164 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// answered is the API server's answer with the code.
+func answered(code int32, message string) error {
+	return fmt.Errorf("changing: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Message: message}})
+}
+
+func TestDenied(t *testing.T) {
+	nodes := schema.GroupResource{Resource: "nodes"}
+	rbac := apierrors.NewForbidden(nodes, "n", errors.New(`User "system:serviceaccount:a:b" cannot patch resource "nodes" in API group "" at the cluster scope`))
+	for _, tc := range []struct {
+		name                 string
+		err                  error
+		denied, withoutRight bool
+	}{
+		{"nothing", nil, false, false},
+		{"no answer", errors.New("connection refused"), false, false},
+		{"RBAC", rbac, true, true},
+		{"a policy", answered(http.StatusUnprocessableEntity, "ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"), true, false},
+		{"a webhook", answered(http.StatusForbidden, `admission webhook "w" denied the request: no`), true, false},
+		{"a webhook without a code", answered(http.StatusBadRequest, `admission webhook "w" denied the request without explanation`), true, false},
+		{"a webhook with a code of its own", answered(http.StatusNotAcceptable, `admission webhook "w" denied the request: no`), true, false},
+		{"a webhook with side effects", answered(http.StatusBadRequest, `admission webhook "w" does not support dry run`), false, false},
+		{"a webhook that does not answer", apierrors.NewInternalError(errors.New(`failed calling webhook "w"`)), false, false},
+		{"a conflict", apierrors.NewConflict(nodes, "n", errors.New("changed")), false, false},
+		{"gone", apierrors.NewNotFound(nodes, "n"), false, false},
+		{"throttled", apierrors.NewTooManyRequests("later", 1), false, false},
+	} {
+		if got := Denied(tc.err); got != tc.denied {
+			t.Errorf("%s: denied: %v, want %v", tc.name, got, tc.denied)
+		}
+		if got := WithoutRight(tc.err); got != tc.withoutRight {
+			t.Errorf("%s: without the right: %v, want %v", tc.name, got, tc.withoutRight)
+		}
+	}
+}
+
+// nodeClient is a client of the nodes, whose patches are answered by the function.
+func nodeClient(answer func(dryRun bool) error, nodes ...client.Object) client.Client {
+	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(nodes...).
+		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			o2 := client.PatchOptions{}
+			if err := answer(len(o2.ApplyOptions(opts).DryRun) > 0); err != nil {
+				return err
+			}
+			return c.Patch(ctx, o, p, opts...)
+		}}).Build()
+}
+
+// TestGateTaintDenied: a denied change is told, is tried again ever later however often the node's status changes, and is made once it is
+// let pass.
+func TestGateTaintDenied(t *testing.T) {
+	denial, patches := answered(http.StatusForbidden, `admission webhook "w" denied the request: nodes are not to be edited`), 0
+	c := nodeClient(func(bool) error { patches++; return denial }, node("virtual", map[string]string{"type": "virtual-kubelet"}))
+	recorder, clock := record.NewFakeRecorder(100), clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
+	r := &GateTaint{Client: c, Pools: pools(t), Recorder: recorder, Clock: clock}
+	var tried []time.Duration
+	began := clock.Now()
+	once := func() {
+		t.Helper()
+		before := patches
+		result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "virtual"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if patches > before {
+			tried = append(tried, clock.Since(began))
+		}
+		if denial != nil && result.RequeueAfter <= 0 {
+			t.Error("it is not tried again")
+		}
+	}
+	for clock.Since(began) < time.Hour {
+		once()
+		clock.SetTime(clock.Now().Add(time.Second))
+	}
+	if len(tried) < 12 || len(tried) > 20 || tried[1] != 10*time.Second || tried[2] != 30*time.Second || tried[len(tried)-1]-tried[len(tried)-2] != 5*time.Minute {
+		t.Errorf("tried after %v, want ever later up to 5 min", tried)
+	}
+	if got := len(recorder.Events); got != len(tried) {
+		t.Errorf("%d events, want one for each try", got)
+	}
+	if event := <-recorder.Events; !strings.HasPrefix(event, "Warning GateTaintDenied") || !strings.Contains(event, "nodes are not to be edited") || !strings.Contains(event, "exempt the controller's ServiceAccount") {
+		t.Errorf("the event says %q", event)
+	}
+	denial = nil
+	clock.SetTime(clock.Now().Add(5 * time.Minute))
+	once()
+	got := &corev1.Node{}
+	if err := c.Get(context.Background(), client.ObjectKey{Name: "virtual"}, got); err != nil || !r.InLine(got) {
+		t.Errorf("%v, taints %v, once it was let pass", err, got.Spec.Taints)
+	}
+	if r.denials.wait("virtual", clock.Now()) > 0 {
+		t.Error("the denial is remembered")
+	}
+}
+
+// TestTryGateTaint: what is tried is a change, of a burst node if there is one, and by a dry run.
+func TestTryGateTaint(t *testing.T) {
+	vm, burst := node("vm", map[string]string{"mode": "user"}), map[string]string{"type": "virtual-kubelet"}
+	for _, tc := range []struct {
+		name  string
+		nodes []corev1.Node
+		want  string
+	}{
+		{"no node", nil, ""},
+		{"only a VM", []corev1.Node{*vm}, "vm"},
+		{"a burst node", []corev1.Node{*vm, *node("virtual", burst, other)}, "virtual"},
+		{"a burst node with the taint", []corev1.Node{*vm, *node("virtual", burst, gateTaint)}, "virtual"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dry, wet := 0, 0
+			var objects []client.Object
+			for i := range tc.nodes {
+				objects = append(objects, tc.nodes[i].DeepCopy())
+			}
+			c := nodeClient(func(dryRun bool) error {
+				if dryRun {
+					dry++
+				} else {
+					wet++
+				}
+				return answered(http.StatusForbidden, "no")
+			}, objects...)
+			node, err := TryGateTaint(context.Background(), c, pools(t), tc.nodes)
+			if tc.want == "" {
+				if node != nil || err != nil {
+					t.Errorf("%v, %v without a node", node, err)
+				}
+				return
+			}
+			if node == nil || node.Name != tc.want || !Denied(err) || dry != 1 || wet != 0 {
+				t.Errorf("%v, %v, %d dry runs, %d real ones, want a denied dry run on %s", node, err, dry, wet, tc.want)
+			}
+			recorder := record.NewFakeRecorder(10)
+			r := &GateTaint{Client: c, Pools: pools(t), Recorder: recorder, Clock: clocktesting.NewFakePassiveClock(time.Now())}
+			if err := r.try(context.Background()); err != nil || len(recorder.Events) != 1 {
+				t.Errorf("trying at the start: %v, %d events, want one", err, len(recorder.Events))
+			}
+		})
+	}
+}

@@ -1,0 +1,164 @@
+package controller
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// takenBackPerMinute is how many pods of a burst pool are taken back in a minute, and takenBackAtOnce how many of them at once: what
+	// a quota refuses is back within a minute, and an outage of the provider does not become one of the API server.
+	takenBackPerMinute, takenBackAtOnce = 60, 10
+	// maxDoublings limits how often an owner's time to start is doubled: to 4 h, with the default of 15 min.
+	maxDoublings = 4
+	// againPause is for how long a pod is left as it is that was refused like one that it replaced, and maxAgainPause for how long after many.
+	againPause, maxAgainPause = 10 * time.Second, 5 * time.Minute
+	// evictionRetry is how long after a refused eviction it is asked for again, and maxEvictionRetry how long after many.
+	evictionRetry, maxEvictionRetry = 10 * time.Second, 10 * time.Minute
+	// maxOwners is of how many owners it is remembered what happened to their pods, and ownerMemory for how long.
+	maxOwners, ownerMemory = 1000, 24 * time.Hour
+)
+
+// losses is what is remembered of pods on burst nodes that have not started, and of what made them. All times are by this process's own
+// clock: the API's are another's. A controller that starts anew therefore gives late pods their time once more. It is for one goroutine.
+type losses struct {
+	young    map[types.NamespacedName]*youngPod
+	owners   map[types.UID]*ownerLosses
+	limiters map[int]*rate.Limiter // by the pool's index
+}
+
+// youngPod is a pod that has not started.
+type youngPod struct {
+	uid types.UID
+	// seen is when it was first seen bound, and refused when it was first seen refused; zero: it is not.
+	seen, refused time.Time
+	// again is when its eviction is asked for again, after so many in a row that were refused.
+	again   time.Time
+	denials int
+}
+
+// ownerLosses is what happened to the pods of an owner.
+type ownerLosses struct {
+	// late is how many were taken back because they did not start in time.
+	late int
+	// rounds is how often in a row its pods were refused, those that were bound before the first of them was taken back counting as one;
+	// since is when that was, of the last round.
+	rounds int
+	since  time.Time
+	last   time.Time // when something was last noted
+}
+
+func newLosses() *losses {
+	return &losses{young: map[types.NamespacedName]*youngPod{}, owners: map[types.UID]*ownerLosses{}, limiters: map[int]*rate.Limiter{}}
+}
+
+// see notes a pod that has not started and returns what is known of it.
+func (l *losses) see(name types.NamespacedName, uid types.UID, refused bool, now time.Time) *youngPod {
+	p := l.young[name]
+	if p == nil || p.uid != uid {
+		p = &youngPod{uid: uid, seen: now}
+		l.young[name] = p
+	}
+	if !refused {
+		p.refused = time.Time{}
+	} else if p.refused.IsZero() {
+		p.refused = now
+	}
+	return p
+}
+
+// forget forgets a pod that is gone, or is no business of ours.
+func (l *losses) forget(name types.NamespacedName) { delete(l.young, name) }
+
+// started forgets a pod that started: its owner's can.
+func (l *losses) started(name types.NamespacedName, owner types.UID) {
+	l.forget(name)
+	if o := l.owners[owner]; o != nil {
+		o.rounds = 0
+	}
+}
+
+// due returns when the pod of the owner counts as lost: at once if it was refused, later if so was what it replaces; if it was not
+// refused, when it was to have started within the time given, zero if that is not limited. patience is how long it has had to start.
+func (l *losses) due(p *youngPod, owner types.UID, startWithin time.Duration) (at time.Time, patience time.Duration) {
+	o := l.owners[owner]
+	if o == nil {
+		o = &ownerLosses{}
+	}
+	switch {
+	case !p.refused.IsZero() && o.rounds > 0 && p.seen.After(o.since):
+		at = p.refused.Add(double(againPause, o.rounds-1, maxAgainPause))
+	case !p.refused.IsZero():
+		at = p.refused
+	case startWithin == 0:
+		return time.Time{}, 0
+	default:
+		patience = startWithin << min(o.late, maxDoublings)
+		at = p.seen.Add(patience)
+	}
+	if p.again.After(at) {
+		at = p.again
+	}
+	return at, patience
+}
+
+// turn returns zero if a pod of the pool with the index i may be taken back at the time now, or else when to ask again.
+func (l *losses) turn(i int, now time.Time) time.Duration {
+	if l.limiters[i] == nil {
+		l.limiters[i] = rate.NewLimiter(rate.Limit(float64(takenBackPerMinute)/60), takenBackAtOnce)
+	}
+	if l.limiters[i].AllowN(now, 1) {
+		return 0
+	}
+	return time.Minute / takenBackPerMinute
+}
+
+// takenBack notes that the pod of the owner was evicted at the time now.
+func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
+	o := l.owners[owner]
+	if o == nil {
+		l.makeRoom(now)
+		o = &ownerLosses{}
+		l.owners[owner] = o
+	}
+	o.last = now
+	switch {
+	case p.refused.IsZero():
+		o.late++
+	case o.rounds == 0 || p.seen.After(o.since):
+		o.rounds++
+		o.since = now
+	}
+}
+
+// denied notes that the pod's eviction was refused at the time now, and returns when it is asked for again.
+func (p *youngPod) denied(now time.Time) time.Duration {
+	pause := double(evictionRetry, p.denials, maxEvictionRetry)
+	p.denials++
+	p.again = now.Add(pause)
+	return pause
+}
+
+// makeRoom forgets owners of which nothing was heard for long and, if there are too many all the same, the one of which that is so for
+// the longest time.
+func (l *losses) makeRoom(now time.Time) {
+	var oldest types.UID
+	for uid, o := range l.owners {
+		if now.Sub(o.last) > ownerMemory {
+			delete(l.owners, uid)
+		} else if oldest == "" || o.last.Before(l.owners[oldest].last) {
+			oldest = uid
+		}
+	}
+	if len(l.owners) >= maxOwners {
+		delete(l.owners, oldest)
+	}
+}
+
+// over reports whether nothing is to be done about the pod any more: it ends, or has ended. What has failed is made anew by its owner.
+func over(pod *corev1.Pod) bool {
+	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
+}

@@ -1,0 +1,246 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/returning"
+)
+
+// TestLost: which pods are taken back, and when.
+func TestLost(t *testing.T) {
+	const never = -1
+	with := func(change func(p *corev1.Pod)) func(*corev1.Pod) { return change }
+	for _, tc := range []struct {
+		name    string
+		changes []func(*corev1.Pod)
+		want    time.Duration
+	}{
+		{"refused", []func(*corev1.Pod){isRefused}, 0},
+		{"not started", nil, 15 * time.Minute},
+		{"with containers that wait", []func(*corev1.Pod){with(func(p *corev1.Pod) { p.Status = waiting })}, 15 * time.Minute},
+		{"created and bound long ago by the API's clock", []func(*corev1.Pod){with(func(p *corev1.Pod) {
+			p.CreationTimestamp = metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: p.CreationTimestamp}}
+		})}, 15 * time.Minute},
+		{"marked as refused while it ran", []func(*corev1.Pod){with(func(p *corev1.Pod) { p.Status = refused; p.Status.Phase = corev1.PodRunning })}, 0},
+		{"runs", []func(*corev1.Pod){with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning })}, never},
+		{"on a VM", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) { p.Spec.NodeName = "vm" })}, never},
+		{"on a node that is gone", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) { p.Spec.NodeName = "gone" })}, never},
+		{"not bound", []func(*corev1.Pod){with(func(p *corev1.Pod) { p.Spec.NodeName = "" })}, never},
+		{"of another scheduler", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" })}, never},
+		{"that ends", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) {
+			p.DeletionTimestamp, p.Finalizers = ptr.To(metav1.Now()), []string{"a/b"}
+		})}, never},
+		{"of a Job, failed already", []func(*corev1.Pod){isRefused, ownedBy("batch/v1", "Job"), with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed })}, never},
+		{"of a Job, pending", []func(*corev1.Pod){isRefused, ownedBy("batch/v1", "Job")}, 0},
+		{"of a StatefulSet", []func(*corev1.Pod){isRefused, ownedBy("apps/v1", "StatefulSet")}, 0},
+		{"of a ReplicationController", []func(*corev1.Pod){isRefused, ownedBy("v1", "ReplicationController")}, 0},
+		{"of another owner", []func(*corev1.Pod){isRefused, ownedBy("tekton.dev/v1", "TaskRun")}, never},
+		{"of another owner that is called alike", []func(*corev1.Pod){isRefused, ownedBy("acme.dev/v1", "Job")}, never},
+		{"of another owner, opted in", []func(*corev1.Pod){isRefused, ownedBy("tekton.dev/v1", "TaskRun"), with(func(p *corev1.Pod) {
+			p.Annotations = map[string]string{returning.Annotation: returning.Always}
+		})}, 0},
+		{"of nobody", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) {
+			p.OwnerReferences, p.Annotations = nil, map[string]string{returning.Annotation: returning.Always}
+		})}, never},
+		{"that is not to be moved", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) {
+			p.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true", returning.Annotation: returning.Never}
+		})}, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newLostWorld(t, 15*time.Minute, young("p", "web", tc.changes...))
+			w.goOn(24 * time.Hour)
+			if at, ok := w.evicted["p"]; ok != (tc.want != never) || ok && at != tc.want {
+				t.Errorf("taken back: %v, after %v, want after %v", ok, at, tc.want)
+			}
+			if wait := len(w.events.Events); wait != len(w.evicted) {
+				t.Errorf("%d events of %d evictions", wait, len(w.evicted))
+			}
+			if len(w.losses.young) > 0 {
+				t.Errorf("remembered: %v", w.losses.young)
+			}
+		})
+	}
+}
+
+// TestTakenBackSays: the event on the pod says why, with what the provider said.
+func TestTakenBackSays(t *testing.T) {
+	w := newLostWorld(t, 15*time.Minute, young("late", "a"), young("quota", "b", isRefused, func(p *corev1.Pod) {
+		p.Status.Message = `{"error":{"code":"ContainerGroupQuotaReached","message":"Resource type 'Microsoft.ContainerInstance/containerGroups' container group quota reached"}}`
+	}))
+	w.goOn(time.Second)
+	if event := <-w.events.Events; !strings.HasPrefix(event, "Warning TakenBack evicted from burst pool aci: the provider refused it: ") || !strings.Contains(event, "ContainerGroupQuotaReached") {
+		t.Errorf("the event says %q", event)
+	}
+	w.goOn(time.Hour)
+	if event, want := <-w.events.Events, "Warning TakenBack evicted from burst pool aci: it did not start within 15m0s"; event != want {
+		t.Errorf("the event says %q, want %q", event, want)
+	}
+}
+
+// TestOnlyRefused: with startWithin 0, a pod has all the time that it takes, and is taken back when it is refused.
+func TestOnlyRefused(t *testing.T) {
+	w := newLostWorld(t, 0, young("p", "web"))
+	w.goOn(48 * time.Hour)
+	if len(w.evicted) > 0 {
+		t.Fatalf("taken back: %v", w.evicted)
+	}
+	w.becomes("p", refused)
+	w.goOn(time.Second)
+	if at, ok := w.evicted["p"]; !ok || at != 48*time.Hour {
+		t.Errorf("taken back: %v, after %v", ok, at)
+	}
+}
+
+// TestStartsInTime: a pod that starts just in time is left alone, and so is one that starts while its eviction is on its way.
+func TestStartsInTime(t *testing.T) {
+	w := newLostWorld(t, 15*time.Minute, young("just", "a"), young("race", "b"))
+	w.answers["race"] = []error{apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "race", errors.New("the ResourceVersion in the precondition does not match"))}
+	w.goOn(15*time.Minute - time.Second)
+	w.becomes("just", runs)
+	w.goOn(time.Second + conflictRetry/2)
+	w.becomes("race", runs)
+	w.goOn(24 * time.Hour)
+	if len(w.evicted) > 0 || len(w.tried["race"]) != 1 || len(w.losses.young) > 0 {
+		t.Errorf("taken back %v, tried %v, remembered %v", w.evicted, w.tried, w.losses.young)
+	}
+}
+
+// TestDoubling: each further late pod of an owner has twice as long, up to 16 times; another owner's has not.
+func TestDoubling(t *testing.T) {
+	w := newLostWorld(t, time.Minute)
+	var took []time.Duration
+	for i := range 7 {
+		name := fmt.Sprint("p", i)
+		w.add(young(name, "web"))
+		began := w.clock.Since(w.began)
+		for w.goOn(time.Second); w.evicted[name] == 0 && w.clock.Since(w.began) < began+time.Hour; {
+			w.goOn(time.Second)
+		}
+		took = append(took, w.evicted[name]-began)
+	}
+	want := []time.Duration{time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 16 * time.Minute, 16 * time.Minute}
+	if !slices.Equal(took, want) {
+		t.Errorf("the pods of an owner had %v, want %v", took, want)
+	}
+	w.add(young("other", "other"))
+	began := w.clock.Since(w.began)
+	w.goOn(time.Hour)
+	if got := w.evicted["other"] - began; got != time.Minute {
+		t.Errorf("the pod of another owner had %v", got)
+	}
+}
+
+// TestSiblings: of pods that were bound together one is taken back at a time, so that a large image does not cost all of them.
+func TestSiblings(t *testing.T) {
+	w := newLostWorld(t, time.Minute, young("a", "web"), young("b", "web"), young("c", "web"))
+	w.goOn(90 * time.Second)
+	w.becomes("b", runs)
+	w.becomes("c", runs)
+	w.goOn(time.Hour)
+	if len(w.evicted) != 1 || w.evicted["a"] != time.Minute {
+		t.Errorf("taken back: %v, want the first after a minute", w.evicted)
+	}
+}
+
+// TestQuota: what a quota refuses is back within a minute, at a rate.
+func TestQuota(t *testing.T) {
+	w := newLostWorld(t, 15*time.Minute)
+	for i := range 40 {
+		w.add(young(fmt.Sprintf("p%02d", i), "web", isRefused))
+	}
+	w.goOn(0)
+	if n := len(w.evicted); n != takenBackAtOnce {
+		t.Errorf("%d were taken back at once, want %d", n, takenBackAtOnce)
+	}
+	w.goOn(time.Minute)
+	if len(w.evicted) != 40 {
+		t.Errorf("%d of 40 are back after a minute", len(w.evicted))
+	}
+}
+
+// TestRefusedAgainAndAgain: a pod whose replacements are refused as well comes back ever later, until one starts.
+func TestRefusedAgainAndAgain(t *testing.T) {
+	w := newLostWorld(t, 15*time.Minute)
+	var took []time.Duration
+	again := func(i int) {
+		name := fmt.Sprint("p", i)
+		w.add(young(name, "web"))
+		w.goOn(time.Second)
+		w.becomes(name, refused)
+		began := w.clock.Since(w.began)
+		for w.goOn(0); w.evicted[name] == 0; w.goOn(time.Second) {
+		}
+		took = append(took, w.evicted[name]-began)
+		w.goOn(time.Second)
+	}
+	for i := range 8 {
+		again(i)
+	}
+	w.add(young("starts", "web"))
+	w.goOn(time.Second)
+	w.becomes("starts", runs)
+	w.goOn(time.Second)
+	again(8)
+	s := time.Second
+	if want := []time.Duration{0, 10 * s, 20 * s, 40 * s, 80 * s, 160 * s, 300 * s, 300 * s, 0}; !slices.Equal(took, want) {
+		t.Errorf("taken back after %v, want %v", took, want)
+	}
+}
+
+// TestEvictionAnswers: an eviction that is refused is asked for again, ever later; that it is forbidden is said once, with what to do.
+func TestEvictionAnswers(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
+	forbidden := apierrors.NewForbidden(pods, "forbidden", errors.New("no"))
+	w := newLostWorld(t, 15*time.Minute, young("budget", "a", isRefused), young("forbidden", "b", isRefused), young("failing", "c", isRefused), young("gone", "d", isRefused))
+	w.answers = map[string][]error{
+		"budget":    {budget, budget, budget},
+		"forbidden": {forbidden, forbidden, forbidden},
+		"failing":   {errors.New("connection refused")},
+		"gone":      {apierrors.NewNotFound(pods, "gone")},
+	}
+	w.goOn(time.Hour)
+	s := time.Second
+	for name, want := range map[string][]time.Duration{
+		"budget": {0, 10 * s, 30 * s, 70 * s}, "forbidden": {0, 10 * s, 30 * s, 70 * s}, "failing": {0, 60 * s}, "gone": {0},
+	} {
+		if !slices.Equal(w.tried[name], want) {
+			t.Errorf("%s: asked for after %v, want %v", name, w.tried[name], want)
+		}
+	}
+	if n := strings.Count(w.log.String(), "the controller needs the right to create pods/eviction"); n != 1 {
+		t.Errorf("that it is forbidden was said %d times, want once:\n%s", n, w.log.String())
+	}
+	if n := strings.Count(w.log.String(), "its eviction was refused"); n != 3 {
+		t.Errorf("that it was refused was said %d times, want 3", n)
+	}
+}
+
+// TestLossesAreBounded: what is remembered of owners is not more than a thousand, and not for longer than a day.
+func TestLossesAreBounded(t *testing.T) {
+	l, now := newLosses(), time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	for i := range 3 * maxOwners {
+		l.takenBack(&youngPod{}, types.UID(fmt.Sprint(i)), now)
+		now = now.Add(time.Second)
+	}
+	if len(l.owners) != maxOwners || l.owners[types.UID(fmt.Sprint(3*maxOwners-1))] == nil {
+		t.Errorf("%d owners are remembered, want the last %d", len(l.owners), maxOwners)
+	}
+	l.takenBack(&youngPod{}, "later", now.Add(2*ownerMemory))
+	if len(l.owners) != 1 {
+		t.Errorf("%d owners are remembered after two days", len(l.owners))
+	}
+}

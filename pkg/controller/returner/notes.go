@@ -1,0 +1,78 @@
+package returner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/returning"
+)
+
+// backoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they are left alone.
+const backoffAnnotation = "poolpriority.dev/return-backoff"
+
+// tell logs that an eviction was in vain, and has it noted on the pod that it led to: the next leader goes by that.
+func (r *Returner) tell(ctx context.Context, f *returning.Failure, w *world) {
+	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
+	if m, ok := r.away[f.Evicted]; ok {
+		evicted = klog.KObj(m.pod.GetPod())
+	}
+	klog.FromContext(ctx).Info("Returning a pod from a burst pool did not help", "reason", f.Reason, "pod", evicted, "replacement", klog.KObj(landed), "inARow", f.InARow, "until", f.Until)
+	if landed != nil {
+		r.notes[landed.UID] = strconv.Itoa(f.InARow) + " " + f.Until.UTC().Format(time.RFC3339)
+	}
+}
+
+// writeNotes writes what is to be noted on pods. One on a burst node must have started: what changes it earlier may lose it (see
+// controller.Tolerations). What cannot be written is forgotten when the controller ends.
+func (r *Returner) writeNotes(ctx context.Context, w *world) {
+	for uid, note := range r.notes {
+		pod := w.pods[uid]
+		if pod != nil && w.burst[uid] && !refusal.Started(pod) {
+			continue
+		}
+		delete(r.notes, uid)
+		if pod == nil || pod.DeletionTimestamp != nil {
+			continue
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]string{backoffAnnotation: note}}})
+		if err == nil {
+			_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+		}
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			klog.FromContext(ctx).Error(err, "The pause of a pod's workload is not noted on the pod: the controller forgets it when it ends", "pod", klog.KObj(pod))
+		}
+	}
+}
+
+// restore takes over what the last leader noted on pods.
+func (r *Returner) restore(ctx context.Context) {
+	pods, err := r.pods.List(labels.Everything())
+	if err != nil {
+		return // a lister of everything does not fail
+	}
+	for _, pod := range pods {
+		noted, owner := pod.Annotations[backoffAnnotation], metav1.GetControllerOfNoCopy(pod)
+		if noted == "" || owner == nil {
+			continue
+		}
+		count, at, _ := strings.Cut(noted, " ")
+		failures, err := strconv.Atoi(count)
+		until, timeErr := time.Parse(time.RFC3339, at)
+		if err := errors.Join(err, timeErr); err != nil || failures < 1 {
+			klog.FromContext(ctx).Info("An annotation is not as the controller writes it, and is passed over", "pod", klog.KObj(pod), "annotation", backoffAnnotation, "value", noted)
+			continue
+		}
+		r.planner.Restore(r.workloadOf(pod.Namespace, owner), failures, until)
+	}
+}

@@ -1,0 +1,74 @@
+package gatekeeper
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as long as it lasts.
+func TestBurstNodeNotGated(t *testing.T) {
+	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := func(name string, effect v1.TaintEffect) *v1.Node {
+		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if effect != "" {
+			n.Spec.Taints = []v1.Taint{{Key: configv1.GateTaintKey, Effect: effect}}
+		}
+		return n
+	}
+	start := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	recorder := events.NewFakeRecorder(10)
+	ps := newProblems(recorder, pools, true)
+	look := func(after time.Duration, nodes ...*v1.Node) string {
+		ps.current = nil
+		ps.findUngated([][]*v1.Node{nodes}, start.Add(after))
+		ps.report(klog.Background(), true)
+		return strings.Join(ps.messages(), "\n")
+	}
+	const began = "pool aci: for more than 30s there has been no gate taint poolpriority.dev/gate on node b, so that"
+	for _, step := range []struct {
+		name   string
+		after  time.Duration
+		nodes  []*v1.Node
+		want   string // how the problem begins
+		due    time.Duration
+		events int // so far
+	}{
+		{"all have it", 0, []*v1.Node{node("a", v1.TaintEffectNoSchedule)}, "", 0, 0},
+		{"a new node", time.Second, []*v1.Node{node("a", v1.TaintEffectNoSchedule), node("b", "")}, "", 31 * time.Second, 0},
+		{"with an effect that hides it from nobody", 20 * time.Second, []*v1.Node{node("b", v1.TaintEffectPreferNoSchedule)}, "", 31 * time.Second, 0},
+		{"for long enough", 31 * time.Second, []*v1.Node{node("b", "")}, began, 0, 1},
+		{"and another", 40 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, began, 70 * time.Second, 1},
+		{"which is told of as well", 70 * time.Second, []*v1.Node{node("b", ""), node("c", "")}, "pool aci: for more than 30s there has been no gate taint poolpriority.dev/gate on node b and 1 more, so that", 0, 1},
+		{"mended", 80 * time.Second, []*v1.Node{node("b", v1.TaintEffectNoSchedule)}, "", 0, 1},
+		{"lost anew", 90 * time.Second, []*v1.Node{node("b", "")}, "", 120 * time.Second, 1},
+		{"for long enough again", 120 * time.Second, []*v1.Node{node("b", "")}, began, 0, 2},
+	} {
+		got := look(step.after, step.nodes...)
+		if (got == "") != (step.want == "") || !strings.HasPrefix(got, step.want) {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
+		if due := ps.due.Sub(start); step.due == 0 != ps.due.IsZero() || step.due > 0 && due != step.due {
+			t.Errorf("%s: due after %v, want %v", step.name, due, step.due)
+		}
+		if n := len(recorder.Events); n != step.events {
+			t.Errorf("%s: %d events, want %d", step.name, n, step.events)
+		}
+	}
+	ps = newProblems(recorder, pools, false)
+	look(0, node("b", ""))
+	if got := look(time.Hour, node("b", "")); got != "" || !ps.due.IsZero() {
+		t.Errorf("without gateTaint, or in mode Observe: %q", got)
+	}
+}
