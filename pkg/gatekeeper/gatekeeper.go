@@ -67,6 +67,7 @@ type Gatekeeper struct {
 	rollouts  *rollouts // nil: a rollout's pods are like others
 	sources   *sources
 	providers *providers
+	vanished  *vanished
 	problems  *problems
 	publisher *publisher
 	synced    []cache.InformerSynced
@@ -101,6 +102,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 			Groups: []capacity.Group{{Judged: capacity.Judged{State: capacity.CanGrow, Reason: reasonStarting}}}}
 	}
 	g.view.Store(starting)
+	g.vanished = newVanished(config.Client.CoreV1())
 	g.providers = newProviders(&g.config, g.leading.Load, func() { poke(g.changed) })
 
 	var err error
@@ -166,6 +168,9 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
 				g.forget(pod.UID)
+				if g.providers.follows(pod.Spec.NodeName) {
+					g.vanished.add(pod)
+				}
 				g.providers.gone(pod.UID)
 			}
 		},

@@ -42,6 +42,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	g.waitForSources(ctx)
 	g.judge(ctx, g.restore(ctx))
 	go g.publisher.run(ctx, g.config.Clock)
+	go g.vanished.run(ctx, g.providers.ended)
 	g.takeOver(ctx)
 	// Pods that were tried before that were told that the scheduler is starting.
 	if early := g.held.all(); len(early) > 0 {

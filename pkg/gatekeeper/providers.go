@@ -85,6 +85,20 @@ func (p *providers) see(pod *v1.Pod) {
 	}
 }
 
+// follows reports whether the node is a burst pool's.
+func (p *providers) follows(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.nodes[node]
+	return ok
+}
+
+// ended takes in what became of a pod that the informer has lost sight of.
+func (p *providers) ended(pod *v1.Pod) {
+	p.see(pod)
+	p.gone(pod.UID)
+}
+
 // gone takes in that a pod was deleted.
 func (p *providers) gone(uid types.UID) {
 	p.mu.Lock()

@@ -1,0 +1,67 @@
+package gatekeeper
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// TestVanished: of pods that the informer lost sight of before they had started it is asked what became of them, and asked again if the API
+// server fails; not of those that were deleted or had started.
+func TestVanished(t *testing.T) {
+	at := func(name string, phase v1.PodPhase) *v1.Pod {
+		p := pod(name)
+		p.Spec.NodeName, p.Status.Phase = "virtual", phase
+		return p
+	}
+	refused := at("refused", v1.PodFailed)
+	refused.Status.Reason = refusal.ReasonProviderFailed
+	other := at("replaced", v1.PodFailed)
+	other.UID = "another"
+	client := fake.NewClientset(refused, at("succeeded", v1.PodSucceeded), at("ran", v1.PodFailed), at("deleted", v1.PodFailed), other)
+	var failures atomic.Int32
+	client.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return failures.Add(1) <= 2, nil, errors.New("the API server is busy")
+	})
+	v := newVanished(client.CoreV1())
+	deleted := at("deleted", v1.PodPending)
+	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	for _, p := range []*v1.Pod{at("refused", v1.PodPending), at("succeeded", v1.PodPending), at("ran", v1.PodRunning), deleted, at("replaced", v1.PodPending), at("gone", v1.PodPending)} {
+		v.add(p)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, stopped := make(chan *v1.Pod), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		v.run(ctx, func(p *v1.Pod) { ended <- p })
+	}()
+	got := map[string]bool{}
+	for range 2 {
+		select {
+		case p := <-ended:
+			got[p.Name] = true
+		case <-time.After(10 * time.Second):
+			t.Fatalf("told of %v", got)
+		}
+	}
+	if !got["refused"] || !got["succeeded"] {
+		t.Errorf("told of %v, want refused and succeeded", got)
+	}
+	select {
+	case p := <-ended:
+		t.Errorf("told of %s, too", p.Name)
+	case <-time.After(200 * time.Millisecond):
+	}
+	cancel()
+	<-stopped
+}
