@@ -1,0 +1,202 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/devcluster/azure"
+	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+const refusingConfig = "testdata/refusing.yaml"
+
+// startRefusing brings up a cluster with one VM of two CPUs, the virtual node, scheduler and controller.
+func startRefusing(t *testing.T) *env {
+	t.Helper()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.schedule(refusingConfig, suite.UserTier(1), suite.VirtualTier())
+	e.control(refusingConfig)
+	e.waitGated(true)
+	return e
+}
+
+// runs complains unless so many of the app's pods run on the virtual node, and none that is there does not.
+func (e *env) runs(app string, want int) string {
+	ready, stuck := 0, 0
+	for _, p := range e.Pods(app) {
+		switch on := p.Spec.NodeName == devcluster.VirtualNodeName; {
+		case on && podutil.IsPodReady(&p):
+			ready++
+		case on:
+			stuck++
+		}
+	}
+	if ready != want || stuck > 0 {
+		return fmt.Sprintf("%d pods of %s run on the virtual node, want %d; %d are there and do not; %s", ready, app, want, stuck, e.Said(app))
+	}
+	return ""
+}
+
+// nothingTwice checks that each pod that is there has had one container group at the most, and that none runs unseen.
+func (e *env) nothingTwice(pods []corev1.Pod) {
+	e.Helper()
+	groups := e.VirtualNode.Azure().Groups()
+	made := map[string]int{}
+	for _, g := range groups {
+		made[string(g.UID)]++
+	}
+	for _, p := range pods {
+		if n := made[string(p.UID)]; n > 1 {
+			e.Errorf("pod %s had %d container groups", p.Name, n)
+		}
+	}
+	if unseen := azure.Unseen(groups, pods); len(unseen) > 0 {
+		e.Errorf("%d container groups run that no pod knows of: %+v", len(unseen), unseen[0])
+	}
+}
+
+// TestQuota: a quota for 11 of the 20 pods that burst at once. Eleven run; the others are back, held with the reason, within a minute. Once
+// the quota is lifted they burst by the probe's next try. Nothing is stuck, nothing runs twice. The same with the leader killed in the middle.
+func TestQuota(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("leader killed %v", killed), func(t *testing.T) {
+			t.Parallel()
+			e := startRefusing(t)
+			region := e.VirtualNode.Azure()
+			region.SetQuota(11)
+			e.Create(suite.Deployment("web", 22, "1"))
+			if killed {
+				e.Eventually(20*time.Second, func() string {
+					if n := len(virtualnode.Lost(e.Pods("web"))); n == 0 {
+						return "no pod is refused"
+					}
+					return ""
+				})
+				e.scheduler.Kill()
+				if err := e.scheduler.Restart(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e.Eventually(time.Minute, func() string {
+				if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 2, "aci": 11, "": 9}) {
+					return fmt.Sprintf("pods by pool: %v", got)
+				}
+				return e.runs("web", 11)
+			})
+			if said := e.Said("web"); !strings.Contains(said, "whose provider refuses pods") {
+				t.Errorf("a pod that was refused was told %q", said)
+			}
+			if got := e.Events("TakenBack"); len(got) == 0 || !strings.Contains(got[0], azure.CodeQuotaReached) {
+				t.Errorf("events of pods that were taken back: %q", got)
+			}
+			region.SetQuota(azure.NoQuota)
+			e.Eventually(3*time.Minute, func() string { return e.runs("web", 20) })
+			e.nothingTwice(e.Pods("web"))
+		})
+	}
+}
+
+// TestQuotaOfAJob: two of the pods of a Job with a backoffLimit of 3 are refused, and no more: it completes.
+func TestQuotaOfAJob(t *testing.T) {
+	t.Parallel()
+	e := startRefusing(t)
+	e.VirtualNode.Azure().SetQuota(6)
+	template := suite.Deployment("job", 1, "1").Spec.Template
+	template.Annotations = map[string]string{virtualnode.RunsForAnnotation: "15s"}
+	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	template.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: namespace},
+		Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](8), Completions: ptr.To[int32](12), BackoffLimit: ptr.To[int32](3), Template: template}}
+	if _, err := e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.Eventually(4*time.Minute, func() string {
+		job, err := e.Client.BatchV1().Jobs(namespace).Get(e.ctx, "job", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, c := range job.Status.Conditions {
+			if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
+				t.Fatalf("the Job failed: %s", c.Message)
+			}
+			if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
+				return ""
+			}
+		}
+		return fmt.Sprintf("%d of 12 pods have succeeded, %d failed; %s", job.Status.Succeeded, job.Status.Failed, e.Said("job"))
+	})
+}
+
+// TestBurstPoolsInTurn: while the first burst pool refuses, the second is used, and the first again when it has recovered.
+func TestBurstPoolsInTurn(t *testing.T) {
+	t.Parallel()
+	e := startRefusing(t)
+	if _, err := e.AddVirtualNode(e.ctx, virtualnode.Options{Name: "virtualnode-0", Labels: map[string]string{"virtualization": "virtualnode2"}}); err != nil {
+		t.Fatal(err)
+	}
+	on := func(app, node string) int {
+		n := 0
+		for _, p := range e.Pods(app) {
+			if p.Spec.NodeName == node && podutil.IsPodReady(&p) {
+				n++
+			}
+		}
+		return n
+	}
+	region := e.VirtualNode.Azure()
+	region.Refuse(azure.CodeStockout)
+	e.Create(suite.Deployment("web", 8, "1"))
+	e.Eventually(time.Minute, func() string {
+		if n := on("web", "virtualnode-0"); n != 6 {
+			return fmt.Sprintf("%d pods run on the second virtual node, want 6; %s", n, e.Said("web"))
+		}
+		return ""
+	})
+	region.Accept()
+	// Each new pod may be the probe, once that is due.
+	e.Eventually(3*time.Minute, func() string {
+		e.Scale("web", int32(len(e.Pods("web"))+1)) //nolint:gosec // a few
+		time.Sleep(5 * time.Second)
+		if n := on("web", devcluster.VirtualNodeName); n < 2 {
+			return fmt.Sprintf("%d pods run on the first virtual node again, want 2", n)
+		}
+		return ""
+	})
+}
+
+// TestBrokenImage: what one owner's pods are refused for closes the burst pool for nobody else, and is said once.
+func TestBrokenImage(t *testing.T) {
+	t.Parallel()
+	e := startRefusing(t)
+	e.VirtualNode.Azure().RefuseWith(azure.Refusal{Status: 400, Code: "InaccessibleImage", Message: "The image 'web' in container group 'broken' is not accessible.",
+		Match: func(s azure.Spec) bool { return strings.HasPrefix(s.Pod, "broken") }})
+	e.Create(suite.Deployment("web", 2, "1")) // fills the VM
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 2})
+	e.Create(suite.Deployment("broken", 4, "1"))
+	e.Eventually(time.Minute, func() string {
+		if got := e.Placed("broken"); got[""] != 4 {
+			return fmt.Sprintf("pods of the broken image by pool: %v, want all held; %s", got, e.Said("broken"))
+		}
+		return ""
+	})
+	e.Create(suite.Deployment("fine", 4, "1"))
+	e.Eventually(time.Minute, func() string { return e.runs("fine", 4) })
+	if said := e.Said("broken"); !strings.Contains(said, "refused") {
+		t.Errorf("a pod with the broken image was told %q", said)
+	}
+	events := e.Events("BurstRefused")
+	if !slices.ContainsFunc(events, func(m string) bool { return strings.Contains(m, "InaccessibleImage") }) {
+		t.Errorf("events of refused pods: %q", events)
+	}
+}
