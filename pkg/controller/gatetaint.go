@@ -78,7 +78,7 @@ func (r *GateTaint) Write(ctx context.Context, node *corev1.Node) error {
 	if err := r.Client.Patch(ctx, node, patch); err != nil {
 		return fmt.Errorf("changing the taints of node %s: %w", node.Name, err)
 	}
-	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", slices.ContainsFunc(node.Spec.Taints, isGateTaint))
+	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", slices.ContainsFunc(node.Spec.Taints, pool.IsGateTaint))
 	return nil
 }
 
@@ -92,9 +92,9 @@ func (r *GateTaint) InLine(node *corev1.Node) bool {
 func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
 	want := !r.Off && r.Pools.IsBurstNode(node.Labels)
 	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		return t.Key == configv1.GateTaintKey && !(want && isGateTaint(t))
+		return t.Key == configv1.GateTaintKey && !(want && pool.IsGateTaint(t))
 	})
-	if want && !slices.ContainsFunc(taints, isGateTaint) {
+	if want && !slices.ContainsFunc(taints, pool.IsGateTaint) {
 		taints = append(taints, gateTaintWith(""))
 	}
 	return taints
@@ -103,8 +103,4 @@ func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
 // gateTaintWith is the gate taint with the value.
 func gateTaintWith(value string) corev1.Taint {
 	return corev1.Taint{Key: configv1.GateTaintKey, Value: value, Effect: corev1.TaintEffectNoSchedule}
-}
-
-func isGateTaint(t corev1.Taint) bool {
-	return t.Key == configv1.GateTaintKey && t.Effect == corev1.TaintEffectNoSchedule
 }

@@ -110,7 +110,7 @@ func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toler
 		return corev1helpers.TolerationsTolerateTaint(klog.Background(), tolerations, taint, true)
 	}
 	taints := node.Spec.Taints
-	if !slices.ContainsFunc(taints, isGateTaint) {
+	if !slices.ContainsFunc(taints, pool.IsGateTaint) {
 		taints = append(slices.Clone(taints), gateTaintWith(""))
 	}
 	for k := range taints {

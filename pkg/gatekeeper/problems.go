@@ -89,7 +89,7 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 		var found *v1.Node // the first by name
 		n := 0
 		for _, node := range byPool[i] {
-			if !ps.gated || slices.ContainsFunc(node.Spec.Taints, isGateTaint) {
+			if !ps.gated || pool.IsGated(node) {
 				continue
 			}
 			since, known := ps.ungated[node.Name]
@@ -118,10 +118,6 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 				"the controller does not run, or is denied the change, which its log and an event GateTaintDenied on the node say", ps.pools.At(i).Name, ungatedGrace, configv1.GateTaintKey, nodes)})
 	}
 	ps.ungated = ungated
-}
-
-func isGateTaint(t v1.Taint) bool {
-	return t.Key == configv1.GateTaintKey && t.Effect == v1.TaintEffectNoSchedule
 }
 
 // findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.

@@ -66,3 +66,11 @@ func (p *Pool) Tolerations() []corev1.Toleration {
 	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
 		Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
 }
+
+// IsGateTaint reports whether the taint is the gate taint.
+func IsGateTaint(t corev1.Taint) bool {
+	return t.Key == configv1.GateTaintKey && t.Effect == corev1.TaintEffectNoSchedule
+}
+
+// IsGated reports whether the node has the gate taint.
+func IsGated(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, IsGateTaint) }

@@ -14,6 +14,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
+// taintGrace is how old a burst node must be to be used without the gate taint, which the controller sets within moments.
+const taintGrace = 10 * time.Second
+
 // Filter rejects nodes ranked below the pool that has room, nodes of burst pools whose gate is closed for the pod, and
 // nodes whose taints neither the pod nor its burst pool tolerates. The first is needed although PreFilter narrows the
 // cycle: nominated nodes and batch hints are tried without regard to that.
@@ -40,6 +43,10 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	if !isAvailable(nodeInfo.Node()) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUnavailable)
 	}
+	if pl.awaitsTaint(nodeInfo.Node()) {
+		c.flags.ungated.Store(true)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUngated)
+	}
 	if status := pl.taints.Filter(ctx, state, c.burst()[i], nodeInfo); !status.IsSuccess() {
 		return status
 	}
@@ -56,6 +63,18 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 // isAvailable reports whether the burst node is ready and not cordoned, whatever taints the pod tolerates.
 func isAvailable(node *v1.Node) bool {
 	return capacity.IsReady(node) && !node.Spec.Unschedulable
+}
+
+// awaitsTaint reports whether the burst node is so new that the controller may be about to give it the gate taint. Pods that were bound before
+// that would be beside those that another scheduler puts there, and autoscalers would count on the node. Where the taint never comes, the
+// node is used without it, and that is a problem that the gatekeeper tells of.
+func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
+	now := pl.clock.Now()
+	if !pl.gated || pool.IsGated(node) || now.Sub(node.CreationTimestamp.Time) >= taintGrace {
+		return false
+	}
+	met, _ := pl.untainted.LoadOrStore(node.UID, now) // our clock may be behind the API server's
+	return now.Sub(met.(time.Time)) < taintGrace
 }
 
 // asOnBurstNodes returns, for each burst pool by its index, the pod with the tolerations that it is given for the pool's nodes.
@@ -93,7 +112,11 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	if c.flags.gated.Load() {
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.promise)
 	}
-	if c.flags.passing.Load() {
+	if c.flags.ungated.Load() {
+		// The taint's coming is an event, that it does not come is none.
+		time.AfterFunc(taintGrace, func() { pl.handle.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod}) })
+	}
+	if c.flags.passing.Load() || c.flags.ungated.Load() {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable) // preemption comes after this plugin, and not at all
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)

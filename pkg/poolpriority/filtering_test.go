@@ -3,9 +3,13 @@ package poolpriority
 import (
 	"strings"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
 
@@ -47,6 +51,48 @@ func TestUnavailableBurstNodes(t *testing.T) {
 			p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), reasonUnavailable) {
 				t.Errorf("the pod was told %v, want %q", err, reasonUnavailable)
+			}
+		})
+	}
+}
+
+// TestNewBurstNodeWaitsForItsTaint: a burst node that was just made is not used before the controller has given it the gate taint, and nobody is
+// preempted meanwhile; one that does not get it is used all the same.
+func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
+	gateTaint := v1.Taint{Key: configv1.GateTaintKey, Effect: v1.TaintEffectNoSchedule}
+	for _, tc := range []struct {
+		name   string
+		age    time.Duration
+		taints []v1.Taint
+		off    bool // no gate taint is kept
+		want   string
+	}{
+		{"new", 0, nil, false, ""},
+		{"new, with the taint", 0, []v1.Taint{gateTaint}, false, "virtual"},
+		{"new, with a taint of that key and another effect", 0, []v1.Taint{{Key: configv1.GateTaintKey, Effect: v1.TaintEffectPreferNoSchedule}}, false, ""},
+		{"new, and no taint is kept", 0, nil, true, "virtual"},
+		{"never tainted", taintGrace, nil, false, "virtual"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHarness(t, aks(t))
+			h.plugin.gated = !tc.off
+			victims := h.countVictims()
+			node := virtualNode("virtual").Obj()
+			node.CreationTimestamp = metav1.NewTime(time.Now().Add(-tc.age))
+			node.Spec.Taints = append(node.Spec.Taints, tc.taints...)
+			h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), &st.NodeWrapper{Node: *node})
+			h.place(pod("low").Obj(), "user-1")
+			h.setCapacity(capacity.Full, capacity.Full)
+			p := pod("high").Priority(10).Obj()
+			if tc.want == "" {
+				if err := h.fail(p); !strings.Contains(err.Error(), reasonUngated) {
+					t.Errorf("the pod was told %v", err)
+				}
+			} else if node, err := h.schedule(p); node != tc.want {
+				t.Errorf("the pod is on %q (%v), want %s", node, err, tc.want)
+			}
+			if got := victims(); len(got) > 0 {
+				t.Errorf("%v were preempted", got)
 			}
 		})
 	}

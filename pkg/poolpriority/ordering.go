@@ -50,6 +50,8 @@ type flags struct {
 	gated atomic.Bool
 	// passing is set when that gate is closed for a moment only.
 	passing atomic.Bool
+	// ungated is set when a burst node was rejected because it is new and has no gate taint yet.
+	ungated atomic.Bool
 	// unproven is set when a node was rejected because the search for the best rank failed.
 	unproven atomic.Bool
 }

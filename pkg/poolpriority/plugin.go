@@ -38,6 +38,7 @@ type PoolPriority struct {
 	clock  clock.Clock
 	pools  pool.List
 	strict bool
+	gated  bool // the controller keeps the gate taint
 	// given are the tolerations that pods are given for the nodes of each burst pool, by the pool's index.
 	given [][]v1.Toleration
 	// taints is the in-tree plugin, asked about a copy of the pod where taints are looked past.
@@ -47,6 +48,7 @@ type PoolPriority struct {
 	nodes        corelisters.NodeLister
 	pods         corelisters.PodLister
 	deletionCost bool     // pods are bound with it
+	untainted    sync.Map // UIDs of new burst nodes without the gate taint, and when we met them
 	mentioned    sync.Map // kinds of workloads that were said not to go by it
 
 	index      *index
@@ -78,6 +80,8 @@ const (
 	reasonBetterPool = "node(s) in a pool ranked below one that has room"
 	// reasonExcluded is the Filter reason for a virtual kubelet's nodes that no burst pool lists.
 	reasonExcluded = "node(s) of a virtual kubelet in no burst pool"
+	// reasonUngated is the Filter reason for burst nodes that the controller is about to taint.
+	reasonUngated = "node(s) in a burst pool that are new and wait for the gate taint"
 	// reasonUnavailable is the Filter reason for burst nodes that are not ready or are cordoned.
 	reasonUnavailable = "node(s) in a burst pool that are not ready or are cordoned"
 )
@@ -127,6 +131,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		handle:       f,
 		clock:        clock,
 		pools:        pools,
+		gated:        *args.GateTaint && args.Mode != configv1.ModeObserve,
 		strict:       args.Order == configv1.OrderStrict,
 		given:        make([][]v1.Toleration, pools.Len()),
 		taints:       taints.(fwk.FilterPlugin),

@@ -62,7 +62,7 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 	}
 	tolerations := pod.Spec.Tolerations
 	if pl.pools.IsBurst(i) {
-		if !isAvailable(node) {
+		if !isAvailable(node) || pl.awaitsTaint(node) {
 			return false
 		}
 		// A held pod is woken when the gate opens. One that is not held never came as far as the gate: it does now.

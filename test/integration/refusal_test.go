@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,12 +11,15 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/devcluster/azure"
 	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -199,4 +203,92 @@ func TestBrokenImage(t *testing.T) {
 	if !slices.ContainsFunc(events, func(m string) bool { return strings.Contains(m, "InaccessibleImage") }) {
 		t.Errorf("events of refused pods: %q", events)
 	}
+}
+
+// TestVirtualNodeGoesAndComes: while the connector is down its pods stay and new ones wait; after the Node was deleted, and is made again by
+// the connector's restart, pods burst as before, and none before the Node has the gate taint.
+func TestVirtualNodeGoesAndComes(t *testing.T) {
+	t.Parallel()
+	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
+	e.schedule(refusingConfig, suite.UserTier(1), suite.VirtualTier())
+	e.control(refusingConfig)
+	e.waitGated(true)
+	e.Create(suite.Deployment("web", 8, "1", endsFast))
+	e.Eventually(30*time.Second, func() string { return e.runs("web", 6) })
+
+	e.VirtualNode.Stop()
+	e.Eventually(30*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionUnknown) })
+	e.Scale("web", 10)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 2, "aci": 6, "": 2})
+	e.Stays(5*time.Second, func() string {
+		if got := e.Placed("web"); got["aci"] != 6 || got[""] != 2 {
+			return fmt.Sprintf("while the connector is down: %v", got)
+		}
+		return ""
+	})
+	if err := e.VirtualNode.Restart(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.Eventually(30*time.Second, func() string { return e.runs("web", 8) })
+	e.nothingTwice(e.Pods("web"))
+
+	e.VirtualNode.Stop()
+	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.Lands(3*time.Minute, "web", map[string]int{"userpool": 2, "": 8}) // its pods are garbage-collected
+	nodes, err := e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.VirtualNode.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nodes.Stop()
+	pods, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.VirtualNode.Name()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pods.Stop()
+	if err := e.VirtualNode.Restart(e.ctx); err != nil {
+		t.Fatal(err)
+	}
+	e.Eventually(time.Minute, func() string { return e.runs("web", 8) })
+	gated, bound := uint64(0), uint64(0)
+	for gated == 0 {
+		if node, ok := next(t, nodes).(*corev1.Node); ok && pool.IsGated(node) {
+			gated = revision(t, node.ResourceVersion)
+		}
+	}
+	for bound == 0 {
+		if p, ok := next(t, pods).(*corev1.Pod); ok && p.DeletionTimestamp == nil {
+			bound = revision(t, p.ResourceVersion)
+		}
+	}
+	if bound < gated {
+		t.Errorf("a pod was bound at revision %d, before the Node had the gate taint at %d", bound, gated)
+	}
+	e.nothingTwice(e.Pods("web"))
+}
+
+// next is the object of the next event.
+func next(t *testing.T, w watch.Interface) runtime.Object {
+	t.Helper()
+	select {
+	case event, ok := <-w.ResultChan():
+		if !ok {
+			t.Fatal("the watch has ended")
+		}
+		return event.Object
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event has come")
+	}
+	return nil
+}
+
+// revision is a resource version as a number, which etcd counts up for all objects together.
+func revision(t *testing.T, version string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
