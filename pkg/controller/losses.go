@@ -38,12 +38,15 @@ type youngPod struct {
 	// again is when its eviction is asked for again, after so many in a row that were refused.
 	again   time.Time
 	denials int
+	// slowness is how often what it may take to start is doubled: its owner's when it was first seen.
+	slowness int
 }
 
 // ownerLosses is what happened to the pods of an owner.
 type ownerLosses struct {
-	// late is how many were taken back because they did not start in time.
-	late int
+	// slowness is how often in a row pods were taken back because they did not start in time, those that were bound before the first of them
+	// was taken back counting as one.
+	slowness int
 	// rounds is how often in a row its pods were refused, those that were bound before the first of them was taken back counting as one;
 	// since is when that was, of the last round.
 	rounds int
@@ -56,10 +59,13 @@ func newLosses() *losses {
 }
 
 // see notes a pod that has not started and returns what is known of it.
-func (l *losses) see(name types.NamespacedName, uid types.UID, refused bool, now time.Time) *youngPod {
+func (l *losses) see(name types.NamespacedName, uid, owner types.UID, refused bool, now time.Time) *youngPod {
 	p := l.young[name]
 	if p == nil || p.uid != uid {
 		p = &youngPod{uid: uid, seen: now}
+		if o := l.owners[owner]; o != nil {
+			p.slowness = o.slowness
+		}
 		l.young[name] = p
 	}
 	if !refused {
@@ -73,11 +79,16 @@ func (l *losses) see(name types.NamespacedName, uid types.UID, refused bool, now
 // forget forgets a pod that is gone, or is no business of ours.
 func (l *losses) forget(name types.NamespacedName) { delete(l.young, name) }
 
-// started forgets a pod that started: its owner's can.
-func (l *losses) started(name types.NamespacedName, owner types.UID) {
+// started forgets a pod that started at the time now: its owner's can, and if it did so in time, quickly enough.
+func (l *losses) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {
+	p, o := l.young[name], l.owners[owner]
 	l.forget(name)
-	if o := l.owners[owner]; o != nil {
-		o.rounds = 0
+	if o == nil {
+		return
+	}
+	o.rounds = 0
+	if p != nil && p.uid == uid && now.Sub(p.seen) < startWithin {
+		o.slowness = 0
 	}
 }
 
@@ -96,7 +107,7 @@ func (l *losses) due(p *youngPod, owner types.UID, startWithin time.Duration) (a
 	case startWithin == 0:
 		return time.Time{}, 0
 	default:
-		patience = startWithin << min(o.late, maxDoublings)
+		patience = startWithin << min(p.slowness, maxDoublings)
 		at = p.seen.Add(patience)
 	}
 	if p.again.After(at) {
@@ -127,7 +138,7 @@ func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
 	o.last = now
 	switch {
 	case p.refused.IsZero():
-		o.late++
+		o.slowness = min(max(o.slowness, p.slowness+1), maxDoublings)
 	case o.rounds == 0 || p.seen.After(o.since):
 		o.rounds++
 		o.since = now

@@ -83,13 +83,13 @@ func (r *Lost) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	case i == pool.None || over(pod) || !replaced(pod, owner):
 		r.losses.forget(request.NamespacedName)
 		return reconcile.Result{}, nil
-	case refusal.Started(pod):
-		r.losses.started(request.NamespacedName, owner.UID)
+	case refusal.Began(pod):
+		r.losses.started(request.NamespacedName, pod.UID, owner.UID, startWithin(r.Pools.At(i)), r.Clock.Now())
 		return reconcile.Result{}, nil
 	}
 	now := r.Clock.Now()
 	refused, isRefused := refusal.Of(pod)
-	young := r.losses.see(request.NamespacedName, pod.UID, isRefused, now)
+	young := r.losses.see(request.NamespacedName, pod.UID, owner.UID, isRefused, now)
 	due, patience := r.losses.due(young, owner.UID, startWithin(r.Pools.At(i)))
 	if due.IsZero() {
 		return reconcile.Result{}, nil

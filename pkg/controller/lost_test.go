@@ -143,15 +143,29 @@ func TestDoubling(t *testing.T) {
 	}
 }
 
-// TestSiblings: of pods that were bound together one is taken back at a time, so that a large image does not cost all of them.
+// TestSiblings: pods that were bound together are taken back together; what replaces them has twice as long, until one starts in time.
 func TestSiblings(t *testing.T) {
 	w := newLostWorld(t, time.Minute, young("a", "web"), young("b", "web"), young("c", "web"))
-	w.goOn(90 * time.Second)
-	w.becomes("b", runs)
+	w.goOn(30 * time.Second)
 	w.becomes("c", runs)
+	w.goOn(time.Minute)
+	if len(w.evicted) != 2 || w.evicted["a"] != time.Minute || w.evicted["b"] != time.Minute {
+		t.Errorf("taken back: %v, want a and b after a minute", w.evicted)
+	}
+	began := w.clock.Since(w.began)
+	w.add(young("d", "web"))
 	w.goOn(time.Hour)
-	if len(w.evicted) != 1 || w.evicted["a"] != time.Minute {
-		t.Errorf("taken back: %v, want the first after a minute", w.evicted)
+	if got := w.evicted["d"] - began; got != 2*time.Minute {
+		t.Errorf("what replaces them had %v", got)
+	}
+	w.add(young("e", "web"))
+	w.goOn(10 * time.Second)
+	w.becomes("e", runs)
+	began = w.clock.Since(w.began)
+	w.add(young("f", "web"))
+	w.goOn(time.Hour)
+	if got := w.evicted["f"] - began; got != time.Minute {
+		t.Errorf("after one that started in time it had %v", got)
 	}
 }
 

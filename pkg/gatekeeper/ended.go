@@ -39,7 +39,7 @@ func newVanished(pods typedcorev1.PodsGetter) *vanished {
 
 // add has the pod asked about, if it may have ended.
 func (v *vanished) add(pod *v1.Pod) {
-	if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !refusal.Started(pod) && v.queue.Len() < maxVanished {
+	if pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && !refusal.Began(pod) && v.queue.Len() < maxVanished {
 		v.queue.Add(vanishedPod{pod.Namespace, pod.Name, string(pod.UID)})
 	}
 }

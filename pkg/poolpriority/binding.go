@@ -3,6 +3,7 @@ package poolpriority
 import (
 	"context"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
@@ -71,17 +73,22 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 // annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what changed since
 // the queue had it is not in the copy that is bound.
 func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string) map[string]string {
-	if !pl.deletionCost {
-		return nil
-	}
 	node, err := pl.nodes.Get(nodeName)
 	if err != nil {
 		return nil // it is gone, and the pod will be
 	}
+	annotations := map[string]string{}
+	if pl.pools.IsBurstNode(node.Labels) {
+		annotations[refusal.BoundAtAnnotation] = pl.clock.Now().UTC().Format(time.RFC3339)
+	}
+	if !pl.deletionCost {
+		return annotations
+	}
 	if current, err := pl.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
 		pod = current
 	}
-	annotations, _ := scalein.Annotations(pl.pools, node.Labels, pod.Annotations)
-	maps.DeleteFunc(annotations, func(_, value string) bool { return value == "" }) // a Binding only adds
+	order, _ := scalein.Annotations(pl.pools, node.Labels, pod.Annotations)
+	maps.DeleteFunc(order, func(_, value string) bool { return value == "" }) // a Binding only adds
+	maps.Copy(annotations, order)
 	return annotations
 }

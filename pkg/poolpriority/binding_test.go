@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -15,6 +16,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/lease"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
@@ -70,7 +72,12 @@ func TestBind(t *testing.T) {
 			if binding == nil || binding.Name != "p" || binding.UID != "p" || binding.Target.Name != tc.node {
 				t.Fatalf("binding %+v", binding)
 			}
-			if diff := cmp.Diff(tc.want, binding.Annotations); diff != "" {
+			bound, err := time.Parse(time.RFC3339, binding.Annotations[refusal.BoundAtAnnotation])
+			if onBurst := tc.node == "virtual"; onBurst != (err == nil) || onBurst && time.Since(bound).Abs() > time.Minute {
+				t.Errorf("bound at %v (%v)", bound, err)
+			}
+			delete(binding.Annotations, refusal.BoundAtAnnotation)
+			if diff := cmp.Diff(tc.want, binding.Annotations, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("annotations (-want,+got):\n%s", diff)
 			}
 		})

@@ -40,7 +40,7 @@ var codes = map[string]Class{
 	"ScopeLocked":                     OfPool,
 	"SubnetMissingRequiredDelegation": OfPool,
 	// What the pod is.
-	"InaccessibleImage": OfPod,
+	codeNoImage: OfPod,
 	"ContainerLimitGreaterThanContainerGroupTotalRequest": OfPod,
 	"ImageOsTypeNotMatchContainerGroup":                   OfPod,
 	"InvalidParameter":                                    OfPod,
@@ -58,6 +58,7 @@ const (
 	// codeUnsupported is ours for what the connector refuses by itself, without a code; codeUnreachable for an Azure that it cannot reach.
 	codeUnsupported = "Unsupported"
 	codeUnreachable = "Unreachable"
+	codeNoImage     = "InaccessibleImage"
 	// codeOther stands in a metric for all codes that are in no table.
 	codeOther = "other"
 	// maxMessage is how many bytes of what the provider said are kept, and maxRead how many are looked at.
@@ -97,6 +98,10 @@ func Label(code string) string {
 	return codeOther
 }
 
+// ofPoolParts are parts of codes, which need not be in the table, that are about the pool: its quota, and the network that the virtual node was set
+// up with, of which Azure says with 400 that a subnet is full.
+var ofPoolParts = []string{"Quota", "Throttl", "Subnet", "VirtualNetwork", "NetworkProfile", "IPAddress"}
+
 // classify reads the message of a pod that was refused.
 func classify(message string) Refusal {
 	if len(message) > maxRead {
@@ -108,7 +113,7 @@ func classify(message string) Refusal {
 		r.Code, r.Class = "AuthenticationFailed", OfPool
 		return r
 	case ofPod(message):
-		r.Code, r.Class = codeUnsupported, OfPod
+		r.Code, r.Class, r.Curable = codeUnsupported, OfPod, missingSecret.MatchString(message)
 		return r
 	}
 	if r.Code = codeIn(message); r.Code != "" {
@@ -116,7 +121,7 @@ func classify(message string) Refusal {
 			r.Message = text
 		}
 		if class, known := codes[r.Code]; known {
-			r.Class = class
+			r.Class, r.Curable = class, r.Code == codeNoImage
 			return r
 		}
 	}
@@ -125,10 +130,11 @@ func classify(message string) Refusal {
 		r.Code = "HTTP" + number
 	}
 	switch {
-	case strings.Contains(r.Code, "Quota"), strings.Contains(r.Code, "Throttl"):
+	case slices.ContainsFunc(ofPoolParts, func(part string) bool { return strings.Contains(r.Code, part) }):
 		r.Class = OfPool
 	case number != "":
 		r.Class = ofStatus(number)
+		r.Curable = r.Class == OfPod
 	case r.Code == "" && unreachable.MatchString(message):
 		r.Code, r.Class = codeUnreachable, OfPool
 	}

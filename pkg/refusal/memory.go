@@ -111,7 +111,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	}
 	for key, x := range m.Templates {
 		if len(t.templates) < maxTemplates && !x.At.After(now.Add(t.rules.Template)) {
-			x.Until = x.At.Add(t.rules.Template)
+			x.Until = x.At.Add(t.rules.ban(x.Curable))
 			t.templates[key] = x
 		}
 	}

@@ -246,7 +246,7 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 	for seed := range uint64(n) {
 		r := rand.New(rand.NewPCG(seed, 16))
 		restarts := seed%2 == 1
-		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstRest: time.Minute, MaxRest: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour}
+		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstRest: time.Minute, MaxRest: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute}
 		if restarts {
 			rules.StartWithin = 0
 		}

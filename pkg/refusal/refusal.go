@@ -2,6 +2,7 @@
 package refusal
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,34 +33,81 @@ type Refusal struct {
 	Class Class
 	// Message is what the provider said, shortened.
 	Message string
+	// Curable says of a refusal OfPod that it may be over without any change of the pod: an image or a secret that was not there yet, or a code
+	// that is not known.
+	Curable bool
 }
 
-// Of returns why the provider refused the pod, and whether it did.
+// Of returns why the provider refused the pod, and whether it did: virtual-kubelet says so, or the pod failed without anything of it having run,
+// and not because somebody ended it.
 func Of(pod *corev1.Pod) (Refusal, bool) {
-	if pod.Status.Reason != ReasonProviderFailed {
+	if pod.Status.Reason == ReasonProviderFailed {
+		return classify(pod.Status.Message), true
+	}
+	if pod.Status.Phase != corev1.PodFailed || Began(pod) || pod.DeletionTimestamp != nil || isDisrupted(pod) {
 		return Refusal{}, false
 	}
-	return classify(pod.Status.Message), true
+	r := classify(pod.Status.Message)
+	if r.Code == "" {
+		r.Code = pod.Status.Reason
+	}
+	return r, true
 }
 
-// Started reports whether the pod has run: it runs, or has ended without being refused.
+// isDisrupted reports whether the pod was ended by Kubernetes: evicted, preempted, or collected with its node.
+func isDisrupted(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
+	})
+}
+
+// Started reports whether the pod runs, all of it, or has ended after it ran. A change of a pod that has not may have the ACI connector create
+// it a second time, and lose it.
 func Started(pod *corev1.Pod) bool {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return false
 	}
 	switch pod.Status.Phase {
-	case corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed:
+	case corev1.PodRunning, corev1.PodSucceeded:
 		return true
+	case corev1.PodFailed:
+		return hasRun(pod)
 	}
 	return false
 }
 
-// BoundAt is when the pod was bound: by its condition, or if that is missing, at the latest when it was created.
-func BoundAt(pod *corev1.Pod) time.Time {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
-			return c.LastTransitionTime.Time
+// Began reports whether anything of the pod has run, an init container for one: the provider has taken it.
+func Began(pod *corev1.Pod) bool {
+	return Started(pod) || pod.Status.Reason != ReasonProviderFailed && hasRun(pod)
+}
+
+func hasRun(pod *corev1.Pod) bool {
+	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range statuses {
+			s := &statuses[i]
+			if s.State.Running != nil || s.State.Terminated != nil && !s.State.Terminated.StartedAt.IsZero() || s.LastTerminationState.Terminated != nil {
+				return true
+			}
 		}
 	}
-	return pod.CreationTimestamp.Time
+	return false
+}
+
+// BoundAtAnnotation is the annotation by which the scheduler says, in the Binding, when it bound a pod to a burst node, in the form of RFC 3339. The
+// pod's status does not: the ACI connector drops the condition PodScheduled, and dates it to the pod's creation when the pod runs (azure-aci
+// v1.6.4).
+const BoundAtAnnotation = "poolpriority.dev/bound-at"
+
+// BoundAt is when the pod was bound: the latest of what its annotation, its condition and its creation say.
+func BoundAt(pod *corev1.Pod) time.Time {
+	at := pod.CreationTimestamp.Time
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
+			at = latest(at, c.LastTransitionTime.Time)
+		}
+	}
+	if said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation]); err == nil {
+		at = latest(at, said)
+	}
+	return at
 }

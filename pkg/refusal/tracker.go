@@ -40,16 +40,24 @@ type Rules struct {
 	FirstRest, MaxRest time.Duration
 	// InFlight is how much later than the last pod that was seen when the pool closed a pod may have been bound by a decision from before.
 	InFlight time.Duration
-	// Template is for how long a template is ineligible after a pod of it was last refused for what it is: an image that could not be had may
-	// be there by then.
-	Template time.Duration
+	// Template is for how long a template is ineligible after a pod of it was last refused for what it is, and Curable if that may be over by
+	// itself.
+	Template, Curable time.Duration
+}
+
+// ban is for how long a template is ineligible after a pod of it was refused.
+func (r *Rules) ban(curable bool) time.Duration {
+	if curable {
+		return r.Curable
+	}
+	return r.Template
 }
 
 // NewRules returns the rules that hold for a pool whose pods must start within the time given.
 func NewRules(startWithin time.Duration) Rules {
 	return Rules{
 		StartWithin: startWithin, Alone: 2 * time.Minute, Evidence: time.Hour, FirstRest: time.Minute, MaxRest: 10 * time.Minute,
-		InFlight: 5 * time.Second, Template: 24 * time.Hour,
+		InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
 	}
 }
 
@@ -73,7 +81,7 @@ type Pod struct {
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
 		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), Bound: BoundAt(pod),
-		Started: Started(pod), Ending: pod.DeletionTimestamp != nil,
+		Started: Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
 		p.Owner = owner.UID
@@ -87,7 +95,7 @@ func PodOf(pod *corev1.Pod) Pod {
 // IsStarting reports whether the pod, which is on a burst pool's node, may still start at the time now: it was bound, or is about to be, and has
 // neither started nor been refused. One that was bound longer ago than startWithin (0 means the default) is not waited for.
 func IsStarting(pod *corev1.Pod, startWithin time.Duration, now time.Time) bool {
-	if pod.Status.Reason == ReasonProviderFailed || pod.DeletionTimestamp != nil || Started(pod) {
+	if _, refused := Of(pod); refused || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || Began(pod) {
 		return false
 	}
 	for i := range pod.Status.Conditions {
@@ -129,6 +137,8 @@ type Template struct {
 	Message string `json:"message,omitempty"`
 	// At is when a pod of it was last refused.
 	At time.Time `json:"at"`
+	// Curable says that it may be eligible again without a change.
+	Curable bool `json:"curable,omitempty"`
 	// Until is when it is tried again.
 	Until time.Time `json:"-"`
 }
@@ -136,7 +146,7 @@ type Template struct {
 // Tracker judges one burst pool by the pods on its nodes. It has no clock: it is told what it sees and when. Its methods must not be called by
 // several goroutines at once.
 //
-// Times of binding are the API server's, and only compared with one another: a failure counts for nothing once a pod has started that was
+// Times of binding are the leader's or the API server's, and only compared with one another: a failure counts for nothing once a pod has started that was
 // bound later, and a pool that is closed opens when a pod has started that was bound after the last one before it closed.
 type Tracker struct {
 	rules     Rules
@@ -221,6 +231,10 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 		t.pods[pod.UID] = k
 	}
 	news := News{Changed: !seen || pod.Ending != k.Ending}
+	if seen { // what a provider reports later may be dated back, and a container group that is repaired has started all the same
+		pod.Bound = latest(k.Bound, pod.Bound)
+		pod.Started = pod.Started || k.Started && pod.Refusal == nil
+	}
 	started := pod.Started && !k.Started
 	k.Pod = pod
 	t.newest = latest(t.newest, pod.Bound)
@@ -268,7 +282,7 @@ func (t *Tracker) refused(k *known, now time.Time) bool {
 		}
 		_, old := t.templates[k.Template]
 		t.templates = maps.Clone(t.templates) // judgements have the one before
-		t.templates[k.Template] = Template{Code: r.Code, Message: r.Message, At: now, Until: now.Add(t.rules.Template)}
+		t.templates[k.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: now, Until: now.Add(t.rules.ban(r.Curable))}
 		trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 		return !old
 	case OfPool, Unknown:

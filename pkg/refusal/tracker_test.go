@@ -409,11 +409,16 @@ func TestIsStarting(t *testing.T) {
 		pod  *corev1.Pod
 		want bool
 	}{
-		"bound":                         {scheduled(corev1.ConditionTrue, time.Minute), true},
-		"bound too long ago":            {scheduled(corev1.ConditionTrue, 15*time.Minute), false},
-		"assumed, after a long wait":    {scheduled(corev1.ConditionFalse, time.Hour), true},
-		"assumed at once":               {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin)}}, true},
-		"put on the node long ago":      {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour))}}, false},
+		"bound":                      {scheduled(corev1.ConditionTrue, time.Minute), true},
+		"bound too long ago":         {scheduled(corev1.ConditionTrue, 15*time.Minute), false},
+		"assumed, after a long wait": {scheduled(corev1.ConditionFalse, time.Hour), true},
+		"assumed at once":            {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin)}}, true},
+		"put on the node long ago":   {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour))}}, false},
+		"bound just now, after a long wait, and the connector has dropped the condition": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+			CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour)), Annotations: map[string]string{BoundAtAnnotation: begin.Format(time.RFC3339)}}}, true},
+		"an init container runs": {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) {
+			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		}), false},
 		"runs":                          {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
 		"refused":                       {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason = ReasonProviderFailed }), false},
 		"refused, and never to restart": {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = ReasonProviderFailed, corev1.PodFailed }), false},
@@ -425,5 +430,59 @@ func TestIsStarting(t *testing.T) {
 	}
 	if !IsStarting(scheduled(corev1.ConditionTrue, 14*time.Minute), 0, begin) {
 		t.Error("where no pod is late, one of 14 minutes is not waited for")
+	}
+}
+
+// TestStartIsDatedBack: the connector dates a pod's binding to its creation once it runs. That pods started which had waited for the pool opens it
+// all the same; and a pod that has started stays so, unless it is refused.
+func TestStartIsDatedBack(t *testing.T) {
+	tracker := NewTracker(NewRules(15 * time.Minute))
+	now := begin
+	see := func(uid string, bound time.Time, started bool, refused *Refusal) {
+		tracker.See(Pod{UID: types.UID(uid), Namespace: "a", Owner: "web", Bound: bound, Started: started, Refusal: refused}, now)
+	}
+	quota := &Refusal{Code: "ContainerGroupQuotaReached", Class: OfPool}
+	for _, uid := range []string{"1", "2"} {
+		see(uid, now, false, nil)
+		see(uid, now, false, quota)
+		tracker.Gone(types.UID(uid))
+	}
+	if got := tracker.Judge(now).State; got != Refusing {
+		t.Fatalf("after two refusals: %s", got)
+	}
+	now = now.Add(time.Minute)
+	if got := tracker.Judge(now).State; got != Probing {
+		t.Fatalf("after a minute: %s", got)
+	}
+	see("probe", now, false, nil)
+	now = now.Add(30 * time.Second)
+	see("probe", begin.Add(-time.Hour), true, nil)
+	if got := tracker.Judge(now).State; got != Open {
+		t.Errorf("after the probe started: %s", got)
+	}
+	see("probe", begin.Add(-time.Hour), false, nil) // its group is repaired
+	if got := tracker.Judge(now.Add(time.Hour)); got.Failed > 0 || got.Starting > 0 {
+		t.Errorf("a pod whose group is repaired counts as failed or starting: %+v", got)
+	}
+}
+
+// TestFailedBeforeItRan: a pod that failed without having run was refused, unless Kubernetes ended it.
+func TestFailedBeforeItRan(t *testing.T) {
+	ran := corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(begin)}}}
+	for name, tc := range map[string]struct {
+		status         corev1.PodStatus
+		refused, began bool
+	}{
+		"it ran":            {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{ran}}, false, true},
+		"nothing of it ran": {corev1.PodStatus{Reason: "InsufficientCapacity"}, true, false},
+		"it was evicted":    {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}, false, false},
+		"an init container": {corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{ran}}, false, true},
+		"virtual-kubelet":   {corev1.PodStatus{Reason: ReasonProviderFailed, ContainerStatuses: []corev1.ContainerStatus{ran}}, true, false},
+	} {
+		tc.status.Phase = corev1.PodFailed
+		pod := &corev1.Pod{Status: tc.status}
+		if r, refused := Of(pod); refused != tc.refused || Began(pod) != tc.began {
+			t.Errorf("%s: refused %v (%+v), began %v; want %v, %v", name, refused, r, Began(pod), tc.refused, tc.began)
+		}
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/devcluster/azure"
 	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/status"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -107,6 +108,16 @@ func TestQuota(t *testing.T) {
 			region.SetQuota(azure.NoQuota)
 			e.Eventually(3*time.Minute, func() string { return e.runs("web", 20) })
 			e.nothingTwice(e.Pods("web"))
+			e.Eventually(20*time.Second, func() string {
+				cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
+				if err != nil {
+					return err.Error()
+				}
+				if text := cm.Data[status.StatusKey]; strings.Contains(text, "Refusing") || strings.Contains(text, "Probing") || !strings.Contains(text, "burstPools") {
+					return "published after the quota was lifted: " + text
+				}
+				return ""
+			})
 		})
 	}
 }

@@ -221,7 +221,7 @@ func (r *Returner) look() (*world, error) {
 		if !r.Pools.IsBurst(in) || returning.Stays(pod) != "" {
 			continue
 		}
-		w.candidates[in] = append(w.candidates[in], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Started(pod),
+		w.candidates[in] = append(w.candidates[in], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
 			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	return w, nil
