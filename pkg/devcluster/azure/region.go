@@ -60,7 +60,7 @@ type Region struct {
 
 // NewRegion returns a region without groups that refuses nothing.
 func NewRegion() *Region {
-	return &Region{now: time.Now, putTime: DefaultPutTime, createTime: DefaultCreateTime, quota: NoQuota, groups: map[string]*Group{}}
+	return &Region{now: time.Now, putTime: DefaultPutTime, createTime: DefaultCreateTime, view: ViewGroup, quota: NoQuota, groups: map[string]*Group{}}
 }
 
 // SetPutTime sets how long a PUT takes to be answered.
@@ -69,7 +69,7 @@ func (r *Region) SetPutTime(d time.Duration) { r.set(func() { r.putTime = d }) }
 // SetCreateTime sets how long groups that are put from now on are in transition, between the answer to the PUT and Running.
 func (r *Region) SetCreateTime(d time.Duration) { r.set(func() { r.createTime = d }) }
 
-// SetInstanceView sets what GETs tell of groups in transition.
+// SetInstanceView sets what GETs tell of groups in transition; ViewGroup, unless it is set.
 func (r *Region) SetInstanceView(v InstanceView) { r.set(func() { r.view = v }) }
 
 // SetGetLag has GETs of a group answer 404 for so long after its PUT.

@@ -80,14 +80,15 @@ func TestGetOfYoungGroups(t *testing.T) {
 		code  string
 		view  InstanceView
 	}{
-		{"by default all of it is seen", func(*Region) {}, 0, "", ViewWaiting},
+		{"by default the connector cannot read it", func(*Region) {}, 0, "", ViewGroup},
+		{"with the containers' view", func(r *Region) { r.SetInstanceView(ViewWaiting) }, 0, "", ViewWaiting},
 		{"without the containers' view", func(r *Region) { r.SetInstanceView(ViewGroup) }, 0, "", ViewGroup},
 		{"without any view", func(r *Region) { r.SetInstanceView(ViewNone) }, 0, "", ViewNone},
 		{"a group that runs has every view", func(r *Region) { r.SetInstanceView(ViewNone) }, 20 * time.Second, "", ViewWaiting},
 		{"lagging", func(r *Region) { r.SetGetLag(2 * time.Second) }, time.Second, CodeNotFound, 0},
-		{"after the lag", func(r *Region) { r.SetGetLag(2 * time.Second) }, 2 * time.Second, "", ViewWaiting},
+		{"after the lag", func(r *Region) { r.SetGetLag(2 * time.Second) }, 2 * time.Second, "", ViewGroup},
 		{"throttled", func(r *Region) { r.SetGetThrottle(15 * time.Second) }, 14 * time.Second, CodeTooManyRequests, 0},
-		{"no more throttled", func(r *Region) { r.SetGetThrottle(15 * time.Second) }, 15 * time.Second, "", ViewWaiting},
+		{"no more throttled", func(r *Region) { r.SetGetThrottle(15 * time.Second) }, 15 * time.Second, "", ViewGroup},
 		{"all throttled", func(r *Region) { r.ThrottleGets(time.Minute) }, 30 * time.Second, CodeTooManyRequests, 0},
 		{"all no more throttled", func(r *Region) { r.ThrottleGets(time.Minute) }, time.Minute, "", ViewWaiting},
 	} {

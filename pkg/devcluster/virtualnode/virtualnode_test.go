@@ -118,6 +118,7 @@ func plain(*corev1.Pod, *corev1.Container) {}
 
 func TestRuns(t *testing.T) {
 	r := newRig(t)
+	r.node.Azure().SetInstanceView(azure.ViewWaiting)
 	r.create(plain)
 	r.eventually("waiting", func() bool {
 		s := r.pod().Status
