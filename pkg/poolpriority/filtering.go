@@ -43,10 +43,6 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	if !isAvailable(nodeInfo.Node()) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUnavailable)
 	}
-	if pl.awaitsTaint(nodeInfo.Node()) {
-		c.flags.ungated.Store(true)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUngated)
-	}
 	if status := pl.taints.Filter(ctx, state, c.burst()[i], nodeInfo); !status.IsSuccess() {
 		return status
 	}
@@ -56,6 +52,10 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 			c.flags.passing.Store(true)
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, verdict.Reason.Sentence)
+	}
+	if pl.awaitsTaint(nodeInfo.Node()) {
+		c.flags.ungated.Store(true)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUngated)
 	}
 	return nil
 }
