@@ -43,6 +43,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	if !isAvailable(nodeInfo.Node()) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUnavailable)
 	}
+	awaits := pl.awaitsTaint(nodeInfo.Node())
 	if status := pl.taints.Filter(ctx, state, c.burst()[i], nodeInfo); !status.IsSuccess() {
 		return status
 	}
@@ -53,7 +54,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, verdict.Reason.Sentence)
 	}
-	if pl.awaitsTaint(nodeInfo.Node()) {
+	if awaits {
 		c.flags.ungated.Store(true)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUngated)
 	}
@@ -67,10 +68,15 @@ func isAvailable(node *v1.Node) bool {
 
 // awaitsTaint reports whether the burst node is so new that the controller may be about to give it the gate taint. Pods that were bound before
 // that would be beside those that another scheduler puts there, and autoscalers would count on the node. Where the taint never comes, the
-// node is used without it, and that is a problem that the gatekeeper tells of.
+// node is used without it, and that is a problem that the gatekeeper tells of. Where no burst node has been seen with the taint, no controller may be
+// there, and none is waited for.
 func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
+	if pool.IsGated(node) {
+		pl.gatedSeen.Store(true)
+		return false
+	}
 	now := pl.clock.Now()
-	if !pl.gated || pool.IsGated(node) || now.Sub(node.CreationTimestamp.Time) >= taintGrace {
+	if !pl.gated || !pl.gatedSeen.Load() || now.Sub(node.CreationTimestamp.Time) >= taintGrace {
 		return false
 	}
 	met, _ := pl.untainted.LoadOrStore(node.UID, now) // our clock may be behind the API server's

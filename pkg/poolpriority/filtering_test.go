@@ -65,17 +65,20 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 		age    time.Duration
 		taints []v1.Taint
 		off    bool // no gate taint is kept
+		alone  bool // no controller is there
 		want   string
 	}{
-		{"new", 0, nil, false, ""},
-		{"new, with the taint", 0, []v1.Taint{gateTaint}, false, "virtual"},
-		{"new, with a taint of that key and another effect", 0, []v1.Taint{{Key: configv1.GateTaintKey, Effect: v1.TaintEffectPreferNoSchedule}}, false, ""},
-		{"new, and no taint is kept", 0, nil, true, "virtual"},
-		{"never tainted", taintGrace, nil, false, "virtual"},
+		{"new", 0, nil, false, false, ""},
+		{"new, and no node has the taint", 0, nil, false, true, "virtual"},
+		{"new, with the taint", 0, []v1.Taint{gateTaint}, false, false, "virtual"},
+		{"new, with a taint of that key and another effect", 0, []v1.Taint{{Key: configv1.GateTaintKey, Effect: v1.TaintEffectPreferNoSchedule}}, false, false, ""},
+		{"new, and no taint is kept", 0, nil, true, false, "virtual"},
+		{"never tainted", taintGrace, nil, false, false, "virtual"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
 			h.plugin.gated = !tc.off
+			h.plugin.gatedSeen.Store(!tc.alone)
 			victims := h.countVictims()
 			node := virtualNode("virtual").Obj()
 			node.CreationTimestamp = metav1.NewTime(time.Now().Add(-tc.age))

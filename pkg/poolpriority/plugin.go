@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,9 +48,10 @@ type PoolPriority struct {
 
 	nodes        corelisters.NodeLister
 	pods         corelisters.PodLister
-	deletionCost bool     // pods are bound with it
-	untainted    sync.Map // UIDs of new burst nodes without the gate taint, and when we met them
-	mentioned    sync.Map // kinds of workloads that were said not to go by it
+	deletionCost bool        // pods are bound with it
+	gatedSeen    atomic.Bool // a burst node with the gate taint was
+	untainted    sync.Map    // UIDs of new burst nodes without the gate taint, and when we met them
+	mentioned    sync.Map    // kinds of workloads that were said not to go by it
 
 	index      *index
 	filters    func() sets.Set[string] // the names of the filter plugins
