@@ -105,7 +105,7 @@ kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and G
 .PHONY: test-long
 test-long: tools build karpenter ## Run what is too long for each run: a million placements, long histories, a random cluster of 10,000 pods (docs/development.md)
 	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 1000000
-	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000
+	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000 -published 100000
 	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/judge -histories 5000
 	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 	@hack/step.sh "five minutes of churn with Karpenter" hack/go-test.sh -count=1 -timeout 15m ./test/integration -run '^TestKarpenterChurn$$' -churn 5m -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs

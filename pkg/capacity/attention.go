@@ -9,11 +9,11 @@ import (
 type Attention struct {
 	// Looked is such that a pod which has waited since before it was there for four whole loops of one and the same autoscaler in which
 	// no group rose or began to fail; zero if there have not been as many.
-	Looked time.Time
+	Looked time.Time `json:"looked,omitzero"`
 	// Uncounted says that the source tells no loops: time alone counts.
-	Uncounted bool
+	Uncounted bool `json:"uncounted,omitempty"`
 	// Pauses are the spells in which the autoscaler did not look, the earliest first.
-	Pauses []Pause
+	Pauses []Pause `json:"pauses,omitempty"`
 }
 
 // Pause is a spell in which an autoscaler did not look. One that goes on has no To.

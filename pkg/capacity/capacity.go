@@ -29,11 +29,11 @@ const (
 // Reason explains a state or a decision.
 type Reason struct {
 	// Code is an upper-camel-case word of a bounded set, fit for a metric label.
-	Code string
+	Code string `json:"code"`
 	// Sentence is static text, fit for events and statuses.
-	Sentence string
+	Sentence string `json:"message,omitempty"`
 	// Detail adds what differs from case to case: error codes, names, numbers. It is for logs and tools only.
-	Detail string
+	Detail string `json:"detail,omitempty"`
 }
 
 // ReasonProvisioning is that of a pool that is Growing because fewer nodes came than were ordered.
@@ -54,30 +54,30 @@ type Judgement struct {
 // Judged is what a source says of a node group.
 type Judged struct {
 	// Name is what the source calls the group. It is empty for nodes that are in none, and for a pool without groups.
-	Name   string
-	State  State
-	Reason Reason
+	Name   string `json:"name,omitempty"`
+	State  State  `json:"state"`
+	Reason Reason `json:"reason"`
 	// Until is when the state changes by itself; zero if only an event can change it.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 	// Members are those of the pool's nodes that are in the group.
-	Members []*corev1.Node
+	Members []*corev1.Node `json:"-"`
 	// Seen are the kinds of node that the group was last seen with, for one that has none now.
-	Seen []Shape
+	Seen []Shape `json:"-"`
 	// Open says that the group may get kinds of nodes of which it has none now.
-	Open bool
+	Open bool `json:"open,omitempty"`
 	// New is what is known of nodes that the group may get and has none of; nil if nothing is.
-	New *NewNodes
+	New *NewNodes `json:"new,omitempty"`
 	// Rose is when the group was last seen to be given nodes; zero if never.
-	Rose time.Time
+	Rose time.Time `json:"-"`
 	// Version changes with the number of nodes that were ordered and with the limits: what a group declined before, it may do now.
-	Version string
+	Version string `json:"-"`
 	// Remaining is what a group that can grow may still order, by resource: a pod that requests more of one of them is not
 	// among those that it can grow for. nil is no limit.
-	Remaining corev1.ResourceList
+	Remaining corev1.ResourceList `json:"remaining,omitempty"`
 	// Skipped says that the autoscaler cannot grow the group now, but may in a while, and so declines nobody.
-	Skipped bool
+	Skipped bool `json:"skipped,omitempty"`
 	// Patience is how long a pod must have waited at the least before the group counts as declining it.
-	Patience time.Duration
+	Patience time.Duration `json:"patience,omitempty"`
 }
 
 // bySummary are the states, by which of them a pool is said to be in if its groups are in several.
@@ -115,18 +115,19 @@ func (j Judgement) Summarized() Judgement {
 type Group struct {
 	Judged
 	// Since is when the group came into its state.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Moved is when something last happened to the group that pods which it could run must give the autoscaler time after: it rose, nodes
 	// came, or it came into another state. Times at which it was Unknown are left out.
-	Moved time.Time
+	Moved time.Time `json:"moved,omitzero"`
 	// Touched is when its Version or the kinds of its nodes last changed.
-	Touched time.Time
+	Touched time.Time `json:"touched,omitzero"`
 	// Nodes is the number of the group's nodes, Starting that of those on their way to be usable.
-	Nodes, Starting int
+	Nodes    int `json:"nodes"`
+	Starting int `json:"starting,omitempty"`
 	// LastReady is when one of the group's nodes that can be used became ready last; zero if there is none.
-	LastReady time.Time
+	LastReady time.Time `json:"lastReady,omitzero"`
 	// Shapes are the kinds of nodes that the group has or, if it has none, was last seen with; empty while nothing is known.
-	Shapes []Shape
+	Shapes []Shape `json:"shapes,omitempty"`
 
 	settled string // the last state and reason that were not Unknown
 	kinds   string
@@ -134,31 +135,34 @@ type Group struct {
 
 // Pool is what is known of one pool: what its source says, and what its nodes say.
 type Pool struct {
-	State  State
-	Reason Reason
+	State  State  `json:"state,omitempty"`
+	Reason Reason `json:"reason,omitzero"`
 	// Since is when the pool came into its state.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Until is when a group's state changes by itself; zero if none does.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 	Attention
 	// Nodes is the number of the pool's nodes; Starting, Leaving and Tainted are those of which IsStarting, IsLeaving and IsTainted say so.
-	Nodes, Starting, Leaving, Tainted int
+	Nodes    int `json:"nodes"`
+	Starting int `json:"starting,omitempty"`
+	Leaving  int `json:"leaving,omitempty"`
+	Tainted  int `json:"tainted,omitempty"`
 	// Groups are the node groups of a regular pool.
-	Groups []Group
+	Groups []Group `json:"groups,omitempty"`
 	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
-	Shapes []Shape
+	Shapes []Shape `json:"shapes,omitempty"`
 	// Provider is what a burst pool's provider makes of pods; empty for one that nobody judges.
-	Provider refusal.Judgement
+	Provider refusal.Judgement `json:"provider,omitzero"`
 	// Places are those of the labels that say where a node is, and are in no Shape, that a node of a burst pool has.
-	Places map[string]bool
+	Places map[string]bool `json:"places,omitempty"`
 }
 
 // NewNodes is what is known of the nodes that a pool may get.
 type NewNodes struct {
 	// Choices are labels that all of them have, each with the values that it may have. Others are not known.
-	Choices map[string][]string
+	Choices map[string][]string `json:"choices,omitempty"`
 	// Taints are the lasting taints that keep pods out.
-	Taints []corev1.Taint
+	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
 // Shape is a kind of node: what the nodes of a pool that look alike to a pod's constraints have in common.
@@ -174,11 +178,11 @@ type Shape struct {
 // View is what is known of all pools at one moment, by the pools' index in the list. It is replaced as a whole and must
 // not be changed.
 type View struct {
-	Pools []Pool
+	Pools []Pool `json:"pools"`
 	// Built is when the view was made.
-	Built time.Time
+	Built time.Time `json:"built,omitzero"`
 	// ShapesUntil is when kinds of nodes change by themselves; zero if they do not.
-	ShapesUntil time.Time
+	ShapesUntil time.Time `json:"shapesUntil,omitzero"`
 }
 
 // Until is the earliest time at which a state in the view changes by itself; zero if none does.

@@ -125,10 +125,14 @@ func (n newNode) refuses(pod *corev1.Pod) string {
 
 // notSelected returns what of the pod's node selector and required affinity rules the node out, or "" if nothing does.
 func (n newNode) notSelected(pod *corev1.Pod) string {
+	first := "" // in the order of the keys, so that the same is said each time
 	for key, value := range pod.Spec.NodeSelector {
-		if !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
-			return fmt.Sprintf("node selector %s=%s", key, value)
+		if (first == "" || key < first) && !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
+			first = key
 		}
+	}
+	if first != "" {
+		return fmt.Sprintf("node selector %s=%s", first, pod.Spec.NodeSelector[first])
 	}
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil &&
@@ -209,16 +213,22 @@ func (n newNode) tooSmall(pod *corev1.Pod) string {
 	if len(n.allocatable) == 0 {
 		return ""
 	}
-	for name, request := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	var first corev1.ResourceName
+	for name, request := range requests {
 		have, listed := n.allocatable[name]
 		if request.IsZero() || (!listed && !isExtended(name)) {
 			continue
 		}
-		if request.Cmp(have) > 0 {
-			return fmt.Sprintf("requests %s %s of at most %s", request.String(), name, have.String())
+		if request.Cmp(have) > 0 && (first == "" || name < first) {
+			first = name
 		}
 	}
-	return ""
+	if first == "" {
+		return ""
+	}
+	request, have := requests[first], n.allocatable[first]
+	return fmt.Sprintf("requests %s %s of at most %s", request.String(), first, have.String())
 }
 
 // isExtended reports whether a node that does not list the resource has none of it. A node that has not reported yet

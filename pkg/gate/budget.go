@@ -16,10 +16,11 @@ var ReasonBudget = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a 
 
 // Use is what pods that have not ended take of a budget: their number, thousandths of a CPU, and bytes of memory.
 type Use struct {
-	Pods             int
-	MilliCPU, Memory int64
+	Pods     int   `json:"pods"`
+	MilliCPU int64 `json:"milliCPU,omitempty"`
+	Memory   int64 `json:"memory,omitempty"`
 	// Starting is how many of the pods may still start, as refusal.IsStarting says. It is asked only of a pool that is not Open.
-	Starting int
+	Starting int `json:"starting,omitempty"`
 }
 
 const (

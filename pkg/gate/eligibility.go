@@ -31,6 +31,11 @@ type feature struct {
 
 func always(Request) bool { return true }
 
+// reason is that for which a burst pool whose virtual kubelet cannot run it is closed.
+func (f *feature) reason() capacity.Reason {
+	return capacity.Reason{Code: f.code, Sentence: sentenceCannot + f.what}
+}
+
 // unsupported is what a virtual kubelet cannot run, on Azure Container Instances if not said otherwise. Sources: what azure-aci v1.6.4, the
 // connector of AKS's virtual nodes, was measured to refuse or to lose, and the limitations in the documentation of AKS virtual nodes. Virtual
 // nodes v2 have another connector: of them, the documentation is the source, and what it does not say is left to them.
@@ -78,16 +83,20 @@ func ineligible(req Request, p *pool.Pool, shapes []capacity.Shape) capacity.Rea
 			continue
 		}
 		if f.used(req.Pod) {
-			return capacity.Reason{Code: f.code, Sentence: sentenceCannot + f.what}
+			return f.reason()
 		}
 	}
 	if detail := tooLarge(req.Pod, p); detail != "" {
-		return capacity.Reason{Code: "TooLarge", Sentence: sentenceCannot + "pods as large as this one", Detail: detail}
+		reason := reasonTooLarge
+		reason.Detail = detail
+		return reason
 	}
 	return capacity.Reason{}
 }
 
 const sentenceCannot = "node(s) in a burst pool that cannot run "
+
+var reasonTooLarge = capacity.Reason{Code: "TooLarge", Sentence: sentenceCannot + "pods as large as this one"}
 
 // missingTopology returns a label over which the pod must be spread (DoNotSchedule) and that no node of the burst pool has, or "". Nodes
 // without it are none for such a pod. Nothing is known of a pool without nodes.

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -72,6 +73,27 @@ type Rule struct {
 	HoldLimit time.Duration
 	// Observe opens all gates, and has verdicts say which would be closed.
 	Observe bool
+}
+
+// NewRule returns the rule that the (valid and defaulted) configuration states for its pools.
+func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
+	c := &args.Capacity
+	return Rule{
+		Pools: pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration, NewPodDelay: c.NewPodDelay.Duration,
+		HoldLimit: c.HoldLimit.Duration, Observe: args.Mode == configv1.ModeObserve,
+	}
+}
+
+// UnschedulableSince is since when the API has said that the pod is unschedulable; zero if it does not. A pod that waits for scheduling gates is
+// not unschedulable yet.
+func UnschedulableSince(pod *corev1.Pod) time.Time {
+	for i := range pod.Status.Conditions {
+		c := &pod.Status.Conditions[i]
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
 }
 
 // Request is the pod that asks.

@@ -190,10 +190,16 @@ func beyond(pod *corev1.Pod, remaining corev1.ResourceList) string {
 	if len(remaining) == 0 {
 		return ""
 	}
-	for name, request := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {
-		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 {
-			return fmt.Sprintf("requests %s %s of %s that remain", request.String(), name, left.String())
+	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
+	var first corev1.ResourceName // in the order of the names, so that the same is said each time
+	for name, request := range requests {
+		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 && (first == "" || name < first) {
+			first = name
 		}
 	}
-	return ""
+	if first == "" {
+		return ""
+	}
+	request, left := requests[first], remaining[first]
+	return fmt.Sprintf("requests %s %s of %s that remain", request.String(), first, left.String())
 }

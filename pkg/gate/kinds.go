@@ -1,7 +1,11 @@
 package gate
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -85,9 +89,15 @@ func (k *Kinds) Declined(key string, pod types.UID, now time.Time) map[string]ti
 	if known == nil {
 		return nil
 	}
+	return known.believed(now, func() bool { return k.probe(known, pod, now) })
+}
+
+// believed are the groups that are believed to decline a pod of the kind, of which isProbe says whether it is the one that waits on a clock of its
+// own.
+func (known *kind) believed(now time.Time, isProbe func() bool) map[string]time.Time {
 	believed := make(map[string]time.Time, len(known.declined))
 	for name, at := range known.declined {
-		if now.Sub(at) <= ProbeAfter || !k.probe(known, pod, now) {
+		if now.Sub(at) <= ProbeAfter || !isProbe() {
 			believed[name] = at
 		}
 	}
@@ -96,11 +106,66 @@ func (k *Kinds) Declined(key string, pod types.UID, now time.Time) map[string]ti
 
 // probe reports whether the pod is the one of the kind that waits on a clock of its own.
 func (k *Kinds) probe(known *kind, pod types.UID, now time.Time) bool {
-	if known.probe == "" || now.Sub(known.probing) > ProbeLimit {
+	if known.vacant(now) {
 		known.probe, known.probing = pod, now
 		k.probes[pod] = known
 	}
 	return known.probe == pod
+}
+
+// vacant reports whether the next pod of the kind is the probe.
+func (known *kind) vacant(now time.Time) bool {
+	return known.probe == "" || now.Sub(known.probing) > ProbeLimit
+}
+
+// Decline is what is known of which node groups decline one kind of pods, for tools.
+type Decline struct {
+	// Groups are those that do, by DeclineKey, and when that was learnt.
+	Groups map[string]time.Time `json:"groups"`
+	// Probe is a pod that waits on a clock of its own, and Probing since when; empty if none does.
+	Probe   types.UID `json:"probe,omitempty"`
+	Probing time.Time `json:"probing,omitzero"`
+}
+
+// Believed returns which groups decline the pod, one of the kind, as Kinds has it at the time now.
+func (d *Decline) Believed(pod types.UID, now time.Time) map[string]time.Time {
+	known := kind{declined: d.Groups, probe: d.Probe, probing: d.Probing}
+	return known.believed(now, func() bool { return known.vacant(now) || known.probe == pod })
+}
+
+// Remembered returns what is known of at most n kinds, those of which something was learnt last, by KindDigest.
+func (k *Kinds) Remembered(n int) map[string]Decline {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.byKey) == 0 {
+		return nil
+	}
+	learnt := func(key string) (at time.Time) {
+		for _, t := range k.byKey[key].declined {
+			at = latest(at, t)
+		}
+		return at
+	}
+	keys := slices.Collect(maps.Keys(k.byKey))
+	if len(keys) > n {
+		slices.SortFunc(keys, func(a, b string) int { return learnt(b).Compare(learnt(a)) })
+		keys = keys[:n]
+	}
+	declines := make(map[string]Decline, len(keys))
+	for _, key := range keys {
+		known := k.byKey[key]
+		declines[KindDigest(key)] = Decline{Groups: maps.Clone(known.declined), Probe: known.probe, Probing: known.probing}
+	}
+	return declines
+}
+
+// KindDigest is a short form of what KindOf returns; empty for one that is like no other.
+func KindDigest(kind string) string {
+	if kind == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(kind))
+	return hex.EncodeToString(sum[:8])
 }
 
 // Forget takes in that the pod has been bound, or is gone: if it was a probe, the next pod of its kind is.

@@ -47,6 +47,8 @@ type Config struct {
 	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
+	// Identity is the name of this scheduler's machine, and Version its version: they are published.
+	Identity, Version string
 	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
 	Refusals func(startWithin time.Duration) refusal.Rules
 }
@@ -80,11 +82,10 @@ type Gatekeeper struct {
 
 // New returns a Gatekeeper, and starts to watch what the pools are judged by. It decides nothing new before Run.
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
-	c, factory := &config.Args.Capacity, config.Informers.Core().V1()
+	factory := config.Informers.Core().V1()
 	g := &Gatekeeper{
-		config: config,
-		rule: gate.Rule{Pools: config.Pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration, NewPodDelay: c.NewPodDelay.Duration,
-			HoldLimit: c.HoldLimit.Duration, Observe: config.Args.Mode == configv1.ModeObserve},
+		config:    config,
+		rule:      gate.NewRule(config.Args, config.Pools),
 		held:      newHeld(),
 		kinds:     gate.NewKinds(),
 		nodes:     factory.Nodes().Lister(),
@@ -293,6 +294,15 @@ func (g *Gatekeeper) forget(pod types.UID) {
 
 // Release takes back what the pod was promised: it waits for no place now.
 func (g *Gatekeeper) Release(pod types.UID) { g.held.release(pod) }
+
+// Waited is for how long the pod has been unschedulable; 0 if it is not known to have been.
+func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
+	now := g.config.Clock.Now()
+	if since := g.held.since(pod, now).unschedulable; !since.IsZero() && since.Before(now) {
+		return now.Sub(since)
+	}
+	return 0
+}
 
 // Lookup returns what is known of the pod, and whether it is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (Held, bool) { return g.held.lookup(pod) }

@@ -57,6 +57,8 @@ type heldPod struct {
 	// open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were looked at.
 	open   []bool
 	budget bool // the budget closed a gate
+	// reason is what holds it, when last looked at.
+	reason reason
 	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
 	unseen bool
 	// promise is what a new pod of a rollout waits for; nil if it waits for nothing.
@@ -92,7 +94,7 @@ func (h *held) noteLocked(pod *v1.Pod, now time.Time) {
 	if _, ok := h.firstFailed[pod.UID]; ok {
 		return
 	}
-	switch since := unschedulableSince(pod); {
+	switch since := gate.UnschedulableSince(pod); {
 	case since.IsZero():
 		h.firstFailed[pod.UID] = now
 	case h.trusted:
@@ -121,7 +123,7 @@ func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *P
 	}
 	h.pods[pod.UID] = &heldPod{
 		pod: pod, kind: kind, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
-		promise: promise, since: now, tries: tries,
+		reason: reasonOf(decision), promise: promise, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
 }
@@ -242,7 +244,7 @@ func (h *held) sinceLocked(pod *v1.Pod, now time.Time) waiting {
 	if since, ok := h.firstFailed[pod.UID]; ok || !h.trusted {
 		w.unschedulable = since
 	} else {
-		w.unschedulable = unschedulableSince(pod)
+		w.unschedulable = gate.UnschedulableSince(pod)
 	}
 	c := h.clocks[pod.UID]
 	w.noRoom, w.ignored = w.unschedulable, c.ignored
@@ -354,7 +356,7 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
 	for _, entry := range h.pods {
-		if !unschedulableSince(entry.pod).IsZero() {
+		if !gate.UnschedulableSince(entry.pod).IsZero() {
 			continue
 		}
 		due := entry.since.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
@@ -390,6 +392,9 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(entry *heldPo
 			}
 		}
 		entry.open = open
+		if r := reasonOf(&decision); r.code != "" {
+			entry.reason = r
+		}
 		next = capacity.Earliest(next, decision.Until())
 		if due := entry.since.Add(retryUnseen); entry.unseen && now.Before(due) {
 			next = capacity.Earliest(next, due)
@@ -418,14 +423,6 @@ func openPools(decision *gate.Decision) []bool {
 		open[i] = v.Open || v.Reason.Code == gate.ReasonBudget.Code || v.Reason.Code == gate.ReasonUnseen.Code
 	}
 	return open
-}
-
-// unschedulableSince reads the pod's condition. A pod that waits for scheduling gates is not unschedulable yet.
-func unschedulableSince(pod *v1.Pod) time.Time {
-	if c := scheduledCondition(pod); c != nil && c.Status == v1.ConditionFalse && c.Reason == v1.PodReasonUnschedulable {
-		return c.LastTransitionTime.Time
-	}
-	return time.Time{}
 }
 
 func scheduledCondition(pod *v1.Pod) *v1.PodCondition {

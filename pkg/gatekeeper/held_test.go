@@ -136,7 +136,7 @@ func TestUnschedulableSince(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			p := pod("p")
 			withCondition(p, tc.status, tc.reason, at)
-			if got := !unschedulableSince(p).IsZero(); got != tc.want {
+			if got := !gate.UnschedulableSince(p).IsZero(); got != tc.want {
 				t.Errorf("known to be unschedulable: %v, want %v", got, tc.want)
 			}
 		})

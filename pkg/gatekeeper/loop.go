@@ -25,7 +25,7 @@ const (
 const (
 	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
 	sourcesTimeout = 10 * time.Second
-	// heartbeat is how often the state is published while pods are held.
+	// heartbeat is how often the state is published at the least.
 	heartbeat = time.Minute
 	// reportInterval is the shortest time between two reports because of pods that are held.
 	reportInterval = time.Second
@@ -114,8 +114,8 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 		l.reported = now
 		l.report(ctx)
 	}
-	if l.leading.Load() && l.held.count() > 0 {
-		// The published state must not grow old while pods wait.
+	if l.leading.Load() {
+		// The published state must not grow old: nobody could tell whether somebody leads.
 		due = capacity.Earliest(due, l.config.Clock.Now().Add(heartbeat))
 	}
 	if !onlyNew {
@@ -202,7 +202,7 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	if !g.takenOver {
 		return
 	}
-	state := &status.Status{Problems: g.problems.messages()}
+	state := &status.Status{View: g.published(view), Problems: g.problems.messages()}
 	for i := range g.config.Pools.Regular() {
 		state.Pools = append(state.Pools, status.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
@@ -212,5 +212,5 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
 	g.sources.remember(&state.Memory, held > 0, g.config.Clock.Now())
 	g.providers.remember(&state.Memory)
-	g.publisher.submit(state, held > 0)
+	g.publisher.submit(state)
 }

@@ -23,6 +23,8 @@ import (
 const (
 	// publishInterval is the shortest time between two writes.
 	publishInterval = time.Second
+	// figuresInterval is the shortest time between two writes if only figures have changed by which nothing is decided.
+	figuresInterval = 15 * time.Second
 	// maxPublishInterval is the longest time between two tries of a write that fails.
 	maxPublishInterval = 30 * time.Second
 	// publishTimeout is how long one read or write may take.
@@ -35,13 +37,8 @@ type publisher struct {
 	namespace string
 	name      string
 	client    typedcorev1.ConfigMapInterface
-	newest    atomic.Pointer[submission]
+	newest    atomic.Pointer[status.Status]
 	submitted chan struct{}
-}
-
-type submission struct {
-	state  *status.Status
-	urgent bool // it must not be older than a heartbeat
 }
 
 func newPublisher(id string, client kubernetes.Interface) *publisher {
@@ -63,16 +60,41 @@ func (p *publisher) load(ctx context.Context) (*status.Status, error) {
 	return status.Decode(cm)
 }
 
-// submit hands over what is to be published. fresh says that it must not grow old, even if nothing changes.
-func (p *publisher) submit(state *status.Status, fresh bool) {
-	p.newest.Store(&submission{state: state, urgent: fresh})
+// submit hands over what is to be published.
+func (p *publisher) submit(state *status.Status) {
+	p.newest.Store(state)
 	poke(p.submitted)
 }
 
-// run writes what is submitted, if it changed.
+// contents is what was written, or is to be: all of it and what of it decides, both without when it was written.
+type contents struct{ all, decisive map[string]string }
+
+func contentsOf(state *status.Status) (contents, error) {
+	all, err := state.Encode()
+	if err != nil {
+		return contents{}, err
+	}
+	decisive, err := state.Decisive().Encode()
+	return contents{all, decisive}, err
+}
+
+// due is how long after it was written what was published is to be written anew: at once if what decides has changed, soon if other figures
+// have, and else so that it can be seen that somebody leads.
+func (c *contents) due(last *contents) time.Duration {
+	switch {
+	case !maps.Equal(c.decisive, last.decisive):
+		return 0
+	case !maps.Equal(c.all, last.all):
+		return figuresInterval
+	default:
+		return heartbeat - publishInterval
+	}
+}
+
+// run writes what is submitted, if it changed or is old.
 func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 	logger := klog.FromContext(ctx)
-	var last map[string]string
+	var last contents
 	var written time.Time
 	wait, problem := publishInterval, ""
 	for {
@@ -81,14 +103,14 @@ func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 			return
 		case <-p.submitted:
 		}
-		s := p.newest.Load()
+		state := p.newest.Load()
 		now := clock.Now()
-		data, err := s.state.Encode()
-		if err == nil && maps.Equal(data, last) && !(s.urgent && now.Sub(written) >= heartbeat-publishInterval) {
+		data, err := contentsOf(state)
+		if err == nil && now.Sub(written) < data.due(&last) {
 			continue
 		}
 		if err == nil {
-			dated := *s.state
+			dated := *state
 			dated.Memory.Written = now.UTC()
 			err = p.write(ctx, &dated)
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/status"
 )
@@ -42,8 +43,9 @@ func TestPublisher(t *testing.T) {
 	}
 	go p.run(ctx, fakeClock)
 	// submit hands over a state and, when the publisher is through with it, lets the time pass that it waits for.
-	submit := func(state capacity.State, fresh bool, wait time.Duration) {
-		p.submit(&status.Status{Pools: []status.Pool{{Name: "user", State: state}}}, fresh)
+	submit := func(state capacity.State, pods int, wait time.Duration) {
+		view := &status.View{Args: &configv1.PoolPriorityArgs{}, Usage: []status.Usage{{Pods: pods}}}
+		p.submit(&status.Status{Pools: []status.Pool{{Name: "user", State: state}}, View: view})
 		for deadline := time.Now().Add(5 * time.Second); wait > 0 && !fakeClock.HasWaiters(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the publisher does not wait for anything")
@@ -62,21 +64,28 @@ func TestPublisher(t *testing.T) {
 			t.Errorf("nothing, want %s", want)
 		}
 	}
-	submit(capacity.CanGrow, false, publishInterval)
+	submit(capacity.CanGrow, 1, publishInterval)
 	expect("patch")
-	submit(capacity.Full, false, publishInterval)
+	submit(capacity.Full, 1, publishInterval)
 	expect("patch")
-	submit(capacity.Full, false, 0)
-	submit(capacity.Full, true, 0)
+	submit(capacity.Full, 1, 0)
 	time.Sleep(20 * time.Millisecond)
 	if len(writes) > 0 {
 		t.Errorf("%s although nothing changed", <-writes)
 	}
+	submit(capacity.Full, 2, 0)
+	time.Sleep(20 * time.Millisecond)
+	if len(writes) > 0 {
+		t.Errorf("%s at once although only figures changed", <-writes)
+	}
+	fakeClock.Step(figuresInterval)
+	submit(capacity.Full, 2, publishInterval)
+	expect("patch")
 	fakeClock.Step(heartbeat)
-	submit(capacity.Full, true, publishInterval)
-	expect("patch") // pods are held: it must not grow old
+	submit(capacity.Full, 2, publishInterval)
+	expect("patch") // it must not grow old
 	fail = errors.New("no")
-	submit(capacity.Growing, false, 2*publishInterval)
+	submit(capacity.Growing, 1, 2*publishInterval)
 	expect("failed")
 	for !fakeClock.HasWaiters() { // it tried again by itself
 		time.Sleep(time.Millisecond)
@@ -101,7 +110,7 @@ func TestStopInTheMiddleOfAWrite(t *testing.T) {
 		return true, nil, context.Canceled
 	})
 	p := newPublisher("system/status", client)
-	p.submit(&status.Status{}, false)
+	p.submit(&status.Status{})
 	p.run(ctx, clock.RealClock{})
 	if len(lines) > 0 {
 		t.Errorf("it says %q", lines)

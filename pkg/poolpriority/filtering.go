@@ -10,6 +10,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -31,17 +32,17 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	}
 	switch {
 	case rank == pool.Excluded:
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonExcluded)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonExcluded.Sentence)
 	case c.worst == noRank:
 		c.flags.unproven.Store(true)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonBetterPool)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
 	case rank > c.worst:
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonBetterPool)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
 	case !pl.pools.IsBurst(i):
 		return pl.taints.Filter(ctx, state, pod, nodeInfo)
 	}
 	if !isAvailable(nodeInfo.Node()) {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUnavailable)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonUnavailable.Sentence)
 	}
 	awaits := pl.awaitsTaint(nodeInfo.Node())
 	if status := pl.taints.Filter(ctx, state, c.burst()[i], nodeInfo); !status.IsSuccess() {
@@ -56,7 +57,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	}
 	if awaits {
 		c.flags.ungated.Store(true)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonUngated)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonUngated.Sentence)
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
 )
 
 func unreported(n *v1.Node) *v1.Node {
@@ -49,8 +50,8 @@ func TestUnavailableBurstNodes(t *testing.T) {
 			h.setCapacity(capacity.Full, capacity.Full)
 			p := pod("p").Obj()
 			p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), reasonUnavailable) {
-				t.Errorf("the pod was told %v, want %q", err, reasonUnavailable)
+			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), gate.ReasonUnavailable.Sentence) {
+				t.Errorf("the pod was told %v, want %q", err, gate.ReasonUnavailable.Sentence)
 			}
 		})
 	}
@@ -88,7 +89,7 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 			h.setCapacity(capacity.Full, capacity.Full)
 			p := pod("high").Priority(10).Obj()
 			if tc.want == "" {
-				if err := h.fail(p); !strings.Contains(err.Error(), reasonUngated) {
+				if err := h.fail(p); !strings.Contains(err.Error(), gate.ReasonUngated.Sentence) {
 					t.Errorf("the pod was told %v", err)
 				}
 			} else if node, err := h.schedule(p); node != tc.want {

@@ -8,6 +8,7 @@ package poolpriority
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,6 +31,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/version"
 )
 
 // PoolPriority is a plugin that places a pod in the best-ranked pool that has a feasible node, and opens burst pools to
@@ -77,15 +79,6 @@ const (
 
 	// stateKey is the key in CycleState to what PreFilter decided.
 	stateKey = "PreFilter" + Name
-
-	// reasonBetterPool is the Filter reason for nodes ranked below the pool that has room.
-	reasonBetterPool = "node(s) in a pool ranked below one that has room"
-	// reasonExcluded is the Filter reason for a virtual kubelet's nodes that no burst pool lists.
-	reasonExcluded = "node(s) of a virtual kubelet in no burst pool"
-	// reasonUngated is the Filter reason for burst nodes that the controller is about to taint.
-	reasonUngated = "node(s) in a burst pool that are new and wait for the gate taint"
-	// reasonUnavailable is the Filter reason for burst nodes that are not ready or are cordoned.
-	reasonUnavailable = "node(s) in a burst pool that are not ready or are cordoned"
 )
 
 // Name returns the name of the plugin.
@@ -185,7 +178,10 @@ func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle fwk.Handle, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
 	config := gatekeeper.Config{
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
-		Activate: handle.Activate, Clock: clock,
+		Activate: handle.Activate, Clock: clock, Version: version.String(),
+	}
+	if name, err := os.Hostname(); err == nil {
+		config.Identity = name
 	}
 	if handle.KubeConfig() != nil {
 		var err error

@@ -74,7 +74,7 @@ func (t *Tracker) Memory() Memory {
 			m.Templates = map[string]Template{}
 		}
 		x := t.templates[key]
-		x.At = x.At.UTC()
+		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader reckons it anew
 		m.Templates[key] = x
 	}
 	return m

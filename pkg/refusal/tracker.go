@@ -115,20 +115,21 @@ func startLimit(startWithin time.Duration) time.Duration {
 
 // Judgement is what a Tracker says of a burst pool. It must not be changed.
 type Judgement struct {
-	State State
+	State State `json:"state,omitempty"`
 	// Since is when the pool was last known to come into or out of Open.
-	Since time.Time
+	Since time.Time `json:"since,omitzero"`
 	// Until is when a pool that is Refusing is probed.
-	Until time.Time
+	Until time.Time `json:"until,omitzero"`
 	// Code and Message are what the provider said, and Failed is how many pods it refused or did not start since it last started one.
-	Code, Message string
-	Failed        int
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Failed  int    `json:"failed,omitempty"`
 	// Starting is how many pods on the pool's nodes may still start.
-	Starting int
+	Starting int `json:"starting,omitempty"`
 	// Templates are those of which the provider has refused pods for what they are, by TemplateOf.
-	Templates map[string]Template
+	Templates map[string]Template `json:"templates,omitempty"`
 	// Next is when the judgement changes by itself; zero if it does not.
-	Next time.Time
+	Next time.Time `json:"next,omitzero"`
 }
 
 // Template is what the provider said of a template's pods.
@@ -140,7 +141,7 @@ type Template struct {
 	// Curable says that it may be eligible again without a change.
 	Curable bool `json:"curable,omitempty"`
 	// Until is when it is tried again.
-	Until time.Time `json:"-"`
+	Until time.Time `json:"until,omitzero"`
 }
 
 // Tracker judges one burst pool by the pods on its nodes. It has no clock: it is told what it sees and when. Its methods must not be called by

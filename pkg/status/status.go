@@ -33,8 +33,9 @@ type Status struct {
 	BurstPools []BurstPool `json:"burstPools,omitempty"`
 	// Problems are what the user can mend, a sentence each.
 	Problems []string `json:"problems,omitempty"`
-	// Memory is published under a key of its own.
+	// Memory and View are published under keys of their own. A Status that was read has no View: DecodeView reads it.
 	Memory Memory `json:"-"`
+	View   *View  `json:"-"`
 }
 
 // Pool is the state of a regular pool.
@@ -121,7 +122,7 @@ func (p *Pool) Restored() capacity.Pool {
 
 // Memory is what the API does not hold by itself.
 type Memory struct {
-	// Written is when this was written, by the leader's clock. While pods are held it is not older than a minute.
+	// Written is when this was written, by the leader's clock. While somebody leads it is not older than a minute.
 	Written           time.Time                   `json:"written"`
 	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
 	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
@@ -142,7 +143,25 @@ func (s *Status) Encode() (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the memory: %w", err)
 	}
-	return map[string]string{StatusKey: string(status), MemoryKey: string(memory)}, nil
+	data := map[string]string{StatusKey: string(status), MemoryKey: string(memory)}
+	if s.View != nil {
+		view, err := s.View.Encode(s.Memory.Written)
+		if err != nil {
+			return nil, err
+		}
+		data[ViewKey] = string(view)
+	}
+	return data, nil
+}
+
+// Decisive is the status without the figures that change all the time and decide nothing by themselves, and without when it was written.
+func (s *Status) Decisive() *Status {
+	c := *s
+	c.Memory.Written = time.Time{}
+	if c.View != nil {
+		c.View = c.View.withoutFigures()
+	}
+	return &c
 }
 
 // Decode reads the ConfigMap. Fields that it does not know, of a newer version, are left out. If one of the two keys cannot be

@@ -84,6 +84,7 @@ func newHistory(w *world) *history {
 // counts are what the histories covered.
 type counts struct {
 	compared, wakeUps, restarts int
+	published                   int            // held pods for which what is published was asked, too
 	states                      map[string]int // groups by state, and why
 	statuses                    map[string]int // looks by what the status was
 	whys                        map[string]int // decisions by the rule that made them
@@ -112,7 +113,7 @@ func TestGate(t *testing.T) {
 		h := newHistory(w)
 		play(t, w, h, newSubject(t, h), &c)
 	}
-	t.Logf("%d decisions, %d that open by themselves later, %d restarts", c.compared, c.wakeUps, c.restarts)
+	t.Logf("%d decisions, %d that open by themselves later, %d restarts; %d of held pods, by what is published", c.compared, c.wakeUps, c.restarts, c.published)
 	t.Logf("groups: %v", c.states)
 	t.Logf("statuses: %v", c.statuses)
 	t.Logf("decisions: %v", c.whys)
@@ -188,7 +189,11 @@ func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burs
 	k, burst := h.last(), len(h.settings.pools)
 	now := h.looks[k].at
 	want := h.decide(pod, k, burstPods)
-	decision := sub.rule.Decide(pod.request(burst, burstPods), sub.view, now)
+	request := pod.request(burst, burstPods)
+	decision := sub.rule.Decide(request, sub.view, now)
+	if c.compared%2 == 0 && c.published < *publications {
+		c.published += sub.reader.compare(t, sub, request, &decision, now)
+	}
 	c.compared++
 	c.whys[want.why]++
 	if got := decision.Burst[burst]; got.Open != want.open {

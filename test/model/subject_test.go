@@ -32,6 +32,7 @@ type subject struct {
 	tracker *clusterautoscaler.Tracker
 	sources []clusterautoscaler.Source
 	view    *capacity.View
+	reader  *reader
 }
 
 func matching(key, value string) *metav1.LabelSelector {
@@ -71,6 +72,7 @@ func newSubject(t *testing.T, h *history) *subject {
 		t.Fatal(err)
 	}
 	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, DeclineGrace: time.Minute, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
+	s.reader = newReader(s)
 	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
 	s.start()
 	s.view = &capacity.View{Pools: make([]capacity.Pool, pools.Len())}

@@ -1,0 +1,71 @@
+package model
+
+import (
+	"flag"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+var publications = flag.Int("published", 5000, "held pods for which TestGate compares the gate's decision with that of who reads the published view")
+
+// reader is somebody who knows of the scheduler only what it publishes.
+type reader struct {
+	args  configv1.PoolPriorityArgs
+	kinds *gate.Kinds
+}
+
+func newReader(sub *subject) *reader {
+	rule := &sub.rule
+	return &reader{kinds: gate.NewKinds(), args: configv1.PoolPriorityArgs{Pools: sub.configs, Capacity: configv1.Capacity{UnknownGrace: duration(rule.UnknownGrace),
+		DeclineGrace: duration(rule.DeclineGrace), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
+}
+
+// compare holds the scheduler's decision for a pod that it holds against the reader's, and returns how many decisions that were.
+func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decision *gate.Decision, now time.Time) int {
+	t.Helper()
+	if decision.Opens() {
+		return 0
+	}
+	kind := gate.KindOf(request)
+	r.kinds.Learn(kind, decision, now)
+	request.Pod.UID = types.UID(request.Pod.Name + now.String())
+	declined := r.kinds.Declined(kind, request.Pod.UID, now)
+	request.Declined = func() map[string]time.Time { return declined }
+	want := sub.rule.Decide(request, sub.view, now)
+
+	published := status.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Declines: r.kinds.Remembered(1000)}
+	if request.NoRoomSince.Equal(request.UnschedulableSince) && request.IgnoredUntil.IsZero() && request.UnschedulableSince.Nanosecond() == 0 {
+		if !request.UnschedulableSince.IsZero() { // the API says it
+			request.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
+				LastTransitionTime: metav1.NewTime(request.UnschedulableSince)}}
+		}
+	} else {
+		published.Waits = map[types.UID]status.Wait{request.Pod.UID: {Unschedulable: request.UnschedulableSince, NoRoom: request.NoRoomSince, Ignored: request.IgnoredUntil}}
+	}
+	data, err := published.Encode(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := status.DecodeView(data)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, data)
+	}
+	pools, err := read.Pools()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := read.Decide(read.Request(request.Pod, now), pools, now)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("who reads what is published decides otherwise (-the scheduler,+the reader):\n%s\n%s\n%s", diff, data, sub.describe(now))
+	}
+	return 1
+}
