@@ -11,25 +11,38 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in: the API server copies a
-// Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own. A scheduler whose
-// lease has run out binds nothing.
-func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
+// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in and that say why it was let into a burst pool:
+// the API server copies a Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own. A
+// scheduler whose lease has run out binds nothing.
+func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	pl.retries.forget(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	defer cancel()
+	burst := pl.burstOf(state, pod, nodeName)
 	binding := &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, nodeName)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, nodeName, burst)},
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
 	pl.mentionKind(klog.FromContext(ctx), pod)
+	if status := pl.bind(ctx, pod, binding); !status.IsSuccess() {
+		return status
+	}
+	if burst != nil {
+		pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", burst.story)
+	}
+	return nil
+}
+
+// bind has the API server bind the pod.
+func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Binding) *fwk.Status {
 	if cacher := pl.handle.APICacher(); cacher != nil {
 		finished, err := cacher.BindPod(binding)
 		if err == nil {
@@ -40,11 +53,32 @@ func (pl *PoolPriority) Bind(ctx context.Context, _ fwk.CycleState, pod *v1.Pod,
 		}
 		return nil
 	}
-	klog.FromContext(ctx).V(3).Info("Attempting to bind pod to node", "pod", klog.KObj(pod), "node", klog.KRef("", nodeName))
+	klog.FromContext(ctx).V(3).Info("Attempting to bind pod to node", "pod", klog.KObj(pod), "node", klog.KRef("", binding.Target.Name))
 	if err := pl.binder.Pods(pod.Namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fwk.AsStatus(err)
 	}
 	return nil
+}
+
+// burst is why a pod goes to a burst pool.
+type burst struct {
+	record gate.Record
+	story  string
+}
+
+// burstOf returns why the pod goes to the node, or nil if that is in no burst pool.
+func (pl *PoolPriority) burstOf(state fwk.CycleState, pod *v1.Pod, nodeName string) *burst {
+	node, err := pl.nodes.Get(nodeName)
+	if err != nil || pl.gatekeeper == nil {
+		return nil
+	}
+	i := pl.pools.Of(node.Labels)
+	c, err := readCycle(state)
+	if err != nil || !pl.pools.IsBurst(i) {
+		return nil
+	}
+	waited := pl.gatekeeper.Waited(pod)
+	return &burst{record: c.decision.Record(pl.pools, i, waited), story: c.decision.Story(pl.pools, i, waited)}
 }
 
 // unorderedKinds are the kinds of workloads that are known not to go by deletion costs. Others are another controller's: a pod's author
@@ -72,7 +106,7 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 
 // annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what changed since
 // the queue had it is not in the copy that is bound.
-func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string) map[string]string {
+func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string, burst *burst) map[string]string {
 	node, err := pl.nodes.Get(nodeName)
 	if err != nil {
 		return nil // it is gone, and the pod will be
@@ -80,6 +114,9 @@ func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string) map[string]str
 	annotations := map[string]string{}
 	if pl.pools.IsBurstNode(node.Labels) {
 		annotations[refusal.BoundAtAnnotation] = pl.clock.Now().UTC().Format(time.RFC3339)
+	}
+	if burst != nil {
+		annotations[gate.RecordAnnotation] = burst.record.Encode()
 	}
 	if !pl.deletionCost {
 		return annotations

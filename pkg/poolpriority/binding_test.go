@@ -13,8 +13,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -23,6 +26,7 @@ import (
 // TestBind: the pod's place in the order of scale-in is in the Binding, and what the user set since the queue had the pod is
 // kept.
 func TestBind(t *testing.T) {
+	const record = `{"reason":"Open","pools":{"system":"Backoff","user":"AtMaxSize"}}`
 	for _, tc := range []struct {
 		name, node string
 		listed     map[string]string // the annotations of the pod in the lister
@@ -30,10 +34,10 @@ func TestBind(t *testing.T) {
 		want       map[string]string
 	}{
 		{name: "on a VM", node: "user", want: map[string]string{scalein.CostAnnotation: "2000", scalein.OwnCostAnnotation: "2000", scalein.PoolAnnotation: "user"}},
-		{name: "on the virtual node", node: "virtual", want: map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci"}},
-		{name: "with a cost of the user's", node: "virtual", listed: map[string]string{scalein.CostAnnotation: "5"}, want: map[string]string{scalein.PoolAnnotation: "aci"}},
+		{name: "on the virtual node", node: "virtual", want: map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci", gate.RecordAnnotation: record}},
+		{name: "with a cost of the user's", node: "virtual", listed: map[string]string{scalein.CostAnnotation: "5"}, want: map[string]string{scalein.PoolAnnotation: "aci", gate.RecordAnnotation: record}},
 		{name: "on a node that is gone", node: "gone"},
-		{name: "switched off", node: "virtual", off: true},
+		{name: "switched off", node: "virtual", off: true, want: map[string]string{gate.RecordAnnotation: record}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := aks(t)
@@ -60,7 +64,12 @@ func TestBind(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
 			defer cancel()
-			if status := h.plugin.Bind(ctx, nil, queued, tc.node); !status.IsSuccess() {
+			state := framework.NewCycleState()
+			state.Write(stateKey, &cycle{decision: gate.Decision{
+				Regular: []gate.PoolVerdict{{Reason: capacity.Reason{Code: "AtMaxSize"}}, {Reason: capacity.Reason{Code: "Backoff"}}},
+				Burst:   []gate.Verdict{{}, {}, {Open: true, Reason: capacity.Reason{Code: "Open"}}},
+			}})
+			if status := h.plugin.Bind(ctx, state, queued, tc.node); !status.IsSuccess() {
 				t.Fatal(status.AsError())
 			}
 			var binding *v1.Binding

@@ -1,0 +1,94 @@
+package gate
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// RecordAnnotation is the annotation of a pod in a burst pool that says why it was let in: a Record, in JSON. The scheduler writes it in the
+// Binding.
+const RecordAnnotation = "poolpriority.dev/decision"
+
+// Record is why a pod was let into a burst pool.
+type Record struct {
+	// Reason is the code of the verdict's reason.
+	Reason string `json:"reason"`
+	// Observed says that the gate was closed, for the reason, and only observed.
+	Observed bool `json:"observed,omitempty"`
+	// Waited is how long the pod had been unschedulable, in the form of time.Duration; empty if it had not been.
+	Waited string `json:"waited,omitempty"`
+	// Pools are the codes of the reasons that the regular pools gave, by the pools' names.
+	Pools map[string]string `json:"pools,omitempty"`
+}
+
+// Record returns why the pod is let into the burst pool with index i by the decision, after it has waited for the time given.
+func (d *Decision) Record(pools pool.List, i int, waited time.Duration) Record {
+	v := &d.Burst[i]
+	r := Record{Reason: v.Reason.Code, Observed: v.Observed}
+	if waited > 0 {
+		r.Waited = Rounded(waited).String()
+	}
+	for k := range d.Regular {
+		if code := d.Regular[k].Reason.Code; code != "" {
+			if r.Pools == nil {
+				r.Pools = map[string]string{}
+			}
+			r.Pools[pools.At(k).Name] = code
+		}
+	}
+	return r
+}
+
+// Rounded is a time as people are told it: in seconds, or in tenths below ten.
+func Rounded(d time.Duration) time.Duration {
+	if d < 10*time.Second {
+		return d.Round(100 * time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
+
+// Encode returns the annotation's value.
+func (r Record) Encode() string {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return "" // it does not fail
+	}
+	return string(data)
+}
+
+// ParseRecord reads the annotation's value.
+func ParseRecord(value string) (Record, error) {
+	var r Record
+	if err := json.Unmarshal([]byte(value), &r); err != nil {
+		return Record{}, fmt.Errorf("reading annotation %s: %w", RecordAnnotation, err)
+	}
+	return r, nil
+}
+
+// Story tells people why the pod is let into the burst pool with index i by the decision.
+func (d *Decision) Story(pools pool.List, i int, waited time.Duration) string {
+	v := &d.Burst[i]
+	var b strings.Builder
+	fmt.Fprintf(&b, "Let into %s: %s", pools.At(i).Name, v.Reason.Sentence)
+	if v.Observed {
+		b.Reset()
+		fmt.Fprintf(&b, "Let into %s because the gate is only observed: %s", pools.At(i).Name, v.Reason.Code)
+	}
+	var said []string
+	for k := range d.Regular {
+		if code := d.Regular[k].Reason.Code; code != "" {
+			said = append(said, pools.At(k).Name+" "+code)
+		}
+	}
+	if len(said) > 0 {
+		fmt.Fprintf(&b, " (%s)", strings.Join(said, ", "))
+	}
+	if waited > 0 {
+		fmt.Fprintf(&b, ", after %s", Rounded(waited))
+	}
+	return b.String()
+}
