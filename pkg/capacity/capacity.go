@@ -169,6 +169,8 @@ type NewNodes struct {
 type Shape struct {
 	// Labels are the labels without those that only one node has or that depend on where a node was put.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Varied are the keys of labels that nearly each node has another value of: they make no kind, and nothing is known of them.
+	Varied []string `json:"varied,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 	// Allocatable is, resource by resource, the most that one node of this kind offers.

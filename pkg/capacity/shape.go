@@ -1,9 +1,11 @@
 package capacity
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"maps"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -15,37 +17,23 @@ import (
 // settleTime is how long a node may take, once it is ready, to report its devices.
 const settleTime = 30 * time.Second
 
+// maxKinds is how many kinds of nodes are told apart among the nodes of a group. Where there are more, labels that differ from node to node (a
+// timestamp, an owner) are what makes them, and no kinds.
+const maxKinds = 50
+
 // shapes returns the kinds of node among the nodes, in a stable order, and when that changes by itself (zero: never). What nodes that are
 // starting, or ready for less than settleTime, offer does not count. It is called with all nodes of a pool, again and again, and so
 // allocates for kinds only.
 func (k *kinds) shapes() ([]Shape, time.Time) {
-	byHash := map[uint64][]*Shape{}
-	var found []*Shape
-	var last *Shape
-	until := k.until
-	for _, node := range k.nodes {
-		taints, allocatable := k.taints(node), node.Status.Allocatable
-		if settled := readySince(node).Add(settleTime); IsStarting(node) || k.now.Before(settled) {
-			allocatable = nil
-			if !IsStarting(node) {
-				until = Earliest(until, settled)
-			}
+	found, until := k.find(nil, maxKinds)
+	if len(found) > maxKinds {
+		varied := k.mostVaried()
+		for n := 1; len(found) > maxKinds && n < len(varied); n++ {
+			found, until = k.find(varied[:n], maxKinds)
 		}
-		if last == nil || !last.isOf(node.Labels, taints) { // mostly it is
-			last = nil
-			hash := kindHash(node.Labels, taints)
-			for _, shape := range byHash[hash] {
-				if shape.isOf(node.Labels, taints) {
-					last = shape
-				}
-			}
-			if last == nil {
-				last = newShape(node.Labels, taints)
-				byHash[hash] = append(byHash[hash], last)
-				found = append(found, last)
-			}
+		if len(found) > maxKinds {
+			found, until = k.find(varied, math.MaxInt) // where taints make them, they are what they are
 		}
-		last.raise(allocatable)
 	}
 	keys := make(map[*Shape]string, len(found))
 	for _, shape := range found {
@@ -57,6 +45,75 @@ func (k *kinds) shapes() ([]Shape, time.Time) {
 		shapes[i] = *shape
 	}
 	return shapes, until
+}
+
+// find returns the kinds of node among the nodes if labels with the varied keys make none. It stops when there are more than the limit.
+func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
+	varied = slices.Sorted(slices.Values(varied))
+	byHash := map[uint64][]*Shape{}
+	var found []*Shape
+	var last *Shape
+	until := k.until
+	for _, node := range k.nodes {
+		if len(found) > limit {
+			return found, until
+		}
+		taints, allocatable := k.taints(node), node.Status.Allocatable
+		if settled := readySince(node).Add(settleTime); IsStarting(node) || k.now.Before(settled) {
+			allocatable = nil
+			if !IsStarting(node) {
+				until = Earliest(until, settled)
+			}
+		}
+		if last == nil || !last.isOf(node.Labels, taints) { // mostly it is
+			last = nil
+			hash := kindHash(node.Labels, taints, varied)
+			for _, shape := range byHash[hash] {
+				if shape.isOf(node.Labels, taints) {
+					last = shape
+				}
+			}
+			if last == nil {
+				last = newShape(node.Labels, taints, varied)
+				byHash[hash] = append(byHash[hash], last)
+				found = append(found, last)
+			}
+		}
+		last.raise(allocatable)
+	}
+	return found, until
+}
+
+// mostVaried are the keys of the labels of which there is more than one value, those with the most values first.
+func (k *kinds) mostVaried() []string {
+	values := map[string]map[string]bool{}
+	with := map[string]int{}
+	for _, node := range k.nodes {
+		for key, value := range node.Labels {
+			if IsPlaceLabel(key) {
+				continue
+			}
+			if values[key] == nil {
+				values[key] = map[string]bool{}
+			}
+			values[key][value] = true
+			with[key]++
+		}
+	}
+	count := func(key string) int {
+		if with[key] < len(k.nodes) {
+			return len(values[key]) + 1 // that it is not there
+		}
+		return len(values[key])
+	}
+	var keys []string
+	for key := range values {
+		if count(key) > 1 {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(count(b)-count(a), strings.Compare(a, b)) })
+	return keys
 }
 
 // SettledShapes returns the kinds of those of the nodes that can be used and were there before or, if there are none, that have been ready for
@@ -78,11 +135,11 @@ func SettledShapes(nodes []*corev1.Node, before, now time.Time) []Shape {
 	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
 }
 
-// newShape returns the kind of nodes with these labels and taints.
-func newShape(labels map[string]string, taints []corev1.Taint) *Shape {
-	shape := &Shape{Labels: make(map[string]string, len(labels)), Taints: LastingTaints(taints)}
+// newShape returns the kind of nodes with these labels and taints, if labels with the varied keys make none.
+func newShape(labels map[string]string, taints []corev1.Taint, varied []string) *Shape {
+	shape := &Shape{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
 	for key, value := range labels {
-		if !IsPlaceLabel(key) {
+		if !IsPlaceLabel(key) && !slices.Contains(varied, key) {
 			shape.Labels[key] = value
 		}
 	}
@@ -95,7 +152,7 @@ func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
 	for key, value := range labels {
 		if known, ok := s.Labels[key]; ok && known == value {
 			n++
-		} else if ok || !IsPlaceLabel(key) {
+		} else if ok || !IsPlaceLabel(key) && !slices.Contains(s.Varied, key) {
 			return false
 		}
 	}
@@ -118,10 +175,10 @@ func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
 var hashSeed = maphash.MakeSeed()
 
 // kindHash is equal for nodes of one kind, in whatever order their labels and taints are.
-func kindHash(labels map[string]string, taints []corev1.Taint) uint64 {
+func kindHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
 	var sum uint64
 	for key, value := range labels {
-		if !IsPlaceLabel(key) {
+		if !IsPlaceLabel(key) && !slices.Contains(varied, key) {
 			sum += maphash.String(hashSeed, key) ^ bits.RotateLeft64(maphash.String(hashSeed, value), 1)
 		}
 	}
@@ -141,6 +198,9 @@ func (s *Shape) key() string {
 	}
 	for _, t := range s.Taints {
 		parts = append(parts, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))
+	}
+	for _, k := range s.Varied {
+		parts = append(parts, k)
 	}
 	slices.Sort(parts)
 	return strings.Join(parts, "\n")
@@ -183,7 +243,7 @@ func (s *Shape) contradicts(template *corev1.Node) string {
 		if assumed := key == corev1.LabelOSStable || key == corev1.LabelArchStable; !ok && assumed || IsPlaceLabel(key) {
 			continue
 		}
-		if have != value {
+		if have != value && !slices.Contains(s.Varied, key) {
 			return fmt.Sprintf("label %s is %q, not %q", key, have, value)
 		}
 	}

@@ -192,3 +192,60 @@ func TestContradiction(t *testing.T) {
 		}
 	}
 }
+
+// TestVariedLabels: labels that nearly each node has another value of make no kinds, and nothing is said of them; those of which there are few
+// values do as ever.
+func TestVariedLabels(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	nodes := func(n int, label func(i int, labels map[string]string), taints ...corev1.Taint) []*corev1.Node {
+		var all []*corev1.Node
+		for i := range n {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"disk": []string{"ssd", "hdd"}[i%2]}}, Spec: corev1.NodeSpec{Taints: taints}}
+			label(i, node.Labels)
+			all = append(all, node)
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		name   string
+		nodes  []*corev1.Node
+		kinds  int
+		varied []string
+	}{
+		{"none", nodes(200, func(int, map[string]string) {}), 2, nil},
+		{"few values", nodes(200, func(i int, l map[string]string) { l["team"] = fmt.Sprint(i % 20) }), 20, nil},
+		{"one for each", nodes(200, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) }), 2, []string{"seen"}},
+		{"two for each", nodes(200, func(i int, l map[string]string) { l["seen"], l["id"] = fmt.Sprint(i), fmt.Sprint(-i) }), 2, []string{"id", "seen"}},
+		{"few values and one for each", nodes(200, func(i int, l map[string]string) { l["seen"], l["team"] = fmt.Sprint(i), fmt.Sprint(i%20) }), 20, []string{"seen"}},
+		{"one for half of them", nodes(200, func(i int, l map[string]string) {
+			if i%2 == 0 {
+				l["seen"] = fmt.Sprint(i)
+			}
+		}), 2, []string{"seen"}},
+		{"as few nodes as kinds", nodes(maxKinds, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) }), maxKinds, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			shapes, _ := shapesOf(tc.nodes, now)
+			if len(shapes) != tc.kinds {
+				t.Fatalf("%d kinds, want %d", len(shapes), tc.kinds)
+			}
+			for _, s := range shapes {
+				if !slices.Equal(s.Varied, tc.varied) {
+					t.Errorf("varied: %v, want %v", s.Varied, tc.varied)
+				}
+				for _, key := range s.Varied {
+					if _, ok := s.Labels[key]; ok {
+						t.Errorf("label %s is said to be known", key)
+					}
+				}
+			}
+		})
+	}
+	tainted := nodes(200, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) })
+	for i, node := range tainted {
+		node.Spec.Taints = []corev1.Taint{{Key: fmt.Sprint("t", i), Effect: corev1.TaintEffectNoSchedule}}
+	}
+	if shapes, _ := shapesOf(tainted, now.Add(24*time.Hour)); len(shapes) != 200 {
+		t.Errorf("%d kinds of 200 nodes each with a taint of its own: none may be left out", len(shapes))
+	}
+}

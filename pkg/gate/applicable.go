@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	apiresource "k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
@@ -19,23 +19,59 @@ import (
 // nodeNameField is the only field that a node selector term can match.
 const nodeNameField = "metadata.name"
 
-// notApplicable returns why no node that the group of the pool has or could get would run the pod, or "" if one might.
-func notApplicable(pod *corev1.Pod, p *pool.Pool, known *capacity.Group) string {
-	var first string
+// misfit is why a node would not run a pod: one thing of the pod's or the node's. It is put into words only for those who read it. An empty one is
+// that of a node that might.
+type misfit struct {
+	what   string // selector, affinity, taint or size; empty: none
+	key    string // of the selector, or the resource
+	value  string // of the selector
+	taint  corev1.Taint
+	asked  apiresource.Quantity
+	offers apiresource.Quantity
+}
+
+const (
+	misfitSelector = "selector"
+	misfitAffinity = "affinity"
+	misfitTaint    = "taint"
+	misfitSize     = "size"
+)
+
+func (m *misfit) String() string {
+	switch m.what {
+	case misfitSelector:
+		return "node selector " + m.key + "=" + m.value
+	case misfitAffinity:
+		return "required node affinity"
+	case misfitTaint:
+		return "taint " + m.taint.ToString()
+	case misfitSize:
+		return fmt.Sprintf("requests %s %s of at most %s", m.asked.String(), m.key, m.offers.String())
+	}
+	return ""
+}
+
+// fits reports whether it is an empty one.
+func (m *misfit) fits() bool { return m.what == "" }
+
+// notApplicable returns why no node that the group of the pool has or could get would run the pod with the requests, or an empty misfit if one
+// might.
+func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *capacity.Group) misfit {
+	var first misfit
 	for i := range known.Shapes {
 		s := &known.Shapes[i]
-		detail := newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable}.refuses(pod)
-		if detail == "" {
-			return ""
+		m := newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable, varied: s.Varied}.refuses(pod, requests)
+		if m.fits() {
+			return m
 		}
-		if first == "" {
-			first = detail
+		if first.fits() {
+			first = m
 		}
 	}
 	if len(known.Shapes) > 0 && !known.Open {
 		return first
 	}
-	return unseenNode(p, known).refuses(pod)
+	return unseenNode(p, known).refuses(pod, requests)
 }
 
 // unseenNode is a node that a group of the pool could get and has none of: as its template says or, without one, of which only what the pool's
@@ -98,7 +134,8 @@ func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 
 // refusedWithout reports whether the pod's constraints rule out every node that does not have the label with the value.
 func refusedWithout(pod *corev1.Pod, key, value string) bool {
-	return newNode{open: true, notKey: key, notValue: value}.notSelected(pod) != ""
+	m := newNode{open: true, notKey: key, notValue: value}.notSelected(pod)
+	return !m.fits()
 }
 
 // newNode is a node that a pool could get.
@@ -107,24 +144,25 @@ type newNode struct {
 	taints      []corev1.Taint
 	allocatable corev1.ResourceList // empty: not known
 	choices     map[string][]string // labels of which only these values are possible
+	varied      []string            // keys of labels of which nothing is known
 	open        bool                // labels that are not listed are not known
 	// notKey, if not empty, is the key of a label that is not known but for one value that it does not have.
 	notKey, notValue string
 }
 
-// refuses returns why the node would not run the pod, or "" if it might.
-func (n newNode) refuses(pod *corev1.Pod) string {
-	if detail := n.notSelected(pod); detail != "" {
-		return detail
+// refuses returns why the node would not run the pod with the requests, or an empty misfit if it might.
+func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) misfit {
+	if m := n.notSelected(pod); !m.fits() {
+		return m
 	}
 	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
-		return fmt.Sprintf("taint %s", taint.ToString())
+		return misfit{what: misfitTaint, taint: taint}
 	}
-	return n.tooSmall(pod)
+	return n.tooSmall(requests)
 }
 
-// notSelected returns what of the pod's node selector and required affinity rules the node out, or "" if nothing does.
-func (n newNode) notSelected(pod *corev1.Pod) string {
+// notSelected returns what of the pod's node selector and required affinity rules the node out, or an empty misfit if nothing does.
+func (n newNode) notSelected(pod *corev1.Pod) misfit {
 	first := "" // in the order of the keys, so that the same is said each time
 	for key, value := range pod.Spec.NodeSelector {
 		if (first == "" || key < first) && !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
@@ -132,15 +170,15 @@ func (n newNode) notSelected(pod *corev1.Pod) string {
 		}
 	}
 	if first != "" {
-		return fmt.Sprintf("node selector %s=%s", first, pod.Spec.NodeSelector[first])
+		return misfit{what: misfitSelector, key: first, value: pod.Spec.NodeSelector[first]}
 	}
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil &&
 			!slices.ContainsFunc(required.NodeSelectorTerms, n.matchesTerm) {
-			return "required node affinity"
+			return misfit{what: misfitAffinity}
 		}
 	}
-	return ""
+	return misfit{}
 }
 
 func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
@@ -167,6 +205,9 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 		return slices.ContainsFunc(values, func(value string) bool { return satisfies(req, value, true) })
 	}
 	value, has := n.labels[req.Key]
+	if !has && slices.Contains(n.varied, req.Key) {
+		return true
+	}
 	if !has {
 		if req.Key == corev1.LabelHostname {
 			// Every node has this label, and a new one has a value that nobody can ask for yet.
@@ -208,13 +249,12 @@ func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool 
 	}
 }
 
-// tooSmall compares the pod's requests with what a whole node offers.
-func (n newNode) tooSmall(pod *corev1.Pod) string {
+// tooSmall compares the requests with what a whole node offers.
+func (n newNode) tooSmall(requests corev1.ResourceList) misfit {
 	if len(n.allocatable) == 0 {
-		return ""
+		return misfit{}
 	}
-	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
-	var first corev1.ResourceName
+	var first corev1.ResourceName // in the order of the names
 	for name, request := range requests {
 		have, listed := n.allocatable[name]
 		if request.IsZero() || (!listed && !isExtended(name)) {
@@ -225,10 +265,9 @@ func (n newNode) tooSmall(pod *corev1.Pod) string {
 		}
 	}
 	if first == "" {
-		return ""
+		return misfit{}
 	}
-	request, have := requests[first], n.allocatable[first]
-	return fmt.Sprintf("requests %s %s of at most %s", request.String(), first, have.String())
+	return misfit{what: misfitSize, key: string(first), asked: requests[first], offers: n.allocatable[first]}
 }
 
 // isExtended reports whether a node that does not list the resource has none of it. A node that has not reported yet

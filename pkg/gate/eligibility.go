@@ -103,7 +103,10 @@ var reasonTooLarge = capacity.Reason{Code: "TooLarge", Sentence: sentenceCannot 
 func missingTopology(pod *corev1.Pod, p *capacity.Pool) string {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		c := &pod.Spec.TopologySpreadConstraints[i]
-		has := p.Places[c.TopologyKey] || slices.ContainsFunc(p.Shapes, func(s capacity.Shape) bool { _, ok := s.Labels[c.TopologyKey]; return ok })
+		has := p.Places[c.TopologyKey] || slices.ContainsFunc(p.Shapes, func(s capacity.Shape) bool {
+			_, ok := s.Labels[c.TopologyKey]
+			return ok || slices.Contains(s.Varied, c.TopologyKey)
+		})
 		if c.WhenUnsatisfiable == corev1.DoNotSchedule && len(p.Shapes) > 0 && !has {
 			return c.TopologyKey
 		}
@@ -127,9 +130,14 @@ func isV2(p *pool.Pool, shapes []capacity.Shape) bool {
 // Signature is what of the pod decides, beside its requests, whether it is eligible for burst pools, and what it takes of their budgets: equal
 // for pods that are treated alike.
 func Signature(req Request) any {
-	used := []string{req.Pod.Annotations[BurstAnnotation], strconv.FormatBool(req.AzureFiles), fmt.Sprint(req.NotSelected, billed(req.Pod, true))}
+	return append([]string{req.Pod.Annotations[BurstAnnotation], strconv.FormatBool(req.AzureFiles), fmt.Sprint(req.NotSelected, billed(req.Pod, true))}, usedOf(req.Pod)...)
+}
+
+// usedOf are the codes of the features that the pod uses.
+func usedOf(pod *corev1.Pod) []string {
+	var used []string
 	for i := range unsupported {
-		if unsupported[i].used(req.Pod) {
+		if unsupported[i].used(pod) {
 			used = append(used, unsupported[i].code)
 		}
 	}

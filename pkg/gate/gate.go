@@ -195,16 +195,19 @@ func (d *Decision) Closes(reason capacity.Reason) bool {
 
 // Decide answers for the request at the time now, by the view of the pools' capacity.
 func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision {
-	d := Decision{Regular: make([]PoolVerdict, r.Pools.Regular())}
 	if !r.Pools.HasBurst() {
-		return d
+		return Decision{Regular: make([]PoolVerdict, r.Pools.Regular())}
 	}
-	d.Burst = make([]Verdict, r.Pools.Len())
+	return r.DecideFor(req, r.Assess(req, view), view, now)
+}
+
+// DecideFor is Decide for a pod of whose class it is known what the view says.
+func (r *Rule) DecideFor(req Request, a *Assessment, view *capacity.View, now time.Time) Decision {
+	d := Decision{Regular: make([]PoolVerdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
 	earlier := Verdict{Open: true, Reason: reasonOpen}
-	applicable := r.applicable(req, view)
-	clock, came := r.clock(req, applicable, view)
+	clock, came := r.clock(req, a, view)
 	for i := range d.Regular {
-		verdict, closed, until := r.judge(req, i, &view.Pools[i], applicable[i], clock, now)
+		verdict, closed, until := r.judge(req, a, i, &view.Pools[i], clock, now)
 		if !verdict.Holds && verdict.Reason.Code != reasonNotApplicable.Code && req.behind(i, &view.Pools[i]) && now.Sub(view.Built) < unseenLimit {
 			verdict, closed, until = PoolVerdict{Holds: true, Reason: ReasonUnseen}, ReasonUnseen, time.Time{}
 		}
@@ -225,7 +228,7 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 		earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
 	for i := range r.Pools.Burst() {
-		v := r.burst(req, i, earlier, r.holdEnds(req, came), view, now)
+		v := r.burst(req, a, i, earlier, r.holdEnds(req, came), view, now)
 		if r.Observe && !v.Open {
 			v.Open, v.Observed = true, true
 		}
@@ -254,7 +257,7 @@ func (r *Rule) holdEnds(req Request, came time.Time) time.Time {
 
 // burst answers for the burst pool with index i. earlier is what the earlier pools say, and from heldUntil on (zero: never) they have said
 // so for too long.
-func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, view *capacity.View, now time.Time) Verdict {
+func (r *Rule) burst(req Request, a *Assessment, i int, earlier Verdict, heldUntil time.Time, view *capacity.View, now time.Time) Verdict {
 	p := r.Pools.At(i)
 	if req.NotSelected != nil && req.NotSelected[i] {
 		return Verdict{Reason: reasonNamespace}
@@ -264,7 +267,7 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 		return Verdict{Reason: ReasonOptOut}
 	case burstAlways:
 	case "":
-		if reason := ineligible(req, p, view.Pools[i].Shapes); reason.Code != "" {
+		if reason := a.burst[i].ineligible; reason.Code != "" {
 			return Verdict{Reason: reason}
 		}
 	default:
@@ -275,13 +278,13 @@ func (r *Rule) burst(req Request, i int, earlier Verdict, heldUntil time.Time, v
 	if v, refused := ofTemplate(req.Pod, &view.Pools[i], now); refused {
 		return v
 	}
-	if key := missingTopology(req.Pod, &view.Pools[i]); key != "" {
+	if key := a.burst[i].topology; key != "" {
 		v := Verdict{Reason: reasonSpread}
 		v.Reason.Detail = "label " + key
 		return v
 	}
 	v := earlier
-	if !v.Open && r.asksForBurst(req.Pod) {
+	if !v.Open && a.asks {
 		v = Verdict{Open: true, Reason: reasonAsked}
 	}
 	if limit := p.Burst.WaitLimit.Duration; !v.Open && limit > 0 && !req.UnschedulableSince.IsZero() {

@@ -640,3 +640,22 @@ func TestGroups(t *testing.T) {
 		})
 	}
 }
+
+// TestVariedLabel: nothing is known of a label that nearly each node has another value of, so a pod that asks for one may find it on a new node.
+func TestVariedLabel(t *testing.T) {
+	group := &capacity.Group{Shapes: []capacity.Shape{{Labels: map[string]string{"disk": "ssd"}, Varied: []string{"owner"}}}}
+	p := &pool.Pool{Pool: configv1.Pool{NodeSelector: &metav1.LabelSelector{}}}
+	for _, tc := range []struct {
+		selector map[string]string
+		want     string
+	}{
+		{map[string]string{"owner": "me"}, ""},
+		{map[string]string{"owner": "me", "disk": "hdd"}, "node selector disk=hdd"},
+		{map[string]string{"other": "x"}, "node selector other=x"},
+	} {
+		m := notApplicable(&corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}, nil, p, group)
+		if got := m.String(); got != tc.want {
+			t.Errorf("%v: %q, want %q", tc.selector, got, tc.want)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -17,29 +18,72 @@ const DelayAnnotation = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 // expendable is the priority below which autoscalers neither grow for a pod nor are hindered by it: --expendable-pods-priority-cutoff.
 const expendable = -10
 
-// applicability is, for a pool's groups by their index, why none of its nodes would run the pod; "" if one might.
-type applicability []string
+// applicability is, for a pool's groups by their index, why none of its nodes would run the pod; empty if one might.
+type applicability []misfit
 
-// applicable says it of every regular pool.
-func (r *Rule) applicable(req Request, view *capacity.View) []applicability {
-	all := make([]applicability, r.Pools.Regular())
-	for i := range all {
+// Assessment is what a view says of pods of a class, whatever their clocks say.
+type Assessment struct {
+	requests   corev1.ResourceList
+	applicable []applicability // of each regular pool
+	asks       bool            // the pods ask for the burst pool themselves
+	burst      []assessed      // of each burst pool, by the pool's index
+}
+
+// assessed is what keeps pods of a class out of a burst pool.
+type assessed struct {
+	ineligible capacity.Reason // an empty code: nothing of what they use
+	topology   string          // a label over which they must be spread and that the pool's nodes lack
+}
+
+// Assess says what the view says of pods of the class of the one that asks (ClassOf).
+func (r *Rule) Assess(req Request, view *capacity.View) *Assessment {
+	a := &Assessment{
+		requests:   resource.PodRequests(req.Pod, resource.PodResourcesOptions{}),
+		applicable: make([]applicability, r.Pools.Regular()), asks: r.asksForBurst(req.Pod), burst: make([]assessed, r.Pools.Len()),
+	}
+	for i := range a.applicable {
 		groups := view.Pools[i].Groups
-		all[i] = make(applicability, len(groups))
+		a.applicable[i] = make(applicability, len(groups))
 		for k := range groups {
-			all[i][k] = notApplicable(req.Pod, r.Pools.At(i), &groups[k])
+			a.applicable[i][k] = notApplicable(req.Pod, a.requests, r.Pools.At(i), &groups[k])
 		}
 	}
-	return all
+	for i := range r.Pools.Burst() {
+		a.burst[i] = assessed{ineligible: ineligible(req, r.Pools.At(i), view.Pools[i].Shapes), topology: missingTopology(req.Pod, &view.Pools[i])}
+	}
+	return a
+}
+
+// ClassOf returns what of the pod an Assessment depends on: equal for pods of which a view says the same, if they are alike in whether their
+// volumes are Azure Files.
+func ClassOf(pod *corev1.Pod) string {
+	s := &pod.Spec
+	var affinity *corev1.NodeSelector
+	if s.Affinity != nil && s.Affinity.NodeAffinity != nil {
+		affinity = s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	var spread []string
+	for i := range s.TopologySpreadConstraints {
+		if c := &s.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
+			spread = append(spread, c.TopologyKey)
+		}
+	}
+	data, err := json.Marshal([]any{
+		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, affinity, s.Tolerations, spread, billed(pod, true), billed(pod, false), usedOf(pod),
+	})
+	if err != nil {
+		return string(pod.UID) // it does not fail; a class of its own
+	}
+	return string(data)
 }
 
 // clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while
 // nodes that the pod could use are on their way. came is when a node last came that the pod might use.
-func (r *Rule) clock(req Request, applicable []applicability, view *capacity.View) (clock, came time.Time) {
+func (r *Rule) clock(req Request, a *Assessment, view *capacity.View) (clock, came time.Time) {
 	growing := false
-	for i := range applicable {
-		for k, reason := range applicable[i] {
-			if reason != "" {
+	for i := range a.applicable {
+		for k := range a.applicable[i] {
+			if !a.applicable[i][k].fits() {
 				continue
 			}
 			g := &view.Pools[i].Groups[k]
@@ -89,20 +133,23 @@ type groupVerdict struct {
 
 // judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
 // gives, and when that may change without any event.
-func (r *Rule) judge(req Request, i int, p *capacity.Pool, applicable applicability, clock, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
+func (r *Rule) judge(req Request, a *Assessment, i int, p *capacity.Pool, clock, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
 	verdict, closed := PoolVerdict{Holds: true, Reason: reasonNoGroups}, ReasonUnknown // no source says that
 	var until time.Time
-	weight := -1
+	weight, heaviest := -1, 0
 	for k := range p.Groups {
-		v := r.judgeGroup(req, i, p, k, applicable[k], clock, now)
+		v := r.judgeGroup(req, a, i, p, k, clock, now)
 		until = capacity.Earliest(until, v.until)
 		if v.own {
 			verdict.Declined = append(verdict.Declined, p.Groups[k].Name)
 		}
 		if w := v.weight(); w > weight {
-			weight, closed = w, v.closed
+			weight, heaviest, closed = w, k, v.closed
 			verdict.Holds, verdict.Reason = v.holds, v.reason
 		}
+	}
+	if verdict.Reason.Code == reasonNotApplicable.Code {
+		verdict.Reason.Detail = a.applicable[i][heaviest].String()
 	}
 	return verdict, closed, until
 }
@@ -126,12 +173,10 @@ func (v *groupVerdict) weight() int {
 }
 
 // judgeGroup says whether the group with index k of the pool with index i holds the gate for the pod.
-func (r *Rule) judgeGroup(req Request, i int, p *capacity.Pool, k int, notApplicable string, clock, now time.Time) groupVerdict {
+func (r *Rule) judgeGroup(req Request, a *Assessment, i int, p *capacity.Pool, k int, clock, now time.Time) groupVerdict {
 	g := &p.Groups[k]
-	if notApplicable != "" {
-		reason := reasonNotApplicable
-		reason.Detail = notApplicable
-		return groupVerdict{reason: reason}
+	if !a.applicable[i][k].fits() {
+		return groupVerdict{reason: reasonNotApplicable} // judge puts it into words, if it is what is said
 	}
 	switch g.State {
 	case capacity.Full:
@@ -140,7 +185,7 @@ func (r *Rule) judgeGroup(req Request, i int, p *capacity.Pool, k int, notApplic
 	case capacity.Growing:
 		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonGrowing, until: g.Until}
 	case capacity.CanGrow:
-		return r.judgeGrowth(req, i, p, k, clock, now)
+		return r.judgeGrowth(req, a, i, p, k, clock, now)
 	default:
 		counts := g.Since.Add(r.UnknownGrace)
 		if !now.Before(counts) {
@@ -153,9 +198,9 @@ func (r *Rule) judgeGroup(req Request, i int, p *capacity.Pool, k int, notApplic
 }
 
 // judgeGrowth says whether a group that can grow would do so for the pod.
-func (r *Rule) judgeGrowth(req Request, i int, p *capacity.Pool, k int, clock, now time.Time) groupVerdict {
+func (r *Rule) judgeGrowth(req Request, a *Assessment, i int, p *capacity.Pool, k int, clock, now time.Time) groupVerdict {
 	g := &p.Groups[k]
-	if detail := beyond(req.Pod, g.Remaining); detail != "" {
+	if detail := beyond(a.requests, g.Remaining); detail != "" {
 		reason := reasonBeyondLimits
 		reason.Detail = detail
 		return groupVerdict{reason: reason}
@@ -185,12 +230,11 @@ func (r *Rule) judgeGrowth(req Request, i int, p *capacity.Pool, k int, clock, n
 // DeclineKey names the group of the pool with the index among all pools' groups.
 func DeclineKey(pool int, group string) string { return fmt.Sprintf("%d/%s", pool, group) }
 
-// beyond returns which of the pod's requests is more than what remains for the pool to order, or "".
-func beyond(pod *corev1.Pod, remaining corev1.ResourceList) string {
+// beyond returns which of the requests is more than what remains for the pool to order, or "".
+func beyond(requests, remaining corev1.ResourceList) string {
 	if len(remaining) == 0 {
 		return ""
 	}
-	requests := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	var first corev1.ResourceName // in the order of the names, so that the same is said each time
 	for name, request := range requests {
 		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 && (first == "" || name < first) {

@@ -30,7 +30,7 @@ import (
 // world is a gatekeeper with a fake clock and a fake API server, and no scheduler.
 type world struct {
 	*Gatekeeper
-	*testing.T
+	testing.TB
 	clock    *testingclock.FakeClock
 	client   *fake.Clientset
 	recorder *events.FakeRecorder
@@ -40,13 +40,13 @@ type world struct {
 }
 
 // newWorld returns one with a list of the pools user (by the cluster autoscaler), system (fixed) and aci, that does not run yet.
-func newWorld(t *testing.T, objects ...runtime.Object) *world {
+func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
 	return newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, objects...)
 }
 
 // newWorldWith changes the arguments before.
-func newWorldWith(t *testing.T, change func(*configv1.PoolPriorityArgs), objects ...runtime.Object) *world {
+func newWorldWith(t testing.TB, change func(*configv1.PoolPriorityArgs), objects ...runtime.Object) *world {
 	t.Helper()
 	matching := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
@@ -66,7 +66,7 @@ func newWorldWith(t *testing.T, change func(*configv1.PoolPriorityArgs), objects
 		t.Fatal(err)
 	}
 	w := &world{
-		T: t, clock: testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
+		TB: t, clock: testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
 		client: fake.NewClientset(objects...), recorder: events.NewFakeRecorder(100),
 	}
 	w.Gatekeeper, err = New(klog.NewContext(t.Context(), klog.Background().V(9)), Config{
@@ -198,7 +198,7 @@ func TestRun(t *testing.T) {
 		return ""
 	})
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
-	w.Failed(p, true)
+	w.Gatekeeper.Failed(p, true)
 	w.Hold(klog.Background(), p, &d, nil)
 	if _, held := w.Lookup("p"); !held {
 		t.Fatal("the pod is not held")
@@ -272,7 +272,7 @@ func TestManyAtOnce(t *testing.T) {
 			for i := range pods { // as cycles do, one after another
 				p := pod(fmt.Sprint("p", i))
 				d := w.Decide(p, Snapshot{}, gate.Wait{})
-				w.Failed(p, true)
+				w.Gatekeeper.Failed(p, true)
 				if round%3 == 0 {
 					w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: w.clock.Now()}, Deployment: "web"})
 				} else {

@@ -1,11 +1,13 @@
 package gatekeeper
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -19,6 +21,7 @@ type held struct {
 	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
 	clocks      map[types.UID]stopwatch // what else is known of such a pod
 	added       map[types.UID]bool      // held since the last look
+	promised    map[types.UID]bool      // held, and promised something
 	probed      time.Time               // when pods were woken last of which one is to see whether a provider takes pods again
 	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
 	// scheduling gates, it is not, and the last leader's word is needed.
@@ -51,8 +54,10 @@ type stopwatch struct {
 
 type heldPod struct {
 	pod *v1.Pod
-	// kind is the pod's, as kindOf says.
-	kind string
+	// kind is the pod's, as kindOf says, and class what gate.ClassOf does.
+	kind, class string
+	// version rises when something of the entry changes but by a look at it.
+	version int
 	// open says, by the pool's index, whether the gate was open when last looked at. One that only the budget closed counts as
 	// open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were looked at.
 	open   []bool
@@ -69,7 +74,7 @@ type heldPod struct {
 }
 
 func newHeld() *held {
-	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{}}
+	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{}, promised: map[types.UID]bool{}}
 }
 
 // note remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of room, or for something
@@ -114,6 +119,7 @@ func (h *held) trust(now time.Time) {
 
 // add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the gate.
 func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *Promise, now time.Time) {
+	class := gate.ClassOf(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
@@ -122,18 +128,25 @@ func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *P
 		tries = before.tries
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, kind: kind, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
+		pod: pod, kind: kind, class: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
 		reason: reasonOf(decision), promise: promise, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
+	if promise != nil {
+		h.promised[pod.UID] = true
+	} else {
+		delete(h.promised, pod.UID)
+	}
 }
 
 // release takes back what the pod was promised.
 func (h *held) release(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok {
+	if entry, ok := h.pods[uid]; ok && entry.promise != nil {
 		entry.promise = nil
+		entry.version++
+		delete(h.promised, uid)
 	}
 }
 
@@ -165,8 +178,8 @@ func (h *held) promises(but types.UID) []PromisedPod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var promised []PromisedPod
-	for uid, entry := range h.pods {
-		if entry.promise != nil && uid != but {
+	for uid := range h.promised {
+		if entry := h.pods[uid]; uid != but {
 			promised = append(promised, PromisedPod{entry.pod, *entry.promise})
 		}
 	}
@@ -179,8 +192,8 @@ func (h *held) stirred(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var waiting []*heldPod
-	for _, entry := range h.pods {
-		if entry.promise != nil && entry.promise.Deployment == deployment {
+	for uid := range h.promised {
+		if entry := h.pods[uid]; entry.promise.Deployment == deployment {
 			waiting = append(waiting, entry)
 		}
 	}
@@ -189,6 +202,7 @@ func (h *held) stirred(deployment types.UID) bool {
 	for _, entry := range waiting {
 		if due := entry.since.Add(after); due.Before(entry.promise.Until) {
 			entry.promise.Until, moved = due, true
+			entry.version++
 		}
 	}
 	return moved
@@ -204,6 +218,10 @@ func (h *held) update(before, pod *v1.Pod, now time.Time) {
 	}
 	if entry, ok := h.pods[pod.UID]; ok {
 		entry.pod = pod
+		entry.version++
+		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {
+			entry.class = gate.ClassOf(pod)
+		}
 	}
 	if _, known := h.firstFailed[pod.UID]; known && (before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "") {
 		c := h.clocks[pod.UID]
@@ -223,6 +241,7 @@ func (h *held) removeLocked(uid types.UID) {
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
 	delete(h.added, uid)
+	delete(h.promised, uid)
 }
 
 // waiting is since when a pod has been waiting.
@@ -371,49 +390,121 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 	return pods, next
 }
 
-// reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. It returns the pods for
-// which a burst pool has opened since it was last looked at, by namespace/name, and the earliest time at which a decision
-// changes by itself.
-func (h *held) reconsider(onlyNew bool, now time.Time, decide func(entry *heldPod, since waiting) gate.Decision) (map[string]*v1.Pod, time.Time) {
+// lookChunk is how many held pods are looked at, or written back, at a time: scheduling cycles wait for no longer than that takes.
+const lookChunk = 256
+
+// candidate is a held pod as it is when a look comes to it.
+type candidate struct {
+	*heldPod
+	uid     types.UID
+	version int
+	pod     *v1.Pod
+	kind    string
+	class   string
+	since   waiting
+	wait    gate.Wait
+	// decision is what was decided for it.
+	decision gate.Decision
+}
+
+// reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on meanwhile: what is decided of a pod
+// that they changed is dropped.
+func (h *held) reconsider(onlyNew bool, now time.Time, decide func(c *candidate) gate.Decision) look {
+	look := look{held: h, now: now, opened: map[string]*v1.Pod{}}
+	uids := h.toLookAt(onlyNew)
+	candidates := make([]candidate, 0, min(lookChunk, len(uids)))
+	for len(uids) > 0 {
+		n := min(lookChunk, len(uids))
+		candidates = h.candidates(candidates[:0], uids[:n], now)
+		for i := range candidates {
+			candidates[i].decision = decide(&candidates[i])
+		}
+		look.settle(candidates)
+		uids = uids[n:]
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	opened := map[string]*v1.Pod{}
-	var next time.Time
-	var probes []probe
-	look := func(uid types.UID, entry *heldPod) {
-		decision := decide(entry, h.sinceLocked(entry.pod, now))
-		open := openPools(&decision)
-		for i := range open {
-			if open[i] && !entry.open[i] && decision.Burst[i].Probe {
-				probes = append(probes, probe{entry, i})
-				open[i] = false // until it is its turn
-			} else if open[i] && !entry.open[i] {
-				opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
-			}
-		}
-		entry.open = open
-		if r := reasonOf(&decision); r.code != "" {
-			entry.reason = r
-		}
-		next = capacity.Earliest(next, decision.Until())
-		if due := entry.since.Add(retryUnseen); entry.unseen && now.Before(due) {
-			next = capacity.Earliest(next, due)
-		} else if entry.unseen {
-			entry.unseen = false
-			opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
-		}
-	}
+	look.next = capacity.Earliest(look.next, h.probe(look.probes, look.opened, now))
+	return look
+}
+
+// toLookAt returns the held pods or, with onlyNew, those held since the last look.
+func (h *held) toLookAt(onlyNew bool) []types.UID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uids []types.UID
 	if onlyNew {
-		for uid := range h.added {
-			look(uid, h.pods[uid])
-		}
+		uids = slices.AppendSeq(make([]types.UID, 0, len(h.added)), maps.Keys(h.added))
 	} else {
-		for uid, entry := range h.pods {
-			look(uid, entry)
+		uids = slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
+	}
+	h.added = map[types.UID]bool{}
+	return uids
+}
+
+// candidates adds those of the pods that are held still.
+func (h *held) candidates(to []candidate, uids []types.UID, now time.Time) []candidate {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, uid := range uids {
+		if entry, ok := h.pods[uid]; ok {
+			to = append(to, candidate{heldPod: entry, uid: uid, version: entry.version, pod: entry.pod, kind: entry.kind, class: entry.class,
+				since: h.sinceLocked(entry.pod, now), wait: entry.promise.asWait()})
 		}
 	}
-	clear(h.added)
-	return opened, capacity.Earliest(next, h.probe(probes, opened, now))
+	return to
+}
+
+// look is one look at held pods.
+type look struct {
+	held   *held
+	now    time.Time
+	opened map[string]*v1.Pod // those for which a burst pool has opened since they were last looked at, by namespace/name
+	probes []probe
+	next   time.Time // when a decision changes by itself; zero: none does
+	again  bool      // pods changed meanwhile: they are to be looked at as those held since
+}
+
+// settle writes back what was decided.
+func (l *look) settle(candidates []candidate) {
+	l.held.mu.Lock()
+	defer l.held.mu.Unlock()
+	for i := range candidates {
+		c := &candidates[i]
+		entry, ok := l.held.pods[c.uid]
+		switch {
+		case !ok:
+		case entry != c.heldPod || entry.version != c.version:
+			l.held.added[c.uid] = true // it is another now
+			l.again = true
+		default:
+			l.one(entry, &c.decision)
+		}
+	}
+}
+
+// one takes in the decision for the pod.
+func (l *look) one(entry *heldPod, decision *gate.Decision) {
+	open := openPools(decision)
+	for i := range open {
+		if open[i] && !entry.open[i] && decision.Burst[i].Probe {
+			l.probes = append(l.probes, probe{entry, i})
+			open[i] = false // until it is its turn
+		} else if open[i] && !entry.open[i] {
+			l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		}
+	}
+	entry.open = open
+	if r := reasonOf(decision); r.code != "" {
+		entry.reason = r
+	}
+	l.next = capacity.Earliest(l.next, decision.Until())
+	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
+		l.next = capacity.Earliest(l.next, due)
+	} else if entry.unseen {
+		entry.unseen = false
+		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+	}
 }
 
 func openPools(decision *gate.Decision) []bool {

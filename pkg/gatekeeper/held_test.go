@@ -29,7 +29,7 @@ func TestHeldForTheBudget(t *testing.T) {
 	p := pod("p")
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
 	h.add(p, "", &spent, nil, time.Now())
-	opened, _ := h.reconsider(false, time.Now(), func(*heldPod, waiting) gate.Decision {
+	opened, _ := h.lookFor(false, time.Now(), func(*candidate) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	})
 	if len(opened) != 0 {
@@ -57,23 +57,23 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	b.Annotations = map[string]string{"open": "yes"}
 	h.add(a, "", &closed, nil, now)
 	h.add(b, "", &closed, nil, now)
-	decide := func(entry *heldPod, since waiting) gate.Decision {
-		d := gate.Decision{Burst: []gate.Verdict{{Open: entry.pod.Annotations["open"] == "yes", Until: since.unschedulable.Add(time.Minute)}}}
+	decide := func(c *candidate) gate.Decision {
+		d := gate.Decision{Burst: []gate.Verdict{{Open: c.pod.Annotations["open"] == "yes", Until: c.since.unschedulable.Add(time.Minute)}}}
 		return d
 	}
-	opened, next := h.reconsider(false, now, decide)
+	opened, next := h.lookFor(false, now, decide)
 	if len(opened) != 1 || opened["default/b"] == nil {
 		t.Errorf("opened for %v, want only b", opened)
 	}
 	if !next.Equal(now.Add(time.Minute)) {
 		t.Errorf("next look at %v, want %v", next, now.Add(time.Minute))
 	}
-	if opened, _ = h.reconsider(false, now, decide); len(opened) != 0 {
+	if opened, _ = h.lookFor(false, now, decide); len(opened) != 0 {
 		t.Errorf("woken again without a change: %v", opened)
 	}
 	// Held once more, by a decision that was closed: woken once more.
 	h.add(b, "", &closed, nil, now.Add(time.Hour))
-	if opened, _ = h.reconsider(true, now, decide); len(opened) != 1 {
+	if opened, _ = h.lookFor(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
 	}
 	if got := h.since(b, now); !got.unschedulable.Equal(now) {
@@ -170,16 +170,16 @@ func TestUnseen(t *testing.T) {
 	held := newHeld()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	held.add(pod("p"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
-	open := func(*heldPod, waiting) gate.Decision {
+	open := func(*candidate) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	}
-	if opened, next := held.reconsider(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
+	if opened, next := held.lookFor(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
 		t.Errorf("woken at once: %v, next look at %v", opened, next)
 	}
-	if opened, _ := held.reconsider(false, now.Add(retryUnseen), open); len(opened) != 1 {
+	if opened, _ := held.lookFor(false, now.Add(retryUnseen), open); len(opened) != 1 {
 		t.Error("not woken after retryUnseen")
 	}
-	if opened, _ := held.reconsider(false, now.Add(time.Hour), open); len(opened) != 0 {
+	if opened, _ := held.lookFor(false, now.Add(time.Hour), open); len(opened) != 0 {
 		t.Error("woken again without being held again")
 	}
 }
@@ -303,5 +303,46 @@ func TestIgnoredBeforeItFailed(t *testing.T) {
 	h.update(pod("p"), p, time.Now())
 	if len(h.clocks) != 0 {
 		t.Errorf("clocks: %v", h.clocks)
+	}
+}
+
+// lookFor returns the pods that a look opens the gate for, and when the next is due.
+func (h *held) lookFor(onlyNew bool, now time.Time, decide func(*candidate) gate.Decision) (map[string]*v1.Pod, time.Time) {
+	l := h.reconsider(onlyNew, now, decide)
+	return l.opened, l.next
+}
+
+// TestLookBesideCycles: what was decided of a pod that cycles changed while it was looked at is dropped, and the pod is looked at again; one that is
+// bound by then is not woken.
+func TestLookBesideCycles(t *testing.T) {
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed, open := gate.Decision{Burst: []gate.Verdict{{}}}, gate.Decision{Burst: []gate.Verdict{{Open: true}}}
+	for _, tc := range []struct {
+		name      string
+		meanwhile func(h *held, p *v1.Pod)
+		opened    int
+		again     bool
+		then      int // opened by the next look at pods that are new
+	}{
+		{"nothing happens", func(*held, *v1.Pod) {}, 1, false, 0},
+		{"it is bound", func(h *held, p *v1.Pod) { h.remove(p.UID) }, 0, false, 0},
+		{"it changes", func(h *held, p *v1.Pod) { h.update(p, p.DeepCopy(), now) }, 0, true, 1},
+		{"it is held again", func(h *held, p *v1.Pod) { h.add(p, "", &closed, nil, now) }, 0, true, 1},
+		{"it is promised a place no more", func(h *held, p *v1.Pod) { h.release(p.UID) }, 0, true, 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h, p := newHeld(), pod("p")
+			h.add(p, "", &closed, &Promise{Node: "n"}, now)
+			l := h.reconsider(false, now, func(*candidate) gate.Decision {
+				tc.meanwhile(h, p)
+				return open
+			})
+			if len(l.opened) != tc.opened || l.again != tc.again {
+				t.Errorf("opened for %v, again: %v", l.opened, l.again)
+			}
+			if l := h.reconsider(true, now, func(*candidate) gate.Decision { return open }); len(l.opened) != tc.then {
+				t.Errorf("then opened for %v", l.opened)
+			}
+		})
 	}
 }

@@ -124,7 +124,7 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 	}
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	if !d.Burst[2].Open {
-		w.Failed(p, true)
+		w.Gatekeeper.Failed(p, true)
 		d := d
 		w.held.add(p, w.kindOf(p), &d, nil, w.clock.Now())
 	}

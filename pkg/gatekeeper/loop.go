@@ -166,21 +166,35 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	view, now := g.view.Load(), g.config.Clock.Now()
-	opened, next := g.held.reconsider(onlyNew, now, func(entry *heldPod, since waiting) gate.Decision {
-		request := g.request(entry.pod, func() string { return entry.kind }, since, now)
-		request.Wait = entry.promise.asWait()
-		decision := g.rule.Decide(request, view, now)
-		if g.kinds.Learn(entry.kind, &decision, now) {
+	type class struct {
+		pod        string
+		azureFiles bool
+	}
+	assessments := map[class]*gate.Assessment{}
+	look := g.held.reconsider(onlyNew, now, func(c *candidate) gate.Decision {
+		request := g.request(c.pod, func() string { return c.kind }, c.since, now)
+		request.Wait = c.wait
+		of := class{c.class, request.AzureFiles}
+		assessment := assessments[of]
+		if assessment == nil {
+			assessment = g.rule.Assess(request, view)
+			assessments[of] = assessment
+		}
+		decision := g.rule.DecideFor(request, assessment, view, now)
+		if g.kinds.Learn(c.kind, &decision, now) {
 			poke(g.changed) // for others of the kind that were looked at before
 		}
 		return decision
 	})
-	if len(opened) > 0 {
-		logger.V(2).Info("The gate opened for held pods", "pods", len(opened))
-		wakeUps.Add(float64(len(opened)))
-		g.config.Activate(logger, opened)
+	if look.again {
+		poke(g.earlier)
 	}
-	next = capacity.Earliest(next, view.Until())
+	if len(look.opened) > 0 {
+		logger.V(2).Info("The gate opened for held pods", "pods", len(look.opened))
+		wakeUps.Add(float64(len(look.opened)))
+		g.config.Activate(logger, look.opened)
+	}
+	next := capacity.Earliest(look.next, view.Until())
 	if onlyNew {
 		return capacity.Earliest(next, now.Add(retryUntold))
 	}

@@ -117,7 +117,7 @@ func TestBurstPoolRefuses(t *testing.T) {
 	if d.Burst[2].Until.IsZero() {
 		t.Errorf("it is not known when that changes: %+v", d.Burst[2])
 	}
-	w.Failed(waiting, true)
+	w.Gatekeeper.Failed(waiting, true)
 	w.Hold(klog.Background(), waiting, &d, nil)
 	w.published(refusal.Refusing)
 	w.heard("BurstPoolRefuses burst pool aci: its provider has refused pods since")
@@ -237,8 +237,8 @@ func TestProbesAreFew(t *testing.T) {
 	for i := range 8 {
 		h.add(pod(fmt.Sprint("p", i)), "", closed, nil, now.Add(time.Duration(i)*time.Second))
 	}
-	open := func(probe bool) func(*heldPod, waiting) gate.Decision {
-		return func(*heldPod, waiting) gate.Decision {
+	open := func(probe bool) func(*candidate) gate.Decision {
+		return func(*candidate) gate.Decision {
 			return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: probe}}}
 		}
 	}
@@ -253,7 +253,7 @@ func TestProbesAreFew(t *testing.T) {
 		{time.Second, true, []string{"default/p3", "default/p4", "default/p5"}},
 		{1500 * time.Millisecond, false, []string{"default/p6", "default/p7"}},
 	} {
-		pods, next := h.reconsider(false, now.Add(tc.after), open(tc.probe))
+		pods, next := h.lookFor(false, now.Add(tc.after), open(tc.probe))
 		var got []string
 		for name := range pods {
 			got = append(got, name)

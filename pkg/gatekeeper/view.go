@@ -2,6 +2,7 @@ package gatekeeper
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -93,18 +94,17 @@ func reasonOf(decision *gate.Decision) reason {
 
 // published returns since when pods have waited of which the API does not say it, and counts the held ones.
 func (h *held) published(pools pool.List) (map[types.UID]status.Wait, status.Held) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	summary := status.Held{Total: len(h.pods)}
+	var summary status.Held
 	waits, by := map[types.UID]status.Wait{}, map[reason]int{}
-	for uid, entry := range h.pods {
+	h.each(func(uid types.UID, entry *heldPod) {
+		summary.Total++
 		w := h.sinceLocked(entry.pod, h.clocks[uid].ignored)
 		summary.Oldest = capacity.Earliest(summary.Oldest, w.unschedulable)
 		by[entry.reason]++
 		if said := gate.UnschedulableSince(entry.pod); len(waits) < maxWaits && !(isNear(w.unschedulable, said) && isNear(w.noRoom, said) && w.ignored.IsZero()) {
 			waits[uid] = status.Wait{Unschedulable: w.unschedulable.UTC(), NoRoom: w.noRoom, Ignored: w.ignored}
 		}
-	}
+	})
 	for r, n := range by {
 		if r.pool != pool.None {
 			summary.By = append(summary.By, status.HeldBy{Pool: pools.At(r.pool).Name, Reason: r.code, Pods: n})
@@ -114,6 +114,22 @@ func (h *held) published(pools pool.List) (map[types.UID]status.Wait, status.Hel
 		return cmp.Or(b.Pods-a.Pods, cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Reason, b.Reason))
 	})
 	return waits, summary
+}
+
+// each calls do for each held pod, under the lock, which it gives up after every few.
+func (h *held) each(do func(types.UID, *heldPod)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	uids := slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
+	for i, uid := range uids {
+		if i%lookChunk == lookChunk-1 {
+			h.mu.Unlock()
+			h.mu.Lock()
+		}
+		if entry, ok := h.pods[uid]; ok {
+			do(uid, entry)
+		}
+	}
 }
 
 // isNear reports whether the times are the same, but for what clocks may differ.

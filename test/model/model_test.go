@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
@@ -191,6 +193,7 @@ func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burs
 	want := h.decide(pod, k, burstPods)
 	request := pod.request(burst, burstPods)
 	decision := sub.rule.Decide(request, sub.view, now)
+	compareClass(t, sub, request, &decision, now)
 	if c.compared%2 == 0 && c.published < *publications {
 		c.published += sub.reader.compare(t, sub, request, &decision, now)
 	}
@@ -200,6 +203,23 @@ func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burs
 		t.Fatalf("the gate is open: %v (%+v), want %v (%s) for %s\n%+v\n%s", got.Open, got.Reason, want.open, want.why, pod.describe(now), decision.Regular, sub.describe(now)+h.describe(k))
 	}
 	return want, decision
+}
+
+// compareClass holds the decision for the pod against that by what was found of another pod of its class, if one was looked at since the view is the
+// one that it is.
+func compareClass(t *testing.T, sub *subject, request gate.Request, decision *gate.Decision, now time.Time) {
+	if sub.assessed != sub.view {
+		sub.assessed, sub.classes = sub.view, map[string]*gate.Assessment{}
+	}
+	class := gate.ClassOf(request.Pod)
+	known := sub.classes[class]
+	if known == nil {
+		sub.classes[class] = sub.rule.Assess(request, sub.view)
+		return
+	}
+	if diff := cmp.Diff(*decision, sub.rule.DecideFor(request, known, sub.view, now)); diff != "" {
+		t.Fatalf("pods of a class are not alike (-by itself,+by another of the class):\n%s\n%s", diff, class)
+	}
 }
 
 // compareStates compares what the view says of the groups.

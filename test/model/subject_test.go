@@ -33,6 +33,9 @@ type subject struct {
 	sources []clusterautoscaler.Source
 	view    *capacity.View
 	reader  *reader
+	// classes are what is known of pods by their class, by the view that was assessed.
+	classes  map[string]*gate.Assessment
+	assessed *capacity.View
 }
 
 func matching(key, value string) *metav1.LabelSelector {
