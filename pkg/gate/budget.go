@@ -96,6 +96,9 @@ func plus(a, b int64) int64 {
 	return math.MaxInt64
 }
 
+// HasRoom reports whether what is left of the burst pool's budget has room for the pod.
+func HasRoom(pod *corev1.Pod, p *pool.Pool, used Use) bool { return overBudget(pod, p, used) == "" }
+
 // overBudget returns why the pod does not fit into what is left of the burst pool's budget, or "".
 func overBudget(pod *corev1.Pod, p *pool.Pool, used Use) string {
 	limits := p.Limits()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -73,6 +74,7 @@ type Gatekeeper struct {
 	problems  *problems
 	publisher *publisher
 	synced    []cache.InformerSynced
+	freed     atomic.Bool   // a pod on a burst node ended: budgets may have room
 	leading   atomic.Bool   // this scheduler schedules: another that is ready to take over does not
 	takenOver bool          // what the last leader published was taken over
 	giveUp    time.Time     // when it is done without; zero until this scheduler leads
@@ -154,6 +156,9 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 				g.providers.gone(oldPod.UID)
 			}
 			g.providers.see(newObj.(*v1.Pod))
+			if newPod := newObj.(*v1.Pod); isEnded(newPod) && !isEnded(oldObj.(*v1.Pod)) {
+				g.free(newPod)
+			}
 			if newPod := newObj.(*v1.Pod); newPod.Spec.NodeName != "" {
 				g.forget(newPod.UID)
 				if oldObj.(*v1.Pod).Spec.NodeName == "" {
@@ -169,6 +174,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
 				g.forget(pod.UID)
+				g.free(pod)
 				if g.providers.follows(pod.Spec.NodeName) {
 					g.vanished.add(pod)
 				}
@@ -179,17 +185,56 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watching pods: %w", err)
 	}
+	if err := g.watchVolumes(); err != nil {
+		return nil, err
+	}
+	return []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}, nil
+}
+
+// free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
+func (g *Gatekeeper) free(pod *v1.Pod) {
+	if g.providers.follows(pod.Spec.NodeName) {
+		g.freed.Store(true)
+		poke(g.earlier)
+	}
+}
+
+func isEnded(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// watchVolumes follows what says whether a pod's volumes are such that it may burst.
+func (g *Gatekeeper) watchVolumes() error {
 	claimChanged := func(obj any) {
 		if claim := obj.(*v1.PersistentVolumeClaim); g.held.claims(claim.Namespace, claim.Name) {
 			poke(g.changed)
 		}
 	}
-	if _, err := factory.PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	core := g.config.Informers.Core().V1()
+	if _, err := core.PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: claimChanged, UpdateFunc: func(_, obj any) { claimChanged(obj) },
 	}); err != nil {
-		return nil, fmt.Errorf("watching persistent volume claims: %w", err)
+		return fmt.Errorf("watching persistent volume claims: %w", err)
 	}
-	return []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}, nil
+	changed := func(any) {
+		if g.held.claimAny() {
+			poke(g.changed)
+		}
+	}
+	if _, err := core.PersistentVolumes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: changed, UpdateFunc: func(oldObj, newObj any) {
+			// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated to.
+			if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
+				changed(newObj)
+			}
+		},
+	}); err != nil {
+		return fmt.Errorf("watching persistent volumes: %w", err)
+	}
+	if _, err := g.config.Informers.Storage().V1().StorageClasses().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed}); err != nil {
+		return fmt.Errorf("watching storage classes: %w", err)
+	}
+	return nil
 }
 
 // Lead notes that this scheduler schedules. What is told to the world is told from then on.

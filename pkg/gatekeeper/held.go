@@ -68,6 +68,10 @@ type heldPod struct {
 	unseen bool
 	// promise is what a new pod of a rollout waits for; nil if it waits for nothing.
 	promise *Promise
+	// waitsForRollout is the first Since of its promises.
+	waitsForRollout time.Time
+	// woken is when it was woken last because a budget had room for it, if it has not been held since; zero otherwise.
+	woken time.Time
 	// since is when the pod was held last, and tries how often it was tried again because the API did not say so.
 	since time.Time
 	tries int
@@ -124,12 +128,16 @@ func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *P
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
 	tries := 0
+	var waitsForRollout time.Time
 	if before, ok := h.pods[pod.UID]; ok {
-		tries = before.tries
+		tries, waitsForRollout = before.tries, before.waitsForRollout
+	}
+	if promise != nil && waitsForRollout.IsZero() {
+		waitsForRollout = promise.Since
 	}
 	h.pods[pod.UID] = &heldPod{
 		pod: pod, kind: kind, class: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
-		reason: reasonOf(decision), promise: promise, since: now, tries: tries,
+		reason: reasonOf(decision), promise: promise, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
 	if promise != nil {
@@ -156,6 +164,8 @@ type Held struct {
 	Budget bool
 	// Promise is what it was promised; empty if nothing was.
 	Promise Promise
+	// WaitsForRollout is since when it has been waiting, with whatever pauses, for what of its rollout is not ending yet; zero if it has not.
+	WaitsForRollout time.Time
 }
 
 // lookup returns what is known of the pod, and whether it is held.
@@ -166,7 +176,7 @@ func (h *held) lookup(uid types.UID) (Held, bool) {
 	if !ok {
 		return Held{}, false
 	}
-	known := Held{Budget: entry.budget}
+	known := Held{Budget: entry.budget, WaitsForRollout: entry.waitsForRollout}
 	if entry.promise != nil {
 		known.Promise = *entry.promise
 	}
@@ -343,6 +353,20 @@ func (h *held) claims(namespace, name string) bool {
 	return false
 }
 
+// claimAny reports whether a held pod claims a persistent volume.
+func (h *held) claimAny() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, entry := range h.pods {
+		for i := range entry.pod.Spec.Volumes {
+			if v := &entry.pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // in reports whether a held pod is in the namespace.
 func (h *held) in(namespace string) bool {
 	h.mu.Lock()
@@ -370,13 +394,11 @@ func (h *held) all() map[string]*v1.Pod {
 // lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not call unschedulable is one.
 // The time is when the next such pod is due.
 func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	pods := map[string]*v1.Pod{}
 	var next time.Time
-	for _, entry := range h.pods {
+	h.each(func(_ types.UID, entry *heldPod) {
 		if !gate.UnschedulableSince(entry.pod).IsZero() {
-			continue
+			return
 		}
 		due := entry.since.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
 		if !now.Before(due) {
@@ -386,7 +408,7 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 			due = now.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
 		}
 		next = capacity.Earliest(next, due)
-	}
+	})
 	return pods, next
 }
 
@@ -463,6 +485,8 @@ type look struct {
 	probes []probe
 	next   time.Time // when a decision changes by itself; zero: none does
 	again  bool      // pods changed meanwhile: they are to be looked at as those held since
+	// budgets says that a budget holds one of the pods.
+	budgets bool
 }
 
 // settle writes back what was decided.
@@ -486,6 +510,7 @@ func (l *look) settle(candidates []candidate) {
 // one takes in the decision for the pod.
 func (l *look) one(entry *heldPod, decision *gate.Decision) {
 	open := openPools(decision)
+	l.budgets = l.budgets || entry.budget
 	for i := range open {
 		if open[i] && !entry.open[i] && decision.Burst[i].Probe {
 			l.probes = append(l.probes, probe{entry, i})
@@ -523,4 +548,20 @@ func scheduledCondition(pod *v1.Pod) *v1.PodCondition {
 		}
 	}
 	return nil
+}
+
+// each calls do for each held pod, under the lock, which it gives up after every few.
+func (h *held) each(do func(types.UID, *heldPod)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	uids := slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
+	for i, uid := range uids {
+		if i%lookChunk == lookChunk-1 {
+			h.mu.Unlock()
+			h.mu.Lock()
+		}
+		if entry, ok := h.pods[uid]; ok {
+			do(uid, entry)
+		}
+	}
 }

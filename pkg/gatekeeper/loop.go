@@ -194,6 +194,9 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		wakeUps.Add(float64(len(look.opened)))
 		g.config.Activate(logger, look.opened)
 	}
+	if g.freed.Swap(false) || !onlyNew || look.budgets {
+		g.wakeForBudgets(ctx)
+	}
 	next := capacity.Earliest(look.next, view.Until())
 	if onlyNew {
 		return capacity.Earliest(next, now.Add(retryUntold))

@@ -2,7 +2,6 @@ package gatekeeper
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -114,22 +113,6 @@ func (h *held) published(pools pool.List) (map[types.UID]status.Wait, status.Hel
 		return cmp.Or(b.Pods-a.Pods, cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Reason, b.Reason))
 	})
 	return waits, summary
-}
-
-// each calls do for each held pod, under the lock, which it gives up after every few.
-func (h *held) each(do func(types.UID, *heldPod)) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	uids := slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
-	for i, uid := range uids {
-		if i%lookChunk == lookChunk-1 {
-			h.mu.Unlock()
-			h.mu.Lock()
-		}
-		if entry, ok := h.pods[uid]; ok {
-			do(uid, entry)
-		}
-	}
 }
 
 // isNear reports whether the times are the same, but for what clocks may differ.

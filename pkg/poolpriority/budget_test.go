@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	fwk "k8s.io/kube-scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
@@ -149,50 +148,4 @@ func TestBurstUse(t *testing.T) {
 	h.bound["p5"] = grown
 	cycle("last")
 	check("after one grew")
-}
-
-// TestIsSchedulableAfterPodsEnd: the end of a pod on a burst node, by its deletion or by its phase, queues those that the budget holds.
-func TestIsSchedulableAfterPodsEnd(t *testing.T) {
-	h := newHarness(t, aks(t))
-	for _, n := range []*v1.Node{userNode("user").Obj(), virtualNode("virtual").Obj()} {
-		if err := h.shared.Core().V1().Nodes().Informer().GetIndexer().Add(n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	closed := func(reason capacity.Reason) *gate.Decision {
-		d := &gate.Decision{Burst: make([]gate.Verdict, h.plugin.pools.Len())}
-		d.Burst[2].Reason = reason
-		return d
-	}
-	h.hold(pod("budget").Obj(), closed(gate.ReasonBudget), nil)
-	h.hold(pod("held").Obj(), closed(gate.ReasonCanGrow), nil)
-	on := func(node string, phase v1.PodPhase) *v1.Pod { return pod("other").Node(node).Phase(phase).Obj() }
-	for _, tc := range []struct {
-		name, pod      string
-		oldPod, newPod *v1.Pod // without a new one, it was deleted
-		want           fwk.QueueingHint
-	}{
-		{"deleted from a burst node", "budget", on("virtual", v1.PodRunning), nil, fwk.Queue},
-		{"deleted from a VM", "budget", on("user", v1.PodRunning), nil, fwk.QueueSkip},
-		{"deleted from a burst node, and something else holds the pod", "held", on("virtual", v1.PodRunning), nil, fwk.QueueSkip},
-		{"succeeded on a burst node", "budget", on("virtual", v1.PodRunning), on("virtual", v1.PodSucceeded), fwk.Queue},
-		{"failed on a burst node", "budget", on("virtual", v1.PodPending), on("virtual", v1.PodFailed), fwk.Queue},
-		{"had failed before", "budget", on("virtual", v1.PodFailed), on("virtual", v1.PodFailed), fwk.QueueSkip},
-		{"started on a burst node", "budget", on("virtual", v1.PodPending), on("virtual", v1.PodRunning), fwk.QueueSkip},
-		{"succeeded on a VM", "budget", on("user", v1.PodRunning), on("user", v1.PodSucceeded), fwk.QueueSkip},
-		{"succeeded on a burst node, and something else holds the pod", "held", on("virtual", v1.PodRunning), on("virtual", v1.PodSucceeded), fwk.QueueSkip},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			var got fwk.QueueingHint
-			var err error
-			if tc.newPod == nil {
-				got, err = h.plugin.isSchedulableAfterPodDeletion(h.logger, pod(tc.pod).Obj(), tc.oldPod, nil)
-			} else {
-				got, err = h.plugin.isSchedulableAfterPodChange(h.logger, pod(tc.pod).Obj(), tc.oldPod, tc.newPod)
-			}
-			if got != tc.want || err != nil {
-				t.Errorf("hint = %v, %v, want %v", got, err, tc.want)
-			}
-		})
-	}
 }

@@ -27,8 +27,8 @@ type index struct {
 	tiers   [][]int      // rank -> positions
 	next    []int        // rank -> where in the tier the next search starts
 	nodes   []gate.Nodes // by regular pool
-	version int          // rises when an entry changes
 	endings int          // entries that have pods which are ending
+	stale   []int        // positions of entries whose pods changed since they were counted by their owners
 	owners  podsByOwner
 }
 
@@ -50,6 +50,16 @@ type entry struct {
 
 	lowest      int32 // priority of its pods, once that is known
 	lowestKnown bool
+
+	owned  []ownedPods // as counted
+	better bool        // than a burst pool's, when it was counted
+	stale  bool        // it is among the index's stale ones
+}
+
+// ownedPods are those of a node that one owner controls.
+type ownedPods struct {
+	owner          types.UID
+	living, ending int
 }
 
 // requests are the resources that the index compares: those that NodeResourcesFit never ignores.
@@ -68,7 +78,7 @@ func (r requests) fit(free requests) bool {
 }
 
 func newIndex(pools pool.List) *index {
-	return &index{pools: pools, next: make([]int, pools.Ranks()), nodes: make([]gate.Nodes, pools.Regular())}
+	return &index{pools: pools, next: make([]int, pools.Ranks()), nodes: make([]gate.Nodes, pools.Regular()), owners: newPodsByOwner()}
 }
 
 // refresh brings the index up to date with the snapshot. A NodeInfo's generation is from a counter that all share, so
@@ -77,6 +87,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 	rebuild := len(nodes) != len(x.entries)
 	if rebuild {
 		x.seen, x.entries, x.endings = make([]int64, len(nodes)), make([]entry, len(nodes)), 0
+		x.stale, x.owners = nil, newPodsByOwner()
 	}
 	for i, info := range nodes {
 		generation := generationOf(info)
@@ -86,7 +97,10 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		x.seen[i] = generation
 		e := &x.entries[i]
 		old := *e
-		x.version++
+		if !e.stale {
+			e.stale = true
+			x.stale = append(x.stale, i)
+		}
 		e.fill(info)
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
@@ -185,10 +199,13 @@ func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 
 // podsByOwner are the pods of the snapshot by what controls them.
 type podsByOwner struct {
-	version int // of the index
-	living  map[types.UID]int
-	ending  map[types.UID]int   // on nodes better than a burst pool's
-	on      map[types.UID][]int // the positions of those nodes, rising
+	living map[types.UID]int
+	ending map[types.UID]int          // on nodes better than a burst pool's
+	on     map[types.UID]map[int]bool // the positions of those nodes
+}
+
+func newPodsByOwner() podsByOwner {
+	return podsByOwner{living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID]map[int]bool{}}
 }
 
 // end reports whether pods of one of the owners are ending.
@@ -201,28 +218,62 @@ func (p *podsByOwner) end(owners map[types.UID]int) bool {
 	return false
 }
 
-// podsByOwner counts the pods, unless nothing changed since it last did.
+// podsByOwner counts the pods: those of the nodes that have changed since it last did.
 func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
-	counts := &x.owners
-	if counts.living != nil && counts.version == x.version {
-		return counts
+	for _, position := range x.stale {
+		e := &x.entries[position]
+		x.owners.add(e, position, -1)
+		e.countOwners(nodes[position].GetPods(), !x.pools.IsBurstRank(e.rank))
+		x.owners.add(e, position, 1)
+		e.stale = false
 	}
-	*counts = podsByOwner{version: x.version, living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID][]int{}}
-	for position, node := range nodes {
-		better := !x.pools.IsBurstRank(x.entries[position].rank)
-		for _, info := range node.GetPods() {
-			owner := ownerOf(info)
-			if !isEnding(info) {
-				counts.living[owner]++
-			} else if better {
-				counts.ending[owner]++
-			}
-			if on := counts.on[owner]; better && (len(on) == 0 || on[len(on)-1] != position) {
-				counts.on[owner] = append(on, position)
-			}
+	x.stale = x.stale[:0]
+	return &x.owners
+}
+
+// countOwners counts the node's pods by what controls them.
+func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
+	e.owned, e.better = e.owned[:0], better
+	for _, info := range pods {
+		owner := ownerOf(info)
+		i := slices.IndexFunc(e.owned, func(o ownedPods) bool { return o.owner == owner })
+		if i < 0 {
+			i = len(e.owned)
+			e.owned = append(e.owned, ownedPods{owner: owner})
+		}
+		if isEnding(info) {
+			e.owned[i].ending++
+		} else {
+			e.owned[i].living++
 		}
 	}
-	return counts
+}
+
+// add adds the node's pods, or takes them away with -1.
+func (p *podsByOwner) add(e *entry, position, times int) {
+	count := func(counts map[types.UID]int, owner types.UID, n int) {
+		if counts[owner] += n * times; counts[owner] == 0 {
+			delete(counts, owner)
+		}
+	}
+	for _, o := range e.owned {
+		count(p.living, o.owner, o.living)
+		if !e.better {
+			continue
+		}
+		count(p.ending, o.owner, o.ending)
+		on := p.on[o.owner]
+		switch {
+		case times < 0:
+			if delete(on, position); len(on) == 0 {
+				delete(p.on, o.owner)
+			}
+		case on == nil:
+			p.on[o.owner] = map[int]bool{position: true}
+		default:
+			on[position] = true
+		}
+	}
 }
 
 // ownerOf returns the UID of what controls the pod, or "".

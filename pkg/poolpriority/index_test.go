@@ -1,7 +1,21 @@
 package poolpriority
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 func TestRequestsFit(t *testing.T) {
@@ -23,5 +37,97 @@ func TestRequestsFit(t *testing.T) {
 				t.Errorf("fit() = %v, want %v", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestPodsByOwner holds the counts, which go by what changed, against those of an index that has seen nothing else.
+func TestPodsByOwner(t *testing.T) {
+	matching := func(value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"pool": value}}
+	}
+	pools, err := pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("user")}, {Name: "burst", NodeSelector: matching("burst"), Burst: &configv1.Burst{}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics.Register() // the cache sets them
+	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
+	cache, logger := internalcache.New(t.Context(), 0, nil), klog.Background()
+	x := newIndex(pools)
+	var nodes []*v1.Node
+	var pods []*v1.Pod
+	made, compared := 0, 0
+	change := func() {
+		switch k := r.IntN(12); {
+		case k < 2 || len(nodes) < 2:
+			made++
+			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", made), Labels: map[string]string{"pool": []string{"user", "burst", "none"}[r.IntN(3)]}}}
+			cache.AddNode(logger, node)
+			nodes = append(nodes, node)
+		case k == 2 && len(nodes) > 4:
+			i := r.IntN(len(nodes))
+			name := nodes[i].Name
+			pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.Spec.NodeName == name && cache.RemovePod(logger, p) == nil })
+			if err := cache.RemoveNode(logger, nodes[i]); err != nil {
+				t.Fatal(err)
+			}
+			nodes = slices.Delete(nodes, i, i+1)
+		case k == 3:
+			i := r.IntN(len(nodes))
+			changed := nodes[i].DeepCopy()
+			changed.Labels["pool"] = []string{"user", "burst", "none"}[r.IntN(3)]
+			cache.UpdateNode(logger, nodes[i], changed)
+			nodes[i] = changed
+		case k < 8 || len(pods) == 0:
+			made++
+			p := pod(fmt.Sprint("p", made)).UID(fmt.Sprint("p", made)).Node(nodes[r.IntN(len(nodes))].Name).Obj()
+			if o := r.IntN(4); o > 0 {
+				p.OwnerReferences = owner("ReplicaSet", fmt.Sprint("o", o))
+			}
+			if err := cache.AddPod(logger, p); err != nil {
+				t.Fatal(err)
+			}
+			pods = append(pods, p)
+		case k == 8:
+			i := r.IntN(len(pods))
+			if err := cache.RemovePod(logger, pods[i]); err != nil {
+				t.Fatal(err)
+			}
+			pods = slices.Delete(pods, i, i+1)
+		default:
+			i := r.IntN(len(pods))
+			changed := pods[i].DeepCopy()
+			changed.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			if err := cache.UpdatePod(logger, pods[i], changed); err != nil {
+				t.Fatal(err)
+			}
+			pods[i] = changed
+		}
+	}
+	snapshot := internalcache.NewEmptySnapshot()
+	for range 3000 {
+		change()
+		if r.IntN(3) > 0 {
+			continue
+		}
+		if err := cache.UpdateSnapshot(logger, snapshot); err != nil {
+			t.Fatal(err)
+		}
+		infos, err := snapshot.NodeInfos().List()
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.refresh(infos)
+		if r.IntN(2) == 0 {
+			continue // nobody asks
+		}
+		fresh := newIndex(pools)
+		fresh.refresh(infos)
+		if diff := cmp.Diff(*fresh.podsByOwner(infos), *x.podsByOwner(infos), cmp.AllowUnexported(podsByOwner{})); diff != "" {
+			t.Fatalf("(-anew,+by what changed):\n%s", diff)
+		}
+		compared += len(x.owners.ending)
+	}
+	if compared == 0 {
+		t.Error("no pods were ending")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
@@ -29,11 +28,10 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		// burst node that became ready. Capacity is other plugins' business.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
 		// The pod's own tolerations, labels and annotations. Annotations have no action type of their own: a change of
-		// the opt-out annotation comes as the general Update, which has to be registered as a whole. Of other pods, only
-		// that they end matters here, as below: the scheduler's own informer has that as their deletion, others may not.
+		// the opt-out annotation comes as the general Update, which has to be registered as a whole. Other pods do not matter.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}, QueueingHintFn: pl.isSchedulableAfterPodChange},
-		// The end of a pod on a burst node frees a part of the budget. Room on VMs is other plugins' business.
-		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete}, QueueingHintFn: pl.isSchedulableAfterPodDeletion},
+		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget the gatekeeper's: it wakes as
+		// many pods as there is room for, the best first.
 	}, nil
 }
 
@@ -79,19 +77,13 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 }
 
 // isSchedulableAfterPodChange is invoked for updates of all pods. It queues the pod if it changed itself in what this
-// plugin looks at, or if another ended and leaves it a part of the budget.
+// plugin looks at.
 func (pl *PoolPriority) isSchedulableAfterPodChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	oldPod, newPod, err := util.As[*v1.Pod](oldObj, newObj)
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if oldPod == nil || newPod == nil {
-		return fwk.QueueSkip, nil
-	}
-	if newPod.UID != pod.UID {
-		if !podutil.IsPodTerminal(oldPod) && podutil.IsPodTerminal(newPod) && pl.freesBudgetFor(pod, newPod) {
-			return fwk.Queue, nil
-		}
+	if oldPod == nil || newPod == nil || newPod.UID != pod.UID {
 		return fwk.QueueSkip, nil
 	}
 	if len(oldPod.Spec.Tolerations) != len(newPod.Spec.Tolerations) || // they can only be added to
@@ -100,29 +92,4 @@ func (pl *PoolPriority) isSchedulableAfterPodChange(_ klog.Logger, pod *v1.Pod, 
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil
-}
-
-// isSchedulableAfterPodDeletion is invoked for the end of all pods. It queues the pod if a budget holds it and a pod on a
-// burst node ended.
-func (pl *PoolPriority) isSchedulableAfterPodDeletion(_ klog.Logger, pod *v1.Pod, oldObj, _ any) (fwk.QueueingHint, error) {
-	ended, _, err := util.As[*v1.Pod](oldObj, nil)
-	if err != nil {
-		return fwk.Queue, err
-	}
-	if pl.freesBudgetFor(pod, ended) {
-		return fwk.Queue, nil
-	}
-	return fwk.QueueSkip, nil
-}
-
-// freesBudgetFor reports whether a budget holds the pod and the one that ended was on a burst node.
-func (pl *PoolPriority) freesBudgetFor(pod, ended *v1.Pod) bool {
-	if pl.gatekeeper == nil {
-		return false
-	}
-	if held, ok := pl.gatekeeper.Lookup(pod.UID); !ok || !held.Budget {
-		return false
-	}
-	node, err := pl.nodes.Get(ended.Spec.NodeName)
-	return err == nil && pl.pools.IsBurstNode(node.Labels)
 }

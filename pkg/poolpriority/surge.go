@@ -3,6 +3,7 @@ package poolpriority
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -40,7 +41,7 @@ func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeep
 	}
 	taken := s.pl.gatekeeper.Promises(s.pod.UID)
 	held, _ := s.pl.gatekeeper.Lookup(s.pod.UID)
-	since := held.Promise.Since
+	since := held.WaitsForRollout
 	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, surge.Of.Deadline/2)) && s.goesOn(ctx, surge.Of, counts, taken)
 	node, until, err := s.placeAmong(ctx, surge.Of, taken, false, now)
 	ending := node != ""
@@ -93,9 +94,7 @@ func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken [
 	old := map[int]bool{} // the nodes that have pods which the rollout replaces
 	if replaced {
 		for uid := range surge.Old {
-			for _, position := range s.pl.index.podsByOwner(s.nodes).on[uid] {
-				old[position] = true
-			}
+			maps.Copy(old, s.pl.index.podsByOwner(s.nodes).on[uid])
 		}
 	}
 	for rank, positions := range s.pl.index.tiers {

@@ -1,0 +1,94 @@
+package gatekeeper
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// wokenFor is for how long a pod that was woken for the room that a budget has is reckoned to take it: by then it is bound or held again.
+const wokenFor = 10 * time.Second
+
+// wakeForBudgets wakes the pods that only a budget holds and that it has room for now: those of the highest priority, then those that have waited
+// for the longest, and no more than there is room for.
+func (g *Gatekeeper) wakeForBudgets(ctx context.Context) {
+	now := g.config.Clock.Now()
+	waiting := g.held.onBudget(now)
+	if len(waiting) == 0 {
+		return
+	}
+	uses, _ := g.use()
+	var chosen []*budgeted
+	for i := range waiting {
+		w := &waiting[i]
+		if w.reserve(g.config.Pools, uses) && !w.isWoken {
+			chosen = append(chosen, w)
+		}
+	}
+	if pods := g.held.wake(chosen, now); len(pods) > 0 {
+		logger := klog.FromContext(ctx)
+		logger.V(2).Info("Budgets have room for held pods", "pods", len(pods), "waiting", len(waiting))
+		wakeUps.Add(float64(len(pods)))
+		g.config.Activate(logger, pods)
+	}
+}
+
+// budgeted is a pod that only the budgets of burst pools hold.
+type budgeted struct {
+	entry    *heldPod
+	pod      *v1.Pod
+	pools    []bool // by the pools' index: those that would let it in
+	since    time.Time
+	isWoken  bool // and not back yet: what it takes is taken
+	priority int32
+}
+
+// reserve takes of the first of its pools that has room for the pod what it needs, and reports whether one has.
+func (w *budgeted) reserve(pools pool.List, uses []gate.Use) bool {
+	for i := range pools.Burst() {
+		if p := pools.At(i); w.pools[i] && gate.HasRoom(w.pod, p, uses[i]) {
+			uses[i] = uses[i].Plus(gate.UseOf(w.pod, p))
+			return true
+		}
+	}
+	return false
+}
+
+// onBudget returns the pods that only budgets hold: those that were woken and are not back yet first, then the best first.
+func (h *held) onBudget(now time.Time) []budgeted {
+	var waiting []budgeted
+	h.each(func(_ types.UID, entry *heldPod) {
+		if entry.budget && slices.Contains(entry.open, true) {
+			waiting = append(waiting, budgeted{entry: entry, pod: entry.pod, pools: slices.Clone(entry.open), since: h.firstFailed[entry.pod.UID],
+				isWoken: now.Before(entry.woken.Add(wokenFor)), priority: corev1helpers.PodPriority(entry.pod)})
+		}
+	})
+	rank := map[bool]int{true: 0, false: 1}
+	slices.SortFunc(waiting, func(a, b budgeted) int {
+		return cmp.Or(rank[a.isWoken]-rank[b.isWoken], cmp.Compare(b.priority, a.priority), a.since.Compare(b.since), cmp.Compare(a.pod.UID, b.pod.UID))
+	})
+	return waiting
+}
+
+// wake notes that the pods are woken, and returns those that are held still, by namespace/name.
+func (h *held) wake(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	pods := map[string]*v1.Pod{}
+	for _, w := range chosen {
+		if entry, ok := h.pods[w.pod.UID]; ok && entry == w.entry {
+			entry.woken = now
+			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		}
+	}
+	return pods
+}
