@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds what the embedded cluster runs, from Go modules, into the directory given: etcd, kube-apiserver,
-# kube-controller-manager, kubectl and kwok. A stamp holds the modules' checksums: an unchanged directory is left alone.
+# kube-controller-manager, kube-scheduler, kubectl and kwok. A stamp holds the modules' checksums: an unchanged directory is left alone.
 # Usage: build-tools.sh DIR
 set -euo pipefail
 : "${CGO_ENABLED:?is set by make: run make tools}"
@@ -13,10 +13,10 @@ mkdir -p "$out"
 version=$(cd kubernetes && go list -m -f '{{.Version}}' k8s.io/kubernetes)
 ldflags=$(../kubernetes-ldflags.sh)
 
-echo "Building Kubernetes $version (etcd, kube-apiserver, kube-controller-manager, kubectl) and KWOK from Go modules." >&2
+echo "Building Kubernetes $version (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl) and KWOK from Go modules." >&2
 echo "The first time this compiles for 5 to 10 minutes on 2 cores; later runs start in seconds." >&2
 start=$SECONDS
-(cd kubernetes && go build -ldflags "$ldflags" -o "$out/" go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kubectl} && mv "$out/server" "$out/etcd")
+(cd kubernetes && go build -ldflags "$ldflags" -o "$out/" go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} && mv "$out/server" "$out/etcd")
 echo "  Kubernetes and etcd: $((SECONDS - start)) s" >&2
 start=$SECONDS
 (cd kwok && go build -ldflags "-s -w" -o "$out/" tool)

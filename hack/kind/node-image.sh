@@ -11,12 +11,12 @@ stamp=$(cat hack/tools/{kubernetes,kind}/go.sum hack/tools/kind/*/*.go "$self" |
 if [ "$(docker image inspect --format '{{.Config.Labels.stamp}}' "$image" 2> /dev/null)" = "$stamp" ]; then exit 0; fi
 out=bin/kind
 mkdir -p "$out"
-for name in etcd kube-apiserver kube-controller-manager kubectl; do ln -sf "../tools/$name" "$out/$name"; done
+for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl; do ln -sf "../tools/$name" "$out/$name"; done
 command -v debootstrap > /dev/null || hack/step.sh "install debootstrap" hack/kind/apt-install.sh debootstrap
 
 hack/step.sh "build the control plane" hack/build-tools.sh bin/tools
 hack/step.sh "build what nodes run" go -C hack/tools/kubernetes build -ldflags "$(hack/kubernetes-ldflags.sh)" -o "$PWD/$out/" \
-  k8s.io/kubernetes/cmd/{kubelet,kubeadm,kube-proxy,kube-scheduler}
+  k8s.io/kubernetes/cmd/{kubelet,kubeadm,kube-proxy}
 hack/step.sh "build pause, and a stand-in for crictl" go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" ./crictl ./pause
 
 suite=bookworm # with a containerd and a runc that still know cgroup v1

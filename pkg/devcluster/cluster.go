@@ -74,7 +74,8 @@ type Cluster struct {
 
 const apiServer = "kube-apiserver"
 
-const adminToken, managerToken = "admin", "kube-controller-manager" // prefixes: a random part follows
+// The prefixes of tokens: a random part follows.
+const adminToken, managerToken, defaultSchedulerToken = "admin", "kube-controller-manager", "kube-scheduler"
 
 // Start brings a cluster up. It returns when the API server answers, all nodes of the pools are ready and, if asked for,
 // the virtual node and the autoscaler run. On error nothing is left running.
@@ -230,9 +231,10 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 	if err := writeRSAKey(key); err != nil {
 		return err
 	}
-	admin, manager := newToken(adminToken), newToken(managerToken)
+	admin, manager, scheduler := newToken(adminToken), newToken(managerToken), newToken(defaultSchedulerToken)
 	tokens := filepath.Join(c.options.Dir, "tokens.csv")
-	if err := os.WriteFile(tokens, fmt.Appendf(nil, "%s,admin,admin,system:masters\n%s,system:kube-controller-manager,kcm\n", admin, manager), 0o600); err != nil {
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "%s,admin,admin,system:masters\n%s,system:kube-controller-manager,kcm\n%s,system:kube-scheduler,ks\n",
+		admin, manager, scheduler), 0o600); err != nil {
 		return fmt.Errorf("writing the tokens: %w", err)
 	}
 	certs := filepath.Join(c.options.Dir, "certs")
@@ -273,7 +275,10 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 	if err := c.WriteKubeConfig(c.KubeConfig(), admin); err != nil {
 		return err
 	}
-	return c.WriteKubeConfig(filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), manager)
+	if err := c.WriteKubeConfig(filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), manager); err != nil {
+		return err
+	}
+	return c.WriteKubeConfig(c.defaultSchedulerKubeConfig(), scheduler)
 }
 
 func (c *Cluster) startControllerManager() error {
@@ -316,9 +321,12 @@ func (c *Cluster) configFor(token string) *rest.Config {
 	}
 }
 
-// ServiceAccountToken returns a token of the ServiceAccount that is good for an hour.
+// tokenLifetime is longer than anybody keeps a cluster up.
+const tokenLifetime = 90 * 24 * time.Hour
+
+// ServiceAccountToken returns a token of the ServiceAccount that is good for as long as a cluster is kept.
 func (c *Cluster) ServiceAccountToken(ctx context.Context, namespace, name string) (string, error) {
-	seconds := int64(time.Hour / time.Second)
+	seconds := int64(tokenLifetime / time.Second)
 	request, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
 	}, metav1.CreateOptions{})

@@ -59,6 +59,14 @@ func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac s
 	if err != nil {
 		return nil, err
 	}
+	if err := s.listens(ctx, port); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// listens waits until the process listens on the port, and stops it if it does not.
+func (s *Component) listens(ctx context.Context, port int) error {
 	s.Address = fmt.Sprintf("127.0.0.1:%d", port)
 	if err := poll(ctx, time.Minute, s.ended, func() error {
 		connection, err := net.Dial("tcp", s.Address)
@@ -68,9 +76,9 @@ func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac s
 		return connection.Close()
 	}); err != nil {
 		s.Stop()
-		return nil, fmt.Errorf("waiting for the scheduler to listen: %w", err)
+		return fmt.Errorf("waiting for the scheduler to listen: %w", err)
 	}
-	return s, nil
+	return nil
 }
 
 // StartController runs the controller binary likewise, with further arguments.

@@ -45,7 +45,8 @@ var allowed = map[string][]string{
 	"pkg/devcluster/autoscaler/virtual": {"pkg/devcluster/autoscaler"},
 	"pkg/devcluster/virtualnode":        {"pkg/devcluster/azure"},
 	"pkg/devcluster/referee":            {"pkg/devcluster"},
-	"pkg/devcluster/demo":               {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
+	"pkg/devcluster/demo/picture":       {},
+	"pkg/devcluster/demo":               {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/demo/picture", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
 	"pkg/devcluster/command":            {"pkg/devcluster", "pkg/devcluster/demo"},
 	"cmd/scheduler":                     {"pkg/poolpriority/command"},
 	"cmd/controller":                    {"pkg/controller/command"},
@@ -67,6 +68,11 @@ var limits = []struct {
 		why:      "decides without a cluster",
 		packages: []string{"pkg/devcluster/autoscaler", "pkg/devcluster/autoscaler/virtual"},
 		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/client-go", "k8s.io/kube-scheduler"},
+	},
+	{
+		why:      "draws numbers",
+		packages: []string{"pkg/devcluster/demo/picture"},
+		mustNot:  []string{"k8s.io", "sigs.k8s.io"},
 	},
 	{
 		why:      "works beside the scheduling cycle",

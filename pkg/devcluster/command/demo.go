@@ -1,6 +1,8 @@
 package command
 
 import (
+	"fmt"
+	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -11,11 +13,13 @@ import (
 )
 
 func newDemo(f *flags) *cobra.Command {
-	var manifests string
+	var manifests, pictures string
 	command := &cobra.Command{
 		Use:   "demo",
 		Short: "Play experiments with the scheduler on clusters of its own and judge the order; exit status 1 if it was wrong",
-		Args:  cobra.NoArgs,
+		Long: `Play experiments with the scheduler on clusters of its own and judge the order; exit status 1 if it was wrong. The first load is
+played once more with the default scheduler and nothing of ours. ` + demo.PictureFile + ` shows both, ` + demo.TimelineFile + ` has what was seen.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
@@ -23,9 +27,16 @@ func newDemo(f *flags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return demo.Run(ctx, demo.Options{Dir: dir, BinDir: f.bin, Manifests: manifests, Out: cmd.OutOrStdout()})
+			if pictures == "" {
+				pictures = f.dir
+			}
+			if err := os.MkdirAll(pictures, 0o755); err != nil { //nolint:gosec // it may be one of the tree's
+				return fmt.Errorf("making the directory of the picture: %w", err)
+			}
+			return demo.Run(ctx, demo.Options{Dir: dir, BinDir: f.bin, Manifests: manifests, Pictures: pictures, Out: cmd.OutOrStdout()})
 		},
 	}
 	command.Flags().StringVar(&manifests, "manifests", "manifests", "directory of the shipped manifests")
+	command.Flags().StringVar(&pictures, "pictures", "", "directory that "+demo.PictureFile+" and "+demo.TimelineFile+" are written to; default: that of --dir")
 	return command
 }

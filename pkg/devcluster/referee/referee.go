@@ -45,6 +45,8 @@ type Tier struct {
 // Referee judges the placements of pods of one scheduler.
 type Referee struct {
 	tiers []Tier
+	// Scheduler is the name of the scheduler whose pods are judged, ours by default.
+	Scheduler string
 	// BindingLag is how long bindings of one moment may take to appear, 1 s by default. A scheduler that may send 50 requests a
 	// second takes seconds for a burst, in any order.
 	BindingLag time.Duration
@@ -57,6 +59,7 @@ type Referee struct {
 	bindings   []binding
 	bound      map[types.UID]int // index in bindings
 	violations []string
+	misplaced  []Misplaced
 	judged     int
 	waiting    map[types.UID]time.Time // pending pods that a node has room for, since when
 	byTier     []int
@@ -75,11 +78,22 @@ type binding struct {
 	gone time.Time
 }
 
+// Misplaced is a pod that went to the wrong pool.
+type Misplaced struct {
+	Pod string
+	// At is when the binding was seen.
+	At time.Time
+	// Tier is where it went to, by the tier's place in the order; -1 is a node in no tier.
+	Tier int
+	// Why says what speaks against it, of each better tier.
+	Why []string
+}
+
 // Watch starts a referee that watches the cluster until the context ends.
 func Watch(ctx context.Context, client kubernetes.Interface, tiers []Tier) (*Referee, error) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	r := &Referee{
-		tiers: tiers, BindingLag: bindingLag, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers)),
+		tiers: tiers, Scheduler: devcluster.SchedulerName, BindingLag: bindingLag, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers)),
 		Nodes: factory.Core().V1().Nodes().Lister(), Pods: factory.Core().V1().Pods().Lister(),
 	}
 	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
@@ -171,22 +185,41 @@ func (r *Referee) Judge() ([]int, []string) {
 	defer r.mu.Unlock()
 	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].at) > r.BindingLag; r.judged++ {
 		b := &r.bindings[r.judged]
-		if b.pod.Spec.SchedulerName != devcluster.SchedulerName {
+		if b.pod.Spec.SchedulerName != r.Scheduler {
 			continue
 		}
-		placed := r.tierOf(b.node)
-		if placed < 0 {
-			r.violations = append(r.violations, fmt.Sprintf("pod %s is on node %s, which is in no pool", b.pod.Name, b.node))
-			continue
+		placed, complaints := r.judge(b)
+		if placed >= 0 {
+			r.byTier[placed]++
 		}
-		r.byTier[placed]++
-		for better := range placed {
-			if complaint := r.room(b, better, placed == len(r.tiers)-1); complaint != "" {
-				r.violations = append(r.violations, fmt.Sprintf("pod %s went to pool %s while %s", b.pod.Name, r.tiers[placed].Name, complaint))
-			}
+		if len(complaints) > 0 {
+			r.violations = append(r.violations, complaints...)
+			r.misplaced = append(r.misplaced, Misplaced{Pod: b.pod.Name, At: b.at, Tier: placed, Why: complaints})
 		}
 	}
 	return slices.Clone(r.byTier), slices.Clone(r.violations)
+}
+
+// judge returns the tier that the pod went to, or -1, and what was wrong with that.
+func (r *Referee) judge(b *binding) (int, []string) {
+	placed := r.tierOf(b.node)
+	if placed < 0 {
+		return placed, []string{fmt.Sprintf("pod %s is on node %s, which is in no pool", b.pod.Name, b.node)}
+	}
+	var complaints []string
+	for better := range placed {
+		if complaint := r.room(b, better, placed == len(r.tiers)-1); complaint != "" {
+			complaints = append(complaints, fmt.Sprintf("pod %s went to pool %s while %s", b.pod.Name, r.tiers[placed].Name, complaint))
+		}
+	}
+	return placed, complaints
+}
+
+// Misplaced returns the pods that were judged so far and had gone to the wrong pool.
+func (r *Referee) Misplaced() []Misplaced {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.misplaced)
 }
 
 // Unjudged is how many of the bindings that were seen are not judged yet.
@@ -270,7 +303,7 @@ func (r *Referee) Stuck() []string {
 	waiting := map[types.UID]time.Time{}
 	defer func() { r.waiting = waiting }()
 	for _, pod := range pods {
-		if pod.Spec.NodeName != "" || pod.Spec.SchedulerName != devcluster.SchedulerName || pod.DeletionTimestamp != nil {
+		if pod.Spec.NodeName != "" || pod.Spec.SchedulerName != r.Scheduler || pod.DeletionTimestamp != nil {
 			continue
 		}
 		b := &binding{pod: pod, at: now}

@@ -1,0 +1,39 @@
+package devcluster
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+)
+
+// defaultScheduler is the binary that has the name of, and is, Kubernetes's own scheduler.
+const defaultScheduler = "kube-scheduler"
+
+// StartDefaultScheduler runs kube-scheduler as every cluster has it: without a configuration file, that is, with its default profile, and
+// with the rights that the API server gives system:kube-scheduler. It returns when kube-scheduler serves its probes.
+func (c *Cluster) StartDefaultScheduler(ctx context.Context) (*Component, error) {
+	return withFreePorts(func() (*Component, error) { return c.startDefaultScheduler(ctx) })
+}
+
+func (c *Cluster) startDefaultScheduler(ctx context.Context) (*Component, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	kubeConfig := c.defaultSchedulerKubeConfig()
+	p, err := StartProcess(defaultScheduler, filepath.Join(c.options.BinDir, defaultScheduler), c.options.Dir, nil,
+		"--kubeconfig="+kubeConfig, "--authentication-kubeconfig="+kubeConfig, "--authorization-kubeconfig="+kubeConfig, "--authentication-skip-lookup",
+		"--leader-elect=false", "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port))
+	if err != nil {
+		return nil, fmt.Errorf("%w (make tools builds it)", err)
+	}
+	s := &Component{Process: p}
+	if err := s.listens(ctx, port); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c *Cluster) defaultSchedulerKubeConfig() string {
+	return filepath.Join(c.options.Dir, defaultScheduler+".kubeconfig")
+}
