@@ -48,7 +48,7 @@ tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go 
 	@hack/build-tools.sh bin/tools
 
 .PHONY: demo
-demo: tools build ## Play the experiments on an embedded cluster and judge the order
+demo: tools build ## Play the experiments on an embedded cluster, judge the order, and draw it: .devcluster/demo.svg
 	@bin/devcluster demo
 
 .PHONY: test

@@ -102,11 +102,11 @@ func (p *Process) Kill() {
 func (p *Process) ended() error {
 	select {
 	case <-p.done:
-		end := tail(p.log, 2000)
+		end, name := tail(p.log, 2000), filepath.Base(p.binary)
 		if strings.Contains(end, portTaken) {
-			return fmt.Errorf("%s ended: %w; the end of %s:\n%s", p.name, errPortTaken, p.log, end)
+			return fmt.Errorf("%s ended: %w; the end of %s:\n%s", name, errPortTaken, p.log, end)
 		}
-		return fmt.Errorf("%s ended (%v); the end of %s:\n%s", p.name, p.err, p.log, end)
+		return fmt.Errorf("%s ended (%v); the end of %s:\n%s", name, p.err, p.log, end)
 	default:
 		return nil
 	}

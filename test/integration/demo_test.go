@@ -3,17 +3,23 @@ package integration
 import (
 	"bytes"
 	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"poolpriority.dev/scheduler/pkg/devcluster/demo"
+	"poolpriority.dev/scheduler/pkg/devcluster/demo/picture"
 )
 
 // TestDemo plays what make demo shows, with the verdicts that the README promises.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	err := demo.Run(context.Background(), demo.Options{Dir: t.TempDir(), BinDir: *bin, Manifests: root + "/manifests", Out: &out})
+	pictures := t.TempDir()
+	err := demo.Run(context.Background(), demo.Options{Dir: t.TempDir(), BinDir: *bin, Manifests: root + "/manifests", Pictures: pictures, Out: &out})
 	if err != nil {
 		t.Error(err)
 	}
@@ -26,4 +32,51 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	t.Logf("the demo said:\n%s", &out)
+	if !t.Failed() {
+		checkTimeline(t, pictures, out.String())
+	}
+}
+
+// checkTimeline checks that what was written is what was said: the picture, the figures of our runs, and how the one without us differed.
+func checkTimeline(t *testing.T, dir, said string) {
+	data, err := os.ReadFile(filepath.Join(dir, demo.TimelineFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeline, err := picture.Read(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := picture.SVG(timeline.SameLoad())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(filepath.Join(dir, demo.PictureFile)); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not the picture of %s (%v)", demo.PictureFile, demo.TimelineFile, err)
+	}
+	if len(timeline.Runs) != 3 || timeline.Runs[0].Load != timeline.Runs[2].Load {
+		t.Fatalf("%s has not the three runs", demo.TimelineFile)
+	}
+	for i, want := range []struct {
+		pods    []int
+		summary picture.Summary
+	}{
+		{[]int{9, 6, 5}, picture.Summary{Replicas: 20, VMs: 5, MaxVMs: 5, Virtual: 5}},
+		{[]int{16, 0, 1}, picture.Summary{Replicas: 17, VMs: 3, MaxVMs: 4, Virtual: 1}},
+	} {
+		run := timeline.Runs[i]
+		if got := run.Steps[len(run.Steps)-1].Pods; !slices.Equal(got, want.pods) || run.Summary() != want.summary {
+			t.Errorf("run %d has pods %v and %+v, not %v and %+v", i, got, run.Summary(), want.pods, want.summary)
+		}
+	}
+	// Without us the pods fit on the virtual node at any time: no VM is ordered for them. The two VMs have room for 6.
+	without := timeline.Runs[2].Summary()
+	if without.VMs != 2 || without.Virtual < 14 || without.Wrong < without.Virtual {
+		t.Errorf("without us: %+v", without)
+	}
+	difference := fmt.Sprintf("Difference: without us 2 of 5 VMs were used and %d of 20 pods are on the virtual node; with us 5 VMs and 5 pods.\n"+
+		"Pods that were placed while a better pool had room or could grow: without us %d, with us 0.\n", without.Virtual, without.Wrong)
+	if !strings.Contains(said, difference) {
+		t.Errorf("no %q", difference)
+	}
 }

@@ -9,7 +9,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -19,7 +18,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -59,82 +57,6 @@ func New() *cobra.Command {
 	root.PersistentFlags().StringVar(&f.bin, "bin", "bin", "directory with tools/ and pool-priority-scheduler")
 	root.AddCommand(newUp(f), newDown(f), newKubeConfig(f), newPools(f), newDemo(f))
 	return root
-}
-
-// defaultPools are those of an AKS cluster with one user and one system pool.
-func defaultPools() []devcluster.Pool {
-	cpu, memory, boot := resource.MustParse("1900m"), resource.MustParse("6Gi"), metav1.Duration{Duration: 2 * time.Second}
-	return []devcluster.Pool{
-		{Name: "userpool", Mode: "user", Nodes: 1, Min: 1, Max: 3, CPU: cpu, Memory: memory, Priority: 20, BootDelay: boot},
-		{Name: "systempool", Mode: "system", Nodes: 1, Min: 1, Max: 2, CPU: cpu, Memory: memory, Priority: 10, BootDelay: boot},
-	}
-}
-
-func newUp(f *flags) *cobra.Command {
-	var poolsFile string
-	var interval, unneeded time.Duration
-	command := &cobra.Command{
-		Use:   "up",
-		Short: "Start a cluster and keep it running until Ctrl-C or devcluster down",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			pools := defaultPools()
-			if poolsFile != "" {
-				var err error
-				if pools, err = devcluster.LoadPools(poolsFile); err != nil {
-					return err
-				}
-			}
-			return up(cmd.Context(), cmd.OutOrStdout(), f, devcluster.Options{
-				Pools: pools, VirtualNode: true,
-				Autoscaler: &devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded},
-			})
-		},
-	}
-	command.Flags().StringVar(&poolsFile, "pools", "", "YAML file with a list of pools ({name, mode, nodes, min, max, cpu, memory, labels, taints, priority, bootDelay, startupTaint, startupFor, linger})")
-	command.Flags().DurationVar(&interval, "autoscaler-interval", time.Second, "time between two loops of the simulated cluster autoscaler")
-	command.Flags().DurationVar(&unneeded, "unneeded-time", 30*time.Second, "how long a VM is unneeded before it is removed; 0 keeps all")
-	return command
-}
-
-func up(ctx context.Context, out io.Writer, f *flags, options devcluster.Options) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	dir, err := filepath.Abs(f.dir)
-	if err != nil {
-		return err
-	}
-	if running, err := readState(dir); err == nil && alive(running.PID) {
-		return fmt.Errorf("a cluster runs in %s already (process %d); stop it with devcluster down", f.dir, running.PID)
-	}
-	options.Dir, options.BinDir = filepath.Join(dir, clusterDir), filepath.Join(f.bin, "tools")
-	fmt.Fprintln(out, "Starting etcd, kube-apiserver, kube-controller-manager and KWOK …")
-	start := time.Now()
-	// The cluster outlives the signal: it is stopped in order.
-	cluster, err := devcluster.Start(context.WithoutCancel(ctx), options)
-	if err != nil {
-		return err
-	}
-	defer cluster.Stop()
-	if err := writeState(dir, state{PID: os.Getpid(), Children: cluster.PIDs()}); err != nil {
-		return err
-	}
-	defer os.Remove(filepath.Join(dir, stateFile))
-	fmt.Fprintf(out, "Ready after %.1f s. In another terminal:\n  export KUBECONFIG=%s\n  %s get nodes\nCtrl-C stops it.\n",
-		time.Since(start).Seconds(), cluster.KubeConfig(), filepath.Join(f.bin, "tools", "kubectl"))
-	ticker := time.NewTicker(time.Second)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			fmt.Fprintln(out, "Stopping …")
-			return nil
-		case <-ticker.C:
-			if err := cluster.Failed(); err != nil {
-				return err
-			}
-		}
-	}
 }
 
 func newDown(f *flags) *cobra.Command {
@@ -189,7 +111,8 @@ func alive(pid int) bool {
 	if strings.HasPrefix(rest, " Z") {
 		return false
 	}
-	for _, ours := range []string{"devcluster", "etcd", "kube-apiserver", "kube-controller", "kwok"} {
+	// The kernel keeps 15 letters of a name.
+	for _, ours := range []string{"devcluster", "etcd", "kube-apiserver", "kube-controller", "kwok", "pool-priority-s", "pool-priority-c"} {
 		if name == ours {
 			return true
 		}
