@@ -133,6 +133,7 @@ func (s *show) look() int {
 
 // step is the state of the cluster, and the number of running pods.
 func (s *show) step() (picture.Step, int, error) {
+	now := seconds(time.Since(s.start))
 	nodes, err := s.referee.Nodes.List(labels.Everything())
 	if err != nil {
 		return picture.Step{}, 0, err
@@ -141,7 +142,7 @@ func (s *show) step() (picture.Step, int, error) {
 	if err != nil {
 		return picture.Step{}, 0, err
 	}
-	step := picture.Step{Seconds: seconds(time.Since(s.start)), Replicas: int(s.replicas), Pods: make([]int, len(s.tiers)), VMs: make([]int, len(s.tiers))}
+	step := picture.Step{Seconds: now, Replicas: int(s.replicas), Pods: make([]int, len(s.tiers)), VMs: make([]int, len(s.tiers))}
 	tierOf := map[string]int{}
 	for _, node := range nodes {
 		for i, t := range s.tiers {

@@ -30,7 +30,7 @@ text { fill: #f0f6fc; }
 .p0 { fill: #1f5fbf; } .p1 { fill: #4493f8; } .p2 { fill: #8cc8ff; } .p3 { fill: #cae8ff; } .v { fill: #8a4a17; } .hatch { stroke: #f0a25c; }
 .asked { stroke: #f0f6fc; } .limit { stroke: #9198a1; }
 .closed { fill: #656c76; } .open { fill: #f0a25c; } .on-closed { fill: #ffffff; } .on-open { fill: #0d1117; }
-.halo { stroke: #0d1117; } .cross { stroke: #ff8a80; } .mark { fill: #ff8a80; }
+.halo { stroke: #0d1117; } .cross { stroke: #ffaaa2; } .mark { fill: #ffaaa2; }
 }
 `
 

@@ -190,30 +190,34 @@ func (p *panel) waiting(marks []point) {
 	}
 }
 
+// glance is how much later than a placement, in seconds, it may be in a step.
+const glance = 0.1
+
 type point struct{ x, y float64 }
 
 // crosses marks the wrong placements, each at the height of a pod that its pool got then, and returns where.
 func (p *panel) crosses() []point {
 	var marks []point
-	pod := p.level(0) - p.level(1)
-	perRow := math.Ceil(7 / pod) // pods of one height, beside one another
+	perRow := int(math.Ceil(7 / (p.level(0) - p.level(1)))) // pods of one height, beside one another
 	var halo, cross strings.Builder
 	i := 0
-	marked := map[[2]int]int{} // by step and pool
+	used := map[int]map[int]bool{} // by pool, the pods that have a mark, counted from below
 	for _, w := range p.run.Wrong {
-		for i+1 < len(p.run.Steps) && p.run.Steps[i].Seconds < w.Seconds {
+		for i+1 < len(p.run.Steps) && p.run.Steps[i+1].Seconds <= w.Seconds+glance {
 			i++
 		}
 		s := &p.run.Steps[i]
-		top := sum(s.Pods)
+		below, pods := 0, sum(s.Pods)
 		if w.Pool >= 0 {
-			top = sum(s.Pods[:w.Pool+1])
+			below, pods = sum(s.Pods[:w.Pool]), s.Pods[w.Pool]
 		}
-		k := float64(marked[[2]int{i, w.Pool}])
-		marked[[2]int{i, w.Pool}]++
-		row, column := math.Floor(k/perRow), math.Mod(k, perRow)
-		y := p.level(max(float64(top)-(row+0.5)*perRow, 0.5))
-		x := min(p.x(s.Seconds)+7+column*9, p.x1-5)
+		if used[w.Pool] == nil {
+			used[w.Pool] = map[int]bool{}
+		}
+		pod := highestFree(pods, used[w.Pool])
+		used[w.Pool][pod] = true
+		y := max(p.level(float64(below)+(float64(pod/perRow)+0.5)*float64(perRow)), p.level(p.pods)+3)
+		x := min(p.x(s.Seconds)+7+float64(pod%perRow)*9, p.x1-5)
 		marks = append(marks, point{x, y})
 		const r = 2.6
 		d := fmt.Sprintf("M%s %sL%s %sM%[1]s %[4]sL%[3]s %[2]s", number(x-r), number(y-r), number(x+r), number(y+r))
@@ -223,4 +227,14 @@ func (p *panel) crosses() []point {
 	p.path("halo", halo.String())
 	p.path("cross", cross.String())
 	return marks
+}
+
+// highestFree is the highest number below n that is not used; if all are, or n is 0, the highest.
+func highestFree(n int, used map[int]bool) int {
+	for i := n - 1; i >= 0; i-- {
+		if !used[i] {
+			return i
+		}
+	}
+	return max(n-1, 0)
 }

@@ -41,7 +41,7 @@ type Run struct {
 	// Seconds is how long was looked.
 	Seconds float64 `json:"seconds"`
 	Steps   []Step  `json:"steps"` // in the order of time
-	// Wrong are the placements while a better pool had room or could grow, as the referee saw them.
+	// Wrong are the placements while a better pool had room or could grow, as the referee saw them, in the order of time.
 	Wrong []Placement `json:"wrong"`
 }
 
@@ -85,7 +85,7 @@ func Read(data []byte) (Timeline, error) {
 	return t, t.check()
 }
 
-// Write returns the timeline as JSON, a step a line.
+// Write returns the timeline as JSON, in lines.
 func Write(t Timeline) ([]byte, error) {
 	if err := t.check(); err != nil {
 		return nil, err
