@@ -78,7 +78,8 @@ func draw(t picture.Timeline, o Options) error {
 			return fmt.Errorf("writing what the demo saw: %w", err)
 		}
 	}
-	fmt.Fprintf(o.Out, "%s shows both runs of the first load, and %s has the figures of all.\n", filepath.Join(o.Pictures, PictureFile), filepath.Join(o.Pictures, TimelineFile))
+	fmt.Fprintf(o.Out, "%s shows both runs of the first load, and %s has the figures of all.\n",
+		filepath.Join(o.Pictures, PictureFile), filepath.Join(o.Pictures, TimelineFile))
 	return nil
 }
 

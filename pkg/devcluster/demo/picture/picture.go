@@ -38,8 +38,8 @@ func SVG(t Timeline) ([]byte, error) {
 		return nil, fmt.Errorf("runs: there are %d, and a picture has room for %d", len(t.Runs), sideBySide)
 	}
 	c := &canvas{}
-	fmt.Fprintf(c, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%s\" height=\"%s\" viewBox=\"0 0 %[1]s %[2]s\" role=\"img\" aria-labelledby=\"title desc\">\n",
-		number(width), number(height))
+	fmt.Fprintf(c, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%s\" height=\"%s\" viewBox=\"0 0 %[1]s %[2]s\" role=\"img\" "+
+		"aria-labelledby=\"title desc\">\n", number(width), number(height))
 	fmt.Fprintf(c, "<title id=\"title\">%s</title>\n<desc id=\"desc\">%s</desc>\n<style>%s</style>\n", escape(t.Title), escape(describe(t)), style)
 	c.WriteString("<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">" +
 		"<rect class=\"v\" width=\"6\" height=\"6\"/><line class=\"hatch\" x1=\"3\" y1=\"0\" x2=\"3\" y2=\"6\"/></pattern></defs>\n")
