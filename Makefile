@@ -124,7 +124,8 @@ bench-scheduler-perf: tools ## Measure throughput with scheduler_perf, Kubernete
 fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	go test ./pkg/capacity/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/refusal -run '^$$' -fuzz FuzzClassify -fuzztime 1m -fuzzminimizetime 10x
-	go test ./pkg/status -run '^$$' -fuzz FuzzDecode -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/status -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/status -run '^$$' -fuzz FuzzDecodeView -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/gate -run '^$$' -fuzz FuzzEligibility -fuzztime 1m -fuzzminimizetime 10x
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x

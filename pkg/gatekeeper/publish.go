@@ -66,11 +66,11 @@ func (p *publisher) submit(state *status.Status) {
 	poke(p.submitted)
 }
 
-// contents is what was written, or is to be: all of it and what of it decides, both without when it was written.
+// contents is what was written, or is to be: all of it but what changes with every look, and what of it decides.
 type contents struct{ all, decisive map[string]string }
 
 func contentsOf(state *status.Status) (contents, error) {
-	all, err := state.Encode()
+	all, err := state.Quiet().Encode()
 	if err != nil {
 		return contents{}, err
 	}

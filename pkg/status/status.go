@@ -154,14 +154,23 @@ func (s *Status) Encode() (map[string]string, error) {
 	return data, nil
 }
 
-// Decisive is the status without the figures that change all the time and decide nothing by themselves, and without when it was written.
-func (s *Status) Decisive() *Status {
+// Quiet is the status without what changes with every look at the pools, and without when it was written.
+func (s *Status) Quiet() *Status {
 	c := *s
 	c.Memory.Written = time.Time{}
 	if c.View != nil {
-		c.View = c.View.withoutFigures()
+		c.View = c.View.quiet()
 	}
 	return &c
+}
+
+// Decisive is the Quiet status without the figures by which nothing is decided.
+func (s *Status) Decisive() *Status {
+	c := s.Quiet()
+	if c.View != nil {
+		c.View.Usage = nil
+	}
+	return c
 }
 
 // Decode reads the ConfigMap. Fields that it does not know, of a newer version, are left out. If one of the two keys cannot be

@@ -141,15 +141,20 @@ func withoutShapes(view capacity.View) capacity.View {
 	return view
 }
 
-// withoutFigures is the view without what changes all the time and decides nothing by itself.
-func (v *View) withoutFigures() *View {
+// quiet is the view without what changes with every look, unless it decides when held pods are let in.
+func (v *View) quiet() *View {
 	c := *v
-	c.Usage = nil
 	c.Capacity.Built = time.Time{}
-	if c.Held.Total == 0 {
-		c.Capacity.Pools = slices.Clone(c.Capacity.Pools)
-		for i := range c.Capacity.Pools {
-			c.Capacity.Pools[i].Looked = time.Time{}
+	if c.Held.Total > 0 {
+		return &c
+	}
+	c.Capacity.ShapesUntil = time.Time{}
+	c.Capacity.Pools = slices.Clone(c.Capacity.Pools)
+	for i := range c.Capacity.Pools {
+		p := &c.Capacity.Pools[i]
+		p.Looked, p.Until, p.Groups = time.Time{}, time.Time{}, slices.Clone(p.Groups)
+		for k := range p.Groups {
+			p.Groups[k].Until = time.Time{}
 		}
 	}
 	return &c
