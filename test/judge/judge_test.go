@@ -3,8 +3,10 @@
 package judge
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -77,6 +79,7 @@ type player struct {
 	view    *capacity.View
 	kinds   *gate.Kinds
 	waiting map[types.UID]time.Time // since when pods have had no room
+	heldFor map[types.UID]*spells   // by what
 	pods    map[types.UID]*corev1.Pod
 	stopped map[string]time.Time // until when a pod, by its name, is unschedulable for something else
 
@@ -91,9 +94,34 @@ type player struct {
 	tally
 }
 
+// spells are for how long a pod has been held for which reason.
+type spells struct {
+	by  map[string]time.Duration
+	why string    // it is held for now
+	at  time.Time // since then
+}
+
+// turn notes that the pod is held for another reason from now on; "" if it is not held any more.
+func (s *spells) turn(why string, now time.Time) {
+	if s.why != "" {
+		s.by[s.why] += now.Sub(s.at)
+	}
+	s.why, s.at = why, now
+}
+
+// longest is the reason for which it was held for the longest.
+func (s *spells) longest() string {
+	reasons := slices.Sorted(maps.Keys(s.by))
+	if len(reasons) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(reasons, func(a, b string) int { return cmp.Compare(s.by[a], s.by[b]) })
+}
+
 // tally is what came of the pods.
 type tally struct {
 	held, inVain int                  // pods that were held, and those of them for which nothing was ordered in the time
+	vainly       map[string]int       // those in vain, by the reason for which they were held for the longest
 	bursts       map[string]int       // by what let them in
 	at           map[string]time.Time // when pods were let in, by name
 	early        []string
@@ -102,7 +130,8 @@ type tally struct {
 func newPlayer(t testing.TB, options virtual.Options) *player {
 	configs, pools := aks(t, options.Groups)
 	p := &player{
-		Cluster: virtual.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, stopped: map[string]time.Time{}, pods: map[types.UID]*corev1.Pod{}, tally: tally{bursts: map[string]int{}, at: map[string]time.Time{}},
+		Cluster: virtual.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
+		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
 		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: 3 * time.Minute, Provision: provisionGrace, Backoff: backoffGrace}),
 		view:    &capacity.View{Pools: make([]capacity.Pool, pools.Len())},
@@ -173,8 +202,11 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d, p.Now())
 	p.due = capacity.Earliest(p.due, d.Until())
-	aci := p.pools.Regular()
-	return d.Burst[aci].Open, d.Burst[aci].Reason.Code
+	v := &d.Burst[p.pools.Regular()]
+	if i := slices.IndexFunc(d.Regular, func(v gate.PoolVerdict) bool { return v.Holds }); !v.Open && i >= 0 {
+		return false, v.Reason.Code + " " + d.Regular[i].Reason.Code
+	}
+	return v.Open, v.Reason.Code
 }
 
 // knowing opens when it would not be early.
@@ -229,11 +261,14 @@ func (p *player) decide(open opener) {
 	for _, pod := range p.Pending() {
 		pending[pod.UID] = true
 		if _, known := p.waiting[pod.UID]; !known && p.Now().After(p.stopped[pod.Name]) {
-			p.waiting[pod.UID], p.pods[pod.UID] = p.Now(), pod
+			p.waiting[pod.UID], p.pods[pod.UID], p.heldFor[pod.UID] = p.Now(), pod, &spells{by: map[string]time.Duration{}}
 			p.held++
 		}
 		isOpen, why := open(p, pod)
 		if !isOpen {
+			if s := p.heldFor[pod.UID]; s != nil {
+				s.turn(why, p.Now())
+			}
 			continue
 		}
 		if why = p.because(pod, why); why == "Open" || why == "Believed" {
@@ -257,6 +292,7 @@ func (p *player) decide(open opener) {
 		}
 		delete(p.waiting, uid)
 		delete(p.pods, uid)
+		delete(p.heldFor, uid)
 	}
 }
 
@@ -342,6 +378,10 @@ func (p *player) waitEnded(pod *corev1.Pod, since time.Time) {
 		}
 	}
 	p.inVain++
+	if s := p.heldFor[pod.UID]; s != nil {
+		s.turn("", p.Now())
+		p.vainly[s.longest()]++
+	}
 }
 
 func node(mode, agentPool, cpu string, taints ...corev1.Taint) *corev1.Node {
@@ -487,12 +527,15 @@ func playAll(t testing.TB, seed uint64, n int, open opener) tally {
 	}
 	close(next)
 	workers.Wait()
-	sum := tally{bursts: map[string]int{}}
+	sum := tally{vainly: map[string]int{}, bursts: map[string]int{}}
 	for i, one := range tallies {
 		sum.held += one.held
 		sum.inVain += one.inVain
 		for why, n := range one.bursts {
 			sum.bursts[why] += n
+		}
+		for why, n := range one.vainly {
+			sum.vainly[why] += n
 		}
 		for _, early := range one.early {
 			sum.early = append(sum.early, fmt.Sprintf("seed %d: %s", seed+uint64(i), early))
@@ -512,6 +555,7 @@ func TestJudge(t *testing.T) {
 	total := func(n int, open opener) tally { return playAll(t, s, n, open) }
 	got := total(*histories, ours)
 	t.Logf("%d histories: %d pods waited, %d of them in vain (%.1f %%); bursts %v; early %d", *histories, got.held, got.inVain, 100*float64(got.inVain)/float64(max(got.held, 1)), got.bursts, len(got.early))
+	t.Logf("in vain, by the reason for which they were held for the longest: %v", got.vainly)
 	for i, early := range got.early {
 		if i < 20 {
 			t.Error(early)
