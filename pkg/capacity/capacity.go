@@ -78,6 +78,11 @@ type Judged struct {
 	Skipped bool `json:"skipped,omitempty"`
 	// Patience is how long a pod must have waited at the least before the group counts as declining it.
 	Patience time.Duration `json:"patience,omitempty"`
+	// Arriving is, while the group is Growing, how many nodes were ordered of which no Node exists yet. It is for people: the gate goes by
+	// the State.
+	Arriving int `json:"arriving,omitempty"`
+	// MaxNodes is the most nodes that the group may have; nil if that is not limited, or not known.
+	MaxNodes *int `json:"maxNodes,omitempty"`
 }
 
 // bySummary are the states, by which of them a pool is said to be in if its groups are in several.
@@ -155,6 +160,31 @@ type Pool struct {
 	Provider refusal.Judgement `json:"provider,omitzero"`
 	// Places are those of the labels that say where a node is, and are in no Shape, that a node of a burst pool has.
 	Places map[string]bool `json:"places,omitempty"`
+}
+
+// Arriving is how many nodes of the pool were ordered of which no Node exists yet.
+func (p *Pool) Arriving() int {
+	n := 0
+	for i := range p.Groups {
+		n += p.Groups[i].Arriving
+	}
+	return n
+}
+
+// MaxNodes is the most nodes that the pool may have; nil if that is not limited, or not known, for one of its groups.
+func (p *Pool) MaxNodes() *int {
+	if len(p.Groups) == 0 {
+		return nil
+	}
+	n := 0
+	for i := range p.Groups {
+		most := p.Groups[i].MaxNodes
+		if most == nil {
+			return nil
+		}
+		n += *most
+	}
+	return &n
 }
 
 // NewNodes is what is known of the nodes that a pool may get.

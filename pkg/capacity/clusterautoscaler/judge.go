@@ -162,9 +162,15 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 	if len(elsewhere) > 0 {
 		reason := reasonNotScaled
 		reason.Detail = fmt.Sprintf("%d nodes", len(elsewhere))
-		groups = append(groups, capacity.Judged{State: capacity.Full, Reason: reason, Members: elsewhere})
+		groups = append(groups, notScaled(reason, elsewhere))
 	}
 	return groups
+}
+
+// notScaled is the group of nodes that no autoscaler adds to.
+func notScaled(reason capacity.Reason, nodes []*corev1.Node) capacity.Judged {
+	most := len(nodes)
+	return capacity.Judged{State: capacity.Full, Reason: reason, Members: nodes, MaxNodes: &most}
 }
 
 // none is what is said of a pool of which the status has no group.
@@ -216,9 +222,15 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) capacity.Judged {
 	t := s.Tracker
 	m := t.memory[g.Name]
-	j := capacity.Judged{Name: g.Name, Members: members, Rose: m.Rose, Version: fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)}
+	j := capacity.Judged{
+		Name: g.Name, Members: members, Rose: m.Rose, Version: fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation),
+		MaxNodes: &g.Health.MaxSize,
+	}
 	s.tell(&j)
 	j.State, j.Reason, j.Until = t.judge(g, members, s.graces(), now)
+	if j.State == capacity.Growing {
+		j.Arriving = arriving(g, members)
+	}
 	switch j.Reason.Code {
 	case reasonBackingOff.Code, reasonSkipped.Code, reasonShrinking.Code, reasonBehind.Code:
 		j.Skipped = true
@@ -274,18 +286,20 @@ func (s Source) spread(groups []capacity.Judged, nodes []*corev1.Node) []capacit
 	if len(homes) == 0 {
 		reason := reasonNotScaled
 		reason.Detail = fmt.Sprintf("%d nodes", len(nodes))
-		return append(told, capacity.Judged{State: capacity.Full, Reason: reason, Members: nodes})
+		return append(told, notScaled(reason, nodes))
 	}
 	one := capacity.Judgement{Groups: homes}.Summarized()
 	all := capacity.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: nodes, Open: open}
-	names, versions := make([]string, len(homes)), make([]string, len(homes))
+	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
+		most += *homes[i].MaxNodes // each is as the status has it
+		all.Arriving += homes[i].Arriving
 		names[i], versions[i] = homes[i].Name, homes[i].Version
 		if homes[i].Rose.After(all.Rose) {
 			all.Rose = homes[i].Rose
 		}
 	}
-	all.Name, all.Version = strings.Join(names, ","), strings.Join(versions, ",")
+	all.Name, all.Version, all.MaxNodes = strings.Join(names, ","), strings.Join(versions, ","), &most
 	return append(told, all)
 }
 
@@ -307,6 +321,17 @@ func missing(g *nodeGroup, members []*corev1.Node) int {
 		}
 	}
 	return min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
+}
+
+// arriving is how many of the missing nodes do not exist yet.
+func arriving(g *nodeGroup, members []*corev1.Node) int {
+	starting := 0
+	for _, node := range members {
+		if capacity.IsStarting(node) && !capacity.IsLeaving(node) {
+			starting++
+		}
+	}
+	return max(0, missing(g, members)-starting)
 }
 
 // judge returns the state of one node group, which has these nodes, and, if time alone changes it, when.

@@ -346,3 +346,50 @@ func TestVersion(t *testing.T) {
 		last = got
 	}
 }
+
+// TestSizes: how many nodes of a group are on their way without existing yet, and how many it may have.
+func TestSizes(t *testing.T) {
+	const a, b = "aks-a-1-vmss", "aks-a-2-vmss"
+	starting := grown("new", "a", "", inScaleSet(a), tainted(corev1.TaintNodeNotReady))
+	old := grown("old", "a", "", inScaleSet(a))
+	for _, tc := range []struct {
+		name     string
+		status   *corev1.ConfigMap
+		nodes    []*corev1.Node
+		after    time.Duration
+		arriving int
+		most     int // -1: not known
+	}{
+		{"all are there", running(group(a, 1, 1, 3)), []*corev1.Node{old}, 0, 0, 3},
+		{"two are ordered", running(group(a, 3, 1, 3)), []*corev1.Node{old}, 0, 2, 3},
+		{"one of them exists", running(group(a, 3, 1, 3)), []*corev1.Node{old, starting}, 0, 1, 3},
+		{"they never came", running(group(a, 3, 1, 3)), []*corev1.Node{old}, graces.Provision, 0, 3},
+		{"two groups", running(group(a, 2, 1, 3), group(b, 1, 0, 4)), []*corev1.Node{old}, 0, 2, 7},
+		{"groups whose nodes cannot be told apart", running(group(a, 2, 1, 3), group(b, 1, 1, 4)), []*corev1.Node{grown("x", "", "")}, 0, 1, 7},
+		{"no status", nil, []*corev1.Node{old}, 0, 0, -1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			claim := Claim{Groups: agentPool("a"), Nodes: tc.nodes}
+			source := Source{Tracker: tracker, Groups: claim.Groups}
+			for _, after := range []time.Duration{0, tc.after} {
+				if tc.status != nil {
+					tc.status.Annotations = map[string]string{LastUpdatedAnnotation: after.String()}
+				}
+				if err := tracker.Observe(tc.status, epoch.Add(after)); err != nil {
+					t.Fatal(err)
+				}
+				tracker.Look([]Claim{claim}, tc.nodes, epoch.Add(after))
+			}
+			view := capacity.Build([]capacity.Facts{{Nodes: tc.nodes, Source: source}}, &capacity.View{Pools: make([]capacity.Pool, 1)}, epoch.Add(tc.after))
+			p := &view.Pools[0]
+			most := -1
+			if got := p.MaxNodes(); got != nil {
+				most = *got
+			}
+			if p.Arriving() != tc.arriving || most != tc.most {
+				t.Errorf("%d arrive and %d is the maximum, want %d and %d, of %d groups", p.Arriving(), most, tc.arriving, tc.most, len(p.Groups))
+			}
+		})
+	}
+}

@@ -99,6 +99,20 @@ func (n *nodePool) nodes() int64 {
 	return ordered
 }
 
+// maxNodes is the most nodes that the NodePool may have: by its limits, or by the number that it keeps; nil if neither says.
+func (n *nodePool) maxNodes() *int {
+	var most *int
+	if limit, ok := n.Spec.Limits[resourceNodes]; ok {
+		most = new(int)
+		*most = int(limit.Value())
+	}
+	if n.Spec.Replicas != nil && (most == nil || *n.Spec.Replicas < int64(*most)) {
+		most = new(int)
+		*most = int(*n.Spec.Replicas)
+	}
+	return most
+}
+
 // remaining is what the NodePool may still order, by resource: nil without limits.
 func (n *nodePool) remaining() corev1.ResourceList {
 	if len(n.Spec.Limits) == 0 {

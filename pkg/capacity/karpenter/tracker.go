@@ -214,13 +214,14 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) capacity.Judged {
 		Version: n.version(),
 	}
 	coming := n.nodes() - int64(len(t.own))
+	g.MaxNodes = n.maxNodes()
 	late := t.memory.Progress.Add(t.graces.Provision)
 	limit, stale := n.exhausted(t.own), t.behindUntil(now)
 	switch {
 	case n.Metadata.DeletionTimestamp != nil || n.Status.Resources == nil:
 		return n.is(g, capacity.Unknown, n.unused(), "")
 	case coming > 0 && now.Before(late):
-		g.Until = late
+		g.Until, g.Arriving = late, int(coming)
 		return n.is(g, capacity.Growing, capacity.ReasonProvisioning, "%d to come", coming)
 	case n.Spec.Replicas != nil && coming > 0:
 		return n.is(g, capacity.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())

@@ -103,6 +103,34 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestSizes: how many nodes are on their way without existing yet, and how many there may be.
+func TestSizes(t *testing.T) {
+	for _, tc := range []struct {
+		spec, resources string
+		nodes, arriving int
+		most            int // -1: not limited
+	}{
+		{`{limits: {cpu: 100}}`, `{cpu: 8, nodes: 2}`, 2, 0, -1},
+		{`{limits: {cpu: 100}}`, `{cpu: 12, nodes: 3}`, 1, 2, -1},
+		{`{limits: {nodes: 5}}`, `{cpu: 12, nodes: 3}`, 2, 1, 5},
+		{`{replicas: 4}`, `{cpu: 12, nodes: 3}`, 3, 1, 4},
+		{`{replicas: 4, limits: {nodes: 3}}`, `{cpu: 12, nodes: 3}`, 3, 0, 3},
+		{`{replicas: 2, limits: {nodes: 3}}`, `{cpu: 8, nodes: 2}`, 2, 0, 2},
+	} {
+		tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+		if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
+			t.Fatal(err)
+		}
+		g, most := tracker.Judge(nodes(tc.nodes), start).Groups[0], -1
+		if g.MaxNodes != nil {
+			most = *g.MaxNodes
+		}
+		if g.Arriving != tc.arriving || most != tc.most {
+			t.Errorf("%s with %s and %d nodes: %d arrive and %d is the maximum, want %d and %d", tc.spec, tc.resources, tc.nodes, g.Arriving, most, tc.arriving, tc.most)
+		}
+	}
+}
+
 func TestWhyUnknown(t *testing.T) {
 	tracker := NewTracker(Graces{Provision: time.Minute}, nil)
 	judge := func() string {

@@ -28,8 +28,9 @@ var _ capacity.Source = MaxNodes{}
 
 // Judge implements capacity.Source.
 func (m MaxNodes) Judge(nodes []*corev1.Node, _ time.Time) capacity.Judgement {
-	g := capacity.Judged{State: capacity.CanGrow, Reason: reasonBelowMax, Members: nodes, Patience: m.Patience}
-	if len(nodes) >= int(m.Nodes) {
+	most := int(m.Nodes)
+	g := capacity.Judged{State: capacity.CanGrow, Reason: reasonBelowMax, Members: nodes, Patience: m.Patience, MaxNodes: &most}
+	if len(nodes) >= most {
 		g.State, g.Reason = capacity.Full, reasonAtMax
 	}
 	g.Reason.Detail = fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
@@ -44,5 +45,6 @@ var _ capacity.Source = Fixed{}
 
 // Judge implements capacity.Source.
 func (Fixed) Judge(nodes []*corev1.Node, _ time.Time) capacity.Judgement {
-	return capacity.Judgement{Groups: []capacity.Judged{{State: capacity.Full, Reason: reasonFixed, Members: nodes}}}.Summarized()
+	most := len(nodes)
+	return capacity.Judgement{Groups: []capacity.Judged{{State: capacity.Full, Reason: reasonFixed, Members: nodes, MaxNodes: &most}}}.Summarized()
 }

@@ -15,13 +15,14 @@ func TestJudge(t *testing.T) {
 		source capacity.Source
 		nodes  int
 		want   capacity.State
+		most   int
 	}{
-		{"no nodes", MaxNodes{Nodes: 2, Patience: time.Hour}, 0, capacity.CanGrow},
-		{"below the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 1, capacity.CanGrow},
-		{"at the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 2, capacity.Full},
-		{"above the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 3, capacity.Full},
-		{"fixed without nodes", Fixed{}, 0, capacity.Full},
-		{"fixed with nodes", Fixed{}, 5, capacity.Full},
+		{"no nodes", MaxNodes{Nodes: 2, Patience: time.Hour}, 0, capacity.CanGrow, 2},
+		{"below the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 1, capacity.CanGrow, 2},
+		{"at the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 2, capacity.Full, 2},
+		{"above the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 3, capacity.Full, 2},
+		{"fixed without nodes", Fixed{}, 0, capacity.Full, 0},
+		{"fixed with nodes", Fixed{}, 5, capacity.Full, 5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := tc.source.Judge(make([]*corev1.Node, tc.nodes), time.Time{})
@@ -30,6 +31,9 @@ func TestJudge(t *testing.T) {
 			}
 			if g := got.Groups[0]; len(got.Groups) != 1 || g.State != tc.want || len(g.Members) != tc.nodes {
 				t.Errorf("groups %+v, want one with the nodes", got.Groups)
+			}
+			if most := got.Groups[0].MaxNodes; most == nil || *most != tc.most {
+				t.Errorf("at most %v nodes, want %d", most, tc.most)
 			}
 			if max, ok := tc.source.(MaxNodes); ok && (got.Groups[0].Patience != max.Patience || !got.HasLooked(time.Now())) {
 				t.Errorf("patience %v, counted %v: nobody tells loops, the patience alone counts", got.Groups[0].Patience, !got.Uncounted)
