@@ -31,11 +31,14 @@ const (
 
 // UseOf is what the pod takes of the burst pool's budget, as the provider bills it. A pod that has ended takes nothing; one that never
 // started does.
-func UseOf(pod *corev1.Pod, p *pool.Pool) Use {
+func UseOf(pod *corev1.Pod, p *pool.Pool) Use { return UseOn(pod, p.OnACI()) }
+
+// UseOn is what the pod takes on Azure Container Instances or, without onACI, on any other nodes.
+func UseOn(pod *corev1.Pod, onACI bool) Use {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return Use{}
 	}
-	use := billed(pod, p.OnACI())
+	use := billed(pod, onACI)
 	use.Pods = 1
 	return use
 }

@@ -17,14 +17,5 @@ var (
 // Reasons are all for which a node of a burst pool, or one that no pod is put on, may be refused to a pod: each sentence that the scheduler writes into
 // a pod's condition is one of these. No sentence begins another.
 func Reasons() []capacity.Reason {
-	reasons := []capacity.Reason{
-		ReasonCanGrow, ReasonGrowing, ReasonUnknown, ReasonUnseen, ReasonRoom, ReasonEarly, ReasonVictims, ReasonOptOut, reasonValue, reasonSpread, reasonNamespace,
-		ReasonRefused, ReasonProbed, ReasonTemplate, ReasonBudget,
-		ReasonBetterPool, ReasonExcluded, ReasonUngated, ReasonUnavailable,
-		reasonTooLarge,
-	}
-	for i := range unsupported {
-		reasons = append(reasons, unsupported[i].reason())
-	}
-	return reasons
+	return append(ClosedReasons(), ReasonBetterPool, ReasonExcluded, ReasonUngated, ReasonUnavailable)
 }

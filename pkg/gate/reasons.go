@@ -1,0 +1,37 @@
+package gate
+
+import (
+	"slices"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+var (
+	// waitingReasons are those for which a gate is closed that may open without any change of the pod.
+	waitingReasons = []capacity.Reason{
+		ReasonCanGrow, ReasonGrowing, ReasonUnknown, ReasonUnseen, ReasonRoom, ReasonEarly, ReasonVictims, ReasonRefused, ReasonProbed, ReasonBudget,
+	}
+	// lastingReasons are those for which it is closed for good, beside what a virtual kubelet cannot run: the pod, its namespace or the
+	// configuration would have to change.
+	lastingReasons = []capacity.Reason{ReasonOptOut, reasonValue, reasonSpread, ReasonTemplate, reasonNamespace, reasonTooLarge}
+	// openReasons are those for which it is open.
+	openReasons = []capacity.Reason{reasonOpen, reasonAsked, reasonWaited, reasonHeldLong}
+)
+
+// ClosedReasons returns all reasons for which a gate is closed, those first for which it may open without any change of the pod. They are
+// without details.
+func ClosedReasons() []capacity.Reason {
+	all := slices.Concat(waitingReasons, lastingReasons)
+	for i := range unsupported {
+		all = append(all, unsupported[i].reason())
+	}
+	return all
+}
+
+// OpenReasons returns all reasons for which a gate is open.
+func OpenReasons() []capacity.Reason { return slices.Clone(openReasons) }
+
+// Waits reports whether a gate that is closed for the reason with the code may open without any change of the pod.
+func Waits(code string) bool {
+	return slices.ContainsFunc(waitingReasons, func(r capacity.Reason) bool { return r.Code == code })
+}
