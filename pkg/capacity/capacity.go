@@ -26,6 +26,9 @@ const (
 	Unknown State = "Unknown"
 )
 
+// States are all of them.
+var States = []State{CanGrow, Growing, Full, Unknown}
+
 // Reason explains a state or a decision.
 type Reason struct {
 	// Code is an upper-camel-case word of a bounded set, fit for a metric label.

@@ -73,6 +73,8 @@ type Gatekeeper struct {
 	vanished  *vanished
 	problems  *problems
 	publisher *publisher
+	usage     *usage
+	ended     func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
 	synced    []cache.InformerSynced
 	freed     atomic.Bool   // a pod on a burst node ended: budgets may have room
 	leading   atomic.Bool   // this scheduler schedules: another that is ready to take over does not
@@ -122,6 +124,9 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		}
 	}
 	if g.synced, err = g.watch(); err != nil {
+		return nil, err
+	}
+	if g.usage, err = newUsage(factory.Pods()); err != nil {
 		return nil, err
 	}
 	if config.Pools.SelectsNamespaces() {
@@ -240,9 +245,13 @@ func (g *Gatekeeper) watchVolumes() error {
 // Lead notes that this scheduler schedules. What is told to the world is told from then on.
 func (g *Gatekeeper) Lead() {
 	if !g.leading.Swap(true) {
+		leader.Store(g)
 		poke(g.changed)
 	}
 }
+
+// EndsWith has the gatekeeper ask whether this scheduler may act as the leader no longer. To be called before Run and Lead.
+func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
 
 // Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked at.
 type Snapshot struct {

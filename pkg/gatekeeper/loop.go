@@ -215,7 +215,6 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	g.problems.report(logger, g.leading.Load())
 	g.problems.reportEmpty(logger, view)
 	held := g.held.count()
-	recordState(g.config.Pools, view, held)
 	if !g.takenOver {
 		return
 	}

@@ -5,36 +5,11 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
-
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const subsystem = "pool_priority"
 
 var (
-	poolState = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "pool_state",
-		Help:           "1 for the state that a regular pool is in, with its reason.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"pool", "state", "reason"})
-
-	poolNodes = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "pool_nodes",
-		Help:           "Number of nodes of a pool.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"pool"})
-
-	burstRefusing = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "burst_refusing",
-		Help:           "1 while a burst pool is closed because its provider refuses pods, or is tried with one pod because it did; 0 otherwise.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"pool"})
-
 	burstRefusals = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "burst_refusals_total",
@@ -42,40 +17,53 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"pool", "code"})
 
-	heldPods = metrics.NewGauge(&metrics.GaugeOpts{
-		Subsystem:      subsystem,
-		Name:           "held_pods",
-		Help:           "Number of pending pods that a closed gate holds back.",
-		StabilityLevel: metrics.ALPHA,
-	})
-
 	wakeUps = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "woken_pods_total",
 		Help:           "Held pods that were tried again because a gate opened for them.",
 		StabilityLevel: metrics.ALPHA,
 	})
+
+	sourceErrors = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "source_errors_total",
+		Help:           "Failures to read what pools are judged by: of its list or its watch, and changes of it that could not be understood.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"source"})
+
+	publishFailures = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "publish_failures_total",
+		Help:           "Failures to write the ConfigMap that the next leader and the tools read.",
+		StabilityLevel: metrics.ALPHA,
+	})
 )
+
+// Metrics returns the metrics of this package but for Gauges.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{burstRefusals, wakeUps, sourceErrors, publishFailures}
+}
 
 // RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.
 var RegisterMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(poolState, poolNodes, burstRefusing, burstRefusals, heldPods, wakeUps)
+	legacyregistry.MustRegister(Metrics()...)
+	legacyregistry.CustomMustRegister(Gauges())
 })
 
-func recordState(pools pool.List, view *capacity.View, held int) {
-	poolState.Reset()
-	for i := range pools.Regular() {
-		poolState.WithLabelValues(pools.At(i).Name, string(view.Pools[i].State), view.Pools[i].Reason.Code).Set(1)
+// begin has the counters of the sources exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
+func (s *sources) begin() {
+	if s.status != nil {
+		sourceErrors.WithLabelValues(sourceAutoscaler).Add(0)
 	}
-	for i := range pools.Len() {
-		poolNodes.WithLabelValues(pools.At(i).Name).Set(float64(view.Pools[i].Nodes))
+	for _, n := range s.nodePools {
+		sourceErrors.WithLabelValues(n.source()).Add(0)
 	}
-	for i := range pools.Burst() {
-		refusing := 0.0
-		if state := view.Pools[i].Provider.State; state == refusal.Refusing || state == refusal.Probing {
-			refusing = 1
-		}
-		burstRefusing.WithLabelValues(pools.At(i).Name).Set(refusing)
+}
+
+// boolean is 1 or 0.
+func boolean(is bool) float64 {
+	if is {
+		return 1
 	}
-	heldPods.Set(float64(held))
+	return 0
 }

@@ -120,6 +120,7 @@ func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 		if err == nil {
 			last, written, wait, problem = data, now, publishInterval, ""
 		} else {
+			publishFailures.Inc()
 			if err.Error() != problem {
 				logger.Error(err, "The pools' states cannot be published", "configMap", p.id)
 			}

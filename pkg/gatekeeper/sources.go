@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,6 +38,25 @@ type sources struct {
 	statusID    string // namespace/name
 	nodePools   []*nodePool
 	warned      map[string]bool // node groups that no pool claims
+	// told is when each object was last seen to change, for those who ask beside the loop.
+	told atomic.Pointer[[]change]
+}
+
+// sourceAutoscaler is the cluster autoscaler's status in labels of metrics.
+const sourceAutoscaler = "cluster-autoscaler"
+
+// change is when what pools are judged by was last seen to change; zero: never.
+type change struct {
+	source string
+	at     time.Time
+}
+
+// changes are those that were last observed.
+func (s *sources) changes() []change {
+	if told := s.told.Load(); told != nil {
+		return *told
+	}
+	return nil
 }
 
 // nodePool is the Karpenter source of the pools that name it.
@@ -44,7 +64,12 @@ type nodePool struct {
 	name    string
 	tracker *karpenter.Tracker
 	object  *watched
+	version string    // of the object, when last observed
+	changed time.Time // when that last changed; zero: never
 }
+
+// source is the NodePool in labels of metrics.
+func (n *nodePool) source() string { return "nodepool/" + n.name }
 
 func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*sources, error) {
 	c := &config.Args.Capacity
@@ -75,6 +100,7 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 		s.byPool = append(s.byPool, source)
 	}
 	s.objects = make([]runtime.Object, len(s.byPool))
+	s.begin()
 	return s, nil
 }
 
@@ -97,7 +123,7 @@ func (s *sources) watchStatus(ctx context.Context, config *Config, changed chan<
 	namespace, name, _ := strings.Cut(s.statusID, "/")
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
 	var err error
-	s.status, err = watch(ctx, informer, s.statusID, changed)
+	s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, changed)
 	return err
 }
 
@@ -112,15 +138,16 @@ func (s *sources) nodePool(ctx context.Context, config *Config, name string, cha
 		return nil, fmt.Errorf("watching NodePool %s: the scheduler has no client configuration", name)
 	}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(name))
-	object, err := watch(ctx, informer.Informer(), name, changed)
-	if err != nil {
+	n := &nodePool{name: name}
+	var err error
+	if n.object, err = watch(ctx, informer.Informer(), name, n.source(), changed); err != nil {
 		return nil, err
 	}
 	launches := karpenter.NewLaunches()
 	if err := watchClaims(ctx, config, name, launches, changed); err != nil {
 		return nil, err
 	}
-	n := &nodePool{name: name, tracker: karpenter.NewTracker(nodePoolGraces(config, name), launches), object: object}
+	n.tracker = karpenter.NewTracker(nodePoolGraces(config, name), launches)
 	s.nodePools = append(s.nodePools, n)
 	return n.tracker, nil
 }
@@ -146,21 +173,18 @@ func (s *sources) settled() bool {
 func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
 	s.autoscalers = nil
+	var told []change
 	if s.status != nil {
-		obj, err := s.status.get()
-		if err != nil {
-			s.tracker.Fail(err, now)
-		} else {
-			cm, _ := obj.(*v1.ConfigMap)
-			_ = s.tracker.Observe(cm, now) // what is wrong with it is the reason of its pools
-		}
-		s.autoscalers = obj
+		s.observeStatus(now)
 		s.assign(logger, byPool, nodes, now)
+		told = append(told, change{sourceAutoscaler, s.tracker.Changed()})
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
 	for _, n := range s.nodePools {
 		objects[n.tracker] = n.observe(nodes, now)
+		told = append(told, change{n.source(), n.changed})
 	}
+	s.told.Store(&told)
 	for i, source := range s.byPool {
 		s.objects[i] = nil
 		switch source := source.(type) {
@@ -172,23 +196,53 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	}
 }
 
-// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools.
+// observeStatus hands the cluster autoscaler's status to its tracker. What is wrong with it is the reason of its pools, and counted once.
+func (s *sources) observeStatus(now time.Time) {
+	obj, err := s.status.get()
+	s.autoscalers = obj
+	if err != nil {
+		s.tracker.Fail(err, now)
+		return
+	}
+	cm, _ := obj.(*v1.ConfigMap)
+	before := s.tracker.Changed()
+	if err := s.tracker.Observe(cm, now); err != nil && !s.tracker.Changed().Equal(before) {
+		sourceErrors.WithLabelValues(sourceAutoscaler).Inc()
+	}
+}
+
+// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools, and counted once.
 func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	obj, err := n.object.get()
 	switch {
 	case apierrors.IsNotFound(err):
 		n.tracker.Lose(karpenter.ReasonNoResource, now)
+		return obj
 	case err != nil:
 		n.tracker.Fail(err, now)
-	case obj == nil:
+		return obj
+	}
+	version := ""
+	object, ok := obj.(*unstructured.Unstructured)
+	if ok {
+		version = object.GetResourceVersion()
+	}
+	isNew := version != n.version
+	if isNew {
+		n.version, n.changed = version, now
+	}
+	if !ok {
 		n.tracker.Lose(capacity.Reason{}, now)
-	default:
-		data, err := obj.(*unstructured.Unstructured).MarshalJSON()
-		if err != nil {
-			n.tracker.Fail(err, now)
-		} else {
-			_ = n.tracker.Observe(data, nodes, now)
-		}
+		return obj
+	}
+	data, err := object.MarshalJSON()
+	if err != nil {
+		n.tracker.Fail(err, now)
+	} else {
+		err = n.tracker.Observe(data, nodes, now)
+	}
+	if err != nil && isNew {
+		sourceErrors.WithLabelValues(n.source()).Inc()
 	}
 	return obj
 }

@@ -2,9 +2,12 @@ package gatekeeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync/atomic"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 )
@@ -17,8 +20,8 @@ type watched struct {
 }
 
 // watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and pokes changed when
-// it changes.
-func watch(ctx context.Context, informer cache.SharedIndexInformer, key string, changed chan<- struct{}) (*watched, error) {
+// it changes. Failures to read it are counted for the source.
+func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed chan<- struct{}) (*watched, error) {
 	w := &watched{informer: informer, key: key}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { poke(changed) },
@@ -29,12 +32,20 @@ func watch(ctx context.Context, informer cache.SharedIndexInformer, key string, 
 	}
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		w.failure.Store(&err)
+		if !passes(err) {
+			sourceErrors.WithLabelValues(source).Inc()
+		}
 		poke(changed)
 	}); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", key, err)
 	}
 	go informer.RunWithContext(ctx)
 	return w, nil
+}
+
+// passes reports whether the error is one with which watches end now and then: they begin anew.
+func passes(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
 // settled reports whether it is known if the object exists, or why that cannot be known.

@@ -157,6 +157,9 @@ func (t *Tracker) Fail(err error, now time.Time) {
 	t.stamp, t.err = "", err
 }
 
+// Changed is when the status was last seen to change, by our clock; zero if none was seen.
+func (t *Tracker) Changed() time.Time { return t.changed }
+
 // Observe takes in the ConfigMap as it is at the time now: nil if it does not exist. It returns an error that says what
 // is wrong with the status if it cannot be read; the pools are Unknown then.
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {

@@ -1,0 +1,197 @@
+package gatekeeper
+
+import (
+	"maps"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the prefix.
+func (w *world) gauges() map[string]float64 {
+	w.Helper()
+	registry := metrics.NewKubeRegistry()
+	registry.CustomMustRegister(&gauges{of: func() *Gatekeeper { return w.Gatekeeper }})
+	families, err := registry.Gather()
+	if err != nil {
+		w.Fatal(err)
+	}
+	series := map[string]float64{}
+	for _, family := range families {
+		for _, m := range family.Metric {
+			var values []string
+			for _, l := range m.Label {
+				values = append(values, l.GetValue())
+			}
+			series[strings.TrimPrefix(family.GetName(), subsystem+"_")+"{"+strings.Join(values, ",")+"}"] = m.GetGauge().GetValue()
+		}
+	}
+	return series
+}
+
+// are waits until the gauges have the values; -1: there is no such series.
+func (w *world) are(want map[string]float64) {
+	w.Helper()
+	w.eventually(func() string {
+		got := w.gauges()
+		for name, value := range want {
+			if is, ok := got[name]; ok != (value != -1) || ok && is != value {
+				var all []string
+				prefix, _, _ := strings.Cut(name, "{")
+				for series := range maps.Keys(got) {
+					if strings.HasPrefix(series, prefix) {
+						all = append(all, series)
+					}
+				}
+				return name + " is not right, of " + strings.Join(all, " ")
+			}
+		}
+		return ""
+	})
+}
+
+// TestGauges follows the gauges through a pool that fills up, pods that wait, and a lease that ends.
+func TestGauges(t *testing.T) {
+	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
+		args.Pools[2].Burst.MaxPods = 2
+	}, burstNode("virtual"))
+	over := false
+	w.EndsWith(func(time.Time) bool { return over })
+	if got := w.gauges(); len(got) != 0 {
+		t.Errorf("a scheduler that does not lead has %v", got)
+	}
+	w.run()
+	w.setStatus(1, 1)
+	w.Lead()
+	w.are(map[string]float64{
+		"pool_state{user,CanGrow}": 1, "pool_state{user,Growing}": 0, "pool_state{user,Full}": 0, "pool_state{user,Unknown}": 0,
+		"pool_state{system,Full}": 1, "pool_state{aci,Full}": -1,
+		"pool_state_info{user,BelowMaxSize,CanGrow}": 1, "pool_state_info{system,Fixed,Full}": 1,
+		"pool_nodes_max{user}": 3, "pool_nodes_max{system}": 0, "pool_nodes_max{aci}": -1,
+		"pool_nodes{ready,aci}": 0, "pool_nodes{starting,aci}": 1,
+		"gate_open{aci}": 0, "gate_open{user}": -1, "pool_pods{aci}": 0, "pool_budget_pods{aci}": 2, "pool_budget_requests{aci,cpu,cores}": -1,
+		"held_pods{PoolCanGrow}": 0, "held_pods{OptedOut}": 0, "oldest_held_pod_timestamp_seconds{}": 0, "burst_refusing{aci}": 0,
+	})
+
+	// One pod waits, and one that never bursts has waited for longer.
+	began := w.clock.Now().Truncate(time.Second)
+	w.hold("waits", nil, began)
+	w.hold("never", map[string]string{gate.BurstAnnotation: gate.BurstNever}, began.Add(-time.Hour))
+	w.are(map[string]float64{"held_pods{PoolCanGrow}": 1, "held_pods{OptedOut}": 1, "oldest_held_pod_timestamp_seconds{}": float64(began.Unix())})
+
+	// Nodes are on their way: the series of the old reason are gone.
+	w.setStatus(1, 3)
+	w.are(map[string]float64{
+		"pool_state{user,CanGrow}": 0, "pool_state{user,Growing}": 1, "pool_state_info{user,BelowMaxSize,CanGrow}": -1, "pool_state_info{user,Provisioning,Growing}": 1,
+		"pool_nodes{arriving,user}": 2, "held_pods{PoolCanGrow}": 0, "held_pods{PoolGrowing}": 1,
+	})
+	if since := w.gauges()["pool_state_since_timestamp_seconds{user}"]; since < float64(began.Unix()) || since > seconds(w.clock.Now()) {
+		t.Errorf("Growing since %v, want a time after %v", since, began.Unix())
+	}
+
+	// The pool is full, and the budget is spent by two pods that ACI bills.
+	w.setStatus(3, 3)
+	w.are(map[string]float64{"pool_state{user,Full}": 1, "gate_open{aci}": 1})
+	if changed := w.gauges()["source_last_change_timestamp_seconds{cluster-autoscaler}"]; changed < float64(began.Unix()) {
+		t.Errorf("the status last changed at %v", changed)
+	}
+	for _, name := range []string{"a", "b"} {
+		p := w.onBurst(name)
+		p.Spec.Containers = []v1.Container{{Name: "c"}}
+		w.addPod(p)
+	}
+	w.are(map[string]float64{"gate_open{aci}": 0, "pool_pods{aci}": 2, "pool_requests{aci,cpu,cores}": 2, "pool_requests{aci,memory,bytes}": 3e9, "pool_pods{user}": 0})
+
+	over = true
+	if got := w.gauges(); len(got) != 0 {
+		t.Errorf("a scheduler whose lease is over has %v", got)
+	}
+}
+
+// hold has the gate hold a pod with the annotations that has been unschedulable since the time given.
+func (w *world) hold(name string, annotations map[string]string, since time.Time) {
+	w.Helper()
+	p := withCondition(pod(name), v1.ConditionFalse, v1.PodReasonUnschedulable, since)
+	p.Annotations = annotations
+	w.addPod(p)
+	d := w.Decide(p, Snapshot{}, gate.Wait{})
+	w.Failed(p, true)
+	w.Hold(klog.Background(), p, &d, nil)
+}
+
+// TestGaugesOfBudgets: what is limited is told in the units in which it is used.
+func TestGaugesOfBudgets(t *testing.T) {
+	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
+		args.Pools[2].Burst.Limits = &configv1.BurstLimits{CPU: ptr.To(resource.MustParse("1500m")), Memory: ptr.To(resource.MustParse("2G"))}
+	}, burstNode("virtual"))
+	w.run()
+	w.Lead()
+	w.are(map[string]float64{"pool_budget_pods{aci}": -1, "pool_budget_requests{aci,cpu,cores}": 1.5, "pool_budget_requests{aci,memory,bytes}": 2e9})
+}
+
+// TestGaugesWhileObserving: the gauge says whether the gate would be open.
+func TestGaugesWhileObserving(t *testing.T) {
+	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }, burstNode("virtual"))
+	w.run()
+	w.setStatus(1, 1)
+	w.Lead()
+	w.are(map[string]float64{"gate_open{aci}": 0})
+	w.setStatus(3, 3)
+	w.are(map[string]float64{"gate_open{aci}": 1})
+}
+
+// TestStatesAreAll: a state that is not listed would have no series.
+func TestStatesAreAll(t *testing.T) {
+	if len(capacity.States) != 4 {
+		t.Errorf("states %v", capacity.States)
+	}
+}
+
+// TestSourceErrors: what cannot be understood is counted once for each time that it changes, and each source has its counter from the beginning.
+func TestSourceErrors(t *testing.T) {
+	RegisterMetrics()
+	w := newWorld(t)
+	count := func() float64 {
+		n, err := testutil.GetCounterMetricValue(sourceErrors.WithLabelValues(sourceAutoscaler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := count()
+	w.run()
+	w.Lead()
+	w.setStatus(1, 1)
+	w.are(map[string]float64{"pool_state{user,CanGrow}": 1})
+	if got := count(); got != before {
+		t.Errorf("%v errors with a status that is right", got-before)
+	}
+	cm, err := w.client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "cluster-autoscaler-status", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm.Data["status"] = "Cluster-autoscaler status at 2020"
+	if _, err := w.client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.are(map[string]float64{"pool_state_info{user,StatusUnreadable,Unknown}": 1})
+	poke(w.changed) // another look at the same status
+	w.addPod(pod("p"))
+	w.hold("q", nil, w.clock.Now())
+	w.are(map[string]float64{"held_pods{PoolUnknown}": 1})
+	if got := count(); got != before+1 {
+		t.Errorf("%v errors are counted, want 1", got-before)
+	}
+}
