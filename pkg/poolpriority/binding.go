@@ -26,7 +26,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 		return fwk.AsStatus(err)
 	}
 	defer cancel()
-	burst := pl.burstOf(state, pod, nodeName)
+	burst, placed := pl.burstOf(state, pod, nodeName), pl.placementOf(state, pod, nodeName)
 	binding := &v1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, nodeName, burst)},
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
@@ -35,6 +35,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	if status := pl.bind(ctx, pod, binding); !status.IsSuccess() {
 		return status
 	}
+	placed.count(klog.FromContext(ctx), pod, nodeName)
 	if burst != nil {
 		pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", burst.story)
 	}

@@ -65,7 +65,7 @@ func TestBind(t *testing.T) {
 			ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
 			defer cancel()
 			state := framework.NewCycleState()
-			state.Write(stateKey, &cycle{decision: gate.Decision{
+			state.Write(stateKey, &cycle{worst: anyRank, decision: gate.Decision{
 				Regular: []gate.PoolVerdict{{Reason: capacity.Reason{Code: "AtMaxSize"}}, {Reason: capacity.Reason{Code: "Backoff"}}},
 				Burst:   []gate.Verdict{{}, {}, {Open: true, Reason: capacity.Reason{Code: "Open"}}},
 			}})

@@ -2,27 +2,84 @@ package poolpriority
 
 import (
 	"sync"
+	"time"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-var gateDecisions = metrics.NewCounterVec(&metrics.CounterOpts{
-	Subsystem:      "pool_priority",
-	Name:           "gate_decisions_total",
-	Help:           "Decisions of the gate, one for each burst pool in each scheduling cycle, by pool, decision (open or closed) and reason.",
-	StabilityLevel: metrics.ALPHA,
-}, []string{"pool", "decision", "reason"})
+const subsystem = "pool_priority"
+
+// outcomeVM and outcomeBurst are where held pods go in the end.
+const outcomeVM, outcomeBurst = "vm", "burst"
+
+var (
+	gateDecisions = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "gate_decisions_total",
+		Help:           "Times that the gate was asked, once for each burst pool in each scheduling cycle, by pool, decision (open or closed) and the code of the reason.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"pool", "decision", "reason"})
+
+	placementsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "placements_total",
+		Help: "Pods that were bound, by pool (empty for nodes in no pool) and reason: empty on VMs; in a burst pool, the code of that for which the gate was open or, " +
+			"with mode: Observe, for which it would have been closed.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"pool", "reason"})
+
+	holdDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
+		Subsystem:      subsystem,
+		Name:           "hold_duration_seconds",
+		Help:           "How long pods that the gate held back had been unschedulable when they were bound, by outcome: vm or burst.",
+		Buckets:        []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1200, 1800},
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"outcome"})
+
+	orderViolations = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "order_violations_total",
+		Help: "Pods that were bound to a node of a lower rank than one that was proven to have room, to one of a burst pool that was closed for the pod, " +
+			"or to a virtual kubelet's in no burst pool. Must stay 0.",
+		StabilityLevel: metrics.ALPHA,
+	})
+)
+
+// Metrics returns the metrics of this package.
+func Metrics() []metrics.Registerable {
+	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations}
+}
 
 // registerMetrics registers the metrics with the scheduler's own.
 var registerMetrics = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(gateDecisions)
+	legacyregistry.MustRegister(Metrics()...)
 	gatekeeper.RegisterMetrics()
 })
+
+// beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
+func beginMetrics(pools pool.List) {
+	for i := range pools.Len() {
+		reasons := []capacity.Reason{{}}
+		if pools.IsBurst(i) {
+			reasons = gate.OpenReasons()
+		}
+		for _, reason := range reasons {
+			placementsTotal.WithLabelValues(pools.At(i).Name, reason.Code).Add(0)
+		}
+	}
+	for _, outcome := range []string{outcomeVM, outcomeBurst} {
+		holdDuration.WithLabelValues(outcome)
+	}
+}
 
 // recordDecision counts what the gate says, whether or not that is only observed.
 func recordDecision(pools pool.List, d *gate.Decision) {
@@ -32,5 +89,60 @@ func recordDecision(pools pool.List, d *gate.Decision) {
 			decision = "open"
 		}
 		gateDecisions.WithLabelValues(pools.At(i).Name, decision, v.Reason.Code).Inc()
+	}
+}
+
+// placement is what is counted of a pod that is bound.
+type placement struct {
+	pool, reason string
+	outcome      string        // of a pod that was held; empty for others
+	waited       time.Duration // by that
+	violation    bool          // it is out of order
+}
+
+// placementOf returns what there is to count if the pod is bound to the node. It must be asked before: what is bound is no longer known to be held.
+func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName string) placement {
+	node, err := pl.nodes.Get(nodeName)
+	if err != nil {
+		return placement{} // it is gone, and the pod will be
+	}
+	p, outcome := placement{}, outcomeVM
+	i := pl.pools.Of(node.Labels)
+	if i != pool.None {
+		p.pool = pl.pools.At(i).Name
+	}
+	if c, err := readCycle(state); err == nil {
+		p.violation = pl.violates(c, node)
+		if pl.pools.IsBurst(i) {
+			p.reason, outcome = c.decision.Burst[i].Reason.Code, outcomeBurst
+		}
+	}
+	if pl.gatekeeper != nil {
+		if _, held := pl.gatekeeper.Lookup(pod.UID); held {
+			p.outcome, p.waited = outcome, pl.gatekeeper.Waited(pod)
+		}
+	}
+	return p
+}
+
+// violates reports whether the node is not one that the pod may be put on by what the cycle found. Nodes of the rank that was proven are: what else
+// their labels may say by now is said after the cycle.
+func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
+	if c.narrowed && c.found.Has(node.Name) {
+		return false
+	}
+	rank, i := pl.pools.RankOf(node.Labels)
+	return rank == pool.Excluded || rank > c.worst || pl.pools.IsBurst(i) && !c.decision.Burst[i].Open
+}
+
+// count counts the placement of a pod that has been bound.
+func (p *placement) count(logger klog.Logger, pod *v1.Pod, nodeName string) {
+	placementsTotal.WithLabelValues(p.pool, p.reason).Inc()
+	if p.outcome != "" {
+		holdDuration.WithLabelValues(p.outcome).Observe(p.waited.Seconds())
+	}
+	if p.violation {
+		orderViolations.Inc()
+		logger.Error(nil, "A pod was bound out of order: this is a mistake in the scheduler", "pod", klog.KObj(pod), "node", nodeName, "pool", p.pool)
 	}
 }

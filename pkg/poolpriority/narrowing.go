@@ -40,6 +40,9 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 		return nil, fmt.Errorf("making the client that binds pods: %w", err)
 	}
 	f.plugins[pl.handle.ProfileName()] = pl
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.EndsWith(f.leadership.Ended)
+	}
 	pl.run(ctx)
 	if pl.gatekeeper != nil {
 		go func() {

@@ -293,6 +293,9 @@ func (w *world) step() {
 	state := framework.NewCycleState()
 	node, err := w.scheduleIn(state, pod)
 	w.check(pod, want, node, err)
+	if err == nil {
+		w.checkCounted(state, node)
+	}
 	var fit *framework.FitError
 	switch {
 	case err == nil && preemptor:
@@ -303,6 +306,24 @@ func (w *world) step() {
 		w.sched.SchedulingQueue.DeleteNominatedPodIfExists(pod)
 	case errors.As(err, &fit) && *pod.Spec.Priority > 0 && w.r.IntN(3) == 0:
 		w.preempt(state, pod, fit)
+	}
+}
+
+// checkCounted: what the metric of violations goes by tells the node that the pod is on from one that would have been wrong.
+func (w *world) checkCounted(state fwk.CycleState, placed string) {
+	c, err := readCycle(state)
+	if err != nil {
+		w.Fatal(err)
+	}
+	other := w.nodes[w.r.IntN(len(w.nodes))]
+	for _, node := range w.nodes {
+		rank, _ := w.plugin.pools.RankOf(node.Labels)
+		switch {
+		case node.Name == placed && w.plugin.violates(c, node):
+			w.Fatalf("a pod on %s would count as a violation", placed)
+		case node == other && node.Name != placed && c.narrowed && rank > c.worst && !w.plugin.violates(c, node):
+			w.Fatalf("a pod on %s of rank %d would not count as a violation, with room in rank %d", node.Name, rank, c.worst)
+		}
 	}
 }
 

@@ -122,6 +122,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		return nil, fmt.Errorf("initializing %s: %w", names.TaintToleration, err)
 	}
 	registerMetrics()
+	beginMetrics(pools)
 	pl := &PoolPriority{
 		handle:       f,
 		clock:        clock,

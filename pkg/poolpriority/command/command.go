@@ -100,6 +100,8 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	}
 	if config.LeaderElection != nil {
 		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
+		// The label of leader_election_master_status, which is "kube-scheduler" otherwise, as that of the cluster's own scheduler.
+		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
 	} else {
 		leadership.Extend(time.Now().AddDate(100, 0, 0)) // it is the only one
 	}
