@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -37,6 +38,7 @@ type DeletionCost struct {
 	// Others has pods of listed pools that name another scheduler given a cost, too, but for those of kube-system.
 	Others   bool
 	Recorder record.EventRecorder
+	Progress *progress.Watch
 
 	mu   sync.Mutex
 	told map[types.NamespacedName]types.UID // pods of which it was said, by this process, that somebody changed their cost
@@ -56,7 +58,7 @@ func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) err
 	return ctrl.NewControllerManagedBy(m).Named("deletion-cost").
 		For(&corev1.Pod{}, builder.WithPredicates(pods)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.podsOn), builder.WithPredicates(predicate.LabelChangedPredicate{})).
-		Complete(r)
+		Complete(r.Progress.Reconciler("deletion-cost", r))
 }
 
 func ofReplicaSet(o client.Object) bool {
@@ -119,7 +121,9 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 			pod.Annotations[key] = value
 		}
 	}
-	if err := r.Client.Patch(ctx, pod, patch); err != nil {
+	err := r.Client.Patch(ctx, pod, patch)
+	countCostWrite(err)
+	if err != nil {
 		return notWritten(fmt.Errorf("annotating pod %s: %w", request, err))
 	}
 	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", request, "annotations", wanted)

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -30,6 +31,7 @@ type GateTaint struct {
 	// Recorder says on a node that its taints may not be changed.
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
+	Progress *progress.Watch
 
 	denials denials
 }
@@ -44,7 +46,7 @@ func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 			return err
 		}
 	}
-	return ctrl.NewControllerManagedBy(m).Named("gate-taint").For(&corev1.Node{}).Complete(r)
+	return ctrl.NewControllerManagedBy(m).Named("gate-taint").For(&corev1.Node{}).Complete(r.Progress.Reconciler("gate-taint", r))
 }
 
 // Reconcile brings one node in line.

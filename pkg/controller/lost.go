@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/returning"
@@ -40,6 +41,7 @@ type Lost struct {
 	// Recorder says on a pod why it was taken back.
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
+	Progress *progress.Watch
 
 	losses    *losses
 	forbidden bool // it was said that pods may not be evicted
@@ -64,7 +66,7 @@ func (r *Lost) SetupWithManager(m ctrl.Manager) error {
 		},
 	}
 	// One pod at a time, which is what controller-runtime does unless it is told otherwise: the losses are not for several.
-	return ctrl.NewControllerManagedBy(m).Named("lost").For(&corev1.Pod{}, builder.WithPredicates(ours, young)).Complete(r)
+	return ctrl.NewControllerManagedBy(m).Named("lost").For(&corev1.Pod{}, builder.WithPredicates(ours, young)).Complete(r.Progress.Reconciler("lost", r))
 }
 
 // Reconcile looks at one pod.
@@ -150,6 +152,11 @@ func (r *Lost) takeBack(ctx context.Context, pod *corev1.Pod, i int, young *youn
 	switch {
 	case err == nil:
 		r.forbidden = false
+		reason := reasonLate
+		if !young.refused.IsZero() {
+			reason = reasonRefused
+		}
+		takenBack.WithLabelValues(in, reason).Inc()
 		r.losses.takenBack(young, metav1.GetControllerOfNoCopy(pod).UID, now)
 		logger.Info("Took a lost pod back from a burst pool")
 		r.Recorder.Eventf(pod, corev1.EventTypeWarning, "TakenBack", "%s", short(fmt.Sprintf("evicted from burst pool %s: %s", in, why)))

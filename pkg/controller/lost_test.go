@@ -75,8 +75,9 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestTakenBackSays: the event on the pod says why, with what the provider said.
+// TestTakenBackSays: the event on the pod says why, with what the provider said, and both are counted.
 func TestTakenBackSays(t *testing.T) {
+	refused, late := count(t, takenBack, "aci", reasonRefused), count(t, takenBack, "aci", reasonLate)
 	w := newLostWorld(t, 15*time.Minute, young("late", "a"), young("quota", "b", isRefused, func(p *corev1.Pod) {
 		p.Status.Message = `{"error":{"code":"ContainerGroupQuotaReached","message":"Resource type 'Microsoft.ContainerInstance/containerGroups' container group quota reached"}}`
 	}))
@@ -87,6 +88,9 @@ func TestTakenBackSays(t *testing.T) {
 	w.goOn(time.Hour)
 	if event, want := <-w.events.Events, "Warning TakenBack evicted from burst pool aci: it did not start within 15m0s"; event != want {
 		t.Errorf("the event says %q, want %q", event, want)
+	}
+	if r, l := count(t, takenBack, "aci", reasonRefused)-refused, count(t, takenBack, "aci", reasonLate)-late; r != 1 || l != 1 {
+		t.Errorf("%v refused and %v late are counted, want one of each", r, l)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -27,8 +28,9 @@ import (
 // virtual-kubelet syncs a pod again when its tolerations change, and the ACI connector may then create a container group twice, which
 // loses the pod (azure-aci v1.6.4). A pod that the provider refused, or that has ended, needs none any more.
 type Tolerations struct {
-	Client client.Client
-	Pools  pool.List
+	Client   client.Client
+	Pools    pool.List
+	Progress *progress.Watch
 }
 
 var _ reconcile.Reconciler = &Tolerations{}
@@ -47,7 +49,7 @@ func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).Named("tolerations").
 		For(&corev1.Pod{}, builder.WithPredicates(runs)).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.runningOn), builder.WithPredicates(tainted)).
-		Complete(r)
+		Complete(r.Progress.Reconciler("tolerations", r))
 }
 
 // running reports whether the pod may be written to and has a use for it: it has been bound and started, and goes on.

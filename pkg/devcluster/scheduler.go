@@ -84,7 +84,7 @@ func (s *Component) listens(ctx context.Context, port int) error {
 // StartController runs the controller binary likewise, with further arguments.
 func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
 	return c.startOwn(ctx, ControllerName, binary, configFile, rbac,
-		append([]string{"--health-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)
+		append([]string{"--health-address=0", "--metrics-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)
 }
 
 // ownFile is the path of a file of one of our binaries.

@@ -94,14 +94,17 @@ type Member struct {
 	Ending       bool
 }
 
-// Failure is an eviction that did not help.
-type Failure struct {
+// Arrival is what became of an eviction.
+type Arrival struct {
+	// Pool is the index of the burst pool that the pod was evicted from.
+	Pool int
 	// Evicted is the pod, and Landed what replaced it, if anything did.
 	Evicted, Landed types.UID
-	// InARow is how many there have been, and Until how long the workload is left alone.
+	// Reason is why it did not help; empty if it did.
+	Reason string
+	// InARow is how many there have been that did not help, and Until how long the workload is left alone.
 	InARow int
 	Until  time.Time
-	Reason string
 }
 
 // Planner plans for the burst pools of a list.
@@ -126,6 +129,7 @@ type workload struct {
 // evicted is a pod that is on its way.
 type evicted struct {
 	uid, owner types.UID
+	pool       int
 	goneAt     time.Time          // zero while it ends
 	known      map[types.UID]bool // the workload's pods when it was evicted
 	arrivedAt  time.Time          // when its replacement was found to have a node; zero while it has none
@@ -211,7 +215,7 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	for _, m := range members {
 		known[m.UID] = true
 	}
-	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, known: known, pause: p.pools[b].rules.StableFor})
+	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, pool: b, known: known, pause: p.pools[b].rules.StableFor})
 }
 
 // Refused notes that the pod's eviction was refused at the time now, and returns for how long its workload is left alone.
@@ -245,10 +249,10 @@ func (p *Planner) Away() map[types.UID]bool {
 	return away
 }
 
-// Arrive finds out, before a round, where what replaced the evicted pods landed, and returns those that might as well have stayed.
-// members returns all pods of a workload.
-func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Member) []Failure {
-	var failures []Failure
+// Arrive finds out, before a round, where what replaced the evicted pods landed, and returns those of which that is known now. members returns
+// all pods of a workload.
+func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Member) []Arrival {
+	var arrivals []Arrival
 	for uid, w := range p.workloads {
 		var all []Member
 		if len(w.away) > 0 {
@@ -264,9 +268,10 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			case reason != "":
 				w.notBefore = now.Add(double(e.pause, w.failures, maxPause))
 				w.failures++
-				failures = append(failures, Failure{Evicted: e.uid, Landed: m.UID, InARow: w.failures, Until: w.notBefore, Reason: reason})
+				arrivals = append(arrivals, Arrival{Pool: e.pool, Evicted: e.uid, Landed: m.UID, InARow: w.failures, Until: w.notBefore, Reason: reason})
 			case over:
 				w.failures = 0
+				arrivals = append(arrivals, Arrival{Pool: e.pool, Evicted: e.uid, Landed: m.UID})
 			default:
 				still = append(still, e)
 			}
@@ -282,7 +287,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			delete(p.workloads, uid)
 		}
 	}
-	return failures
+	return arrivals
 }
 
 // replacement returns the pod that replaced the evicted one, if there is one yet: of those that its owner made since, the one that

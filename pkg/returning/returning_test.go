@@ -63,6 +63,7 @@ type script struct {
 	now     time.Time
 	free    int
 	members []Member
+	landed  int // evictions that helped, so far
 }
 
 func newScript(t *testing.T) *script {
@@ -73,8 +74,12 @@ func newScript(t *testing.T) *script {
 // next goes on by an interval and returns the UIDs of the pods that are chosen, with how the evictions before failed.
 func (s *script) next(pods ...Pod) (chosen []types.UID, failed []string) {
 	s.now = s.now.Add(interval)
-	for _, f := range s.Arrive(s.now, func(types.UID) []Member { return s.members }) {
-		failed = append(failed, f.Reason)
+	for _, a := range s.Arrive(s.now, func(types.UID) []Member { return s.members }) {
+		if a.Reason == "" {
+			s.landed++
+		} else {
+			failed = append(failed, a.Reason)
+		}
 	}
 	left := s.free
 	for _, pod := range s.Round(s.now, 0, pods, func(Pod) bool { left--; return left >= 0 }) {
@@ -132,8 +137,14 @@ func TestRound(t *testing.T) {
 		t.Error("room is kept for a pod that has its node")
 	}
 	s.quiet("while the replacement is not ready", 4*time.Minute, young)
+	if s.landed != 0 {
+		t.Error("an eviction counts as one that helped before that is known")
+	}
 	s.members[0].Ready = true
 	chosen, _ = s.next(young)
+	if s.landed != 1 {
+		t.Errorf("%d evictions helped, want 1", s.landed)
+	}
 	s.expect("when it is ready", chosen, "young")
 }
 

@@ -3,10 +3,12 @@ package command
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +16,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/utils/clock"
@@ -22,11 +26,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	controllerconfig "sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/leaderelection"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/version"
@@ -36,14 +44,21 @@ const (
 	// leaseName is the name of the leader's lease.
 	leaseName = "pool-priority-controller"
 
+	// leaseDuration, renewDeadline and retryPeriod are those of the lease: the scheduler's.
+	leaseDuration, renewDeadline, retryPeriod = 10 * time.Second, 7 * time.Second, time.Second
+
+	// reconcileTimeout is how long a reconciler may wait for the API server.
+	reconcileTimeout = 2 * time.Minute
+
 	// removeQuiet is how often in a row no node may have the gate taint for it to count as gone; nodes are looked at every
 	// removeInterval, removeTries times at the most.
 	removeQuiet, removeInterval, removeTries = 3, 2 * time.Second, 30
 )
 
 type options struct {
-	config, namespace, healthAddress string
-	leaderElect, removeGateTaint     bool
+	config, namespace             string
+	healthAddress, metricsAddress string
+	leaderElect, removeGateTaint  bool
 }
 
 // New returns the command pool-priority-controller.
@@ -65,6 +80,7 @@ func New() *cobra.Command {
 	command.PersistentFlags().StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease and of the controller's ServiceAccount")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
+	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
 	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
@@ -96,43 +112,97 @@ func run(ctx context.Context, o options) error {
 	if err := version.CheckServer(klog.FromContext(ctx), client); err != nil {
 		return err
 	}
-	m, err := ctrl.NewManager(restConfig, ctrl.Options{
-		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
-		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, LeaderElectionReleaseOnCancel: true,
-		LeaseDuration: ptr.To(10 * time.Second), RenewDeadline: ptr.To(7 * time.Second), RetryPeriod: ptr.To(time.Second), // as the scheduler's
-		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
-		HealthProbeBindAddress: o.healthAddress, Metrics: metricsserver.Options{BindAddress: "0"},
-	})
+	lock := &watchedLock{clock: clock.RealClock{}}
+	m, err := newManager(restConfig, lock, o)
 	if err != nil {
-		return fmt.Errorf("making the manager: %w", err)
+		return err
 	}
-	if err := errors.Join(
-		m.AddHealthzCheck("ping", healthz.Ping),
-		m.AddReadyzCheck("ping", healthz.Ping),
-		setUp(ctx, m, profile, args, pools),
-	); err != nil {
+	watch := progress.New(clock.RealClock{})
+	if err := errors.Join(setUp(ctx, m, watch, profile, args, pools), setUpProbes(ctx, m, lock, watch, o.leaderElect, args)); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
 	return m.Start(ctx)
 }
 
+// newManager returns the manager, whose lock is watched by the one given.
+func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Manager, error) {
+	m, err := ctrl.NewManager(restConfig, ctrl.Options{
+		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
+		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
+		LeaseDuration: ptr.To(leaseDuration), RenewDeadline: ptr.To(renewDeadline), RetryPeriod: ptr.To(retryPeriod),
+		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
+		Controller:             controllerconfig.Controller{ReconciliationTimeout: reconcileTimeout},
+		HealthProbeBindAddress: o.healthAddress,
+		Metrics: metricsserver.Options{
+			BindAddress: o.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
+			// HTTP/2 is of no use to a scraper, and lets anybody who reaches the port have many requests answered at once.
+			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }},
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the manager: %w", err)
+	}
+	if !o.leaderElect {
+		return m, nil
+	}
+	if lock.Interface, err = leaderelection.NewResourceLock(restConfig, m, leaderelection.Options{
+		LeaderElection: true, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, RenewDeadline: renewDeadline,
+	}); err != nil {
+		return nil, fmt.Errorf("making the leader's lock: %w", err)
+	}
+	return m, nil
+}
+
+// setUpProbes adds what /healthz and /readyz ask: the first, whether anything is stuck; the second also, whether this process leads or could take
+// over.
+func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *progress.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
+	kinds := []client.Object{&corev1.Node{}}
+	if args.Mode != configv1.ModeObserve {
+		kinds = append(kinds, &corev1.Pod{})
+	}
+	synced, err := cachesSynced(ctx, m.GetCache(), kinds...)
+	if err != nil {
+		return err
+	}
+	errs := []error{m.AddHealthzCheck("progress", watch.Check), m.AddReadyzCheck("progress", watch.Check), m.AddReadyzCheck("caches", synced)}
+	if leaderElect {
+		errs = append(errs, m.AddReadyzCheck("leader-election", lock.check))
+	}
+	return errors.Join(errs...)
+}
+
+// setUpMetrics registers the metrics with controller-runtime's.
+func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
+	var errs []error
+	for _, m := range slices.Concat(controller.Metrics(), returner.Metrics()) {
+		m.Create(nil)
+		errs = append(errs, ctrlmetrics.Registry.Register(m))
+	}
+	gauges.Create(nil, gauges)
+	controller.BeginMetrics(pools)
+	returner.BeginMetrics(pools)
+	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
+}
+
 // setUp adds the reconcilers that the configuration asks for. Of those that write to anything but nodes, none acts in mode Observe.
-func setUp(ctx context.Context, m ctrl.Manager, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
+func setUp(ctx context.Context, m ctrl.Manager, watch *progress.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
-	errs := []error{(&controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}}).SetupWithManager(m)}
+	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
+	errs := []error{taint.SetupWithManager(m), setUpMetrics(pools, taint.Gauges(m.Elected()))}
 	if observe {
 		return errors.Join(errs...)
 	}
-	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools}).SetupWithManager(m))
+	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools, Progress: watch}).SetupWithManager(m))
 	if pools.HasBurst() {
-		errs = append(errs, (&controller.Lost{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Recorder: recorder, Clock: clock.RealClock{}}).SetupWithManager(m))
+		errs = append(errs, (&controller.Lost{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Recorder: recorder, Clock: clock.RealClock{},
+			Progress: watch}).SetupWithManager(m))
 	}
 	if *args.ScaleIn.PodDeletionCost {
 		errs = append(errs, (&controller.DeletionCost{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Others: args.ScaleIn.Others,
-			Recorder: recorder}).SetupWithManager(ctx, m))
+			Recorder: recorder, Progress: watch}).SetupWithManager(ctx, m))
 	}
 	if returner.Wanted(pools) {
-		errs = append(errs, m.Add(&returner.Returner{Config: m.GetConfig(), Profile: profile, Pools: pools, Recorder: recorder}))
+		errs = append(errs, m.Add(&returner.Returner{Config: m.GetConfig(), Profile: profile, Pools: pools, Recorder: recorder, Progress: watch}))
 	}
 	return errors.Join(errs...)
 }

@@ -22,7 +22,7 @@ import (
 const backoffAnnotation = "poolpriority.dev/return-backoff"
 
 // tell logs that an eviction was in vain, and has it noted on the pod that it led to: the next leader goes by that.
-func (r *Returner) tell(ctx context.Context, f *returning.Failure, w *world) {
+func (r *Returner) tell(ctx context.Context, f *returning.Arrival, w *world) {
 	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
 	if m, ok := r.away[f.Evicted]; ok {
 		evicted = klog.KObj(m.pod.GetPod())

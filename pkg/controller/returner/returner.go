@@ -29,6 +29,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/utils/clock"
 
+	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/returning"
@@ -39,6 +40,8 @@ const (
 	maxInterval = 10 * time.Second
 	// evictionTimeout is how long the API server may take to answer.
 	evictionTimeout = 5 * time.Second
+	// roundTimeout is how long the API server may take in one round.
+	roundTimeout = 2 * time.Minute
 )
 
 // Returner evicts pods of burst pools that have Return enabled once there has been room for them elsewhere for long enough.
@@ -52,6 +55,7 @@ type Returner struct {
 	Pools pool.List
 	// Recorder says on a pod why it is evicted.
 	Recorder record.EventRecorder
+	Progress *progress.Watch
 
 	clock       clock.PassiveClock
 	client      kubernetes.Interface
@@ -134,6 +138,9 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 
 // round looks at all pods once.
 func (r *Returner) round(ctx context.Context) {
+	defer r.Progress.Begin("return")()
+	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
+	defer cancel()
 	logger := klog.FromContext(ctx)
 	began := r.clock.Now()
 	world, err := r.look()
@@ -141,8 +148,13 @@ func (r *Returner) round(ctx context.Context) {
 		logger.Error(err, "Pods are not returned from burst pools in this round")
 		return
 	}
-	for _, failure := range r.planner.Arrive(began, world.membersOf) {
-		r.tell(ctx, &failure, world)
+	for _, arrival := range r.planner.Arrive(began, world.membersOf) {
+		if pool := r.Pools.At(arrival.Pool).Name; arrival.Reason == "" {
+			returns.WithLabelValues(pool, resultLanded).Inc()
+		} else {
+			returns.WithLabelValues(pool, resultInVain).Inc()
+			r.tell(ctx, &arrival, world)
+		}
 	}
 	r.writeNotes(ctx, world)
 	away := r.planner.Away()
@@ -267,6 +279,7 @@ func (r *Returner) evict(ctx context.Context, i int, p returning.Pod, pod *corev
 		logger.V(2).Info("The pod to return from a burst pool is gone", "answer", err.Error())
 	default:
 		pause := r.planner.Refused(now, p)
+		returns.WithLabelValues(from.Name, resultRefused).Inc()
 		if apierrors.IsTooManyRequests(err) {
 			logger.Info("A pod is not returned from a burst pool yet: its eviction was refused", "answer", answer(err), "pause", pause)
 		} else {

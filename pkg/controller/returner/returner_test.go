@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,6 +22,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/kubernetes/pkg/scheduler"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
@@ -265,6 +268,7 @@ func TestAnswers(t *testing.T) {
 		"gone":    {apierrors.NewNotFound(pods, "gone")},
 		"another": {apierrors.NewConflict(pods, "another", errors.New("the UID in the precondition does not match"))},
 	}
+	before, inVain := counted(t, resultRefused), counted(t, resultInVain)
 	c.after(time.Minute)
 	c.expect("the first time", c.after(c.interval()), "refused", "failing", "gone", "another", "fine")
 	for _, name := range []string{"gone", "another", "fine"} {
@@ -286,6 +290,48 @@ func TestAnswers(t *testing.T) {
 		t.Errorf("the pod whose eviction was refused three times was tried again after %v, want three times with growing pauses", times)
 	}
 	t.Logf("the refused pod was tried again after %v", times)
+	if got := counted(t, resultRefused) - before; got != 4 {
+		t.Errorf("%v refused evictions are counted, want 4", got)
+	}
+	if got := counted(t, resultInVain) - inVain; got != 1 {
+		t.Errorf("%v returns in vain are counted, want the 1 of the pod that nothing replaced", got)
+	}
+}
+
+// registered has the counters count.
+var registered = sync.OnceFunc(func() { legacyregistry.MustRegister(Metrics()...) })
+
+// counted is how many returns have had the result.
+func counted(t *testing.T, result string) float64 {
+	t.Helper()
+	registered()
+	n, err := testutil.GetCounterMetricValue(returns.WithLabelValues("aci", result))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestLanded: a pod that returned is counted once it is known that its replacement runs elsewhere.
+func TestLanded(t *testing.T) {
+	c := newCluster(t, virtual(), node("user", "user", "1").Obj(), pod("first", 2).Obj())
+	before := counted(t, resultLanded)
+	c.after(time.Minute)
+	c.expect("the pod", c.after(c.interval()), "first")
+	if err := c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	replacement := pod("replacement", 0).Node("user").Phase(corev1.PodRunning).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
+	replacement.OwnerReferences = pod("first", 2).OwnerReferences
+	if _, err := c.client.CoreV1().Pods("default").Create(c.ctx, replacement, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && counted(t, resultLanded) == before; time.Sleep(10 * time.Millisecond) {
+		c.round(c.ctx) // no time passes
+	}
+	if got := counted(t, resultLanded) - before; got != 1 {
+		t.Errorf("%v returns that landed are counted, want 1", got)
+	}
 }
 
 // TestOwnProfile: a profile with plugins of others, and with few of Kubernetes' own, serves as well.

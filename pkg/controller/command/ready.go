@@ -1,0 +1,96 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// leaseSilence is for how long the lease may be out of reach before the controller is not ready. Who leads gives up before that.
+const leaseSilence = 3 * leaseDuration
+
+// watchedLock is a lock that knows when the API server last answered for it. Leader election asks it again and again, whether or not this process
+// leads.
+type watchedLock struct {
+	resourcelock.Interface
+	clock    clock.PassiveClock
+	answered atomic.Pointer[time.Time] // nil: never
+	refusal  atomic.Pointer[error]     // of the last time; nil: there was none
+}
+
+// Get implements resourcelock.Interface.
+func (l *watchedLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	return record, raw, l.note(err)
+}
+
+// Create implements resourcelock.Interface.
+func (l *watchedLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.note(l.Interface.Create(ctx, record))
+}
+
+// Update implements resourcelock.Interface.
+func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.note(l.Interface.Update(ctx, record))
+}
+
+// note takes in the answer. That there is no lease yet, or that another process was first, is as good as any.
+func (l *watchedLock) note(err error) error {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		now := l.clock.Now()
+		l.answered.Store(&now)
+		l.refusal.Store(nil)
+	} else {
+		l.refusal.Store(&err)
+	}
+	return err
+}
+
+// check returns an error if the lease has been out of reach for leaseSilence: this process could neither lead nor take over. It is a
+// healthz.Checker.
+func (l *watchedLock) check(*http.Request) error {
+	var why error
+	if refusal := l.refusal.Load(); refusal != nil {
+		why = *refusal
+	}
+	switch answered := l.answered.Load(); {
+	case answered == nil && why != nil:
+		return fmt.Errorf("the leader's lease cannot be read: %w", why)
+	case answered == nil:
+		return errors.New("the leader's lease has not been read yet")
+	case l.clock.Since(*answered) > leaseSilence && why != nil:
+		return fmt.Errorf("the leader's lease has been out of reach since %s: %w", answered.UTC().Format(time.RFC3339), why)
+	case l.clock.Since(*answered) > leaseSilence:
+		return fmt.Errorf("the leader's lease has not been looked at since %s", answered.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
+// cachesSynced has the cache hold the objects' kinds, also of a process that stands by, and returns a healthz.Checker that fails until it does.
+func cachesSynced(ctx context.Context, c cache.Cache, kinds ...client.Object) (func(*http.Request) error, error) {
+	synced := map[string]func() bool{}
+	for _, kind := range kinds {
+		informer, err := c.GetInformer(ctx, kind, cache.BlockUntilSynced(false))
+		if err != nil {
+			return nil, fmt.Errorf("watching %T: %w", kind, err)
+		}
+		synced[fmt.Sprintf("%T", kind)] = informer.HasSynced
+	}
+	return func(*http.Request) error {
+		for kind, synced := range synced {
+			if !synced() {
+				return fmt.Errorf("the cache of %s has not been filled yet", kind)
+			}
+		}
+		return nil
+	}, nil
+}

@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/component-base/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const subsystem = "pool_priority"
+
+// What becomes of a deletion cost that is to be written, and why a pod is taken back.
+const (
+	resultWritten, resultConflict, resultFailed = "written", "conflict", "failed"
+	reasonRefused, reasonLate                   = "refused", "late"
+)
+
+var (
+	costWrites = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "cost_writes_total",
+		Help: "Deletion costs of running pods that were brought in line, by result: written; conflict, somebody else changed the pod, and it is looked at again; " +
+			"failed. Those that are bound with a pod are not among them.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"result"})
+
+	takenBack = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "taken_back_pods_total",
+		Help:           "Lost pods that were evicted from a burst pool so that they are made anew, by reason: refused by the provider, or late, not started within startWithin.",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"pool", "reason"})
+
+	taintMissing = metrics.NewDesc(metrics.BuildFQName("", subsystem, "gate_taint_missing"),
+		"Nodes of a burst pool without the gate taint. Only a controller that leads and keeps the taint has it.", []string{"pool"}, nil, metrics.ALPHA, "")
+)
+
+// Metrics returns the metrics of this package but for Gauges.
+func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites, takenBack} }
+
+// BeginMetrics has the counters exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
+func BeginMetrics(pools pool.List) {
+	for _, result := range []string{resultWritten, resultConflict, resultFailed} {
+		costWrites.WithLabelValues(result).Add(0)
+	}
+	for i := range pools.Burst() {
+		for _, reason := range []string{reasonRefused, reasonLate} {
+			takenBack.WithLabelValues(pools.At(i).Name, reason).Add(0)
+		}
+	}
+}
+
+// countCostWrite counts what became of a deletion cost.
+func countCostWrite(err error) {
+	switch {
+	case err == nil:
+		costWrites.WithLabelValues(resultWritten).Inc()
+	case apierrors.IsNotFound(err): // there is no pod any more
+	case apierrors.IsConflict(err):
+		costWrites.WithLabelValues(resultConflict).Inc()
+	default:
+		costWrites.WithLabelValues(resultFailed).Inc()
+	}
+}
+
+// Gauges returns the collector of what is known of burst nodes. It has series while the process leads, which is when elected is closed, and none
+// with the taint switched off. The client must have a cache.
+func (r *GateTaint) Gauges(elected <-chan struct{}) metrics.StableCollector {
+	return &gauges{taint: r, elected: elected}
+}
+
+type gauges struct {
+	metrics.BaseStableCollector
+	taint   *GateTaint
+	elected <-chan struct{}
+}
+
+// DescribeWithStability implements metrics.StableCollector.
+func (c *gauges) DescribeWithStability(ch chan<- *metrics.Desc) { ch <- taintMissing }
+
+// CollectWithStability implements metrics.StableCollector.
+func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
+	select {
+	case <-c.elected:
+	default:
+		return
+	}
+	if c.taint.Off {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a cache that has not synced is waited for
+	defer cancel()
+	nodes := &corev1.NodeList{}
+	if err := c.taint.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
+		return
+	}
+	missing := make([]int, c.taint.Pools.Len())
+	for k := range nodes.Items {
+		if node := &nodes.Items[k]; !pool.IsGated(node) {
+			if i := c.taint.Pools.Of(node.Labels); c.taint.Pools.IsBurst(i) {
+				missing[i]++
+			}
+		}
+	}
+	for i := range c.taint.Pools.Burst() {
+		ch <- metrics.NewLazyConstMetric(taintMissing, metrics.GaugeValue, float64(missing[i]), c.taint.Pools.At(i).Name)
+	}
+}
