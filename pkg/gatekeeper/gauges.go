@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -189,6 +190,24 @@ func (r *reading) tellHeld() {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))
+}
+
+// waiting counts the held pods by the code of what holds them. The time is since when the one has been unschedulable that has been for the longest,
+// of those for which a gate may open; zero if there is none.
+func (h *held) waiting() (by map[string]int, first time.Time) {
+	by = map[string]int{}
+	h.each(func(uid types.UID, entry *heldPod) {
+		by[entry.reason.code]++
+		if !gate.Waits(entry.reason.code) {
+			return
+		}
+		since, ok := h.firstFailed[uid]
+		if !ok {
+			since = gate.UnschedulableSince(entry.pod)
+		}
+		first = capacity.Earliest(first, since)
+	})
+	return by, first
 }
 
 // seconds is the time as Prometheus has it, 0 for a zero one.

@@ -127,7 +127,7 @@ func (w *world) hold(name string, annotations map[string]string, since time.Time
 	p.Annotations = annotations
 	w.addPod(p)
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
-	w.Failed(p, true)
+	w.Gatekeeper.Failed(p, true)
 	w.Hold(klog.Background(), p, &d, nil)
 }
 

@@ -293,26 +293,6 @@ func (h *held) count() int {
 	return len(h.pods)
 }
 
-// waiting counts the held pods by the code of what holds them. The time is since when the one has been unschedulable that has been for the longest,
-// of those for which a gate may open; zero if there is none.
-func (h *held) waiting() (by map[string]int, first time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	by = map[string]int{}
-	for uid, entry := range h.pods {
-		by[entry.reason.code]++
-		if !gate.Waits(entry.reason.code) {
-			continue
-		}
-		since, ok := h.firstFailed[uid]
-		if !ok {
-			since = gate.UnschedulableSince(entry.pod)
-		}
-		first = capacity.Earliest(first, since)
-	}
-	return by, first
-}
-
 // unknownToAPI returns since when pods have been unschedulable for want of room of which the API says another time, for at most n pods: those
 // that have been for the longest. They are held pods that waited for scheduling gates, as their condition is False since then, and pods that
 // wait or waited for something else, such as a gang: what they wait for may come while nobody leads.
