@@ -4,7 +4,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 lint=$PWD/bin/lint
 plugins=$(hack/module-dir.sh . sigs.k8s.io/scheduler-plugins)
+go build -o "$lint/metricsdoc" ./hack/metricsdoc
 cd "${1:-.}"
+"$lint/metricsdoc" > docs/metrics.md
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
 install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/components/coscheduling/podgroup-crd.yaml
 # The chart's roles are those of the manifests.
@@ -14,6 +16,11 @@ done
 for name in karpenter return coscheduling; do
   install -m 644 manifests/components/$name/rbac.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
+# So are its monitoring and its alerts. Azure's is the same in another API group.
+install -m 644 manifests/components/monitoring/{servicemonitor,reader}.yaml manifests/components/alerts/rules.yaml charts/pool-priority-scheduler/files/
+install -m 644 manifests/components/monitoring/reader.yaml manifests/components/monitoring-azure/
+sed -e '1i # Generated from ../monitoring/servicemonitor.yaml.' -e 's/monitoring.coreos.com/azmonitoring.coreos.com/' \
+  manifests/components/monitoring/servicemonitor.yaml > manifests/components/monitoring-azure/servicemonitor.yaml
 # The overlay that watches before it acts is that of AKS with one line more.
 sed -e '1i # Generated from ../aks/config.yaml: the same pools, but nothing is held back.' \
   -e 's/^      pools: .*/      mode: Observe                         # decides, logs and counts; holds nothing, sets no gate taint\n&/' \
