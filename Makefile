@@ -54,9 +54,13 @@ demo: tools build ## Play the experiments on an embedded cluster, judge the orde
 .PHONY: test
 test: test-unit test-strictness test-judge test-integration ## Run all tests
 
+.PHONY: prometheus
+prometheus:
+	@hack/step.sh "Prometheus from Debian, to test the alerts" hack/debian-prometheus.sh bin/tools
+
 .PHONY: test-unit
-test-unit: ## Run the tests beside the code, those of concurrent packages with the race detector too
-	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/model
+test-unit: prometheus ## Run the tests beside the code and those of the alerts, those of concurrent packages with the race detector too
+	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/model ./test/alerts
 	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-strictness
@@ -71,7 +75,7 @@ test-judge: ## Play the gate in 200 random histories of a virtual cluster, and j
 	@hack/step.sh "judge" hack/go-test.sh -timeout 20m ./test/judge
 
 .PHONY: test-integration
-test-integration: tools build helm ## Run the tests on the embedded cluster
+test-integration: tools build helm prometheus ## Run the tests on the embedded cluster
 	@hack/step.sh "integration tests" hack/go-test.sh $(INTEGRATION) -skip '^TestKarpenter'
 
 .PHONY: test-karpenter
@@ -79,7 +83,7 @@ test-karpenter: tools build karpenter ## Run the tests against the real Karpente
 	@hack/step.sh "Karpenter tests" hack/go-test.sh $(INTEGRATION) -run '^TestKarpenter'
 
 .PHONY: test-clusters
-test-clusters: tools build helm karpenter ## Run test-integration and test-karpenter beside one another, as .ci/run does
+test-clusters: tools build helm karpenter prometheus ## Run test-integration and test-karpenter beside one another, as .ci/run does
 	@hack/step.sh "integration and Karpenter tests" hack/go-test.sh $(INTEGRATION)
 
 .PHONY: helm

@@ -1,0 +1,265 @@
+// Package alerts tests the alerts that ship: with promtool, and against the metrics that the binaries register and the runbooks.
+package alerts
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/hack/metricsdoc/catalog"
+)
+
+const (
+	root      = "../.."
+	rulesFile = root + "/manifests/components/alerts/rules.yaml"
+	runbooks  = root + "/docs/runbooks.md"
+	// site is where the runbooks are.
+	site = "https://poolpriority.dev/docs/runbooks.md#"
+)
+
+var bin = flag.String("bin", root+"/bin", "directory with tools/promtool, which make prometheus unpacks")
+
+// groups is what a PrometheusRule and a file of rules have in common.
+type groups struct {
+	Groups []struct {
+		Name  string `json:"name"`
+		Rules []rule `json:"rules"`
+	} `json:"groups"`
+}
+
+type rule struct {
+	Alert       string            `json:"alert"`
+	Expr        string            `json:"expr"`
+	For         string            `json:"for,omitempty"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+func read(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// shipped are the rules of the component, which has no others than alerts.
+func shipped(t *testing.T) groups {
+	t.Helper()
+	var object struct {
+		APIVersion string         `json:"apiVersion"`
+		Kind       string         `json:"kind"`
+		Metadata   map[string]any `json:"metadata"`
+		Spec       groups         `json:"spec"`
+	}
+	if err := yaml.UnmarshalStrict(read(t, rulesFile), &object); err != nil {
+		t.Fatal(err)
+	}
+	if len(object.Spec.Groups) != 1 || len(object.Spec.Groups[0].Rules) < 12 {
+		t.Fatalf("groups %+v", object.Spec.Groups)
+	}
+	return object.Spec
+}
+
+// promtool runs promtool on files made of the contents, in a directory of its own.
+func promtool(t *testing.T, files map[string][]byte, args ...string) (string, error) {
+	t.Helper()
+	tool, err := filepath.Abs(filepath.Join(*bin, "tools", "promtool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(tool); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%v: make prometheus unpacks it", err)
+		}
+		t.Skipf("the alerts are not tested: %v; make prometheus unpacks it, where Debian's package can be had", err)
+	}
+	dir := t.TempDir()
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(tool, args...)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+func encode(t *testing.T, g groups) []byte {
+	t.Helper()
+	data, err := yaml.Marshal(g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestRules: promtool takes the rules as they ship.
+func TestRules(t *testing.T) {
+	if out, err := promtool(t, map[string][]byte{"rules.yaml": encode(t, shipped(t))}, "check", "rules", "rules.yaml"); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestAlerts: each alert fires when it should, and not when it should not.
+func TestAlerts(t *testing.T) {
+	all := shipped(t)
+	tests := read(t, "testdata/alerts.yaml")
+	var cases struct {
+		Tests []struct {
+			Name  string `json:"name"`
+			Rules []struct {
+				Alert string `json:"alertname"`
+				Want  []any  `json:"exp_alerts"`
+			} `json:"alert_rule_test"`
+		} `json:"tests"`
+	}
+	if err := yaml.Unmarshal(tests, &cases); err != nil {
+		t.Fatal(err)
+	}
+	fires, quiet := map[string]bool{}, map[string]bool{}
+	for _, c := range cases.Tests {
+		firing := map[string]bool{}
+		for _, r := range c.Rules {
+			firing[r.Alert] = firing[r.Alert] || len(r.Want) > 0
+		}
+		for alert, fired := range firing {
+			fires[alert], quiet[alert] = fires[alert] || fired, quiet[alert] || !fired
+		}
+	}
+	for i := range all.Groups[0].Rules {
+		r := &all.Groups[0].Rules[i]
+		if !fires[r.Alert] || !quiet[r.Alert] {
+			t.Errorf("%s: there is a test in which it fires: %t, and one in which it is quiet throughout: %t", r.Alert, fires[r.Alert], quiet[r.Alert])
+		}
+		r.Annotations = map[string]string{"summary": r.Annotations["summary"]} // others are too long to be repeated there
+	}
+	if out, err := promtool(t, map[string][]byte{"rules.yaml": encode(t, all), "alerts.yaml": tests}, "test", "rules", "alerts.yaml"); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// TestRunbooks: each alert is explained, and has a section among the runbooks that says what there is to say; and no section is of none.
+func TestRunbooks(t *testing.T) {
+	sections := map[string]string{}
+	for _, part := range strings.Split("\n"+string(read(t, runbooks)), "\n## ")[1:] {
+		name, text, _ := strings.Cut(part, "\n")
+		sections[name] = text
+	}
+	for _, r := range shipped(t).Groups[0].Rules {
+		if !slices.Contains([]string{"critical", "warning", "info"}, r.Labels["severity"]) {
+			t.Errorf("%s has the severity %q", r.Alert, r.Labels["severity"])
+		}
+		for _, name := range []string{"summary", "description"} {
+			if text := r.Annotations[name]; !strings.HasSuffix(text, ".") {
+				t.Errorf("%s has the %s %q", r.Alert, name, text)
+			}
+		}
+		if got, want := r.Annotations["runbook_url"], site+strings.ToLower(r.Alert); got != want {
+			t.Errorf("%s has the runbook_url %s, want %s", r.Alert, got, want)
+		}
+		section, ok := sections[r.Alert]
+		if !ok {
+			t.Errorf("%s has no section %s", runbooks, r.Alert)
+		}
+		delete(sections, r.Alert)
+		last := -1
+		for _, part := range []string{"**What it means.**", "**What users notice.**", "**Look.**", "**Mend.**", "**Silence when.**"} {
+			at := strings.Index(section, part)
+			if at <= last {
+				t.Errorf("the section %s has no part %s after the others", r.Alert, part)
+			}
+			last = at
+		}
+	}
+	for name := range sections {
+		if strings.HasPrefix(name, "PoolPriority") {
+			t.Errorf("%s has a section %s, and there is no such alert", runbooks, name)
+		}
+	}
+}
+
+// others are metrics of others' that are named all the same: test/integration sees that the binaries have them.
+var others = []string{"leader_election_master_status"}
+
+// named finds names of metrics in a text. A metric that ends with * stands for all that begin so.
+var named = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+\*?`)
+
+// unknown returns the metrics that the text names and nobody registers.
+func unknown(t *testing.T, text string) []string {
+	t.Helper()
+	components, err := catalog.Components()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := slices.Clone(others)
+	for _, c := range components {
+		for _, m := range c.Metrics {
+			known = append(known, m.Name)
+			if m.Type == "histogram" {
+				known = append(known, m.Name+"_bucket", m.Name+"_sum", m.Name+"_count")
+			}
+		}
+	}
+	var bad []string
+	for _, name := range named.FindAllString(text, -1) {
+		prefix, any := strings.CutSuffix(name, "*")
+		if !slices.ContainsFunc(known, func(k string) bool { return k == name || any && strings.HasPrefix(k, prefix) }) {
+			bad = append(bad, name)
+		}
+	}
+	return bad
+}
+
+// TestMetricsExist: what rules and documents name, the binaries register.
+func TestMetricsExist(t *testing.T) {
+	files := []string{rulesFile, root + "/README.md", "testdata/alerts.yaml"}
+	for _, pattern := range []string{"/docs/*.md", "/manifests/*/*/*.yaml", "/charts/*/*.yaml", "/charts/*/templates/*"} {
+		found, err := filepath.Glob(root + pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %v, %v", pattern, found, err)
+		}
+		files = append(files, found...)
+	}
+	names := 0
+	for _, file := range files {
+		text := string(read(t, file))
+		names += len(named.FindAllString(text, -1))
+		for _, name := range unknown(t, text) {
+			t.Errorf("%s names %s, which nothing registers", file, name)
+		}
+	}
+	if names < 50 {
+		t.Errorf("%d names were found", names)
+	}
+}
+
+// TestMisspelt: a name with a mistake is found out, also that of a rule.
+func TestMisspelt(t *testing.T) {
+	for text, want := range map[string]string{
+		`increase(pool_priority_order_violation_total[10m]) > 0`:                   "pool_priority_order_violation_total",
+		`sum(rate(pool_priority_hold_duration_seconds_buckets{outcome="vm"}[5m]))`: "pool_priority_hold_duration_seconds_buckets",
+		`leader_election_master_state{name="pool-priority-scheduler"} < 1`:         "leader_election_master_state",
+		`pool_priority_nothing_*`: "pool_priority_nothing_*",
+		`pool_priority_pool_* and pool_priority_hold_duration_seconds_bucket{le="+Inf"}`: "",
+	} {
+		if got := strings.Join(unknown(t, text), " "); got != want {
+			t.Errorf("%s: found %q, want %q", text, got, want)
+		}
+	}
+	for _, r := range shipped(t).Groups[0].Rules {
+		name := named.FindString(r.Expr)
+		if broken := strings.ReplaceAll(r.Expr, name, name[:len(name)-1]); len(unknown(t, broken)) == 0 {
+			t.Errorf("%s is not found out", broken)
+		}
+	}
+}
