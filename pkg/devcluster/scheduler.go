@@ -26,8 +26,10 @@ const (
 // other.
 type Component struct {
 	*Process
-	// Address is the host and port that the scheduler serves its metrics and probes on, by HTTPS; empty for the controller.
+	// Address is the host and port that metrics are served on, by HTTPS, and the scheduler's probes; empty for a controller that does not serve.
 	Address string
+	// Health is the host and port that such a controller serves its probes on, by HTTP.
+	Health string
 }
 
 // Apply applies a kustomization.
@@ -76,12 +78,29 @@ func (s *Component) listens(ctx context.Context, port int) error {
 		return connection.Close()
 	}); err != nil {
 		s.Stop()
-		return fmt.Errorf("waiting for the scheduler to listen: %w", err)
+		return fmt.Errorf("waiting for %s to listen: %w", s.name, err)
 	}
 	return nil
 }
 
-// StartController runs the controller binary likewise, with further arguments.
+// StartServingController runs the controller binary likewise, and has it serve metrics and probes.
+func (c *Cluster) StartServingController(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
+	return withFreePorts(func() (*Component, error) {
+		ports, err := freePorts(2)
+		if err != nil {
+			return nil, err
+		}
+		health := fmt.Sprintf("127.0.0.1:%d", ports[1])
+		s, err := c.StartController(ctx, binary, configFile, rbac, fmt.Sprintf("--metrics-address=127.0.0.1:%d", ports[0]), "--health-address="+health)
+		if err != nil {
+			return nil, err
+		}
+		s.Health = health
+		return s, s.listens(ctx, ports[0])
+	})
+}
+
+// StartController runs the controller binary, with further arguments. It serves nothing unless they say so.
 func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
 	return c.startOwn(ctx, ControllerName, binary, configFile, rbac,
 		append([]string{"--health-address=0", "--metrics-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)

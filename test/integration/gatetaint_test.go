@@ -21,7 +21,18 @@ import (
 // control starts the controller with the configuration.
 func (e *env) control(config string) *devcluster.Component {
 	e.Helper()
-	c, err := e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac)
+	return e.controlled(e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
+}
+
+// controlServing does so, and has it serve metrics and probes.
+func (e *env) controlServing(config string) *devcluster.Component {
+	e.Helper()
+	return e.controlled(e.StartServingController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
+}
+
+// controlled has the controller end with the test.
+func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Component {
+	e.Helper()
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -33,22 +33,31 @@ func (e *env) published() (*status.Status, error) {
 // metrics returns the scheduler's metrics.
 func (e *env) metrics() string {
 	e.Helper()
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
-	request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+e.scheduler.Address+"/metrics", nil)
-	if err != nil {
-		e.Fatal(err)
-	}
-	request.Header.Set("Authorization", "Bearer "+e.Config.BearerToken)
-	response, err := client.Do(request)
-	if err != nil {
-		e.Fatal(err)
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	if err != nil || response.StatusCode != http.StatusOK {
-		e.Fatalf("%v, %s: %s", err, response.Status, suite.Tail(body, 1000))
+	status, body, err := e.scrape(e.scheduler, e.Config.BearerToken)
+	if err != nil || status != http.StatusOK {
+		e.Fatalf("%v, status %d: %s", err, status, suite.Tail(body, 1000))
 	}
 	return string(body)
+}
+
+// scrape asks one of our binaries for its metrics, with the token if it is not empty.
+func (e *env) scrape(c *devcluster.Component, token string) (status int, body []byte, err error) {
+	e.Helper()
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+c.Address+"/metrics", nil)
+	if err != nil {
+		e.Fatal(err)
+	}
+	if token != "" {
+		request.Header.Set("Authorization", "Bearer "+token)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	body, err = io.ReadAll(response.Body)
+	return response.StatusCode, body, err
 }
 
 // hasMetrics waits until the scheduler's metrics have the lines.
@@ -115,9 +124,11 @@ func TestPublishedState(t *testing.T) {
 		}
 		return ""
 	})
-	e.hasMetrics(`pool_priority_pool_state{pool="user",reason="AtMaxSize",state="Full"} 1`, `pool_priority_pool_nodes{pool="user"} 2`,
+	e.hasMetrics(`pool_priority_pool_state{pool="user",state="Full"} 1`, `pool_priority_pool_state{pool="user",state="Unknown"} 0`,
+		`pool_priority_pool_state_info{pool="user",reason="AtMaxSize",state="Full"} 1`, `pool_priority_pool_nodes{condition="ready",pool="user"} 2`,
 		`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolCanGrow"}`,
-		`pool_priority_gate_decisions_total{decision="open",pool="aci",reason="Open"}`, "pool_priority_held_pods 0")
+		`pool_priority_gate_decisions_total{decision="open",pool="aci",reason="Open"}`, `pool_priority_held_pods{reason="PoolCanGrow"} 0`,
+		`pool_priority_placements_total{pool="aci",reason="Open"} 1`, `pool_priority_pool_pods{pool="aci"} 1`, "pool_priority_order_violations_total 0")
 	// Nothing changes, and nothing is written.
 	version := func() string {
 		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
@@ -262,7 +273,7 @@ func TestObserve(t *testing.T) {
 		return ""
 	})
 	e.logs("Observing: the gate would hold the pod back")
-	e.hasMetrics(`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolUnknown"}`, "pool_priority_held_pods 0")
+	e.hasMetrics(`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolUnknown"}`, `pool_priority_held_pods{reason="PoolUnknown"} 0`)
 	if e.isGated() {
 		t.Error("the virtual node has the gate taint")
 	}
