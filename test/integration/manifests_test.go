@@ -117,11 +117,25 @@ func TestChart(t *testing.T) {
 	if diff := cmp.Diff(plain(t, kustomize("karpenter")), plain(t, helm(t, values(string(whole))))); diff != "" {
 		t.Errorf("overlays/karpenter and the chart with its configuration (-kustomize,+helm):\n%s", diff)
 	}
+	for dir, value := range map[string]string{
+		"testdata/monitoring":       "monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}",
+		"testdata/monitoring-azure": "monitoring: {serviceMonitor: azmonitoring.coreos.com/v1}",
+	} {
+		if diff := cmp.Diff(plain(t, render(t, "kubectl", "kustomize", dir)), plain(t, helm(t, values(value)))); diff != "" {
+			t.Errorf("%s and the chart with %s (-kustomize,+helm):\n%s", dir, value, diff)
+		}
+	}
+	labelled := helm(t, values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true, labels: {release: mine}}"))
+	for _, key := range []string{"ServiceMonitor pool-priority-system/pool-priority", "PrometheusRule pool-priority-system/pool-priority"} {
+		if o := labelled[key]; o == nil || o.GetLabels()["release"] != "mine" || o.GetLabels()["app.kubernetes.io/name"] == "" {
+			t.Errorf("%s is %v, want it with the label of the values", key, o)
+		}
+	}
 	back := helm(t, values(`args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, fixed: {}}, {name: aci, nodeSelector: {matchLabels: {type: virtual-kubelet}}, burst: {return: {enabled: true}}}]}`))
 	if back["ClusterRole /pool-priority-controller:return"] == nil {
 		t.Errorf("with return, its role is not among %v", slices.Sorted(maps.Keys(back)))
 	}
-	elsewhere := helm(t, "--namespace", "elsewhere")
+	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}"))
 	for key, object := range elsewhere {
 		text, err := yaml.Marshal(object.Object)
 		if err != nil {
@@ -146,6 +160,7 @@ func TestChart(t *testing.T) {
 		{"args: {statusConfigMap: a/b, pools: [{name: user, nodeSelector: {}}]}", "statusConfigMap must be pool-priority-system/pool-priority-status"},
 		{"args: {pools: [{name: aci, nodeSelector: {}, burst: {return: null}}, {name: b, nodeSelector: {}, burst: {}}]}", ""}, // start-up says what is wrong
 		{"scheduler: {replica: 3}", "replica"},
+		{"monitoring: {serviceMonitor: true}", "serviceMonitor"},
 		{"args: {pools: []}", "pools"},
 		{"args: {pools: [{name: user}]}", "nodeSelector"},
 		{"schedulerName: default-scheduler", "schedulerName"},
