@@ -61,6 +61,7 @@ prometheus:
 .PHONY: test-unit
 test-unit: prometheus ## Run the tests beside the code and those of the alerts, those of concurrent packages with the race detector too
 	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/model ./test/alerts
+	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" go -C test/monitoring test -count=1 .
 	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
 
 .PHONY: test-strictness
@@ -141,6 +142,7 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "go vet" go vet ./...
 	@hack/step.sh "go vet of test/karpenter" go -C test/karpenter vet .
 	@hack/step.sh "go vet of test/schedulerperf" go -C test/schedulerperf vet .
+	@hack/step.sh "go vet of test/monitoring" go -C test/monitoring vet .
 	@hack/step.sh "go vet of hack/tools/kind" go -C hack/tools/kind vet ./...
 	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
