@@ -48,8 +48,8 @@ type Config struct {
 	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
-	// Identity is the name of this scheduler's machine, and Version its version: they are published.
-	Identity, Version string
+	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for it: they are published.
+	Identity, Version, SchedulerName string
 	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
 	Refusals func(startWithin time.Duration) refusal.Rules
 }

@@ -28,9 +28,29 @@ func (g *Gatekeeper) published(view *capacity.View) *status.View {
 		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view,
 		Declines: g.kinds.Remembered(maxDeclines), Problems: g.problems.messages(),
 	}
+	v.SchedulerName = g.config.SchedulerName
+	v.Available, v.Unlisted = g.available()
 	v.Burst, v.Usage = g.use()
 	v.Waits, v.Held = g.held.published(g.config.Pools)
 	return v
+}
+
+// available counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool.
+func (g *Gatekeeper) available() ([]int, int) {
+	nodes, err := g.nodes.List(labels.Everything())
+	if err != nil {
+		nodes = nil // a lister of everything does not fail
+	}
+	counts, unlisted := make([]int, g.config.Pools.Len()), 0
+	for _, node := range nodes {
+		switch i := g.config.Pools.Of(node.Labels); {
+		case i == pool.None:
+			unlisted++
+		case capacity.IsReady(node) && !node.Spec.Unschedulable:
+			counts[i]++
+		}
+	}
+	return counts, unlisted
 }
 
 // use counts what is on the nodes of the pools, by the pool's index.

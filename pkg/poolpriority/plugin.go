@@ -176,10 +176,10 @@ func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 }
 
 // newGatekeeper hands the gatekeeper what it needs of the framework's handle.
-func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle fwk.Handle, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
+func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle framework.Framework, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
 	config := gatekeeper.Config{
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
-		Activate: handle.Activate, Clock: clock, Version: version.String(),
+		Activate: handle.Activate, Clock: clock, Version: version.String(), SchedulerName: handle.ProfileName(),
 	}
 	if name, err := os.Hostname(); err == nil {
 		config.Identity = name
