@@ -15,9 +15,10 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the scheduler, the controller and the embedded cluster's command into bin/
+build: ## Build the scheduler, the controller, kubectl pools and the embedded cluster's command into bin/
 	@hack/step.sh "build" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-scheduler ./cmd/scheduler
 	@hack/step.sh "build controller" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-controller ./cmd/controller
+	@hack/step.sh "build kubectl-pools" go build -ldflags "$(LDFLAGS)" -o bin/kubectl-pools ./cmd/kubectl-pools
 	@hack/step.sh "build devcluster" go build -ldflags "-s -w" -o bin/devcluster ./cmd/devcluster
 
 IMAGE ?= pool-priority-scheduler

@@ -165,6 +165,9 @@ type GroupVerdict struct {
 	Until time.Time
 }
 
+// IsNotApplicable reports whether a pool or a group does not hold the gate because, for the reason, its nodes cannot run the pod.
+func IsNotApplicable(reason capacity.Reason) bool { return reason.Code == reasonNotApplicable.Code }
+
 // Groups returns what each node group of the regular pool with index i says of the pod, as Decide has it but for what a cycle's snapshot says.
 func (r *Rule) Groups(req Request, view *capacity.View, i int, now time.Time) []GroupVerdict {
 	applicable := r.applicable(req, view)

@@ -64,7 +64,7 @@ type Gatekeeper struct {
 	kinds     *gate.Kinds
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
-	volumes   volumes
+	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
 	warned    warned
 	rollouts  *rollouts // nil: a rollout's pods are like others
@@ -288,7 +288,7 @@ func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
 
 // eligibility is what of the pod, and of what it refers to, says where it may burst.
 func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
-	return gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod), NotSelected: g.notSelected(pod)}
+	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
 // request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked for the pod's kind only

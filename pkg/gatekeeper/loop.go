@@ -26,7 +26,7 @@ const (
 	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
 	sourcesTimeout = 10 * time.Second
 	// heartbeat is how often the state is published at the least.
-	heartbeat = time.Minute
+	heartbeat = status.Heartbeat
 	// reportInterval is the shortest time between two reports because of pods that are held.
 	reportInterval = time.Second
 	// maxUnschedulable is how many pods' clocks are published.

@@ -23,6 +23,9 @@ const (
 	StatusKey = "status"
 	// MemoryKey is the ConfigMap's key for what the next leader starts from.
 	MemoryKey = "memory"
+
+	// Heartbeat is how often a leader writes at the least, whether anything changed or not.
+	Heartbeat = time.Minute
 )
 
 // Status is what is published.
