@@ -52,7 +52,12 @@ func (o *options) completeObjects(c *cobra.Command, already []string, prefix str
 		}
 		return completed, none
 	}
-	names := cluster.namesOf(c.Context(), kindPod, scheduler)
+	var names []string
+	for _, name := range cluster.namesOf(c.Context(), kindPod, scheduler) {
+		if strings.HasPrefix(name, prefix) {
+			names = append(names, name)
+		}
+	}
 	for _, kind := range []string{"deploy/", "rs/", "sts/", "ds/", "job/", "cronjob/"} {
 		if prefix != "" && strings.HasPrefix(kind, prefix) {
 			names = append(names, kind)
@@ -63,6 +68,9 @@ func (o *options) completeObjects(c *cobra.Command, already []string, prefix str
 
 // namesOf are the names of the objects of the kind in the namespace whose pods ask for the scheduler.
 func (c *cluster) namesOf(ctx context.Context, kind, scheduler string) []string {
+	if kind == "" {
+		return nil
+	}
 	list, err := c.list(ctx, kind)
 	if err != nil {
 		return nil

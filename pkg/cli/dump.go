@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -59,8 +60,10 @@ func (o *options) runDump(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	server, err := c.client.Discovery().ServerVersion()
-	if err != nil {
+	kubernetes := "of which the version may not be read"
+	if server, err := c.client.Discovery().ServerVersion(); err == nil {
+		kubernetes = server.GitVersion
+	} else if !apierrors.IsForbidden(err) {
 		return c.plainly("get the API server's version", err)
 	}
 	now := c.now()
@@ -72,7 +75,7 @@ func (o *options) runDump(ctx context.Context, target string) error {
 		return err
 	}
 	d := &dump{cluster: c, o: o, sink: s}
-	fmt.Fprintf(&d.report, "kubectl pools dump, %s, of %s\nKubernetes %s\n\n", version.String(), now.UTC().Format(time.RFC3339), server.GitVersion)
+	fmt.Fprintf(&d.report, "kubectl pools dump, %s, of %s\nKubernetes %s\n\n", version.String(), now.UTC().Format(time.RFC3339), kubernetes)
 	d.collect(ctx)
 	d.add("report.txt", []byte(d.report.String()))
 	if err := errors.Join(ctx.Err(), s.close()); err != nil {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
@@ -177,7 +178,13 @@ func (s *subject) isOurs(pod *corev1.Pod) bool {
 }
 
 // who is the object, for people.
-func (e *Explanation) who() string { return e.Object.Namespace + "/" + e.Object.Name }
+func (e *Explanation) who() string {
+	name := e.Object.Namespace + "/" + e.Object.Name
+	if e.Object.Kind != kindPod || e.Situation == Template {
+		return e.Object.Kind + " " + name
+	}
+	return name
+}
 
 func (s *subject) gated(e *Explanation, now time.Time) {
 	var gates []string
@@ -206,9 +213,6 @@ func (s *subject) waits(e *Explanation, condition *corev1.PodCondition, now time
 		e.Summary = fmt.Sprintf("%s, and is to run on node %s, when the pods that it preempted there have ended.", waited, nominated)
 		return
 	}
-	if condition.Reason != corev1.PodReasonUnschedulable {
-		e.Advice = append(e.Advice, fmt.Sprintf("the scheduler failed (%s): autoscalers do not look at the pod meanwhile", condition.Reason))
-	}
 	s.addLockedOut(e)
 	if !s.view() {
 		e.Summary = waited + "."
@@ -220,10 +224,16 @@ func (s *subject) waits(e *Explanation, condition *corev1.PodCondition, now time
 		waited = e.who() + " has waited " + age(e.Since, now)
 	}
 	a.taken(e.Said)
-	e.Pools, e.Changed = a.verdicts(), a.changed(e.Said)
-	e.Changes = a.changes(e.Pools)
-	e.CannotBurst = a.never()
-	s.summarize(e, a, waited)
+	e.Pools = a.verdicts()
+	switch {
+	case condition.Reason != corev1.PodReasonUnschedulable:
+		e.Summary = fmt.Sprintf("%s: the scheduler failed (%s), and will try it again. Autoscalers do not look at it meanwhile.", waited, condition.Reason)
+	case s.published.view.Args.Mode == configv1.ModeObserve:
+		e.Summary = waited + ". The gate only observes (mode: Observe): what keeps the pod from burst nodes is in what the scheduler said."
+	default:
+		e.Changed, e.Changes, e.CannotBurst = a.changed(e.Said), a.changes(e.Pools), a.never()
+		s.summarize(e, a, waited)
+	}
 }
 
 // summarize says in a line why the pod waits.
@@ -243,7 +253,7 @@ func (s *subject) summarize(e *Explanation, a *asks, waited string) {
 	case e.CannotBurst != "":
 		e.Summary = fmt.Sprintf("%s, and cannot burst: %s.", waited, e.CannotBurst)
 		e.Advice = append(e.Advice, cures(e.Pools)...)
-		e.Changes = append([]Change{{When: "a node of " + s.regular() + " has room for it"}}, e.Changes...)
+		e.Changes = append([]Change{{When: "a node of " + choice(s.regular()) + " has room for it"}}, a.ofBurstOnly(e.Pools)...)
 	case open != "" && e.Changed:
 		e.Summary = fmt.Sprintf("%s, and %s is open for it now: the scheduler will try it again by itself, in a moment.", waited, open)
 	case open != "":
@@ -261,16 +271,13 @@ func (s *subject) summarize(e *Explanation, a *asks, waited string) {
 	}
 }
 
-// regular names the regular pools.
-func (s *subject) regular() string {
+// regular are the names of the regular pools.
+func (s *subject) regular() []string {
 	var names []string
 	for i := range s.published.pools.Regular() {
 		names = append(names, s.published.pools.At(i).Name)
 	}
-	if n := len(names); n > 1 {
-		return strings.Join(names[:n-1], ", ") + " or " + names[n-1]
-	}
-	return strings.Join(names, "")
+	return names
 }
 
 // cures are what helps a pod that cannot burst.

@@ -22,6 +22,10 @@ const (
 	held, bursting                    = "web-7d4b9-x2k8q", "web-7d4b9-9fj2p"
 )
 
+// quotaReached is what virtual-kubelet writes of a pod that Azure refused.
+const quotaReached = `api call to https://management.azure.com/subscriptions/0000/resourceGroups/rg: got HTTP response status code 409 error code "ContainerGroupQuotaReached": ` +
+	`Resource type 'StandardCores' container group quota '100' exceeded in region 'westeurope'.`
+
 // sentenceOf is the gate's sentence for the reason with the code.
 func sentenceOf(t *testing.T, code string) string {
 	for _, r := range gate.ClosedReasons() {
@@ -119,7 +123,7 @@ func TestExplainPod(t *testing.T) {
 		{"burst-chose", growing(t, returns), pod("job-x7", 80*time.Minute, recorded(72*time.Minute, gate.Record{Reason: "Asked"}), selects("type", "virtual-kubelet"), ownedBy("Job", "job")), nil},
 		{"burst-refused", refusing(t), pod(bursting, 4*time.Minute, recorded(3*time.Minute, open), func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason = corev1.PodPending, refusal.ReasonProviderFailed
-			p.Status.Message = `api call to https://management.azure.com/: Resource type 'StandardCores' container group quota '100' exceeded in region 'westeurope'. code="ContainerGroupQuotaReached"`
+			p.Status.Message = quotaReached
 		}), nil},
 		{"burst-unrecorded", full(t), pod(bursting, 80*time.Minute, on(72*time.Minute, virtualNode, "aci", "-1000")), nil},
 		{"on-vm", growing(t), pod("web-7d4b9-2m9xv", 3*time.Hour, on(3*time.Hour, systemNode, "system", "1000")), nil},
@@ -162,7 +166,9 @@ func TestExplainWorkload(t *testing.T) {
 	said := func(code string) string { return sentenceOf(t, code) }
 	template := deployment().Spec.Template
 	selector := deployment().Spec.Selector
-	meta := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "default", Name: name, UID: "x"} }
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: name, UID: "x"}
+	}
 	objects := []runtime.Object{
 		deployment(),
 		&appsv1.ReplicaSet{ObjectMeta: meta("web-7d4b9"), Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}},
@@ -254,4 +260,3 @@ func TestSaidIsTheGatesOwn(t *testing.T) {
 		}
 	}
 }
-

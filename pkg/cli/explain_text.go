@@ -89,11 +89,16 @@ func (o *options) changesText(e *Explanation, now time.Time) []string {
 	var parts []string
 	for _, c := range e.Changes {
 		s := c.When
+		var more []string
 		if !c.At.IsZero() {
-			s = strings.TrimSpace(s + " at " + o.at(c.At, now))
+			s = strings.TrimSpace(s + " at " + o.clockTime(c.At, now))
+			more = append(more, until(c.At, now))
 		}
 		if c.By != "" {
-			s += " (" + c.By + ")"
+			more = append(more, c.By)
+		}
+		if len(more) > 0 {
+			s += " (" + strings.Join(more, ", ") + ")"
 		}
 		parts = append(parts, s)
 	}
@@ -119,15 +124,12 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 		}
 		for k := range v.Groups {
 			g := &v.Groups[k]
-			word := "no"
-			if g.Holds {
-				word = "holds the gate"
-			}
+			word, style := regularText(g.Holds, g.State, g.Reason)
 			name := g.Name
 			if name == "" {
 				name = "(no group)"
 			}
-			t.add(text(""), text("  "+name), text("  "+word), text(g.Reason.Code), text(sentence(g.Reason)))
+			t.add(text(""), text("  "+name), cell{"  " + word, style}, text(g.Reason.Code), text(sentence(g.Reason)))
 		}
 	}
 	t.write(w, !o.noHeaders, paint)
@@ -136,14 +138,8 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 // verdictText is the verdict in a word or two.
 func verdictText(v *PoolVerdict) (string, style) {
 	switch {
-	case v.Verdict == verdictHolds:
-		return "holds the gate", styles[v.State]
-	case v.Verdict == verdictPasses && gate.IsNotApplicable(v.Reason):
-		return "cannot use it", quiet
-	case v.Verdict == verdictPasses && v.State == string(capacity.Full):
-		return "full", quiet
-	case v.Verdict == verdictPasses:
-		return "counts as full", quiet
+	case !v.Burst:
+		return regularText(v.Verdict == verdictHolds, v.State, v.Reason)
 	case v.Verdict == verdictOpen:
 		return "open", costly
 	case v.Verdict == verdictObserved:
@@ -152,6 +148,19 @@ func verdictText(v *PoolVerdict) (string, style) {
 		return "closed", plain
 	}
 	return "cannot use it", quiet
+}
+
+// regularText is that of a regular pool or of a node group in the state.
+func regularText(holds bool, state string, reason capacity.Reason) (string, style) {
+	switch {
+	case holds:
+		return "holds the gate", styles[state]
+	case gate.IsNotApplicable(reason):
+		return "cannot use it", quiet
+	case state == string(capacity.Full):
+		return "full", quiet
+	}
+	return "counts as full", quiet
 }
 
 // sentence is the reason with its detail.
@@ -177,6 +186,8 @@ func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 	switch holders := e.holders(); {
 	case v.Verdict == verdictClosed && v.ofEarlier() && len(holders) > 0:
 		parts = append(parts, "opens when "+list(holders)+" can give it no node")
+	case v.Verdict == verdictObserved:
+		parts = append(parts, "would be closed, if the gate did not only observe")
 	case v.Reason.Detail != "" && v.Reason.Code != gate.ReasonBudget.Code && !v.ofEarlier():
 		parts = append(parts, v.Reason.Detail)
 	default:

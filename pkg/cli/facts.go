@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -30,9 +31,8 @@ func (c *cluster) factsOf(ctx context.Context, pod *corev1.Pod, p *published) fa
 		return f
 	}
 	if pod.Spec.NodeName != "" {
-		c.place(ctx, pod, p, &f)
-		if !f.known {
-			f.notes = append(f.notes, fmt.Sprintf("in which pool node %s is cannot be told: you may not get nodes; ask for the role pool-priority-viewer", pod.Spec.NodeName))
+		if err := c.place(ctx, pod, p, &f); err != nil {
+			f.notes = append(f.notes, fmt.Sprintf("in which pool node %s is cannot be told: %v", pod.Spec.NodeName, err))
 		}
 	}
 	if p.pools.SelectsNamespaces() {
@@ -57,15 +57,20 @@ func (c *cluster) factsOf(ctx context.Context, pod *corev1.Pod, p *published) fa
 }
 
 // place finds the pool that the pod's node is in: by the pod's annotation, or by the node.
-func (c *cluster) place(ctx context.Context, pod *corev1.Pod, p *published, f *facts) {
+func (c *cluster) place(ctx context.Context, pod *corev1.Pod, p *published, f *facts) error {
 	if i, ok := p.indexOf(pod.Annotations[scalein.PoolAnnotation]); ok {
 		f.pool, f.known = i, true
-		return
+		return nil
 	}
 	node, err := c.client.CoreV1().Nodes().Get(ctx, pod.Spec.NodeName, metav1.GetOptions{})
-	if err == nil {
-		f.pool, f.known = p.pools.Of(node.Labels), true
+	switch {
+	case apierrors.IsForbidden(err):
+		return errors.New("you may not get nodes: ask for the role pool-priority-viewer")
+	case err != nil:
+		return c.plainly("get nodes/"+pod.Spec.NodeName, err)
 	}
+	f.pool, f.known = p.pools.Of(node.Labels), true
+	return nil
 }
 
 // indexOf returns the index of the pool with the name, and whether there is one.

@@ -37,7 +37,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 			s := &subject{reference: w.reference, pod: w.newPod(), workload: w, published: p}
 			s.facts = c.factsOf(ctx, s.pod, p)
 			e := s.explain(now)
-			e.Notes = append(e.Notes, "As it is in the file: what the API server and its webhooks would change is not known.")
+			e.Facts = append(e.Facts, Fact{"File", "as it is there: what the API server and its webhooks change is not known"})
 			list.Items = append(list.Items, e)
 			names = append(names, e.Object.name())
 		}

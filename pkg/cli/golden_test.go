@@ -15,6 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"poolpriority.dev/scheduler/pkg/version"
 )
 
 var update = flag.Bool("update", false, "write the expected outputs in testdata anew")
@@ -44,7 +46,7 @@ func (s *server) runWith(input string, args ...string) string {
 	code := c.options.run(context.Background(), args)
 	if host := strings.TrimPrefix(s.url, "http://"); host != "" {
 		for _, b := range []*bytes.Buffer{c.out, c.errOut} {
-			text := strings.ReplaceAll(b.String(), host, "10.0.0.1:443")
+			text := strings.ReplaceAll(strings.ReplaceAll(b.String(), host, "10.0.0.1:443"), version.String(), "v0.2.0 (Kubernetes v1.35.4)")
 			b.Reset()
 			b.WriteString(text)
 		}

@@ -106,7 +106,7 @@ func (p *published) notes(now time.Time) []string {
 	}
 	switch {
 	case p.view == nil:
-		return append(notes, "the scheduler that leads is older than this command and publishes no more than this: upgrade it to see the rest")
+		return append(notes, "the scheduler that leads is older than this command, and does not publish what it decides by: upgrade it to see the rest")
 	case p.view.IsForeign():
 		notes = append(notes, fmt.Sprintf("written by %s as %s, and this is %s: what it does not know is left out, and verdicts may differ from the scheduler's",
 			cmp.Or(p.view.Version, "another version"), cmp.Or(p.view.APIVersion, "a format without a version"), version.String()))

@@ -98,7 +98,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	asked := verb + " " + r.URL.Path
 	s.asked = append(s.asked, asked)
-	refused := slices.ContainsFunc(s.forbidden, func(what string) bool { return strings.HasPrefix(asked, what) })
+	refused := slices.ContainsFunc(s.forbidden, func(what string) bool { return strings.HasPrefix(asked+"$", what) })
 	object, found := s.objects[r.URL.Path]
 	s.mu.Unlock()
 	switch {
@@ -212,4 +212,3 @@ func fail(w http.ResponseWriter, err *apierrors.StatusError) {
 	w.WriteHeader(int(status.Code))
 	_ = json.NewEncoder(w).Encode(status)
 }
-

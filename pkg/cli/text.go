@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -22,12 +21,12 @@ func age(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// at is a time that is to come, on the reader's clock face, and in how long it is.
-func (o *options) at(t, now time.Time) string {
+// until is in how long a time is that is to come.
+func until(t, now time.Time) string {
 	if !t.After(now) {
-		return o.clockTime(t, now) + " (now)"
+		return "now"
 	}
-	return fmt.Sprintf("%s (in %s)", o.clockTime(t, now), duration.HumanDuration(t.Sub(now)))
+	return "in " + duration.HumanDuration(t.Sub(now))
 }
 
 // clockTime is a time on the reader's clock face, with the date if that is another than today's.
@@ -48,9 +47,14 @@ func count(n int, one, many string) string {
 }
 
 // list joins words: "a", "a and b", "a, b and c".
-func list(words []string) string {
+func list(words []string) string { return join(words, "and") }
+
+// choice joins them with or.
+func choice(words []string) string { return join(words, "or") }
+
+func join(words []string, last string) string {
 	if n := len(words); n > 1 {
-		return strings.Join(words[:n-1], ", ") + " and " + words[n-1]
+		return strings.Join(words[:n-1], ", ") + " " + last + " " + words[n-1]
 	}
 	return strings.Join(words, "")
 }

@@ -176,65 +176,100 @@ func (a *asks) budget(i int) string {
 
 // changes are what changes the decision: what must happen, and then what time alone does, the earliest first.
 func (a *asks) changes(verdicts []PoolVerdict) []Change {
-	var events, times []Change
-	add := func(changes ...Change) {
-		for _, c := range changes {
-			to := &events
-			if c.When == "" {
-				to = &times
-			}
-			if !slices.Contains(*to, c) {
-				*to = append(*to, c)
-			}
-		}
-	}
+	h := a.ofHolders(verdicts)
 	for i := range verdicts {
-		if verdicts[i].Verdict == verdictHolds {
-			add(a.ofHolder(i, &verdicts[i])...)
+		if v := &verdicts[i]; v.Burst && v.Verdict == verdictClosed && !slices.ContainsFunc(h.times, func(c Change) bool { return c.At.Equal(v.Until) }) {
+			h.add(a.ofBurst(i, v)...)
 		}
 	}
-	for i := range verdicts {
-		v := &verdicts[i]
-		own := v.Burst && v.Verdict == verdictClosed
-		if own && !slices.ContainsFunc(times, func(c Change) bool { return c.At.Equal(v.Until) }) {
-			add(a.ofBurst(i, v)...)
-		}
-	}
-	slices.SortStableFunc(times, func(a, b Change) int { return a.At.Compare(b.At) })
-	return append(events, times...)
+	return h.all()
 }
 
-// ofHolder is what changes that the regular pool with index i holds the gate.
-func (a *asks) ofHolder(i int, v *PoolVerdict) []Change {
-	var changes []Change
-	ready := len(v.Groups) == 0 // nothing is known of it
-	for k := range v.Groups {
-		g := &v.Groups[k]
-		if !g.Holds {
+// ofBurstOnly is what changes that burst pools do not take the pod as it is.
+func (a *asks) ofBurstOnly(verdicts []PoolVerdict) []Change {
+	var h changesOf
+	for i := range verdicts {
+		if v := &verdicts[i]; v.Burst && v.Reason.Code == gate.ReasonTemplate.Code {
+			h.add(a.ofBurst(i, v)...)
+		}
+	}
+	return h.all()
+}
+
+// changesOf collects what changes a decision, each thing once: what must happen, and what time does.
+type changesOf struct{ events, times []Change }
+
+func (h *changesOf) add(changes ...Change) {
+	for _, c := range changes {
+		to := &h.events
+		if c.When == "" {
+			to = &h.times
+		}
+		if !slices.Contains(*to, c) {
+			*to = append(*to, c)
+		}
+	}
+}
+
+func (h *changesOf) all() []Change {
+	slices.SortStableFunc(h.times, func(a, b Change) int { return a.At.Compare(b.At) })
+	return append(h.events, h.times...)
+}
+
+// ofHolders is what changes that regular pools hold the gate.
+func (a *asks) ofHolders(verdicts []PoolVerdict) changesOf {
+	var h changesOf
+	var grow, unknown []string
+	idle := false
+	for i := range verdicts {
+		v := &verdicts[i]
+		if v.Verdict != verdictHolds {
 			continue
 		}
-		grace := "declineGrace"
-		switch skipped := a.p.view.Capacity.Pools[i].Groups[k].Skipped; {
-		case g.State == string(capacity.Unknown):
-			grace = "unknownGrace"
-			changes = append(changes, Change{When: "it is known whether " + v.Name + " can grow"})
-		case g.State == string(capacity.Growing):
-			ready, grace = true, "provisionGrace"
-		case skipped:
-			ready, grace = true, "backoffGrace"
-		default:
-			ready = true
+		if isUnknown := v.State == string(capacity.Unknown); isUnknown {
+			unknown = append(unknown, v.Name)
+		} else {
+			grow = append(grow, v.Name)
 		}
-		if !g.Until.IsZero() {
-			changes = append(changes, Change{At: g.Until, By: grace})
-		} else if grace == "declineGrace" {
-			changes = append(changes, Change{When: "the autoscaler has looked at the pod for long enough and added none", By: grace})
+		for k := range v.Groups {
+			g := &v.Groups[k]
+			grace := a.graceOf(i, k, g)
+			switch {
+			case !g.Holds:
+			case !g.Until.IsZero():
+				h.add(Change{At: g.Until, By: grace})
+			case grace == declineGrace:
+				idle = true
+			}
 		}
 	}
-	if ready {
-		changes = append([]Change{{When: "a node of " + v.Name + " is ready"}}, changes...)
+	var first changesOf
+	if len(grow) > 0 {
+		first.add(Change{When: "a node of " + choice(grow) + " is ready"})
 	}
-	return changes
+	if len(unknown) > 0 {
+		first.add(Change{When: "it is known whether " + list(unknown) + " can grow"})
+	}
+	if idle {
+		first.add(Change{When: "the autoscaler has looked at the pod for long enough and added none", By: declineGrace})
+	}
+	h.events = append(first.events, h.events...)
+	return h
+}
+
+const declineGrace = "declineGrace"
+
+// graceOf names the setting by which a group no longer holds the gate: that with index k of the pool with index i.
+func (a *asks) graceOf(i, k int, g *GroupVerdict) string {
+	switch {
+	case g.State == string(capacity.Unknown):
+		return "unknownGrace"
+	case g.State == string(capacity.Growing):
+		return "provisionGrace"
+	case a.p.view.Capacity.Pools[i].Groups[k].Skipped:
+		return "backoffGrace"
+	}
+	return declineGrace
 }
 
 // ofBurst is what changes that a burst pool is closed, beside what regular pools say.

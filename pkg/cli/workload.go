@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -103,7 +104,9 @@ func (c *cluster) findNodes(ctx context.Context, w *workload) {
 	}
 	for name := range names {
 		node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		if apierrors.IsNotFound(err) {
+			continue
+		} else if err != nil {
 			w.notes = append(w.notes, fmt.Sprintf("Where some of its pods are is not shown: %v.", c.plainly("get nodes/"+name, err)))
 			return
 		}
@@ -158,7 +161,7 @@ func (s *subject) ofWorkload(e *Explanation, now time.Time) {
 		return
 	}
 	waiting := s.count(e)
-	e.Summary = fmt.Sprintf("%s %s", e.Object.Kind, e.who())
+	e.Summary = e.who()
 	if text := e.podsText(s.published); text != "" {
 		e.Summary += ": " + text
 	}
@@ -177,13 +180,13 @@ func (s *subject) ofWorkload(e *Explanation, now time.Time) {
 		e.Facts = append(e.Facts, Fact{"A new pod", "cannot burst: " + e.CannotBurst})
 		e.Advice = append(e.Advice, cures(e.Pools)...)
 	case open != "":
-		e.Facts = append(e.Facts, Fact{"A new pod", "would be let into " + open + " if no other node has room for it"})
+		e.Facts = append(e.Facts, Fact{"A new pod", "would be let into " + open})
 	case a.holder() != "":
-		e.Facts = append(e.Facts, Fact{"A new pod", "would wait for " + a.holder() + " if no node has room for it"})
+		e.Facts = append(e.Facts, Fact{"A new pod", "would wait for " + a.holder()})
 	default:
-		e.Facts = append(e.Facts, Fact{"A new pod", "would wait if no node has room for it"})
+		e.Facts = append(e.Facts, Fact{"A new pod", "would wait"})
 	}
-	e.Notes = append(e.Notes, "It was not looked for room on nodes: that is the scheduler's business.")
+	e.Facts = append(e.Facts, Fact{"Room", "not looked for: this is what holds if no node has room for the pod"})
 }
 
 // count counts the workload's pods by where they are, and returns what those wait for that wait.
