@@ -170,12 +170,15 @@ func IsNotApplicable(reason capacity.Reason) bool { return reason.Code == reason
 
 // Groups returns what each node group of the regular pool with index i says of the pod, as Decide has it but for what a cycle's snapshot says.
 func (r *Rule) Groups(req Request, view *capacity.View, i int, now time.Time) []GroupVerdict {
-	applicable := r.applicable(req, view)
-	clock, _ := r.clock(req, applicable, view)
+	a := r.Assess(req, view)
+	clock, _ := r.clock(req, a, view)
 	p := &view.Pools[i]
 	verdicts := make([]GroupVerdict, len(p.Groups))
 	for k := range p.Groups {
-		v := r.judgeGroup(req, i, p, k, applicable[i][k], clock, now)
+		v := r.judgeGroup(req, a, i, p, k, clock, now)
+		if IsNotApplicable(v.reason) {
+			v.reason.Detail = a.applicable[i][k].String()
+		}
 		verdicts[k] = GroupVerdict{Name: p.Groups[k].Name, Holds: v.holds, Reason: v.reason, Until: v.until}
 	}
 	return verdicts
