@@ -135,7 +135,15 @@ func TestChart(t *testing.T) {
 	if back["ClusterRole /pool-priority-controller:return"] == nil {
 		t.Errorf("with return, its role is not among %v", slices.Sorted(maps.Keys(back)))
 	}
-	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}"))
+	viewed := plain(t, helm(t, values(`viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-priority-viewers}]`)))
+	for key := range plain(t, helm(t)) {
+		delete(viewed, key)
+	}
+	if diff := cmp.Diff(plain(t, render(t, "kubectl", "kustomize", "testdata/viewer-only")), viewed); diff != "" {
+		t.Errorf("components/viewer and the chart with viewers (-kustomize,+helm):\n%s", diff)
+	}
+	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}\n"+
+		"viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: somebody}]"))
 	for key, object := range elsewhere {
 		text, err := yaml.Marshal(object.Object)
 		if err != nil {
@@ -165,6 +173,7 @@ func TestChart(t *testing.T) {
 		{"args: {pools: [{name: user}]}", "nodeSelector"},
 		{"schedulerName: default-scheduler", "schedulerName"},
 		{"image: {repository: ''}", "repository"},
+		{"viewers: [somebody]", "viewers"},
 	} {
 		if out, err := tool(t, "helm", "template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)
