@@ -67,19 +67,21 @@ func (o *options) lines(e *Explanation, now time.Time) []Fact {
 // nowText says how the decision now differs from what the scheduler said.
 func (o *options) nowText(e *Explanation) []string {
 	var parts []string
+	more := "; the scheduler tries the pod again when a gate opens for it"
 	for i := range e.Pools {
 		v := &e.Pools[i]
 		switch {
 		case !v.Burst:
 		case v.Verdict == verdictOpen:
 			parts = append(parts, v.Name+" is open: "+v.Reason.Sentence)
+			more = "; the scheduler will try the pod again by itself"
 		case v.Verdict == verdictClosed:
 			parts = append(parts, v.Reason.Sentence)
 		}
 	}
 	parts = slices.Compact(parts)
 	if n := len(parts); n > 0 {
-		parts[n-1] += "; the scheduler will try the pod again by itself"
+		parts[n-1] += more
 	}
 	return parts
 }
