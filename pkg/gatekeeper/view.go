@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -29,32 +31,50 @@ func (g *Gatekeeper) published(view *capacity.View) *status.View {
 		Declines: g.kinds.Remembered(maxDeclines), Problems: g.problems.messages(),
 	}
 	v.SchedulerName = g.config.SchedulerName
-	v.Available, v.Unlisted = g.available()
-	v.Burst, v.Usage = g.use()
+	v.Available, v.Unlisted, v.Usage = g.fullness()
+	v.Burst = g.use()
 	v.Waits, v.Held = g.held.published(g.config.Pools)
 	return v
 }
 
-// available counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool.
-func (g *Gatekeeper) available() ([]int, int) {
+// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool; and says how full each pool is. A burst
+// pool's node offers what somebody made up, and none of that is said.
+func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []status.Usage) {
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
 		nodes = nil // a lister of everything does not fail
 	}
-	counts, unlisted := make([]int, g.config.Pools.Len()), 0
+	n := g.config.Pools.Len()
+	byNode, offered := make(map[string]int, len(nodes)), make([]gate.Use, n)
+	available, usage = make([]int, n), make([]status.Usage, n)
 	for _, node := range nodes {
-		switch i := g.config.Pools.Of(node.Labels); {
-		case i == pool.None:
+		i := g.config.Pools.Of(node.Labels)
+		if i == pool.None {
 			unlisted++
-		case capacity.IsReady(node) && !node.Spec.Unschedulable:
-			counts[i]++
+			continue
+		}
+		byNode[node.Name] = i
+		if capacity.IsReady(node) && !node.Spec.Unschedulable {
+			available[i]++
+		}
+		offered[i] = offered[i].Plus(gate.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
+	}
+	for i, load := range g.usage.sums(n, byNode) {
+		usage[i] = status.Usage{Pods: load.requests.Pods, Requested: resourcesOf(load.requests)}
+		if !g.config.Pools.IsBurst(i) {
+			usage[i].Allocatable = resourcesOf(offered[i])
 		}
 	}
-	return counts, unlisted
+	return available, unlisted, usage
 }
 
-// use counts what is on the nodes of the pools, by the pool's index.
-func (g *Gatekeeper) use() ([]gate.Use, []status.Usage) {
+// resourcesOf is the CPU and the memory of the use.
+func resourcesOf(use gate.Use) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(use.MilliCPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(use.Memory, resource.BinarySI)}
+}
+
+// use counts what is on the nodes of burst pools, by the pool's index.
+func (g *Gatekeeper) use() []gate.Use {
 	uses := make([]gate.Use, g.config.Pools.Len())
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
@@ -83,7 +103,7 @@ func (g *Gatekeeper) use() ([]gate.Use, []status.Usage) {
 			uses[i].Starting++
 		}
 	}
-	return uses, nil
+	return uses
 }
 
 // reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst pool's reason.
