@@ -95,7 +95,7 @@ var limits = []struct {
 	{
 		why:      "is shipped",
 		packages: []string{"cmd/scheduler", "cmd/controller", "cmd/kubectl-pools"},
-		mustNot:  []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "testing", "pgregory.net/rapid"},
+		mustNot:  []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "github.com/yuin/goldmark", "testing", "pgregory.net/rapid"},
 	},
 }
 
