@@ -341,8 +341,13 @@ func TestStirred(t *testing.T) {
 // TestStarting: before it has looked, a gatekeeper holds every pod, and what it is told to assume it goes by.
 func TestStarting(t *testing.T) {
 	w := newWorld(t)
-	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; v.Open || !strings.Contains(v.Reason.Detail, reasonStarting.Sentence) {
-		t.Errorf("before the first look: %+v", v)
+	asks := pod("asks")
+	asks.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
+	for _, p := range []*v1.Pod{pod("p"), asks} {
+		d := w.Decide(p, Snapshot{}, gate.Wait{})
+		if v := d.Burst[2]; v.Open || !v.Passes() || d.Regular[1].Reason != reasonStarting {
+			t.Errorf("before the first look: %+v", d)
+		}
 	}
 	view := &capacity.View{Pools: make([]capacity.Pool, 3)}
 	for i := range 2 {

@@ -48,6 +48,8 @@ type View struct {
 	Burst []gate.Use `json:"burst,omitempty"`
 	// Usage is how full each pool is, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`
+	// Override is what an operator has made of the gate, if anything.
+	Override gate.Override `json:"override,omitzero"`
 	// Declines are which node groups decline which kinds of pods, by gate.KindDigest.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
 	// Waits are since when pods have waited of which their condition does not say it.
@@ -216,5 +218,6 @@ func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate
 		request.Declined = func() map[string]time.Time { return decline.Believed(request.Pod.UID, now) }
 	}
 	rule := gate.NewRule(v.Args, pools)
+	rule.Override = v.Override
 	return rule.Decide(request, &v.Capacity, now)
 }
