@@ -50,8 +50,10 @@ func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes [
 	}
 	node := &nodes[max(0, slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) }))]
 	tried := node.DeepCopy()
-	// A node that has the taint gets another value: what changes nothing may be let pass.
-	tried.Spec.Taints = append(slices.DeleteFunc(tried.Spec.Taints, pool.IsGateTaint), gateTaintWith("dry-run"))
+	// A node that has the taint loses it: what changes nothing may be let pass, and what another value would be put on, forbidden.
+	if tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, pools.Owns); len(tried.Spec.Taints) == len(node.Spec.Taints) {
+		tried.Spec.Taints = append(tried.Spec.Taints, pools.GateTaint())
+	}
 	if err := c.Patch(ctx, tried, client.MergeFrom(node), client.DryRunAll); err != nil {
 		return node, fmt.Errorf("trying by a dry run to put the gate taint on node %s: %w", node.Name, err)
 	}

@@ -195,7 +195,7 @@ func DecodeView(data []byte) (*View, error) {
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
 // Pools are the pools of the configuration.
-func (v *View) Pools() (pool.List, error) { return pool.NewList(v.Args.Pools) }
+func (v *View) Pools() (pool.List, error) { return pool.ListOf(v.Args) }
 
 // Request is what the gate is asked for the pod at the time now, as far as the view and the pod say. Whose volumes and namespaces they are is for who asks to add.
 func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {

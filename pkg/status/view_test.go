@@ -25,10 +25,11 @@ import (
 
 // notPublished are the fields of what the gate goes by that are not published, each with the reason.
 var notPublished = map[string]string{
-	"capacity.Judged.Members": "the group's nodes, of which Shapes has the kinds",
-	"capacity.Judged.Seen":    "what Shapes is made from",
-	"capacity.Judged.Rose":    "Moved has it",
-	"capacity.Judged.Version": "Touched has when it changed",
+	"v1.PoolPriorityArgs.Installation": "the value of a taint, by which the gate decides nothing",
+	"capacity.Judged.Members":          "the group's nodes, of which Shapes has the kinds",
+	"capacity.Judged.Seen":             "what Shapes is made from",
+	"capacity.Judged.Rose":             "Moved has it",
+	"capacity.Judged.Version":          "Touched has when it changed",
 }
 
 // filler gives each field of what it fills a value of its own that is not zero.

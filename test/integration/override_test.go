@@ -115,7 +115,9 @@ func TestEmergency(t *testing.T) {
 	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverridden")
 	e.Create(suite.Deployment("asks", 2, "50m", endsFast, suite.Selects("type", "virtual-kubelet")))
 	e.Create(suite.Deployment("web", 100, "50m", endsFast))
-	e.Create(suite.Deployment("never", 1, "1900m", endsFast, func(t *corev1.PodTemplateSpec) { t.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever} }))
+	e.Create(suite.Deployment("never", 1, "1900m", endsFast, func(t *corev1.PodTemplateSpec) {
+		t.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
+	}))
 	closed := func() string {
 		if got := e.Placed(""); got["aci"] > 0 {
 			return fmt.Sprintf("pods were let in: %v", got)
