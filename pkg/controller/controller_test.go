@@ -73,12 +73,11 @@ func TestGateTaint(t *testing.T) {
 		{"a node that left the burst pool", user, []corev1.Taint{gateTaint, other}, false, []corev1.Taint{other}},
 		{"a node in no pool", nil, []corev1.Taint{gateTaint}, false, nil},
 		{"a burst node with the taint of the version before", burst, []corev1.Taint{unnamed, other}, false, []corev1.Taint{other, gateTaint}},
-		{"a burst node with both", burst, []corev1.Taint{unnamed, gateTaint, other}, false, []corev1.Taint{gateTaint, other}},
-		{"a burst node with another installation's", burst, []corev1.Taint{another}, false, []corev1.Taint{another, gateTaint}},
+		{"a burst node with another installation's: it has no room for ours", burst, []corev1.Taint{another, soft}, false, []corev1.Taint{another}},
 		{"a regular node with another installation's", user, []corev1.Taint{another}, false, []corev1.Taint{another}},
-		{"a node in no pool with another installation's, and its own", nil, []corev1.Taint{another, gateTaint}, false, []corev1.Taint{another}},
 		{"a regular node with one that is not known to be anybody's", user, []corev1.Taint{unnamed}, false, []corev1.Taint{unnamed}},
-		{"switched off, with the taint of the version before and another's", burst, []corev1.Taint{unnamed, another}, true, []corev1.Taint{another}},
+		{"switched off, with another installation's", burst, []corev1.Taint{another}, true, []corev1.Taint{another}},
+		{"switched off, with the taint of the version before", burst, []corev1.Taint{unnamed, other}, true, []corev1.Taint{other}},
 		{"switched off, with one elsewhere that is not known to be anybody's", user, []corev1.Taint{unnamed}, true, []corev1.Taint{unnamed}},
 		{"switched off", burst, []corev1.Taint{other, gateTaint}, true, []corev1.Taint{other}},
 		{"a burst node with an effect that hides it from nobody", burst, []corev1.Taint{soft, other}, false, []corev1.Taint{other, gateTaint}},
@@ -88,7 +87,7 @@ func TestGateTaint(t *testing.T) {
 		{"switched off, with several effects", burst, []corev1.Taint{soft, gateTaint, evicting}, true, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("n", tc.labels, tc.have...)).Build()
+			c := nodeClient(func(bool) error { return nil }, node("n", tc.labels, tc.have...))
 			r := &GateTaint{Client: c, Pools: pools(t), Off: tc.off, Clock: clock.RealClock{}}
 			for range 2 { // the second time there is nothing to do
 				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "n"}}); err != nil {

@@ -43,15 +43,20 @@ func DenialAdvice(err error) string {
 }
 
 // TryGateTaint tries by a dry run whether the client may put the gate taint on a node: on one of a burst pool, or on any if there is
-// none. It returns the node, nil if there is none at all. Nothing is changed.
+// none. It returns the node, nil if there is none that has room for the taint. Nothing is changed.
 func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
-	if len(nodes) == 0 {
+	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) && pools.OtherOf(&n) == "" })
+	if i < 0 {
+		i = slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.OtherOf(&n) == "" })
+	}
+	if i < 0 {
 		return nil, nil
 	}
-	node := &nodes[max(0, slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) }))]
+	node := &nodes[i]
 	tried := node.DeepCopy()
-	// A node that has the taint loses it: what changes nothing may be let pass, and what another value would be put on, forbidden.
-	if tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, pools.Owns); len(tried.Spec.Taints) == len(node.Spec.Taints) {
+	tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, func(t corev1.Taint) bool { return pools.Owns(t) || pool.IsUnnamed(t) })
+	// A node that has the taint loses it: what changes nothing may be let pass.
+	if !slices.ContainsFunc(node.Spec.Taints, pools.Owns) {
 		tried.Spec.Taints = append(tried.Spec.Taints, pools.GateTaint())
 	}
 	if err := c.Patch(ctx, tried, client.MergeFrom(node), client.DryRunAll); err != nil {

@@ -39,7 +39,7 @@ type GateTaint struct {
 
 	denials  denials
 	contests contests
-	unnamed  sync.Map // nodes of which it was said that they have a gate taint that is left alone
+	left     sync.Map // nodes of which it was said that they have a gate taint that is left alone, by UID
 }
 
 var _ reconcile.Reconciler = &GateTaint{}
@@ -92,14 +92,19 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
 }
 
-// mention says once of a node that it has a gate taint that is not known to be anybody's, and is left alone.
+// mention says once of a node that it has a gate taint that is left alone: another installation's on a node of a burst pool, or one elsewhere that
+// is not known to be anybody's.
 func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
-	if r.Unnamed || r.Pools.IsBurstNode(node.Labels) || !slices.ContainsFunc(node.Spec.Taints, pool.IsUnnamed) {
-		return
-	}
-	if _, said := r.unnamed.LoadOrStore(node.UID, true); !said {
-		log.FromContext(ctx).Info("A node that is in no burst pool has a gate taint that does not say whose it is: of a version before, or of another installation that has "+
-			"such a version. It is left alone; if it is nobody's, --remove-gate-taint takes it off", "node", node.Name, "taint", configv1.GateTaintKey)
+	listed, logger := r.Pools.IsBurstNode(node.Labels), log.FromContext(ctx)
+	if listed && r.Pools.OtherOf(node) != "" {
+		if _, said := r.left.LoadOrStore(node.UID, true); !said {
+			logger.Info("A node of a burst pool has the gate taint of another installation, and gets none of this one: list it in one of them only", "node", node.Name, "other", r.Pools.OtherOf(node))
+		}
+	} else if !listed && slices.ContainsFunc(node.Spec.Taints, pool.IsUnnamed) {
+		if _, said := r.left.LoadOrStore(node.UID, true); !said {
+			logger.Info("A node that is in no burst pool has a gate taint that does not say whose it is: of a version before, or of another installation that has "+
+				"such a version. It is left alone; if it is nobody's, --remove-gate-taint takes it off", "node", node.Name, "taint", configv1.GateTaintKey)
+		}
 	}
 }
 
@@ -119,8 +124,11 @@ func (r *GateTaint) InLine(node *corev1.Node) bool {
 	return slices.Equal(r.taints(node), node.Spec.Taints)
 }
 
-// wants reports whether the node should have the installation's gate taint.
-func (r *GateTaint) wants(node *corev1.Node) bool { return !r.Off && r.Pools.IsBurstNode(node.Labels) }
+// wants reports whether the node should have the installation's gate taint. One that has another installation's is hidden from autoscalers and from
+// our scheduler, and has no room for it.
+func (r *GateTaint) wants(node *corev1.Node) bool {
+	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
+}
 
 // taints returns the taints that the node should have. A gate taint with the installation's name is ours, as is one without a name on a node of a
 // burst pool: what has another effect, which hides the node from nobody or would evict pods, goes. Others' stay.

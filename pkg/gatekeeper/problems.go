@@ -90,11 +90,10 @@ func (ps *problems) findOthers(byPool [][]*v1.Node) {
 	found := map[overlap]*v1.Node{}
 	for i, nodes := range byPool {
 		for _, node := range nodes {
-			for _, other := range ps.pools.OthersOf(node) {
-				o := overlap{ps.pools.At(i).Name, other}
-				if found[o] == nil || node.Name < found[o].Name { // one node is enough
-					found[o] = node
-				}
+			other := ps.pools.OtherOf(node)
+			o := overlap{ps.pools.At(i).Name, other}
+			if other != "" && (found[o] == nil || node.Name < found[o].Name) { // one node is enough
+				found[o] = node
 			}
 		}
 	}

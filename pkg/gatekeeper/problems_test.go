@@ -83,21 +83,17 @@ func TestNodeInTwoInstallations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := func(name string, values ...string) *v1.Node {
-		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		for _, value := range values {
-			n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: configv1.GateTaintKey, Value: value, Effect: v1.TaintEffectNoSchedule})
-		}
-		return n
+	node := func(name, value string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: configv1.GateTaintKey, Value: value, Effect: v1.TaintEffectNoSchedule}}}}
 	}
 	for _, tc := range []struct {
 		name      string
 		user, aci []*v1.Node
 		want      []string // how the problems begin
 	}{
-		{"our own, and one of the version before", []*v1.Node{node("vm")}, []*v1.Node{node("a", "blue"), node("b", "")}, nil},
-		{"another's beside ours", nil, []*v1.Node{node("b", "blue", "green"), node("a", "green")}, []string{"pool aci: node a has the gate taint of another installation, green, and is not used by this one, blue: "}},
-		{"in a regular pool", []*v1.Node{node("vm", "green")}, []*v1.Node{node("a", "blue", "red")}, []string{"pool aci: node a has the gate taint of another installation, red,", "pool user: node vm has the gate taint of another installation, green,"}},
+		{"our own, and one of the version before", []*v1.Node{{}}, []*v1.Node{node("a", "blue"), node("b", "")}, nil},
+		{"another's", nil, []*v1.Node{node("b", "green"), node("a", "green"), node("0", "blue")}, []string{"pool aci: node a has the gate taint of another installation, green, and is not used by this one, blue: "}},
+		{"in a regular pool", []*v1.Node{node("vm", "green")}, []*v1.Node{node("a", "red")}, []string{"pool aci: node a has the gate taint of another installation, red,", "pool user: node vm has the gate taint of another installation, green,"}},
 	} {
 		recorder := events.NewFakeRecorder(10)
 		ps := newProblems(recorder, pools, true)

@@ -48,15 +48,15 @@ func (l List) IsGated(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return IsGateTaint(t) && (l.Owns(t) || IsUnnamed(t)) })
 }
 
-// OthersOf returns the names of the other installations whose gate taints the node has.
-func (l List) OthersOf(node *corev1.Node) []string {
-	var others []string
+// OtherOf returns the name of the other installation whose gate taint the node has, or "". There is no room for ours then: of taints of one key and
+// effect, the API server allows one.
+func (l List) OtherOf(node *corev1.Node) string {
 	for _, t := range node.Spec.Taints {
-		if IsGateTaint(t) && !l.Owns(t) && !IsUnnamed(t) && !slices.Contains(others, t.Value) {
-			others = append(others, t.Value)
+		if IsGateTaint(t) && !l.Owns(t) && !IsUnnamed(t) {
+			return t.Value
 		}
 	}
-	return others
+	return ""
 }
 
 // Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that of the

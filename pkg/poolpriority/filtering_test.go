@@ -61,8 +61,7 @@ func TestUnavailableBurstNodes(t *testing.T) {
 // preempted meanwhile; one that does not get it is used all the same.
 func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 	gateTaint := v1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: v1.TaintEffectNoSchedule}
-	unnamed, another := gateTaint, gateTaint
-	unnamed.Value, another.Value = "", "another"
+	unnamed := v1.Taint{Key: configv1.GateTaintKey, Effect: v1.TaintEffectNoSchedule}
 	for _, tc := range []struct {
 		name   string
 		age    time.Duration
@@ -75,7 +74,6 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 		{"new, and no node has the taint", 0, nil, false, true, "virtual"},
 		{"new, with the taint", 0, []v1.Taint{gateTaint}, false, false, "virtual"},
 		{"new, with the taint of the version before", 0, []v1.Taint{unnamed}, false, false, "virtual"},
-		{"new, with both", 0, []v1.Taint{unnamed, gateTaint}, false, false, "virtual"},
 		{"new, with a taint of that key and another effect", 0, []v1.Taint{{Key: configv1.GateTaintKey, Effect: v1.TaintEffectPreferNoSchedule}}, false, false, ""},
 		{"new, and no taint is kept", 0, nil, true, false, "virtual"},
 		{"never tainted", taintGrace, nil, false, false, "virtual"},

@@ -275,7 +275,7 @@ func removeGateTaint(ctx context.Context, c client.Client, installation string) 
 		tainted := 0
 		var errs []error
 		for i := range nodes.Items {
-			for _, other := range none.OthersOf(&nodes.Items[i]) {
+			if other := none.OtherOf(&nodes.Items[i]); other != "" {
 				others[other] = true
 			}
 			if r.InLine(&nodes.Items[i]) {
