@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	testingclock "k8s.io/utils/clock/testing"
@@ -34,6 +33,8 @@ type world struct {
 	clock    *testingclock.FakeClock
 	client   *fake.Clientset
 	recorder *events.FakeRecorder
+
+	forbidden bool // what overrides the gate may not be read
 
 	mu        sync.Mutex
 	activated []string // pods for which the gate was open then, as namespace/name
@@ -93,10 +94,23 @@ func (w *world) run(watched ...string) {
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
 	go w.Gatekeeper.Run(w.Context())
+	watches := map[string]int{}
+	if w.sources.status != nil {
+		watches["configmaps"]++
+	}
+	if !w.forbidden {
+		watches["configmaps"]++ // what overrides the gate
+	}
 	for _, resource := range append(watched, "deployments", "replicasets", "pods", "nodes", "configmaps") {
 		w.eventually(func() string {
-			if !slices.ContainsFunc(w.client.Actions(), func(a k8stesting.Action) bool { return a.Matches("watch", resource) }) {
-				return "nobody watches " + resource
+			n := 0
+			for _, a := range w.client.Actions() {
+				if a.Matches("watch", resource) {
+					n++
+				}
+			}
+			if want := max(1, watches[resource]); n < want {
+				return fmt.Sprintf("%d of %d watch %s", n, want, resource)
 			}
 			return ""
 		})

@@ -88,8 +88,8 @@ func (w *world) says(want string) {
 // Garbage changes nothing and is a problem, and so does a new leader.
 func TestOverride(t *testing.T) {
 	w := newWorld(t)
-	w.setStatus(1, 1)
 	w.run()
+	w.setStatus(1, 1)
 	p, asks := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now()), pod("asks")
 	asks.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
 	w.addPod(p)
@@ -167,7 +167,7 @@ func everything(t *testing.T, w *world) []runtime.Object {
 // TestOverrideThatCannotBeRead: the gate goes by the pools and the last leader's word, and it is a problem until it can be read.
 func TestOverrideThatCannotBeRead(t *testing.T) {
 	w := newWorld(t)
-	forbidden := true
+	w.forbidden = true
 	refuse := func(action k8stesting.Action) (bool, runtime.Object, error) {
 		restrictions := action.(k8stesting.ListAction).GetListRestrictions()
 		if name, ok := restrictions.Fields.RequiresExactMatch("metadata.name"); !ok || name != gate.OverrideConfigMap {
@@ -175,7 +175,7 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if forbidden {
+		if w.forbidden {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
 		}
 		return false, nil, nil
@@ -196,12 +196,12 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.setStatus(1, 1)
 	w.run()
+	w.setStatus(1, 1)
 	w.Lead()
 	w.publishes(gate.OverrideClosed, "may the scheduler get, list and watch it? Until then what was read before stays in force: Closed")
 	w.mu.Lock()
-	forbidden = false
+	w.forbidden = false
 	w.mu.Unlock()
 	w.publishes("", "") // there is none
 }

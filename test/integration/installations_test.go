@@ -84,7 +84,7 @@ func (e *env) startAs(namespace, account, binary, config string, args ...string)
 	if binary == devcluster.SchedulerName {
 		args = append(args, "--bind-address=127.0.0.1", "--secure-port=0", "--authentication-skip-lookup", "--authentication-kubeconfig="+kubeConfig, "--authorization-kubeconfig="+kubeConfig)
 	} else {
-		args = append(args, "--health-address=0", "--kubeconfig="+kubeConfig, "--namespace="+namespace)
+		args = append(args, "--health-address=0", "--metrics-address=0", "--kubeconfig="+kubeConfig, "--namespace="+namespace)
 	}
 	p, err := devcluster.StartProcess(account, filepath.Join(*bin, binary), e.Dir(), nil, append(args, "--v=2", "--config="+own)...)
 	if err != nil {
