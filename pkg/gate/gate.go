@@ -71,6 +71,8 @@ type Rule struct {
 	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it might use, and at most
 	// twice as long in all; 0 is no limit.
 	HoldLimit time.Duration
+	// Override is what an operator says of all gates.
+	Override Override
 	// Observe opens all gates, and has verdicts say which would be closed.
 	Observe bool
 }
@@ -168,7 +170,7 @@ func (v *Verdict) Passes() bool {
 		return false
 	}
 	switch v.Reason.Code {
-	case ReasonUnseen.Code, ReasonEarly.Code, ReasonRoom.Code, ReasonVictims.Code:
+	case ReasonUnseen.Code, ReasonEarly.Code, ReasonRoom.Code, ReasonVictims.Code, reasonOverrideUnread.Code:
 		return true
 	}
 	return false
@@ -283,23 +285,9 @@ func (r *Rule) burst(req Request, a *Assessment, i int, earlier Verdict, heldUnt
 		v.Reason.Detail = "label " + key
 		return v
 	}
-	v := earlier
-	if !v.Open && a.asks {
-		v = Verdict{Open: true, Reason: reasonAsked}
-	}
-	if limit := p.Burst.WaitLimit.Duration; !v.Open && limit > 0 && !req.UnschedulableSince.IsZero() {
-		if due := req.UnschedulableSince.Add(limit); now.Before(due) {
-			v.Until = capacity.Earliest(v.Until, due)
-		} else {
-			v = Verdict{Open: true, Reason: reasonWaited}
-		}
-	}
-	if !v.Open && !heldUntil.IsZero() {
-		if now.Before(heldUntil) {
-			v.Until = capacity.Earliest(v.Until, heldUntil)
-		} else {
-			v = Verdict{Open: true, Reason: reasonHeldLong}
-		}
+	v, overridden := r.overridden(earlier, now)
+	if !overridden {
+		v = againstTheOdds(v, req, a, p, heldUntil, now)
 	}
 	if v.Open {
 		v = ofProvider(v, req, i, &view.Pools[i].Provider, now)
@@ -309,6 +297,30 @@ func (r *Rule) burst(req Request, a *Assessment, i int, earlier Verdict, heldUnt
 			v = Verdict{Reason: ReasonBudget}
 			v.Reason.Detail = detail
 		}
+	}
+	return v
+}
+
+// againstTheOdds answers for the burst pool by what opens a gate that the earlier pools, as v says, keep closed.
+func againstTheOdds(v Verdict, req Request, a *Assessment, p *pool.Pool, heldUntil, now time.Time) Verdict {
+	if v.Open {
+		return v
+	}
+	if a.asks {
+		return Verdict{Open: true, Reason: reasonAsked}
+	}
+	if limit := p.Burst.WaitLimit.Duration; limit > 0 && !req.UnschedulableSince.IsZero() {
+		due := req.UnschedulableSince.Add(limit)
+		if !now.Before(due) {
+			return Verdict{Open: true, Reason: reasonWaited}
+		}
+		v.Until = capacity.Earliest(v.Until, due)
+	}
+	if !heldUntil.IsZero() {
+		if !now.Before(heldUntil) {
+			return Verdict{Open: true, Reason: reasonHeldLong}
+		}
+		v.Until = capacity.Earliest(v.Until, heldUntil)
 	}
 	return v
 }

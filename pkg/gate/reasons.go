@@ -10,12 +10,13 @@ var (
 	// waitingReasons are those for which a gate is closed that may open without any change of the pod.
 	waitingReasons = []capacity.Reason{
 		ReasonCanGrow, ReasonGrowing, ReasonUnknown, ReasonUnseen, ReasonRoom, ReasonEarly, ReasonVictims, ReasonRefused, ReasonProbed, ReasonBudget,
+		ReasonOverridden, reasonOverrideUnread,
 	}
 	// lastingReasons are those for which it is closed for good, beside what a virtual kubelet cannot run: the pod, its namespace or the
 	// configuration would have to change.
 	lastingReasons = []capacity.Reason{ReasonOptOut, reasonValue, reasonSpread, ReasonTemplate, reasonNamespace, reasonTooLarge}
 	// openReasons are those for which it is open.
-	openReasons = []capacity.Reason{reasonOpen, reasonAsked, reasonWaited, reasonHeldLong}
+	openReasons = []capacity.Reason{reasonOpen, reasonAsked, reasonWaited, reasonHeldLong, reasonOverriddenOpen}
 )
 
 // ClosedReasons returns all reasons for which a gate is closed, those first for which it may open without any change of the pod. They are

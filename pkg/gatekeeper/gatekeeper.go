@@ -1,5 +1,5 @@
 // Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It judges the pools
-// (sources.go), and what the providers behind burst pools make of pods (providers.go), and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
+// (sources.go), looks whether an operator overrides the gate (override.go), and what the providers behind burst pools make of pods (providers.go), and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
 // knows the rollouts that pods are of (rollouts.go), and tells of all that: it publishes the state (publish.go) that the next leader
 // starts from (takeover.go), and reports problems (problems.go). It knows nothing of the scheduling framework.
 package gatekeeper
@@ -69,6 +69,7 @@ type Gatekeeper struct {
 	warned    warned
 	rollouts  *rollouts // nil: a rollout's pods are like others
 	sources   *sources
+	override  *override
 	providers *providers
 	vanished  *vanished
 	problems  *problems
@@ -112,6 +113,9 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 
 	var err error
 	if g.sources, err = newSources(ctx, &g.config, g.changed); err != nil {
+		return nil, err
+	}
+	if g.override, err = newOverride(ctx, &g.config, g.changed); err != nil {
 		return nil, err
 	}
 	if *config.Args.ScaleIn.HoldSurge {
@@ -266,7 +270,8 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
-	return g.rule.Decide(request, g.view.Load(), now)
+	rule := g.overridden()
+	return rule.Decide(request, g.view.Load(), now)
 }
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
@@ -368,6 +373,7 @@ func (g *Gatekeeper) Promises(but types.UID) []PromisedPod { return g.held.promi
 // looked and taken over. It is for tests of what asks a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *capacity.View) {
 	g.view.Store(view)
+	g.override.current.Store(&gate.Override{})
 	g.held.trust(g.config.Clock.Now())
 }
 

@@ -27,7 +27,7 @@ const (
 // published is what tools are told: all that the gate goes by, but for the pod that asks.
 func (g *Gatekeeper) published(view *capacity.View) *status.View {
 	v := &status.View{
-		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view,
+		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view, Override: g.override.inForce(g.config.Clock.Now()),
 		Declines: g.kinds.Remembered(maxDeclines), Problems: g.problems.messages(),
 	}
 	v.SchedulerName = g.config.SchedulerName

@@ -112,7 +112,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	if !ok {
 		return nil, fmt.Errorf("the handle is a %T, not the scheduler's framework", handle)
 	}
-	pools, err := pool.NewList(args.Pools)
+	pools, err := pool.ListOf(args)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	}
 	if args.Mode != configv1.ModeObserve {
 		for i := range pools.Burst() {
-			pl.given[i] = pools.At(i).Tolerations()
+			pl.given[i] = pools.At(i).LookedPast()
 		}
 	}
 	if pools.HasBurst() {

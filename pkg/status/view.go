@@ -54,6 +54,8 @@ type View struct {
 	Burst []gate.Use `json:"burst,omitempty"`
 	// Usage is how full each pool is, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`
+	// Override is what an operator has made of the gate, if anything.
+	Override gate.Override `json:"override,omitzero"`
 	// Declines are which node groups decline which kinds of pods, by gate.KindDigest.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
 	// Waits are since when pods have waited of which their condition does not say it.
@@ -200,7 +202,7 @@ func DecodeView(data []byte) (*View, error) {
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
 // Pools are the pools of the configuration.
-func (v *View) Pools() (pool.List, error) { return pool.NewList(v.Args.Pools) }
+func (v *View) Pools() (pool.List, error) { return pool.ListOf(v.Args) }
 
 // Request is what the gate is asked for the pod at the time now, as far as the view and the pod say. Whose volumes and namespaces they are is for who asks to add.
 func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
@@ -221,6 +223,7 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate.Decision {
 	v.addDeclines(&request, now)
 	rule := gate.NewRule(v.Args, pools)
+	rule.Override = v.Override
 	return rule.Decide(request, &v.Capacity, now)
 }
 

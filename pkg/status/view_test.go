@@ -25,10 +25,11 @@ import (
 
 // notPublished are the fields of what the gate goes by that are not published, each with the reason.
 var notPublished = map[string]string{
-	"capacity.Judged.Members": "the group's nodes, of which Shapes has the kinds",
-	"capacity.Judged.Seen":    "what Shapes is made from",
-	"capacity.Judged.Rose":    "Moved has it",
-	"capacity.Judged.Version": "Touched has when it changed",
+	"v1.PoolPriorityArgs.Installation": "the value of a taint, by which the gate decides nothing",
+	"capacity.Judged.Members":          "the group's nodes, of which Shapes has the kinds",
+	"capacity.Judged.Seen":             "what Shapes is made from",
+	"capacity.Judged.Rose":             "Moved has it",
+	"capacity.Judged.Version":          "Touched has when it changed",
 }
 
 // filler gives each field of what it fills a value of its own that is not zero.
@@ -122,7 +123,7 @@ func TestViewHasAll(t *testing.T) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-published,+read):\n%s", diff)
 	}
-	for _, needed := range []string{"capacity.Group.Moved", "capacity.Attention.Pauses", "refusal.Judgement.Templates", "gate.Use.Starting", "v1.Capacity.HoldLimit"} {
+	for _, needed := range []string{"capacity.Group.Moved", "capacity.Attention.Pauses", "refusal.Judgement.Templates", "gate.Use.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
 		if !slices.Contains(f.all, needed) {
 			t.Errorf("%s was not looked at", needed)
 		}
@@ -135,6 +136,7 @@ func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1]
 func TestWhatTheGateGoesBy(t *testing.T) {
 	from := map[string]string{
 		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.DeclineGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
+		"Rule.Override":              "override",
 		"Request.Pod":                "the API",
 		"Request.UnschedulableSince": "the pod's condition, or waits",
 		"Request.NoRoomSince":        "the pod's condition, or waits",
@@ -273,6 +275,7 @@ func FuzzDecodeView(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(good))
+	f.Add(strings.Replace(string(good), `"held":{`, `"override":{"gate":"Open","until":"2026-11-21T10:00:00Z"},"held":{`, 1))
 	f.Add(strings.Replace(string(good), `"held":{`, `"burst":[{},{"pods":1}],"waits":{"u":{"noRoom":"2026-11-21T10:00:00Z"}},"held":{`, 1))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: corev1.PodSpec{NodeSelector: map[string]string{"a": "b"}}}
 	f.Fuzz(func(_ *testing.T, data string) {

@@ -51,6 +51,9 @@ func (h *history) describe(k int) string {
 				}
 			}
 		}
+		if l.override.gate != "" {
+			fmt.Fprintf(&b, " overridden %s, until %s ago", l.override.gate, ago(now, l.override.until))
+		}
 		b.WriteString(";")
 		for _, s := range n.seats {
 			fmt.Fprintf(&b, " %d/%s %s %s", s.pool, s.group, n.states[s], n.whys[s])

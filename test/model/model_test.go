@@ -98,7 +98,7 @@ var covered = struct{ states, statuses, whys []string }{
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
 	[]string{"Asked", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: skipped", "Declined", "Full", "Growing",
-		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
+		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
 // TestGate compares every decision, and checks that a held pod's wake-up is due no later than its gate opens by itself.
@@ -288,7 +288,7 @@ func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 	k := h.last()
 	now := h.looks[k].at
 	var held []heldPod
-	times := []time.Time{}
+	times := []time.Time{h.looks[k].override.until}
 	for range 12 {
 		pod, burstPods := randomPod(w.r, now), w.r.IntN(5)
 		want, decision := compareDecisions(t, h, sub, &pod, burstPods, c)

@@ -52,7 +52,7 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	request.Declined = func() map[string]time.Time { return declined }
 	want := sub.rule.Decide(request, sub.view, now)
 
-	published := status.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Declines: r.kinds.Remembered(1000)}
+	published := status.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Override: sub.rule.Override, Declines: r.kinds.Remembered(1000)}
 	if request.NoRoomSince.Equal(request.UnschedulableSince) && request.IgnoredUntil.IsZero() && request.UnschedulableSince.Nanosecond() == 0 {
 		if !request.UnschedulableSince.IsZero() { // the API says it
 			request.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,

@@ -859,7 +859,16 @@ type verdict struct {
 	why  string
 }
 
-// decide is rules G2, G6 to G9 and G18 at look k.
+// overridden is what an operator's word makes of the gate at the look: nothing once it is over.
+func (h *history) overridden(k int) string {
+	o := h.looks[k].override
+	if !o.until.IsZero() && h.looks[k].at.Sub(o.until) >= 0 {
+		return ""
+	}
+	return o.gate
+}
+
+// decide is rules G2, G6 to G9 and G18 at look k, and what an operator says: who may burst, and how many, is not his to say.
 func (h *history) decide(pod *podKind, k, burstPods int) verdict {
 	now := h.looks[k].at
 	switch {
@@ -869,6 +878,8 @@ func (h *history) decide(pod *podKind, k, burstPods int) verdict {
 		return verdict{false, "Ineligible"}
 	case h.maxPods > 0 && burstPods >= h.maxPods:
 		return verdict{false, "Budget"}
+	case h.overridden(k) != "":
+		return verdict{h.overridden(k) == "Open", "Overridden" + h.overridden(k)}
 	case pod.virtual:
 		return verdict{true, "Asked"}
 	}

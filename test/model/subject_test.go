@@ -122,6 +122,7 @@ func (s *subject) restart(published map[string]string, now time.Time) {
 
 // look makes the view anew, as the gatekeeper does.
 func (s *subject) look(l *look) {
+	s.rule.Override = gate.Override{Gate: gate.OverriddenGate(l.override.gate), Until: l.override.until}
 	var nodes []*corev1.Node
 	for i := range l.nodes {
 		nodes = append(nodes, l.nodes[i].object())

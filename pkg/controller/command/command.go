@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -56,9 +57,9 @@ const (
 )
 
 type options struct {
-	config, namespace             string
-	healthAddress, metricsAddress string
-	leaderElect, removeGateTaint  bool
+	config, namespace, installation string
+	healthAddress, metricsAddress   string
+	leaderElect, removeGateTaint    bool
 }
 
 // New returns the command pool-priority-controller.
@@ -81,7 +82,8 @@ func New() *cobra.Command {
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
-	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
+	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the installation's gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
+	fs.StringVar(&o.installation, "installation", configv1.DefaultInstallation, "with --remove-gate-taint, the name of the installation: leaderElection.resourceName of its configuration")
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	fs.AddGoFlag(klogFlags.Lookup("v"))
@@ -95,7 +97,7 @@ func run(ctx context.Context, o options) error {
 		if err != nil {
 			return err
 		}
-		return removeGateTaint(ctx, c)
+		return removeGateTaint(ctx, c, o.installation)
 	}
 	profile, args, pools, err := load(o.config)
 	if err != nil {
@@ -221,7 +223,7 @@ func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPrior
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("%s: %w", file, err)
 	}
-	pools, err := pool.NewList(args.Pools)
+	pools, err := pool.ListOf(args)
 	return profile, args, pools, err
 }
 
@@ -239,11 +241,25 @@ func newClient(as string) (client.Client, error) {
 	return c, nil
 }
 
-// removeGateTaint takes the taint off all nodes, and looks again until it stays off: a controller that is about to end may put it
-// back. It goes on where a node cannot be changed.
-func removeGateTaint(ctx context.Context, c client.Client) error {
-	r := &controller.GateTaint{Client: c, Off: true}
+// removeGateTaint takes the installation's taint off all nodes, and those that do not say whose they are, and looks again until they stay off: a
+// controller that is about to end may put one back. It goes on where a node cannot be changed.
+func removeGateTaint(ctx context.Context, c client.Client, installation string) error {
+	name, invalid := configv1.InstallationOf(installation)
+	if invalid != nil {
+		return fmt.Errorf("--installation: %s", invalid.ErrorBody())
+	}
+	none, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: name})
+	if err != nil {
+		return err
+	}
+	r := &controller.GateTaint{Client: c, Pools: none, Off: true, Unnamed: true}
 	var last error
+	others := map[string]bool{}
+	defer func() {
+		for _, other := range slices.Sorted(maps.Keys(others)) {
+			klog.FromContext(ctx).Info("Left the gate taint of another installation on nodes", "installation", other)
+		}
+	}()
 	for quiet, tries := 0, 0; quiet < removeQuiet; tries++ {
 		if tries > 0 {
 			select {
@@ -259,6 +275,9 @@ func removeGateTaint(ctx context.Context, c client.Client) error {
 		tainted := 0
 		var errs []error
 		for i := range nodes.Items {
+			if other := none.OtherOf(&nodes.Items[i]); other != "" {
+				others[other] = true
+			}
 			if r.InLine(&nodes.Items[i]) {
 				continue
 			}

@@ -59,9 +59,14 @@ type PoolPriorityArgs struct {
 	// for its successor. It matters only where a burst pool is in the list.
 	// Default: pool-priority-system/pool-priority-status.
 	StatusConfigMap string `json:"statusConfigMap,omitempty"`
+
+	// Installation is the name of the installation, which tells its gate taint from others'. It is not written here: whoever reads the
+	// configuration fills it in by InstallationOf.
+	Installation string `json:"-"`
 }
 
-// GateTaintKey is the key of the taint that hides burst nodes, with effect NoSchedule. No pod template tolerates it.
+// GateTaintKey is the key of the taint that hides burst nodes, with effect NoSchedule and the name of the installation as its value. No pod
+// template tolerates it.
 const GateTaintKey = "poolpriority.dev/gate"
 
 // ScaleIn says how a ReplicaSet gives up its pods.
