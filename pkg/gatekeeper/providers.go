@@ -35,6 +35,7 @@ type providers struct {
 	pools    pool.List
 	pods     corelisters.PodLister
 	recorder events.EventRecorder
+	observed bool // gates are only observed
 	now      func() time.Time
 	leading  func() bool
 	changed  func() // a judgement may have
@@ -47,6 +48,7 @@ type providers struct {
 func newProviders(config *Config, leading func() bool, changed func()) *providers {
 	p := &providers{
 		pools: config.Pools, pods: config.Informers.Core().V1().Pods().Lister(), recorder: config.Recorder, now: config.Clock.Now,
+		observed: config.Args.Mode == configv1.ModeObserve,
 		leading: leading, changed: changed, trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{},
 	}
 	rules := config.Refusals
@@ -110,7 +112,7 @@ func (p *providers) gone(uid types.UID) {
 	}
 }
 
-// tell counts a pod's refusal, and tells by an event that its template is ineligible from now on.
+// tell counts a pod's refusal, and tells by an event that its template is ineligible from now on, or would be.
 func (p *providers) tell(i int, pod *v1.Pod, news refusal.News) {
 	if !p.leading() {
 		return
@@ -120,9 +122,12 @@ func (p *providers) tell(i int, pod *v1.Pod, news refusal.News) {
 	}
 	if news.Ineligible {
 		refused, _ := refusal.Of(pod)
+		follows := "no other pod of its template is sent there until it changes or is tried again"
+		if p.observed {
+			follows = "but for mode Observe, no other pod of its template would be sent there until it changes or is tried again"
+		}
 		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, eventRefused, "Bursting", "%s", truncate(fmt.Sprintf(
-			"The provider of burst pool %s refuses the pod for what it is, and no other pod of its template is sent there until it changes: %s: %s",
-			p.pools.At(i).Name, refused.Code, refused.Message)))
+			"The provider of burst pool %s refuses the pod for what it is, and %s: %s: %s", p.pools.At(i).Name, follows, refused.Code, refused.Message)))
 	}
 }
 
