@@ -120,6 +120,9 @@ type Request struct {
 	Wait Wait
 	// Burst is what is on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
 	Burst []Use
+	// Starting returns how many pods on the nodes of the burst pool with index i may still start, those among them that were placed a moment ago.
+	// It is asked only of a pool that is not Open; nil: as many as the view says.
+	Starting func(i int) int
 }
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.

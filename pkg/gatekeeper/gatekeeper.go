@@ -259,6 +259,9 @@ type Snapshot struct {
 	Burst []gate.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
+	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it may. Those that were
+	// placed in earlier cycles and are not bound yet are among them.
+	Young func(i int, visit func(*v1.Pod))
 }
 
 // Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
@@ -266,6 +269,13 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
+	if snapshot.Young != nil {
+		request.Starting = func(i int) int {
+			var placed []types.UID
+			snapshot.Young(i, func(young *v1.Pod) { placed = append(placed, young.UID) })
+			return g.providers.starting(i, placed, now)
+		}
+	}
 	return g.rule.Decide(request, g.view.Load(), now)
 }
 
@@ -300,13 +310,6 @@ func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now
 		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
 	}
 	return request
-}
-
-// Refuses reports whether the provider of the burst pool with index i refuses pods, or did and is being tried: it matters then how many pods on
-// its nodes are starting.
-func (g *Gatekeeper) Refuses(i int) bool {
-	state := g.view.Load().Pools[i].Provider.State
-	return state == refusal.Refusing || state == refusal.Probing
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.

@@ -49,20 +49,20 @@ func newProviders(config *Config, leading func() bool, changed func()) *provider
 	p := &providers{
 		pools: config.Pools, pods: config.Informers.Core().V1().Pods().Lister(), recorder: config.Recorder, now: config.Clock.Now,
 		observed: config.Args.Mode == configv1.ModeObserve,
-		leading: leading, changed: changed, trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{},
+		leading:  leading, changed: changed, trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{},
 	}
 	rules := config.Refusals
 	if rules == nil {
 		rules = refusal.NewRules
 	}
 	for i := range config.Pools.Burst() {
-		p.trackers[i] = refusal.NewTracker(rules(StartWithin(config.Pools.At(i).Burst)))
+		p.trackers[i] = refusal.NewTracker(rules(startWithin(config.Pools.At(i).Burst)))
 	}
 	return p
 }
 
-// StartWithin is how long a pod in the burst pool may take to start; 0: no pod is ever late.
-func StartWithin(burst *configv1.Burst) time.Duration {
+// startWithin is how long a pod in the burst pool may take to start; 0: no pod is ever late.
+func startWithin(burst *configv1.Burst) time.Duration {
 	if burst.StartWithin == nil {
 		return 0
 	}
@@ -167,6 +167,13 @@ func (p *providers) judge(i int, now time.Time) refusal.Judgement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Judge(now)
+}
+
+// starting is how many pods of the burst pool with index i may still start at the time now, among them those placed that are not known to be bound.
+func (p *providers) starting(i int, placed []types.UID, now time.Time) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Starting(placed, now)
 }
 
 // transition tells of burst pools that began to refuse pods, or take them again, since the view before.

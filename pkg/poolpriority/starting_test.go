@@ -78,21 +78,16 @@ func TestNextBurstPool(t *testing.T) {
 	}
 }
 
-// TestCountStarting: pods that run, were refused or were bound too long ago are not waited for; one that was placed a moment ago is.
-func TestCountStarting(t *testing.T) {
+// TestYoung: pods that run or were refused are not waited for; one that was placed a moment ago is.
+func TestYoung(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(virtualNode("virtual"))
 	h.setProvider(refusal.Judgement{State: refusal.Probing})
-	change := func(name string, change func(*v1.Pod)) {
+	for name, status := range map[string]v1.PodStatus{"runs": {Phase: v1.PodRunning}, "refused": {Reason: refusal.ReasonProviderFailed}} {
 		p := pod(name).Obj()
-		change(p)
+		p.Status = status
 		h.place(p, "virtual")
 	}
-	change("runs", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
-	change("refused", func(p *v1.Pod) { p.Status.Reason = refusal.ReasonProviderFailed })
-	change("old", func(p *v1.Pod) {
-		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
-	})
 	if node, err := h.schedule(withUnschedulable(pod("probe").Obj(), time.Hour)); node != "virtual" {
 		t.Fatalf("the probe is on %q (%v)", node, err)
 	}

@@ -52,9 +52,9 @@ func (t *Tracker) forget(now time.Time) {
 
 // findLate finds the pods that have become late.
 func (t *Tracker) findLate(now time.Time) {
-	for _, k := range t.pods {
+	for _, k := range t.waiting {
 		due := k.Bound.Add(k.within)
-		if !k.waits() || k.within == 0 || k.late || now.Before(due) {
+		if !k.mayBeLate() || now.Before(due) {
 			continue
 		}
 		k.late = true
@@ -68,8 +68,8 @@ func (t *Tracker) findLate(now time.Time) {
 	}
 }
 
-// waits reports whether the pod may still start.
-func (k *known) waits() bool { return !k.Started && !k.Ending && k.class == "" }
+// mayBeLate reports whether the pod, which may still start, counts as late if it does not in time: it has not failed yet, in one way or the other.
+func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.class == "" }
 
 // refuses reports whether the pool, which is open, refuses pods: two were refused for what it is, or one that was has been for a while, or pods
 // in two namespaces failed. Two namespaces are two owners: one mistyped image must not close the pool for everybody.
@@ -126,15 +126,10 @@ func (t *Tracker) schedule(j *Judgement, now time.Time) {
 		}
 	}
 	at(t.until)
-	for _, k := range t.pods {
-		if !k.waits() {
-			continue
-		}
-		if limit := k.Bound.Add(startLimit(t.rules.StartWithin)); now.Before(limit) {
-			j.Starting++
-			at(limit)
-		}
-		if k.within > 0 && !k.late {
+	j.Starting = t.Starting(nil, now)
+	for _, k := range t.waiting {
+		at(k.startsUntil(t.rules.StartWithin))
+		if k.mayBeLate() {
 			at(k.Bound.Add(k.within))
 		}
 	}

@@ -128,6 +128,10 @@ func (t *Tracker) SeeAll(pods []Pod, now time.Time, heard func(Pod, News)) {
 		there[pod.UID] = true
 		heard(pod, t.See(pod, now))
 	}
-	maps.DeleteFunc(t.pods, func(uid types.UID, _ *known) bool { return !there[uid] })
+	for uid := range t.pods {
+		if !there[uid] {
+			t.Gone(uid)
+		}
+	}
 	maps.DeleteFunc(t.counted, func(uid types.UID, _ bool) bool { return !there[uid] })
 }

@@ -71,7 +71,7 @@ type Pod struct {
 	Template string
 	Bound    time.Time
 	Started  bool
-	// Ending says that it is being deleted, and will neither start nor be refused.
+	// Ending says that it is being deleted or has ended, and will neither start nor be refused.
 	Ending bool
 	// Refusal is nil for a pod that was not refused.
 	Refusal *Refusal
@@ -88,24 +88,16 @@ func PodOf(pod *corev1.Pod) Pod {
 	}
 	if r, refused := Of(pod); refused {
 		p.Refusal = &r
+	} else if pod.Status.Phase == corev1.PodFailed {
+		p.Ending = true
 	}
 	return p
 }
 
-// IsStarting reports whether the pod, which is on a burst pool's node, may still start at the time now: it was bound, or is about to be, and has
-// neither started nor been refused. One that was bound longer ago than startWithin (0 means the default) is not waited for.
-func IsStarting(pod *corev1.Pod, startWithin time.Duration, now time.Time) bool {
-	if _, refused := Of(pod); refused || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || Began(pod) {
-		return false
-	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-			return true // it was placed in an earlier cycle, and the API server does not say so yet
-		}
-	}
-	return now.Before(BoundAt(pod).Add(startLimit(startWithin)))
-}
+// mayStart is MayStart of the pod.
+func (p *Pod) mayStart() bool { return !p.Started && !p.Ending && p.Refusal == nil }
 
+// startLimit is for how long a pod of a pool with this startWithin is waited for; 0 means the default.
 func startLimit(startWithin time.Duration) time.Duration {
 	if startWithin == 0 {
 		return defaultStart
@@ -152,7 +144,8 @@ type Template struct {
 type Tracker struct {
 	rules     Rules
 	pods      map[types.UID]*known
-	counted   map[types.UID]bool // failures that the leader before has counted, of pods that were not seen yet
+	waiting   map[types.UID]*known // those of them that may still start
+	counted   map[types.UID]bool   // failures that the leader before has counted, of pods that were not seen yet
 	failures  map[types.UID]Failure
 	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
@@ -198,7 +191,7 @@ type Lateness struct {
 // NewTracker returns one that has seen nothing.
 func NewTracker(rules Rules) *Tracker {
 	return &Tracker{
-		rules: rules, state: Open, pods: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
+		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
 		slow: map[types.UID]Lateness{}, templates: map[string]Template{},
 	}
 }
@@ -238,7 +231,11 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 	}
 	started := pod.Started && !k.Started
 	k.Pod = pod
-	t.newest = latest(t.newest, pod.Bound)
+	if t.newest = latest(t.newest, pod.Bound); k.mayStart() {
+		t.waiting[pod.UID] = k
+	} else {
+		delete(t.waiting, pod.UID)
+	}
 	switch {
 	case started:
 		news.Changed = true
@@ -301,8 +298,31 @@ func (t *Tracker) fail(f Failure) {
 func (t *Tracker) Gone(uid types.UID) bool {
 	_, seen := t.pods[uid]
 	delete(t.pods, uid)
+	delete(t.waiting, uid)
 	delete(t.counted, uid)
 	return seen
+}
+
+// Starting is how many pods may still start at the time now: those on the pool's nodes that were not bound too long ago, and those of the pods placed
+// (by their UIDs) that are not known yet, because the API server does not say yet that they are bound.
+func (t *Tracker) Starting(placed []types.UID, now time.Time) int {
+	n := 0
+	for _, k := range t.waiting {
+		if now.Before(k.startsUntil(t.rules.StartWithin)) {
+			n++
+		}
+	}
+	for _, uid := range placed {
+		if _, known := t.pods[uid]; !known {
+			n++
+		}
+	}
+	return n
+}
+
+// startsUntil is until when the pod is waited for.
+func (k *known) startsUntil(startWithin time.Duration) time.Time {
+	return k.Bound.Add(startLimit(startWithin))
 }
 
 func latest(a, b time.Time) time.Time {

@@ -399,38 +399,82 @@ func TestTemplateOf(t *testing.T) {
 	}
 }
 
-func TestIsStarting(t *testing.T) {
-	scheduled := func(status corev1.ConditionStatus, age time.Duration) *corev1.Pod {
-		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
-			{Type: corev1.PodScheduled, Status: status, LastTransitionTime: metav1.NewTime(begin.Add(-age))}}}}
+// TestMayStart: a pod's status and what a Tracker keeps of it say the same.
+func TestMayStart(t *testing.T) {
+	with := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
+		change(p)
+		return p
 	}
-	with := func(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod { change(p); return p }
 	for name, tc := range map[string]struct {
 		pod  *corev1.Pod
 		want bool
 	}{
-		"bound":                      {scheduled(corev1.ConditionTrue, time.Minute), true},
-		"bound too long ago":         {scheduled(corev1.ConditionTrue, 15*time.Minute), false},
-		"assumed, after a long wait": {scheduled(corev1.ConditionFalse, time.Hour), true},
-		"assumed at once":            {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin)}}, true},
-		"put on the node long ago":   {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour))}}, false},
-		"bound just now, after a long wait, and the connector has dropped the condition": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour)), Annotations: map[string]string{BoundAtAnnotation: begin.Format(time.RFC3339)}}}, true},
-		"an init container runs": {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) {
+		"pending": {with(func(*corev1.Pod) {}), true},
+		"an init container runs": {with(func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 		}), false},
-		"runs":                          {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
-		"refused":                       {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason = ReasonProviderFailed }), false},
-		"refused, and never to restart": {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = ReasonProviderFailed, corev1.PodFailed }), false},
-		"is being deleted":              {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) }), false},
+		"its containers wait": {with(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}}
+		}), true},
+		"runs":                          {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
+		"succeeded":                     {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), false},
+		"refused":                       {with(func(p *corev1.Pod) { p.Status.Reason = ReasonProviderFailed }), false},
+		"refused, and never to restart": {with(func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = ReasonProviderFailed, corev1.PodFailed }), false},
+		"failed before it ran":          {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), false},
+		"evicted before it ran": {with(func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodFailed
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+		}), false},
+		"is being deleted": {with(func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) }), false},
 	} {
-		if got := IsStarting(tc.pod, 15*time.Minute, begin); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		kept := PodOf(tc.pod)
+		if got := MayStart(tc.pod); got != tc.want || kept.mayStart() != tc.want {
+			t.Errorf("%s: %v by its status, %v as kept, want %v", name, got, kept.mayStart(), tc.want)
 		}
 	}
-	if !IsStarting(scheduled(corev1.ConditionTrue, 14*time.Minute), 0, begin) {
-		t.Error("where no pod is late, one of 14 minutes is not waited for")
+}
+
+// TestStarting: who is waited for while a pool is tried with one pod.
+func TestStarting(t *testing.T) {
+	s := newScript(t)
+	is := func(what string, want int, placed ...types.UID) {
+		t.Helper()
+		if got := s.Starting(placed, s.now); got != want {
+			t.Errorf("%s: %d may start, want %d", what, got, want)
+		}
 	}
+	a := s.bound("ns/web/1")
+	is("one that was bound", 1)
+	is("one that was bound, and was placed before", 1, "ns/web/1")
+	is("one more that was placed", 2, "ns/web/1", "ns/web/2")
+	s.at(15*time.Minute - time.Second)
+	is("a moment before it is too late", 1)
+	s.at(15 * time.Minute)
+	is("too late", 0)
+	is("too late, and the scheduler's cache has it still", 0, "ns/web/1")
+	b := s.bound("ns/web/2")
+	s.refuse(b, OfPool)
+	is("refused", 0)
+	is("refused, and the scheduler's cache does not know", 0, "ns/web/2")
+	s.See(b, s.now)
+	is("its kubelet tries again", 1)
+	s.at(40 * time.Minute).Judge(s.now)
+	if len(s.slow) != 1 || s.slow["ns/web"].Times != 1 || s.failures["ns/web/2"].Class != OfPool {
+		t.Errorf("one that was refused counts as late: %+v, %+v", s.slow, s.failures)
+	}
+	s.start(b)
+	is("it starts after all", 0)
+	s.start(a)
+	s.bound("ns/web/3")
+	s.Gone("ns/web/3")
+	is("gone", 0)
+
+	s = newScript(t)
+	s.rules.StartWithin = 0
+	s.bound("ns/web/1")
+	s.at(14 * time.Minute)
+	is("where no pod is late, one of 14 minutes", 1)
 }
 
 // TestStartIsDatedBack: the connector dates a pod's binding to its creation once it runs. That pods started which had waited for the pool opens it
