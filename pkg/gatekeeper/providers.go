@@ -189,6 +189,9 @@ func (p *providers) transition(logger klog.Logger, before, view *capacity.View, 
 		}
 		kind, event, message := v1.EventTypeWarning, eventRefuses, complaint(name, is)
 		switch {
+		case is.State == refusal.Open && is.Lapsed:
+			kind, event = v1.EventTypeNormal, eventAccepts
+			message = fmt.Sprintf("The provider of burst pool %s has refused no pod for a while, and there was none to try it with: it counts as open", name)
 		case is.State == refusal.Open:
 			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s takes pods again", name)
 		case old.State != refusal.Open:

@@ -15,7 +15,7 @@ func (t *Tracker) Judge(now time.Time) Judgement {
 	t.forget(now)
 	t.findLate(now)
 	if t.state != Open && t.accepted.After(t.closed.Add(t.rules.InFlight)) {
-		t.state, t.since, t.until, t.rests = Open, now, time.Time{}, 0
+		t.open(now)
 	}
 	switch {
 	case t.state == Open:
@@ -27,8 +27,11 @@ func (t *Tracker) Judge(now time.Time) Judgement {
 		t.state, t.until, t.probed = Probing, time.Time{}, t.newest
 	case t.state == Probing && t.anyFailure(t.ofProbe):
 		t.close(now, t.ofProbe)
+	case t.state == Probing && t.lapses(now):
+		t.open(now)
+		t.lapsed = true
 	}
-	j := Judgement{State: t.state, Since: t.since, Until: t.until, Failed: len(t.failures), Templates: t.templates}
+	j := Judgement{State: t.state, Since: t.since, Lapsed: t.lapsed, Until: t.until, Failed: len(t.failures), Templates: t.templates}
 	if t.state != Open {
 		j.Code, j.Message = t.code, t.text
 	}
@@ -88,6 +91,15 @@ func (t *Tracker) refuses(now time.Time) bool {
 	return ofPool >= 2 || len(namespaces) >= 2
 }
 
+// lapses reports whether a pool that is to be tried, and that nobody needed, counts as open at the time now: what it was closed for is too long ago.
+func (t *Tracker) lapses(now time.Time) bool {
+	return len(t.failures) == 0 && !now.Before(t.shut.Add(t.rules.Evidence))
+}
+
+func (t *Tracker) open(now time.Time) {
+	t.state, t.since, t.until, t.rests, t.lapsed = Open, now, time.Time{}, 0, false
+}
+
 // ofProbe reports whether the pod that failed was bound after the pool was opened for a probe.
 func (t *Tracker) ofProbe(f Failure) bool { return f.Bound.After(t.probed) }
 
@@ -113,7 +125,7 @@ func (t *Tracker) close(now time.Time, match func(Failure) bool) {
 	for range t.rests {
 		rest = min(2*rest, t.rules.MaxRest)
 	}
-	t.state, t.until, t.closed = Refusing, now.Add(rest), t.newest
+	t.state, t.until, t.closed, t.shut, t.lapsed = Refusing, now.Add(rest), t.newest, now, false
 	t.code, t.text = why.Code, why.Message
 	t.rests = min(t.rests+1, 30)
 }
@@ -126,6 +138,9 @@ func (t *Tracker) schedule(j *Judgement, now time.Time) {
 		}
 	}
 	at(t.until)
+	if t.state == Probing {
+		at(t.shut.Add(t.rules.Evidence))
+	}
 	j.Starting = t.Starting(nil, now)
 	for _, k := range t.waiting {
 		at(k.startsUntil(t.rules.StartWithin))

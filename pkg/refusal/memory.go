@@ -28,6 +28,8 @@ type Memory struct {
 	Accepted time.Time `json:"accepted,omitzero"`
 	Closed   time.Time `json:"closed,omitzero"`
 	Probed   time.Time `json:"probed,omitzero"`
+	// Shut is when it was closed last, by the clock.
+	Shut time.Time `json:"shut,omitzero"`
 	// Failures are the pods that failed since the last one started, and Counted those on the pool's nodes whose failure was counted.
 	Failures []Failure   `json:"failures,omitempty"`
 	Counted  []types.UID `json:"counted,omitempty"`
@@ -46,7 +48,7 @@ func (m Memory) IsZero() bool {
 func (t *Tracker) Memory() Memory {
 	var m Memory
 	if t.state != Open {
-		m = Memory{State: t.state, Since: t.since.UTC(), Until: t.until.UTC(), Rests: t.rests, Code: t.code, Message: t.text, Closed: t.closed.UTC(), Probed: t.probed.UTC()}
+		m = Memory{State: t.state, Since: t.since.UTC(), Until: t.until.UTC(), Rests: t.rests, Code: t.code, Message: t.text, Closed: t.closed.UTC(), Probed: t.probed.UTC(), Shut: t.shut.UTC()}
 	}
 	if t.state != Open || len(t.failures) > 0 {
 		m.Accepted = t.accepted.UTC()
@@ -86,6 +88,9 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == Probing {
 		t.state, t.since, t.rests = m.State, m.Since, min(max(m.Rests, 1), 30)
 		t.code, t.text, t.closed, t.probed = m.Code, m.Message, m.Closed, m.Probed
+		if t.shut = m.Shut; t.shut.IsZero() || t.shut.After(now) {
+			t.shut = now // a version before did not say it, or the clock of the leader before was ahead
+		}
 		if m.State == Refusing {
 			t.until = m.Until
 			if rest := now.Add(t.rules.MaxRest); t.until.After(rest) {

@@ -110,6 +110,8 @@ type Judgement struct {
 	State State `json:"state,omitempty"`
 	// Since is when the pool was last known to come into or out of Open.
 	Since time.Time `json:"since,omitzero"`
+	// Lapsed says of a pool that is Open again that no pod has started there: none was refused for so long that it is not known any more.
+	Lapsed bool `json:"lapsed,omitempty"`
 	// Until is when a pool that is Refusing is probed.
 	Until time.Time `json:"until,omitzero"`
 	// Code and Message are what the provider said, and Failed is how many pods it refused or did not start since it last started one.
@@ -158,6 +160,8 @@ type Tracker struct {
 	accepted     time.Time // when the last pod that started was bound
 	closed       time.Time // newest, when the pool closed
 	probed       time.Time // newest, when it was opened for a probe
+	shut         time.Time // when it was closed last, by the clock
+	lapsed       bool      // it is open because nothing was refused for a while, and not because a pod has started
 }
 
 // known is a pod on the pool's nodes.

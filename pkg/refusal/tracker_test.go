@@ -46,6 +46,30 @@ func (s *script) refuse(p Pod, class Class) News {
 
 func (s *script) start(p Pod) { p.Started = true; s.See(p, s.now) }
 
+// hand has the next leader's Tracker go on.
+func (s *script) hand() {
+	s.Helper()
+	data, err := json.Marshal(s.Memory())
+	if err != nil {
+		s.Fatal(err)
+	}
+	var m Memory
+	if err := json.Unmarshal(data, &m); err != nil {
+		s.Fatal(err)
+	}
+	pods := make([]Pod, 0, len(s.pods))
+	for _, k := range s.pods {
+		pods = append(pods, k.Pod)
+	}
+	s.Tracker = NewTracker(s.rules)
+	s.Restore(m, s.now)
+	s.SeeAll(pods, s.now, func(pod Pod, news News) {
+		if news.Refused != nil || news.Ineligible {
+			s.Errorf("pod %s is news", pod.UID)
+		}
+	})
+}
+
 func (s *script) is(want State) Judgement {
 	s.Helper()
 	j := s.Judge(s.now)
@@ -190,6 +214,39 @@ func TestProbe(t *testing.T) {
 	})
 }
 
+// TestProbeThatNobodyNeeds: a pool that is to be tried, and that no pod needs, counts as open an hour after the last refusal, whoever leads.
+func TestProbeThatNobodyNeeds(t *testing.T) {
+	s := newScript(t)
+	s.refuse(s.bound("ns/web/a"), OfPool)
+	s.refuse(s.bound("ns/web/b"), OfPool)
+	inFlight := s.bound("ns/web/c")
+	s.is(Refusing)
+	s.at(10*time.Second).refuse(inFlight, OfPool)
+	for _, uid := range []types.UID{"ns/web/a", "ns/web/b", "ns/web/c"} {
+		s.Gone(uid)
+	}
+	if j := s.at(time.Minute).is(Probing); !j.Next.Equal(begin.Add(time.Hour)) {
+		t.Errorf("it is looked at again at %v", j.Next)
+	}
+	s.hand()
+	if j := s.at(time.Hour).is(Probing); !j.Next.Equal(s.now.Add(10 * time.Second)) {
+		t.Errorf("while a pod was refused less than an hour ago, it is looked at again at %v", j.Next)
+	}
+	if j := s.at(time.Hour + 10*time.Second).is(Open); !j.Lapsed || !j.Since.Equal(s.now) || j.Code != "" || j.Failed != 0 {
+		t.Errorf("it is %+v", j)
+	}
+	s.refuse(s.bound("ns/web/d"), OfPool)
+	s.refuse(s.bound("ns/web/e"), OfPool)
+	if j := s.is(Refusing); j.Lapsed || !j.Until.Equal(s.now.Add(time.Minute)) {
+		t.Errorf("it is %+v, want a rest of a minute, as at first", j)
+	}
+
+	s = newScript(t) // a version before did not hand on when it was closed
+	s.Restore(Memory{State: Probing, Closed: begin, Probed: begin}, begin)
+	s.at(time.Hour - time.Second).is(Probing)
+	s.at(time.Hour).is(Open)
+}
+
 // TestOneImageClosesForNobody: failures that may be a pod's own count only if pods in two namespaces fail and none starts between.
 func TestOneImageClosesForNobody(t *testing.T) {
 	s := newScript(t)
@@ -295,27 +352,6 @@ func TestToldLater(t *testing.T) {
 
 // TestHandedOn: the next leader goes on where the last one stopped, and counts no failure twice.
 func TestHandedOn(t *testing.T) {
-	hand := func(s *script) {
-		data, err := json.Marshal(s.Memory())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var m Memory
-		if err := json.Unmarshal(data, &m); err != nil {
-			t.Fatal(err)
-		}
-		pods := make([]Pod, 0, len(s.pods))
-		for _, k := range s.pods {
-			pods = append(pods, k.Pod)
-		}
-		s.Tracker = NewTracker(s.rules)
-		s.Restore(m, s.now)
-		s.SeeAll(pods, s.now, func(pod Pod, news News) {
-			if news.Refused != nil || news.Ineligible {
-				t.Errorf("pod %s is news", pod.UID)
-			}
-		})
-	}
 	s := newScript(t)
 	if m := s.Memory(); !m.IsZero() {
 		t.Errorf("at first it remembers %+v", m)
@@ -327,37 +363,37 @@ func TestHandedOn(t *testing.T) {
 	}
 	s.at(10*time.Second).refuse(s.bound("ns/web/1"), OfPool)
 	s.refuse(s.bound("ns/odd/1"), OfPod)
-	hand(s)
+	s.hand()
 	if j := s.is(Open); j.Failed != 1 || len(j.Templates) != 1 || !j.Templates["odd"].Until.Equal(s.now.Add(24*time.Hour)) {
 		t.Errorf("it is %+v", j)
 	}
 	s.refuse(s.bound("ns/web/2"), OfPool)
 	before := s.is(Refusing)
-	hand(s)
+	s.hand()
 	if j := s.is(Refusing); !j.Until.Equal(before.Until) || !j.Since.Equal(before.Since) || j.Message != before.Message {
 		t.Errorf("it is %+v, want %+v", j, before)
 	}
 	s.at(before.Until.Sub(begin)).is(Probing)
-	hand(s)
+	s.hand()
 	probe := s.bound("ns/web/3")
-	hand(s)
+	s.hand()
 	s.is(Probing)
 	s.refuse(probe, OfPool)
 	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(2 * time.Minute)) {
 		t.Errorf("it rests until %v, want twice as long", j.Until)
 	}
-	hand(s)
+	s.hand()
 	s.at(s.until.Sub(begin)).is(Probing)
 	probe = s.bound("ns/web/4")
-	hand(s)
+	s.hand()
 	s.start(probe)
-	hand(s)
+	s.hand()
 	s.is(Open)
 
 	late := newScript(t)
 	late.bound("ns/web/1")
 	late.at(15 * time.Minute).is(Open)
-	hand(late)
+	late.hand()
 	if j := late.is(Open); j.Failed != 1 || late.slow["ns/web"].Times != 1 {
 		t.Errorf("it is %+v, slow %v", j, late.slow)
 	}
