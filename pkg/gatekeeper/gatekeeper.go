@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -180,10 +181,9 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			if pod, ok := obj.(*v1.Pod); ok {
 				g.forget(pod.UID)
 				g.free(pod)
-				if g.providers.follows(pod.Spec.NodeName) {
-					g.vanished.add(pod)
+				if !g.providers.follows(pod.Spec.NodeName) || !g.vanished.add(pod) {
+					g.providers.gone(pod.UID)
 				}
-				g.providers.gone(pod.UID)
 			}
 		},
 	})
@@ -270,18 +270,46 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
 	if snapshot.Young != nil {
-		request.Starting = func(i int) int {
-			var placed []types.UID
-			snapshot.Young(i, func(young *v1.Pod) { placed = append(placed, young.UID) })
-			return g.providers.starting(i, placed, now)
-		}
+		g.lookAtYoung(&request, snapshot.Young, now)
 	}
 	return g.rule.Decide(request, g.view.Load(), now)
+}
+
+// lookAtYoung has the request count, beside the pods that are known to be bound, those that the snapshot knows to have been placed: young is
+// the Snapshot's.
+func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1.Pod)), now time.Time) {
+	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
+		var uids []types.UID
+		young(i, func(pod *v1.Pod) {
+			if match(pod) {
+				uids = append(uids, pod.UID)
+			}
+		})
+		return uids
+	}
+	request.Starting = func(i int) int {
+		return g.providers.starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
+	}
+	owner := ownerOf(request.Pod)
+	request.Risk = func(i int) refusal.Risk {
+		return g.providers.risk(i, owner, placed(i, func(pod *v1.Pod) bool { return ownerOf(pod) == owner && refusal.IsCostly(pod) }), now)
+	}
+}
+
+// ownerOf is what controls the pod; empty if nothing does.
+func ownerOf(pod *v1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
 }
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	signature := gate.Signature(g.eligibility(pod))
+	if refusal.IsCostly(pod) {
+		return []any{signature, ownerOf(pod)}
+	}
 	view := g.view.Load()
 	for i := range g.config.Pools.Burst() {
 		if len(view.Pools[i].Provider.Templates) > 0 {

@@ -22,7 +22,7 @@ type held struct {
 	clocks      map[types.UID]stopwatch // what else is known of such a pod
 	added       map[types.UID]bool      // held since the last look
 	promised    map[types.UID]bool      // held, and promised something
-	probed      time.Time               // when pods were woken last of which one is to see whether a provider takes pods again
+	turned      map[queue]time.Time     // when pods of a queue were woken last
 	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
 	// scheduling gates, it is not, and the last leader's word is needed.
 	trusted bool
@@ -78,7 +78,8 @@ type heldPod struct {
 }
 
 func newHeld() *held {
-	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{}, promised: map[types.UID]bool{}}
+	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{},
+		promised: map[types.UID]bool{}, turned: map[queue]time.Time{}}
 }
 
 // note remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of room, or for something
@@ -432,7 +433,7 @@ type candidate struct {
 // reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on meanwhile: what is decided of a pod
 // that they changed is dropped.
 func (h *held) reconsider(onlyNew bool, now time.Time, decide func(c *candidate) gate.Decision) look {
-	look := look{held: h, now: now, opened: map[string]*v1.Pod{}}
+	look := look{held: h, now: now, opened: map[string]*v1.Pod{}, turns: turns{}}
 	uids := h.toLookAt(onlyNew)
 	candidates := make([]candidate, 0, min(lookChunk, len(uids)))
 	for len(uids) > 0 {
@@ -446,7 +447,7 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(c *candidate)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	look.next = capacity.Earliest(look.next, h.probe(look.probes, look.opened, now))
+	look.next = capacity.Earliest(look.next, h.takeTurns(look.turns, look.opened, now))
 	return look
 }
 
@@ -482,7 +483,7 @@ type look struct {
 	held   *held
 	now    time.Time
 	opened map[string]*v1.Pod // those for which a burst pool has opened since they were last looked at, by namespace/name
-	probes []probe
+	turns  turns
 	next   time.Time // when a decision changes by itself; zero: none does
 	again  bool      // pods changed meanwhile: they are to be looked at as those held since
 	// budgets says that a budget holds one of the pods.
@@ -512,8 +513,7 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 	open := openPools(decision)
 	l.budgets = l.budgets || entry.budget
 	for i := range open {
-		if open[i] && !entry.open[i] && decision.Burst[i].Probe {
-			l.probes = append(l.probes, probe{entry, i})
+		if open[i] && !entry.open[i] && l.turns.add(entry, i, &decision.Burst[i]) {
 			open[i] = false // until it is its turn
 		} else if open[i] && !entry.open[i] {
 			l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod

@@ -17,6 +17,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/status"
@@ -80,11 +81,18 @@ func (p *providers) see(pod *v1.Pod) {
 	if !ok {
 		return
 	}
-	news := p.trackers[i].See(refusal.PodOf(pod), p.now())
+	news := p.trackers[i].See(p.podOf(i, pod), p.now())
 	p.tell(i, pod, news)
 	if news.Changed {
 		p.changed()
 	}
+}
+
+// podOf is what is looked at of the pod in the burst pool with index i.
+func (p *providers) podOf(i int, pod *v1.Pod) refusal.Pod {
+	of := refusal.PodOf(pod)
+	of.MilliCPU = gate.UseOf(pod, p.pools.At(i)).MilliCPU
+	return of
 }
 
 // follows reports whether the node is a burst pool's.
@@ -153,7 +161,7 @@ func (p *providers) follow(byPool [][]*v1.Node) {
 	seen, byUID := map[int][]refusal.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
 		if i, ok := nodes[pod.Spec.NodeName]; ok {
-			seen[i] = append(seen[i], refusal.PodOf(pod))
+			seen[i] = append(seen[i], p.podOf(i, pod))
 			byUID[pod.UID] = pod
 		}
 	}
@@ -174,6 +182,25 @@ func (p *providers) starting(i int, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Starting(placed, now)
+}
+
+// risk is what the owner risks in the burst pool with index i at the time now. Its pods placed may not be known to be bound.
+func (p *providers) risk(i int, owner types.UID, placed []types.UID, now time.Time) refusal.Risk {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Risk(owner, placed, now)
+}
+
+// recall takes in pods that have ended and that may have been refused while nobody looked.
+func (p *providers) recall(pods []v1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	for k := range pods {
+		if i, ok := p.nodes[pods[k].Spec.NodeName]; ok {
+			p.trackers[i].Recall(p.podOf(i, &pods[k]), now)
+		}
+	}
 }
 
 // transition tells of burst pools that began to refuse pods, or take them again, since the view before.

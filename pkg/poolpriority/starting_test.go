@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -93,6 +95,38 @@ func TestYoung(t *testing.T) {
 	}
 	if _, err := h.schedule(pod("next").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProbed.Sentence) {
 		t.Errorf("the next was told %v, want %q", err, gate.ReasonProbed.Sentence)
+	}
+}
+
+// TestJobIsSentTwoAtATime: pods of a Job go to a burst pool two at a time, and to no other burst pool meanwhile; those of others go there at once.
+func TestJobIsSentTwoAtATime(t *testing.T) {
+	h := newHarness(t, withSecondVirtualNode(t))
+	second := virtualNode("second").Label("provider", "other")
+	delete(second.Labels, "type")
+	h.addNodes(virtualNode("virtual"), second)
+	h.setProvider(refusal.Judgement{State: refusal.Open})
+	of := func(name, job string) *v1.Pod {
+		p := pod(name).OwnerReference(job, batchv1.SchemeGroupVersion.WithKind("Job")).CreationTimestamp(metav1.Now()).Obj()
+		p.Spec.RestartPolicy = v1.RestartPolicyNever
+		p.OwnerReferences[0].UID = types.UID("uid-of-" + job)
+		return p
+	}
+	for _, p := range []*v1.Pod{of("a-1", "a"), of("a-2", "a"), of("b-1", "b")} {
+		if node, err := h.schedule(p); node != "virtual" {
+			t.Fatalf("%s is on %q (%v)", p.Name, node, err)
+		}
+	}
+	for range 2 {
+		if node, err := h.schedule(of("a-3", "a")); err == nil || !strings.Contains(err.Error(), gate.ReasonPaced.Sentence) {
+			t.Errorf("the third of a Job is on %q, and was told %v; want %q", node, err, gate.ReasonPaced.Sentence)
+		}
+	}
+	if node, err := h.schedule(pod("web").CreationTimestamp(metav1.Now()).Obj()); node != "virtual" {
+		t.Errorf("a pod that costs nothing is on %q (%v)", node, err)
+	}
+	h.remove("a-1")
+	if node, err := h.schedule(of("a-4", "a")); node != "virtual" {
+		t.Errorf("once one is gone, the next is on %q (%v)", node, err)
 	}
 }
 

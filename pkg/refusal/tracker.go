@@ -43,6 +43,12 @@ type Rules struct {
 	// Template is for how long a template is ineligible after a pod of it was last refused for what it is, and Curable if that may be over by
 	// itself.
 	Template, Curable time.Duration
+	// Answer is how long the provider may take to refuse a pod: one that has neither started nor been refused by then counts as taken.
+	Answer time.Duration
+	// Warm is for how long after a pod has started the provider is taken to go on taking pods.
+	Warm time.Duration
+	// Proven is for how long it counts how much the provider has run at once, and Cost for how long it does that an owner has lost a pod.
+	Proven, Cost time.Duration
 }
 
 // ban is for how long a template is ineligible after a pod of it was refused.
@@ -58,6 +64,7 @@ func NewRules(startWithin time.Duration) Rules {
 	return Rules{
 		StartWithin: startWithin, Alone: 2 * time.Minute, Evidence: time.Hour, FirstRest: time.Minute, MaxRest: 10 * time.Minute,
 		InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
+		Answer: 10 * time.Second, Warm: 10 * time.Minute, Proven: 7 * 24 * time.Hour, Cost: 24 * time.Hour,
 	}
 }
 
@@ -69,6 +76,10 @@ type Pod struct {
 	Owner types.UID
 	// Template is TemplateOf the pod.
 	Template string
+	// Costly is IsCostly of the pod.
+	Costly bool
+	// MilliCPU is what the provider bills for the pod, in thousandths of a CPU. PodOf does not say it.
+	MilliCPU int64
 	Bound    time.Time
 	Started  bool
 	// Ending says that it is being deleted or has ended, and will neither start nor be refused.
@@ -80,7 +91,7 @@ type Pod struct {
 // PodOf returns what is looked at of the pod.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), Bound: BoundAt(pod),
+		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), Costly: IsCostly(pod), Bound: BoundAt(pod),
 		Started: Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -122,6 +133,8 @@ type Judgement struct {
 	Starting int `json:"starting,omitempty"`
 	// Templates are those of which the provider has refused pods for what they are, by TemplateOf.
 	Templates map[string]Template `json:"templates,omitempty"`
+	// Risks are what owners risk that count their pods' failures; nil: nobody looks at that.
+	Risks *Risks `json:"risks,omitempty"`
 	// Next is when the judgement changes by itself; zero if it does not.
 	Next time.Time `json:"next,omitzero"`
 }
@@ -151,6 +164,11 @@ type Tracker struct {
 	failures  map[types.UID]Failure
 	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
+	costs     map[types.UID]Cost // by the pod that was lost
+
+	used, running Size // what all pods are together, and those that have started
+	proven        Proven
+	taken         time.Time // when a pod was last seen to start, by the clock
 
 	state        State
 	since, until time.Time
@@ -169,7 +187,9 @@ type known struct {
 	Pod
 	class    Class         // of its refusal, as counted; empty if it was not refused
 	late     bool          // it was counted as late
-	slowness int           // its owner's, when it was first seen
+	seen     time.Time     // when it was first seen, by the clock
+	taken    bool          // it was not refused for so long after that that it counts as taken
+	slowness int           // its owner's, then
 	within   time.Duration // it is late if it takes longer to start; 0: never
 }
 
@@ -196,7 +216,7 @@ type Lateness struct {
 func NewTracker(rules Rules) *Tracker {
 	return &Tracker{
 		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
-		slow: map[types.UID]Lateness{}, templates: map[string]Template{},
+		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, costs: map[types.UID]Cost{},
 	}
 }
 
@@ -217,7 +237,7 @@ const maxSlow = 4
 func (t *Tracker) See(pod Pod, now time.Time) News {
 	k, seen := t.pods[pod.UID]
 	if !seen {
-		k = &known{slowness: t.slow[pod.Owner].Times}
+		k = &known{seen: now, slowness: t.slow[pod.Owner].Times}
 		k.within = t.rules.StartWithin << k.slowness
 		if t.counted[pod.UID] {
 			delete(t.counted, pod.UID)
@@ -234,6 +254,12 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 		pod.Started = pod.Started || k.Started && pod.Refusal == nil
 	}
 	started := pod.Started && !k.Started
+	if seen {
+		before := k.Pod
+		t.weigh(&before, &pod, now)
+	} else {
+		t.weigh(nil, &pod, now)
+	}
 	k.Pod = pod
 	if t.newest = latest(t.newest, pod.Bound); k.mayStart() {
 		t.waiting[pod.UID] = k
@@ -244,7 +270,11 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 	case started:
 		news.Changed = true
 		delete(t.failures, pod.UID)
+		delete(t.costs, pod.UID)
 		t.accepted = latest(t.accepted, pod.Bound)
+		if seen {
+			t.taken = now
+		}
 		if now.Before(pod.Bound.Add(t.rules.StartWithin)) {
 			delete(t.slow, pod.Owner)
 		}
@@ -252,6 +282,7 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 		news.Changed = true
 		if k.class == "" {
 			news.Refused = pod.Refusal
+			t.lost(&k.Pod)
 		}
 		k.class = pod.Refusal.Class
 		news.Ineligible = t.refused(k, now)
@@ -275,22 +306,36 @@ func worse(before, class Class) bool {
 
 // refused takes in why a pod was refused, and reports whether it is the pod's own fault and was not known to be.
 func (t *Tracker) refused(k *known, now time.Time) bool {
-	r := k.Refusal
-	switch r.Class {
+	switch k.Refusal.Class {
 	case OfPod:
 		delete(t.failures, k.UID)
 		if k.Template == "" {
 			return true
 		}
 		_, old := t.templates[k.Template]
-		t.templates = maps.Clone(t.templates) // judgements have the one before
-		t.templates[k.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: now, Until: now.Add(t.rules.ban(r.Curable))}
-		trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
+		t.ban(&k.Pod, now)
 		return !old
 	case OfPool, Unknown:
-		t.fail(Failure{UID: k.UID, Namespace: k.Namespace, Class: r.Class, Code: r.Code, Message: r.Message, Bound: k.Bound, At: now})
+		t.failed(&k.Pod, now, now)
 	}
 	return false
+}
+
+// ban has the pod's template be ineligible, as of the time given.
+func (t *Tracker) ban(p *Pod, at time.Time) {
+	r := p.Refusal
+	t.templates = maps.Clone(t.templates) // judgements have the one before
+	t.templates[p.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: at, Until: at.Add(t.rules.ban(r.Curable))}
+	trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
+}
+
+// failed takes in, at the time now, that a pod was refused at the time given for what may be the pool. If it surely is, no more is known to run at
+// once than what does.
+func (t *Tracker) failed(p *Pod, at, now time.Time) {
+	t.fail(Failure{UID: p.UID, Namespace: p.Namespace, Class: p.Refusal.Class, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
+	if p.Refusal.Class == OfPool {
+		t.proven = Proven{t.running, now}
+	}
 }
 
 func (t *Tracker) fail(f Failure) {
@@ -300,7 +345,10 @@ func (t *Tracker) fail(f Failure) {
 
 // Gone takes in that a pod is not on the pool's nodes any more, and reports whether the judgement may have changed.
 func (t *Tracker) Gone(uid types.UID) bool {
-	_, seen := t.pods[uid]
+	k, seen := t.pods[uid]
+	if seen {
+		t.weigh(&k.Pod, nil, time.Time{})
+	}
 	delete(t.pods, uid)
 	delete(t.waiting, uid)
 	delete(t.counted, uid)
