@@ -66,6 +66,8 @@ type heldPod struct {
 	reason reason
 	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
 	unseen bool
+	// starting says that the pod was told that the scheduler is starting: it is tried again once that is over, to be told what holds it.
+	starting bool
 	// promise is what a new pod of a rollout waits for; nil if it waits for nothing.
 	promise *Promise
 	// waitsForRollout is the first Since of its promises.
@@ -138,7 +140,7 @@ func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *P
 	}
 	h.pods[pod.UID] = &heldPod{
 		pod: pod, kind: kind, class: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
-		reason: reasonOf(decision), promise: promise, waitsForRollout: waitsForRollout, since: now, tries: tries,
+		starting: isStarting(decision), reason: reasonOf(decision), promise: promise, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
 	if promise != nil {
@@ -380,17 +382,6 @@ func (h *held) in(namespace string) bool {
 	return false
 }
 
-// all returns all held pods, by namespace/name.
-func (h *held) all() map[string]*v1.Pod {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	pods := make(map[string]*v1.Pod, len(h.pods))
-	for _, entry := range h.pods {
-		pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
-	}
-	return pods
-}
-
 // untold returns the pods, by namespace/name, that are to be tried again at the time now because the write of their condition was
 // lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not call unschedulable is one.
 // The time is when the next such pod is due.
@@ -480,9 +471,11 @@ func (h *held) candidates(to []candidate, uids []types.UID, now time.Time) []can
 
 // look is one look at held pods.
 type look struct {
-	held   *held
-	now    time.Time
-	opened map[string]*v1.Pod // those for which a burst pool has opened since they were last looked at, by namespace/name
+	held *held
+	now  time.Time
+	// opened are the pods to be tried again, by namespace/name: those for which a burst pool has opened since they were last looked at, and those
+	// that were only told that the scheduler is starting.
+	opened map[string]*v1.Pod
 	turns  turns
 	next   time.Time // when a decision changes by itself; zero: none does
 	again  bool      // pods changed meanwhile: they are to be looked at as those held since
@@ -524,12 +517,21 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 		entry.reason = r
 	}
 	l.next = capacity.Earliest(l.next, decision.Until())
+	if entry.starting && !isStarting(decision) {
+		entry.starting = false
+		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+	}
 	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
 		l.next = capacity.Earliest(l.next, due)
 	} else if entry.unseen {
 		entry.unseen = false
 		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 	}
+}
+
+// isStarting reports whether a pool holds the gate of which nothing is known yet because the scheduler is starting.
+func isStarting(decision *gate.Decision) bool {
+	return slices.ContainsFunc(decision.Regular, func(v gate.PoolVerdict) bool { return v.Holds && v.Reason.Code == reasonStarting.Code })
 }
 
 func openPools(decision *gate.Decision) []bool {

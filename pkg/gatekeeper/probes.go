@@ -64,6 +64,8 @@ func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 			next = capacity.Earliest(next, at.Add(turnInterval))
 			continue
 		}
+		// Cycles go on while pods are looked at: one may be bound by now, or held anew.
+		turn.pods = slices.DeleteFunc(turn.pods, func(entry *heldPod) bool { return h.pods[entry.pod.UID] != entry })
 		slices.SortStableFunc(turn.pods, func(a, b *heldPod) int {
 			return cmp.Or(costs(a)-costs(b), h.firstFailed[a.pod.UID].Compare(h.firstFailed[b.pod.UID]))
 		})
@@ -71,8 +73,10 @@ func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 			entry.open[q.pool] = true
 			opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 		}
-		h.turned[q] = now
-		next = capacity.Earliest(next, now.Add(turnInterval))
+		if len(turn.pods) > 0 {
+			h.turned[q] = now
+			next = capacity.Earliest(next, now.Add(turnInterval))
+		}
 	}
 	return next
 }
