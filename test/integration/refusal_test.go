@@ -136,7 +136,7 @@ func TestQuota(t *testing.T) {
 
 // TestQuotaOfAJob: the pods of a Job with a backoffLimit of 3 that are made at once are more than the quota holds. They are sent two at a time, no
 // more are refused than the Job bears, and it completes: where they fail for good, with the leader killed as soon as the first is refused, and
-// where they are taken back.
+// where they are taken back and the Job replaces them only once they have failed.
 func TestQuotaOfAJob(t *testing.T) {
 	for _, tc := range []struct {
 		policy corev1.RestartPolicy
@@ -175,7 +175,11 @@ func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
 	template.Spec.RestartPolicy = policy
 	template.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: namespace},
-		Spec: batchv1.JobSpec{Parallelism: &pods, Completions: &pods, BackoffLimit: ptr.To[int32](3), Template: template}}
+		Spec: batchv1.JobSpec{Parallelism: &pods, Completions: &pods, BackoffLimit: ptr.To[int32](3), Template: template,
+			PodReplacementPolicy: ptr.To(batchv1.TerminatingOrFailed)}}
+	if policy == corev1.RestartPolicyOnFailure {
+		job.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
+	}
 	if _, err := e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}); err != nil {
 		e.Fatal(err)
 	}
