@@ -134,7 +134,6 @@ func (r *reading) tellUsage() {
 		if uses[i] = loads[i].requests; pools.IsBurst(i) && p.OnACI() {
 			uses[i] = loads[i].billed
 		}
-		uses[i].Starting = r.view.Pools[i].Provider.Starting
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
 		r.tellResources(requestsGauge, p.Name, uses[i].MilliCPU, uses[i].Memory)
 	}

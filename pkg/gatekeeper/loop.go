@@ -40,14 +40,12 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		return
 	}
 	g.waitForSources(ctx)
-	g.judge(ctx, g.restore(ctx))
+	view := g.restore(ctx)
+	g.recall(ctx)
+	g.judge(ctx, view)
 	go g.publisher.run(ctx, g.config.Clock)
-	go g.vanished.run(ctx, g.providers.ended)
+	go g.vanished.run(ctx, g.providers.ended, g.providers.gone)
 	g.takeOver(ctx)
-	// Pods that were tried before that were told that the scheduler is starting.
-	if early := g.held.all(); len(early) > 0 {
-		g.config.Activate(klog.FromContext(ctx), early)
-	}
 	l := loop{Gatekeeper: g, timer: g.config.Clock.NewTimer(0)}
 	defer func() { l.timer.Stop() }()
 	for {

@@ -13,7 +13,6 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -90,17 +89,9 @@ func (g *Gatekeeper) use() []gate.Use {
 	if err != nil {
 		pods = nil
 	}
-	now := g.config.Clock.Now()
 	for _, pod := range pods {
-		i, ok := byNode[pod.Spec.NodeName]
-		if !ok {
-			continue
-		}
-		p := g.config.Pools.At(i)
-		starting := uses[i].Starting
-		uses[i] = uses[i].Plus(gate.UseOf(pod, p))
-		if uses[i].Starting = starting; refusal.IsStarting(pod, p.Burst.StartWithin.Duration, now) {
-			uses[i].Starting++
+		if i, ok := byNode[pod.Spec.NodeName]; ok {
+			uses[i] = uses[i].Plus(gate.UseOf(pod, g.config.Pools.At(i)))
 		}
 	}
 	return uses

@@ -123,7 +123,7 @@ func TestViewHasAll(t *testing.T) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-published,+read):\n%s", diff)
 	}
-	for _, needed := range []string{"capacity.Group.Moved", "capacity.Attention.Pauses", "refusal.Judgement.Templates", "gate.Use.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
+	for _, needed := range []string{"capacity.Group.Moved", "capacity.Attention.Pauses", "refusal.Judgement.Templates", "refusal.Judgement.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
 		if !slices.Contains(f.all, needed) {
 			t.Errorf("%s was not looked at", needed)
 		}
@@ -147,6 +147,8 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Snapshot":           "nobody: it is of one scheduling cycle, and the pod's condition says when it was what held the pod",
 		"Request.Wait":               "nobody: it is of one rollout, and the pod's condition says when it was what held the pod",
 		"Request.Burst":              "burst",
+		"Request.Starting":           "capacity",
+		"Request.Risk":               "capacity",
 	}
 	seen := map[string]bool{}
 	for name, typ := range map[string]reflect.Type{"Rule": reflect.TypeFor[gate.Rule](), "Request": reflect.TypeFor[gate.Request]()} {

@@ -76,7 +76,8 @@ type ScaleIn struct {
 	// name. A cost that a pod has already is kept. Default true.
 	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
 
-	// Others has pods of listed pools that another scheduler bound given a deletion cost, too, but for those of kube-system. Default false.
+	// Others has pods of listed pools that another scheduler bound given a deletion cost, too, but for those of kube-system. Without it,
+	// what such pods were given is taken off. Default false.
 	Others bool `json:"others,omitempty"`
 
 	// HoldSurge keeps the new pods of a Deployment's rolling update out of burst pools while the pods that they replace make room
