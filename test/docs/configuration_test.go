@@ -50,8 +50,8 @@ func fieldsOf(t reflect.Type, path string) map[string]string {
 	fields := map[string]string{}
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		if name == "" {
-			continue // TypeMeta
+		if name == "" || name == "-" {
+			continue // TypeMeta, and what is not written
 		}
 		at, of := path+name, t.Field(i).Type
 		if of.Kind() == reflect.Pointer {

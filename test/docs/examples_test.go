@@ -44,29 +44,18 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// excerpts are the directories of the files that blocks with a mark are taken from.
-var excerpts = map[string]string{"excerpt": "", "golden": "pkg/cli/testdata"}
-
-// TestExcerpts: what is shown of a file is in it, and outputs of kubectl pools are those that its own tests have.
+// TestExcerpts: what is shown of a file is in it.
 func TestExcerpts(t *testing.T) {
 	found := 0
 	for _, page := range pages(t) {
 		for _, block := range page.Blocks {
-			if len(block.Info) != 3 {
-				continue
-			}
-			dir, marked := excerpts[block.Info[1]]
-			if !marked {
+			if !block.Is("yaml", "excerpt") {
 				continue
 			}
 			found++
-			if _, err := os.Stat(filepath.Join(root, dir)); os.IsNotExist(err) {
-				t.Logf("%s:%d: there is no %s", page.Path, block.Line, dir)
-				continue
-			}
-			file, err := os.ReadFile(filepath.Join(root, dir, block.Info[2]))
-			if err != nil || !bytes.Contains(file, []byte(block.Text)) {
-				t.Errorf("%s:%d: this is not in %s (%v)", page.Path, block.Line, block.Info[2], err)
+			name := block.Info[len(block.Info)-1]
+			if file, err := os.ReadFile(filepath.Join(root, name)); err != nil || !bytes.Contains(file, []byte(block.Text)) {
+				t.Errorf("%s:%d: this is not in %s (%v)", page.Path, block.Line, name, err)
 			}
 		}
 	}

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"poolpriority.dev/scheduler/test/markdown"
 )
 
@@ -43,11 +45,34 @@ func TestDocs(t *testing.T) {
 	}
 }
 
+// TestPoolsInDocs: what the documentation shows of kubectl pools is what TestPools expects of it.
+func TestPoolsInDocs(t *testing.T) {
+	pages, err := markdown.Pages(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, page := range pages {
+		for _, block := range page.Blocks {
+			if !block.Is("text", "pools") {
+				continue
+			}
+			found++
+			want, err := os.ReadFile(filepath.Join("testdata", "pools", block.Info[len(block.Info)-1]+".txt"))
+			if err != nil {
+				t.Errorf("%s:%d: %v", page.Path, block.Line, err)
+			} else if diff := cmp.Diff(string(want), mask(block.Text)); diff != "" {
+				t.Errorf("%s:%d: (-TestPools,+here):\n%s", page.Path, block.Line, diff)
+			}
+		}
+	}
+	if found < 2 {
+		t.Errorf("%d outputs of kubectl pools were found", found)
+	}
+}
+
 // run runs the script as a user would, from the top of the tree.
 func (p *playground) run(script string) (string, error) {
-	if _, err := os.Stat(filepath.Join(*bin, "kubectl-pools")); os.IsNotExist(err) && strings.Contains(script, "kubectl pools") {
-		return "skipped: kubectl-pools is not built\n", nil
-	}
 	config, err := p.devcluster("kubeconfig").Output()
 	if err != nil {
 		return "", fmt.Errorf("asking for the kubeconfig: %w", err)
