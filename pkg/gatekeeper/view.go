@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -83,7 +85,37 @@ func (g *Gatekeeper) use() ([]gate.Use, []status.Usage) {
 			uses[i].Starting++
 		}
 	}
-	return uses, nil
+	return uses, g.fullness(nodes)
+}
+
+// fullness is what the pods on the nodes of each pool request of what those offer, by the pool's index; nil while the pods are not known.
+func (g *Gatekeeper) fullness(nodes []*v1.Node) []status.Usage {
+	if !g.usage.hasSynced() {
+		return nil
+	}
+	byNode := make(map[string]int, len(nodes))
+	offered := make([]struct{ milliCPU, memory int64 }, g.config.Pools.Len())
+	for _, node := range nodes {
+		i := g.config.Pools.Of(node.Labels)
+		if i == pool.None {
+			continue
+		}
+		byNode[node.Name] = i
+		offered[i].milliCPU += node.Status.Allocatable.Cpu().MilliValue()
+		offered[i].memory += node.Status.Allocatable.Memory().Value()
+	}
+	resources := func(milliCPU, memory int64) v1.ResourceList {
+		return v1.ResourceList{
+			v1.ResourceCPU: *resource.NewMilliQuantity(milliCPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(memory, resource.BinarySI),
+		}
+	}
+	usage := make([]status.Usage, len(offered))
+	for i, load := range g.usage.sums(len(offered), byNode) {
+		usage[i] = status.Usage{
+			Pods: load.requests.Pods, Requested: resources(load.requests.MilliCPU, load.requests.Memory), Allocatable: resources(offered[i].milliCPU, offered[i].memory),
+		}
+	}
+	return usage
 }
 
 // reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst pool's reason.
