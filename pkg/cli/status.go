@@ -31,7 +31,8 @@ func (o *options) newStatus() *cobra.Command {
 		Short: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits (the default)",
 		Long: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits.\n\n" +
 			"NODES is those that can be used, with those on their way, of the most that there may be. PODS, CPU and MEMORY are what is requested of what the nodes\n" +
-			"offer or, of a burst pool, what its provider bills of its budget. The state of a burst pool is the gate's for a plain pod, one that could use every pool.",
+			"offer or, of a burst pool, what its provider bills of its budget. The state of a burst pool is the gate's for a plain pod, one without\n" +
+			"constraints, requests and tolerations that has just been made.",
 		ValidArgsFunction: o.completePools,
 		RunE:              func(c *cobra.Command, pools []string) error { return o.runStatus(c.Context(), pools) },
 	}
@@ -87,7 +88,7 @@ func (p *published) list(now time.Time) *PoolStatusList {
 	v := p.view
 	l.SchedulerName, l.Mode, l.Order = v.SchedulerName, string(v.Args.Mode), string(v.Args.Order)
 	l.Held, l.UnlistedNodes, l.Problems = v.Held, v.Unlisted, v.Problems
-	decision := p.decide(v.Request(plainPod(), now), now)
+	decision := p.decide(v.Request(gate.PlainPod(), now), now)
 	for i := range p.pools.Len() {
 		item := PoolStatus{Name: p.pools.At(i).Name, Rank: i, Burst: p.pools.IsBurst(i), Nodes: nodeCounts(v, i)}
 		if item.Burst {
@@ -101,13 +102,6 @@ func (p *published) list(now time.Time) *PoolStatusList {
 		l.Notes = append(l.Notes, "the gate only observes (mode: Observe): it holds nothing back, whatever is said here")
 	}
 	return l
-}
-
-// plainPod is a pod that could use every pool.
-func plainPod() *corev1.Pod {
-	return &corev1.Pod{Spec: corev1.PodSpec{
-		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}}, Containers: []corev1.Container{{Name: "any"}},
-	}}
 }
 
 func nodeCounts(v *status.View, i int) NodeCounts {

@@ -47,8 +47,7 @@ type PoolStatus struct {
 	// Rank is the pool's place in the order.
 	Rank  int  `json:"rank"`
 	Burst bool `json:"burst,omitempty"`
-	// State of a regular pool is CanGrow, Growing, Full or Unknown. That of a burst pool is the gate's for a plain pod, one that could use every
-	// pool: Open or Closed; or Spent (its budget), Refusing or Probing (its provider), or Down (none of its nodes can be used).
+	// State of a regular pool is CanGrow, Growing, Full or Unknown. That of a burst pool is the gate's for gate.PlainPod: Open or Closed; or Spent (its budget), Refusing or Probing (its provider), or Down (none of its nodes can be used).
 	State  string          `json:"state"`
 	Reason capacity.Reason `json:"reason,omitzero"`
 	// HeldBy are the pools because of which the gate of a burst pool is closed.

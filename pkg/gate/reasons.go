@@ -3,6 +3,8 @@ package gate
 import (
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
 
@@ -31,6 +33,12 @@ func ClosedReasons() []capacity.Reason {
 
 // OpenReasons returns all reasons for which a gate is open.
 func OpenReasons() []capacity.Reason { return slices.Clone(openReasons) }
+
+// PlainPod is a pod without constraints, requests and tolerations that has just been made. Whether a gate is open for it is what is told of a burst
+// pool where no pod is asked about.
+func PlainPod() *corev1.Pod {
+	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "plain"}}}}
+}
 
 // Waits reports whether a gate that is closed for the reason with the code may open without any change of the pod.
 func Waits(code string) bool {

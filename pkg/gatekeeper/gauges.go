@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
@@ -138,7 +137,7 @@ func (r *reading) tellUsage() {
 		r.tellResources(requestsGauge, p.Name, uses[i].MilliCPU, uses[i].Memory)
 	}
 	rule := r.overridden()
-	decision := rule.Decide(gate.Request{Pod: plainPod(), Burst: uses}, r.view, r.now)
+	decision := rule.Decide(gate.Request{Pod: gate.PlainPod(), Burst: uses}, r.view, r.now)
 	for i := range pools.Burst() {
 		p, v, limits := pools.At(i), &decision.Burst[i], pools.At(i).Limits()
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
@@ -182,10 +181,6 @@ func (r *reading) loads() []load {
 		}
 	}
 	return r.usage.sums(r.config.Pools.Len(), byNode)
-}
-
-func plainPod() *v1.Pod {
-	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "plain"}}}}
 }
 
 func (r *reading) tellHeld() {

@@ -111,6 +111,8 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 	if now := l.config.Clock.Now(); !onlyNew || now.Sub(l.reported) >= reportInterval {
 		l.reported = now
 		l.report(ctx)
+	} else {
+		due = capacity.Earliest(due, l.reported.Add(reportInterval)) // what was held just now is told then
 	}
 	if l.leading.Load() {
 		// The published state must not grow old: nobody could tell whether somebody leads.

@@ -36,7 +36,7 @@ func (g *Gatekeeper) published(view *capacity.View) *status.View {
 	return v
 }
 
-// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool; and says how full each pool is. A burst
+// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool; and says how full each pool is, once the pods are known. A burst
 // pool's node offers what somebody made up, and none of that is said.
 func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []status.Usage) {
 	nodes, err := g.nodes.List(labels.Everything())
@@ -57,6 +57,9 @@ func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []status.U
 			available[i]++
 		}
 		offered[i] = offered[i].Plus(gate.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
+	}
+	if !g.usage.hasSynced() {
+		return available, unlisted, nil
 	}
 	for i, load := range g.usage.sums(n, byNode) {
 		usage[i] = status.Usage{Pods: load.requests.Pods, Requested: resourcesOf(load.requests)}

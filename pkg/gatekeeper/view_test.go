@@ -32,6 +32,12 @@ func TestFullness(t *testing.T) {
 		node("e", "type", "virtual-kubelet", v1.ConditionTrue, false))
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
+	w.eventually(func() string {
+		if !w.usage.hasSynced() {
+			return "the pods are not known"
+		}
+		return ""
+	})
 	v := w.Gatekeeper.published(w.view.Load())
 	if want := []int{1, 0, 1}; !slices.Equal(v.Available, want) || v.Unlisted != 1 {
 		t.Errorf("available %v, and %d in no pool, want %v and 1", v.Available, v.Unlisted, want)
@@ -42,5 +48,25 @@ func TestFullness(t *testing.T) {
 		if got != want {
 			t.Errorf("usage of pool %d is %s, want %s", i, got, want)
 		}
+	}
+}
+
+// TestHeldIsToldSoon: pods that are held right after a report are told when the next report may be, and not only when something else happens.
+func TestHeldIsToldSoon(t *testing.T) {
+	w := newWorld(t)
+	l := loop{Gatekeeper: w.Gatekeeper, timer: w.clock.NewTimer(0)}
+	w.Lead()
+	l.takenOver = true
+	told := func() int { return l.publisher.newest.Load().View.Held.Total }
+	w.crowd(t, 2, 1)
+	l.look(w.Context(), true)
+	if got := told(); got != 2 {
+		t.Fatalf("%d pods are told of, want 2", got)
+	}
+	w.clock.Step(reportInterval / 10)
+	w.crowd(t, 3, 1)
+	l.look(w.Context(), true)
+	if wait := l.due.Sub(w.clock.Now()); told() != 2 || wait <= 0 || wait > reportInterval {
+		t.Errorf("%d pods are told of, and the next look is in %v", told(), wait)
 	}
 }

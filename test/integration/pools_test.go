@@ -59,8 +59,8 @@ var masks = []struct {
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "CLOCK"},
 	{regexp.MustCompile(`\b\d+m\d+s\b|\b\d+[smh]\b|\b\d+\.\d+s\b`), "AGE"},
 	{regexp.MustCompile(`the API server at \S+`), "the API server at HOST"},
-	// How full regular pools are is another test's.
-	{regexp.MustCompile(`(?m)^(\d  (?:user|system) .*?) {2,}(?:–|\d+) {2,}(?:–|\S+ / \S+) {2,}(?:–|\S+ / \S+ Gi) `), "$1  PODS  CPU  MEMORY "},
+	// What is known of the node groups of a silent autoscaler depends on how old their nodes are.
+	{regexp.MustCompile(`(?m)^(! pool \w+).*\n(?:! pool .*\n)?`), "$1 PROBLEM\n"},
 	{regexp.MustCompile(` {2,}`), "  "},
 	{regexp.MustCompile(`(?m) +$`), ""},
 }
@@ -94,7 +94,7 @@ func (e *env) shows(name string, args ...string) string {
 		e.Fatal(err)
 	}
 	seen := ""
-	e.Eventually(15*time.Second, func() string {
+	e.Eventually(25*time.Second, func() string { // figures may be 15 s old
 		seen = e.pools(args...)
 		return cmp.Diff(string(want), mask(seen))
 	})
@@ -128,7 +128,7 @@ func TestPools(t *testing.T) {
 		t.Errorf("kubectl-pools has %d bytes, more than %d", info.Size(), maxPlugin)
 	}
 	system := vms("systempool", "system", 1, 1, 2, 10)
-	system.BootDelay = metav1.Duration{Duration: 45 * time.Second}
+	system.BootDelay = metav1.Duration{Duration: time.Minute}
 	if *update {
 		system.BootDelay.Duration *= 3
 	}
