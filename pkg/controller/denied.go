@@ -28,8 +28,10 @@ const (
 
 	// consequence is what follows from nodes that may not be changed.
 	consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node"
+	// lasting is what follows from a gate taint that may not be taken off, as in mode Observe, in which the controller has no rights to.
+	lasting = "the gate taint stays there and hides the node from other schedulers: have somebody who may edit nodes take it off, by pool-priority-controller --remove-gate-taint"
 	// rightsAdvice and exemptionAdvice say what to do.
-	rightsAdvice    = "give the controller the rights of manifests/rbac/controller.yaml"
+	rightsAdvice    = "give the controller the rights of manifests/rbac/controller-write.yaml"
 	exemptionAdvice = "an admission rule denies it: exempt the controller's ServiceAccount there. AKS's deployment safeguards, for one, " +
 		"deny changes of single nodes to accounts that they do not know, by the policy \"Cannot Edit Individual Nodes\""
 )
@@ -146,8 +148,12 @@ func (r *GateTaint) try(ctx context.Context) error {
 // tell says that the node may not be changed, and returns when to try again.
 func (r *GateTaint) tell(ctx context.Context, node *corev1.Node, err error) time.Duration {
 	pause := r.denials.add(node.Name, r.Clock.Now())
-	log.FromContext(ctx).Error(err, "The gate taint of a node may not be changed", "taint", configv1.GateTaintKey, "node", node.Name, "advice", DenialAdvice(err), "again", pause)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", short(err.Error()+"; "+DenialAdvice(err)))
+	advice := DenialAdvice(err)
+	if !r.wants(node) {
+		advice = lasting
+	}
+	log.FromContext(ctx).Error(err, "The gate taint of a node may not be changed", "taint", configv1.GateTaintKey, "node", node.Name, "advice", advice, "again", pause)
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", short(err.Error()+"; "+advice))
 	return pause
 }
 

@@ -50,6 +50,11 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// And one that has lost its cost, each time anew.
+	e.Create(suite.Deployment("bare", 1, "100m"))
+	e.Lands(20*time.Second, "bare", map[string]int{"userpool": 1})
+	bare := e.Pods("bare")[0].Name
+
 	ours := []*devcluster.Component{e.scheduler, controller}
 	// refusedWithout starts both anew without the rule, and waits until one of them is refused something.
 	refusedWithout := func(t *testing.T, rule rbacv1.PolicyRule) {
@@ -59,6 +64,10 @@ func TestRights(t *testing.T) {
 			}
 		}
 		if err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Delete(e.ctx, "pool-priority-status", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, bare, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":null,"`+scalein.OwnCostAnnotation+`":null}}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range ours {
