@@ -77,9 +77,14 @@ func TestLeastRights(t *testing.T) {
 	}
 	const ns = devcluster.SchedulerNamespace
 	vm := e.nodesOf("userpool")[0].Name
-	for name, node := range map[string]string{"bound": vm, "pending": ""} {
+	e.createSilentNode("silent")
+	for name, node := range map[string]string{"bound": vm, "pending": "", "deleted": "silent"} {
+		var finalizers []string
+		if name == "deleted" {
+			finalizers = []string{"batch.kubernetes.io/job-tracking"}
+		}
 		if _, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"theirs": "1", "poolpriority.dev/pool": "user"}, Labels: map[string]string{"a": "1"}},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"theirs": "1", "poolpriority.dev/pool": "user"}, Labels: map[string]string{"a": "1"}, Finalizers: finalizers},
 			Spec:       corev1.PodSpec{NodeName: node, SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -97,6 +102,15 @@ func TestLeastRights(t *testing.T) {
 	}
 	annotate := func(op, key string) string {
 		return `[{"op":"` + op + `","path":"/metadata/annotations/` + strings.ReplaceAll(key, "/", "~1") + `","value":"5"}]`
+	}
+	if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, "deleted", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	patchStatus := func(name, phase string) func() error {
+		return func() error {
+			_, err := controller.CoreV1().Pods(namespace).Patch(e.ctx, name, types.MergePatchType, []byte(`{"status":{"phase":"`+phase+`"}}`), metav1.PatchOptions{}, "status")
+			return err
+		}
 	}
 	const spec, tolerations, meta, annotations = "may change the tolerations only", "of the effect NoSchedule only", "may change annotations only", "controller.kubernetes.io/pod-deletion-cost only"
 	images := 0
@@ -118,6 +132,9 @@ func TestLeastRights(t *testing.T) {
 			{"an annotation of others", annotations, patchPod(controller, "bound", annotate("replace", "theirs"))},
 			{"an annotation of others, taken off", annotations, patchPod(controller, "bound", annotate("remove", "theirs"))},
 			{"an annotation that begins like ours", annotations, patchPod(controller, "bound", annotate("add", "poolpriority.devil/x"))},
+			{"the status of a pod that was not deleted", "of one that was deleted while it was pending", patchStatus("pending", "Failed")},
+			{"another status of one that was", "of one that was deleted while it was pending", patchStatus("deleted", "Succeeded")},
+			{"the status of one that was deleted before it started", "", patchStatus("deleted", "Failed")},
 			{"the toleration of the gate taint", "", patchPod(controller, "bound", tolerate(`{"key":"poolpriority.dev/gate","operator":"Equal","value":"pool-priority-scheduler","effect":"NoSchedule"}`))},
 			{"our annotation", "", patchPod(controller, "bound", annotate("add", "poolpriority.dev/pool"))},
 			{"our annotation on a pending pod", "", patchPod(controller, "pending", annotate("add", "poolpriority.dev/return-backoff"))},
@@ -195,6 +212,9 @@ func TestLeastRights(t *testing.T) {
 			{"the default scheduler's by somebody else", "", lease(e.Client, "update", "kube-system", "kube-scheduler")},
 		})
 	})
+	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, "silent", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	for _, l := range []string{"kube-system/kube-scheduler", ns + "/pool-priority-scheduler"} {
 		at, name, _ := strings.Cut(l, "/")
 		if err := e.Client.CoordinationV1().Leases(at).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {

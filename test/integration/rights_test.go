@@ -3,10 +3,12 @@ package integration
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -55,6 +57,27 @@ func TestRights(t *testing.T) {
 	e.Lands(20*time.Second, "bare", map[string]int{"userpool": 1})
 	bare := e.Pods("bare")[0].Name
 
+	// And one that is deleted before it starts, and that nothing else has fail.
+	e.createSilentNode("silent")
+	e.updateNode("silent", func(n *corev1.Node) { n.Spec.Unschedulable = true })
+	unended := func() {
+		account, err := e.Client.CoreV1().ServiceAccounts(namespace).Get(e.ctx, "default", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pod := &corev1.Pod{ // of a controller that is not a Job's, which would let go of it
+			ObjectMeta: metav1.ObjectMeta{Name: "unended", Finalizers: []string{batchv1.JobTrackingFinalizer},
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "ServiceAccount", Name: account.Name, UID: account.UID, Controller: ptr.To(true)}}},
+			Spec: corev1.PodSpec{NodeName: "silent", SchedulerName: devcluster.SchedulerName, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+		}
+		if _, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+
 	ours := []*devcluster.Component{e.scheduler, controller}
 	// refusedWithout starts both anew without the rule, and waits until one of them is refused something.
 	refusedWithout := func(t *testing.T, rule rbacv1.PolicyRule) {
@@ -69,6 +92,9 @@ func TestRights(t *testing.T) {
 		if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, bare, types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":null,"`+scalein.OwnCostAnnotation+`":null}}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
+		}
+		if slices.Contains(rule.Resources, "pods/status") {
+			unended()
 		}
 		for _, c := range ours {
 			if err := os.Truncate(c.Log(), 0); err != nil {
