@@ -65,6 +65,29 @@ func (e *env) tries(t *testing.T, attempts []attempt) {
 	}
 }
 
+// applyPolicies applies the component's policies, and fails the test if the API server has anything against their expressions.
+func (e *env) applyPolicies(component string) {
+	e.Helper()
+	if err := e.ApplyFile(e.ctx, components+component+"/policy.yaml"); err != nil {
+		e.Fatal(err)
+	}
+	e.Eventually(30*time.Second, func() string {
+		list, err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(e.ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, p := range list.Items {
+			if p.Status.TypeChecking == nil {
+				return p.Name + " is not checked yet"
+			}
+			for _, w := range p.Status.TypeChecking.ExpressionWarnings {
+				e.Errorf("%s: %s: %s", p.Name, w.FieldRef, w.Warning)
+			}
+		}
+		return ""
+	})
+}
+
 // TestLeastRights: our own accounts may change of objects what they need to and nothing else, by the policies that ship; others are not concerned.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
@@ -72,9 +95,7 @@ func TestLeastRights(t *testing.T) {
 	if err := e.Apply(e.ctx, e.rbac); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.ApplyFile(e.ctx, components+"least-rights/policy.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	e.applyPolicies("least-rights")
 	const ns = devcluster.SchedulerNamespace
 	vm := e.nodesOf("userpool")[0].Name
 	e.createSilentNode("silent")
@@ -277,9 +298,7 @@ func (e *env) allThatOursDo() {
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	if err := e.ApplyFile(e.ctx, components+"tenants/policy.yaml"); err != nil {
-		t.Fatal(err)
-	}
+	e.applyPolicies("tenants")
 	tenants := map[string]kubernetes.Interface{}
 	for _, name := range []string{"tenant", "trusted"} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
