@@ -123,10 +123,10 @@ func (w *world) run(watched ...string) {
 	}()
 }
 
-// eventually waits until check returns "", for at most 10 s of real time.
+// eventually waits until check returns "", for at most 30 s of real time.
 func (w *world) eventually(check func() string) {
 	w.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		complaint := check()
 		if complaint == "" {
 			return
