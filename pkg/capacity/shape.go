@@ -199,9 +199,7 @@ func (s *Shape) key() string {
 	for _, t := range s.Taints {
 		parts = append(parts, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))
 	}
-	for _, k := range s.Varied {
-		parts = append(parts, k)
-	}
+	parts = append(parts, s.Varied...)
 	slices.Sort(parts)
 	return strings.Join(parts, "\n")
 }
