@@ -49,6 +49,12 @@ func newWorld(t testing.TB, objects ...runtime.Object) *world {
 // newWorldWith changes the arguments before.
 func newWorldWith(t testing.TB, change func(*configv1.PoolPriorityArgs), objects ...runtime.Object) *world {
 	t.Helper()
+	return newWorldOf(t, fake.NewClientset(objects...), change)
+}
+
+// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once.
+func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs)) *world {
+	t.Helper()
 	matching := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
@@ -68,7 +74,7 @@ func newWorldWith(t testing.TB, change func(*configv1.PoolPriorityArgs), objects
 	}
 	w := &world{
 		TB: t, clock: testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
-		client: fake.NewClientset(objects...), recorder: events.NewFakeRecorder(100),
+		client: client, recorder: events.NewFakeRecorder(100),
 	}
 	w.Gatekeeper, err = New(klog.NewContext(t.Context(), klog.Background().V(9)), Config{
 		Args: args, Pools: pools, Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, 0), Recorder: w.recorder, Clock: w.clock,
@@ -123,10 +129,10 @@ func (w *world) run(watched ...string) {
 	}()
 }
 
-// eventually waits until check returns "", for at most 10 s of real time.
+// eventually waits until check returns "", for at most 30 s of real time.
 func (w *world) eventually(check func() string) {
 	w.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		complaint := check()
 		if complaint == "" {
 			return

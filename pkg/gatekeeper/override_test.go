@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 
@@ -166,27 +168,18 @@ func everything(t *testing.T, w *world) []runtime.Object {
 
 // TestOverrideThatCannotBeRead: the gate goes by the pools and the last leader's word, and it is a problem until it can be read.
 func TestOverrideThatCannotBeRead(t *testing.T) {
-	w := newWorld(t)
-	w.forbidden = true
-	refuse := func(action k8stesting.Action) (bool, runtime.Object, error) {
+	var forbidden atomic.Bool
+	forbidden.Store(true)
+	client := fake.NewClientset()
+	client.PrependReactor("list", "configmaps", func(action k8stesting.Action) (bool, runtime.Object, error) {
 		restrictions := action.(k8stesting.ListAction).GetListRestrictions()
-		if name, ok := restrictions.Fields.RequiresExactMatch("metadata.name"); !ok || name != gate.OverrideConfigMap {
+		if name, ok := restrictions.Fields.RequiresExactMatch("metadata.name"); !ok || name != gate.OverrideConfigMap || !forbidden.Load() {
 			return false, nil, nil
 		}
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		if w.forbidden {
-			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
-		}
-		return false, nil, nil
-	}
-	w.client.PrependReactor("list", "configmaps", refuse)
-	// Another one, as the first has begun to list.
-	o, err := newOverride(t.Context(), &w.config, w.changed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Gatekeeper.override = o
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
+	})
+	w := newWorldOf(t, client, func(*configv1.PoolPriorityArgs) {})
+	w.forbidden = true
 	last := status.Status{Memory: status.Memory{Written: w.clock.Now(), Override: status.Override{Override: gate.Override{Gate: gate.OverrideClosed}}}}
 	data, err := last.Encode()
 	if err != nil {
@@ -200,9 +193,7 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 	w.setStatus(1, 1)
 	w.Lead()
 	w.publishes(gate.OverrideClosed, "may the scheduler get, list and watch it? Until then what was read before stays in force: Closed")
-	w.mu.Lock()
-	w.forbidden = false
-	w.mu.Unlock()
+	forbidden.Store(false)
 	w.publishes("", "") // there is none
 }
 
