@@ -10,11 +10,14 @@ cd "${1:-.}"
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
 install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/components/coscheduling/podgroup-crd.yaml
 # The chart's roles are those of the manifests.
-for name in serviceaccount scheduler controller; do
+for name in serviceaccount scheduler controller controller-write; do
   install -m 644 manifests/rbac/$name.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
 for name in karpenter return coscheduling viewer; do
   install -m 644 manifests/components/$name/rbac.yaml charts/pool-priority-scheduler/files/$name.yaml
+done
+for name in least-rights tenants; do
+  install -m 644 manifests/components/$name/policy.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
 # So are its monitoring and its alerts. Azure's is the same in another API group.
 install -m 644 manifests/components/monitoring/{servicemonitor,reader}.yaml manifests/components/alerts/rules.yaml charts/pool-priority-scheduler/files/

@@ -60,6 +60,9 @@ func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	return render(t, "helm", append([]string{"template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
 }
 
+// anyNamespace is how a policy tells an account of ours.
+var anyNamespace = regexp.MustCompile(`username\.matches\('\^system:serviceaccount:\[a-z0-9-\]\+:([a-z-]+)\$'\)`)
+
 var configHash = regexp.MustCompile(`pool-priority-scheduler-config-[0-9a-z]{10}`)
 
 // plain is the objects as YAML, without what may differ: the hash in the ConfigMap's name, the image's tag, and the form of the
@@ -103,19 +106,29 @@ func TestChart(t *testing.T) {
 		}
 		return "--values=" + file
 	}
-	data, err := os.ReadFile(root + "/manifests/overlays/karpenter/config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	whole, err := yaml.Marshal(map[string]string{"config": string(data)})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if diff := cmp.Diff(plain(t, kustomize("aks")), plain(t, helm(t))); diff != "" {
 		t.Errorf("overlays/aks and the chart (-kustomize,+helm):\n%s", diff)
 	}
-	if diff := cmp.Diff(plain(t, kustomize("karpenter")), plain(t, helm(t, values(string(whole))))); diff != "" {
-		t.Errorf("overlays/karpenter and the chart with its configuration (-kustomize,+helm):\n%s", diff)
+	for _, overlay := range []string{"karpenter", "aks-observe"} {
+		data, err := os.ReadFile(root + "/manifests/overlays/" + overlay + "/config.yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := yaml.Marshal(map[string]string{"config": string(data)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(plain(t, kustomize(overlay)), plain(t, helm(t, values(string(whole))))); diff != "" {
+			t.Errorf("overlays/%s and the chart with its configuration (-kustomize,+helm):\n%s", overlay, diff)
+		}
+	}
+	// The chart knows the namespace of the accounts, which kustomize does not.
+	policies := plain(t, render(t, "kubectl", "kustomize", "testdata/policies"))
+	for key, text := range policies {
+		policies[key] = anyNamespace.ReplaceAllString(text, "username == 'system:serviceaccount:"+devcluster.SchedulerNamespace+":$1'")
+	}
+	if diff := cmp.Diff(policies, plain(t, helm(t, values("policies: {leastRights: true, tenants: {enabled: true}}")))); diff != "" {
+		t.Errorf("the policies and the chart's (-kustomize,+helm):\n%s", diff)
 	}
 	for dir, value := range map[string]string{
 		"testdata/monitoring":       "monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}",
@@ -143,6 +156,7 @@ func TestChart(t *testing.T) {
 		t.Errorf("components/viewer and the chart with viewers (-kustomize,+helm):\n%s", diff)
 	}
 	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}\n"+
+		"policies: {leastRights: true, tenants: {enabled: true}}\n"+
 		"viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: somebody}]"))
 	for key, object := range elsewhere {
 		text, err := yaml.Marshal(object.Object)
@@ -157,7 +171,8 @@ func TestChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if whole, err = yaml.Marshal(map[string]string{"config": string(gangs)}); err != nil {
+	whole, err := yaml.Marshal(map[string]string{"config": string(gangs)})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if objects := helm(t, values(string(whole))); objects["ClusterRole /pool-priority-scheduler:coscheduling"] == nil {
@@ -174,6 +189,9 @@ func TestChart(t *testing.T) {
 		{"schedulerName: default-scheduler", "schedulerName"},
 		{"image: {repository: ''}", "repository"},
 		{"viewers: [somebody]", "viewers"},
+		{"policies: {tenants: true}", "tenants"},
+		{"policies: {tenants: {enabled: true, nodeNames: '['}}", "missing closing ]"},
+		{"policies: {tenants: {enabled: true, labels: {type: '('}}}", "missing closing )"},
 	} {
 		if out, err := tool(t, "helm", "template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)
@@ -194,7 +212,7 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(overlays) < 2 {
 		t.Fatal(overlays, err)
 	}
-	for _, overlay := range overlays {
+	for _, overlay := range append(overlays, "testdata/policies") {
 		for _, command := range [][]string{{"apply", "--warnings-as-errors"}, {"delete", "--wait=false"}} {
 			if out, err := tool(t, "kubectl", append(command, kubeConfig, "-k", overlay)...); err != nil || strings.Contains(out, "Warning") {
 				t.Errorf("kubectl %v -k %s: %v: %s", command, overlay, err, out)
@@ -202,7 +220,8 @@ func TestInstall(t *testing.T) {
 		}
 		e.gone()
 	}
-	if out, err := tool(t, "helm", kubeConfig, "install", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace"); err != nil || strings.Contains(out, "arning") {
+	if out, err := tool(t, "helm", kubeConfig, "install", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace",
+		"--set=policies.leastRights=true,policies.tenants.enabled=true"); err != nil || strings.Contains(out, "arning") {
 		t.Fatalf("helm install: %v: %s", err, out)
 	}
 	if _, err := e.Client.AppsV1().Deployments(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{}); err != nil {
@@ -220,6 +239,10 @@ func TestInstall(t *testing.T) {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			t.Errorf("ClusterRole %s is left", role.Name)
 		}
+	}
+	policies, err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(e.ctx, metav1.ListOptions{})
+	if err != nil || len(policies.Items) > 0 {
+		t.Errorf("%d policies are left, %v", len(policies.Items), err)
 	}
 }
 
