@@ -33,6 +33,8 @@ const (
 var (
 	bin  = flag.String("bin", root+"/bin", "directory with tools/ and pool-priority-scheduler")
 	logs = flag.String("logs", "", "directory that the logs of failed tests are copied to")
+
+	policies = flag.Bool("policies", false, "have the policies for our own accounts in every cluster, as some tests do anyway")
 )
 
 func TestMain(m *testing.M) {
@@ -91,6 +93,9 @@ func startWith(t testing.TB, options devcluster.Options) *env {
 		cancel()
 		e.keepLogs()
 	})
+	if *policies {
+		e.leastRights()
+	}
 	return e
 }
 

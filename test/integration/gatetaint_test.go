@@ -166,6 +166,7 @@ func TestArticles(t *testing.T) {
 func TestGateTaintIsKept(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.leastRights()
 	controller := e.control(aksConfig)
 	e.waitGated(true)
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Taints = nil })

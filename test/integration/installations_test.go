@@ -161,9 +161,11 @@ func (e *env) removesGateTaint(args ...string) {
 func TestTwoInstallations(t *testing.T) {
 	t.Parallel()
 	e, writes := startAudited(t, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 2, 2, 2, 10))
+	e.leastRights()
 	if err := e.Apply(e.ctx, "testdata/green"); err != nil {
 		t.Fatal(err)
 	}
+	e.holdsFor("green-system", "green-")
 	const blueAccount, greenAccount = "pool-priority-controller", "green-pool-priority-controller"
 	e.schedule("testdata/blue.yaml", suite.UserTier(2), suite.VirtualTier())
 	blue := e.control("testdata/blue.yaml")
@@ -279,6 +281,7 @@ func (e *env) changes(ctx context.Context) {
 func TestGateTaintGetsAName(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.leastRights()
 	const config = "testdata/blue.yaml"
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule})

@@ -40,6 +40,7 @@ func TestLost(t *testing.T) {
 	t.Parallel()
 	const config, silent = "testdata/lost.yaml", "silent" // startWithin 5s
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.leastRights()
 	vm := e.nodesOf("userpool")[0].Name
 	for _, node := range []string{vm, devcluster.VirtualNodeName} {
 		e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })

@@ -7,12 +7,14 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
@@ -68,7 +70,12 @@ func (e *env) tries(t *testing.T, attempts []attempt) {
 // applyPolicies applies the component's policies, and fails the test if the API server has anything against their expressions.
 func (e *env) applyPolicies(component string) {
 	e.Helper()
-	if err := e.ApplyFile(e.ctx, components+component+"/policy.yaml"); err != nil {
+	e.applyPolicyFile(components + component + "/policy.yaml")
+}
+
+func (e *env) applyPolicyFile(path string) {
+	e.Helper()
+	if err := e.ApplyFile(e.ctx, path); err != nil {
 		e.Fatal(err)
 	}
 	e.Eventually(30*time.Second, func() string {
@@ -88,6 +95,52 @@ func (e *env) applyPolicies(component string) {
 	})
 }
 
+// leastRights installs the policies for our own accounts, and waits until they hold.
+func (e *env) leastRights() {
+	e.Helper()
+	if err := e.ApplyFile(e.ctx, components+"least-rights/policy.yaml"); err != nil {
+		e.Fatal(err)
+	}
+	e.holdsFor(devcluster.SchedulerNamespace, "")
+}
+
+// holdsFor waits until the policies hold for the accounts of the namespace whose names have the prefix: policies take a while.
+func (e *env) holdsFor(namespace, prefix string) {
+	e.Helper()
+	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	for _, forbidden := range []struct {
+		account string
+		do      func(kubernetes.Interface) error
+	}{
+		{devcluster.ControllerName, func(c kubernetes.Interface) error {
+			_, err := c.CoreV1().Nodes().Create(e.ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryRun)
+			return err
+		}},
+		{devcluster.ControllerName, func(c kubernetes.Interface) error {
+			_, err := c.CoreV1().Pods(metav1.NamespaceSystem).Create(e.ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"},
+				Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web", Image: "web"}}}}, dryRun)
+			return err
+		}},
+		{devcluster.SchedulerName, func(c kubernetes.Interface) error {
+			_, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Create(e.ctx, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: "forbidden"}}, dryRun)
+			return err
+		}},
+	} {
+		config := rest.CopyConfig(e.Config) // one that may do everything
+		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + prefix + forbidden.account, Groups: []string{"system:masters"}}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.Eventually(60*time.Second, func() string {
+			if err := forbidden.do(client); err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+				return fmt.Sprintf("%s is not denied: %v", config.Impersonate.UserName, err)
+			}
+			return ""
+		})
+	}
+}
+
 // TestLeastRights: our own accounts may change of objects what they need to and nothing else, by the policies that ship; others are not concerned.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
@@ -99,13 +152,17 @@ func TestLeastRights(t *testing.T) {
 	const ns = devcluster.SchedulerNamespace
 	vm := e.nodesOf("userpool")[0].Name
 	e.createSilentNode("silent")
-	for name, node := range map[string]string{"bound": vm, "pending": "", "deleted": "silent"} {
+	for name, node := range map[string]string{"bound": vm, "pending": "", "deleted": "silent", "nobodys": "silent"} {
 		var finalizers []string
-		if name == "deleted" {
-			finalizers = []string{"batch.kubernetes.io/job-tracking"}
+		var owners []metav1.OwnerReference
+		switch name {
+		case "deleted":
+			finalizers, owners = []string{batchv1.JobTrackingFinalizer}, e.notAJob()
+		case "nobodys":
+			finalizers = []string{"a/b"}
 		}
 		if _, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"theirs": "1", "poolpriority.dev/pool": "user"}, Labels: map[string]string{"a": "1"}, Finalizers: finalizers},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"theirs": "1", "poolpriority.dev/pool": "user"}, Labels: map[string]string{"a": "1"}, Finalizers: finalizers, OwnerReferences: owners},
 			Spec:       corev1.PodSpec{NodeName: node, SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 		}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -124,8 +181,10 @@ func TestLeastRights(t *testing.T) {
 	annotate := func(op, key string) string {
 		return `[{"op":"` + op + `","path":"/metadata/annotations/` + strings.ReplaceAll(key, "/", "~1") + `","value":"5"}]`
 	}
-	if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, "deleted", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"deleted", "nobodys"} {
+		if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	patchStatus := func(name, phase string) func() error {
 		return func() error {
@@ -133,7 +192,8 @@ func TestLeastRights(t *testing.T) {
 			return err
 		}
 	}
-	const spec, tolerations, meta, annotations = "may change the tolerations only", "of the effect NoSchedule only", "may change annotations only", "controller.kubernetes.io/pod-deletion-cost only"
+	const status = "of a Job's pod that was deleted while it was pending"
+	const spec, tolerations, meta, annotations = "may change the tolerations only", "of the effects NoSchedule and PreferNoSchedule only", "may change annotations only", "controller.kubernetes.io/pod-deletion-cost only"
 	images := 0
 	t.Run("the controller on pods", func(t *testing.T) {
 		e.tries(t, []attempt{
@@ -153,10 +213,12 @@ func TestLeastRights(t *testing.T) {
 			{"an annotation of others", annotations, patchPod(controller, "bound", annotate("replace", "theirs"))},
 			{"an annotation of others, taken off", annotations, patchPod(controller, "bound", annotate("remove", "theirs"))},
 			{"an annotation that begins like ours", annotations, patchPod(controller, "bound", annotate("add", "poolpriority.devil/x"))},
-			{"the status of a pod that was not deleted", "of one that was deleted while it was pending", patchStatus("pending", "Failed")},
-			{"another status of one that was", "of one that was deleted while it was pending", patchStatus("deleted", "Succeeded")},
+			{"the status of a pod that was not deleted", status, patchStatus("pending", "Failed")},
+			{"another status of one that was", status, patchStatus("deleted", "Succeeded")},
+			{"the status of one that was and is no Job's", status, patchStatus("nobodys", "Failed")},
 			{"the status of one that was deleted before it started", "", patchStatus("deleted", "Failed")},
 			{"the toleration of the gate taint", "", patchPod(controller, "bound", tolerate(`{"key":"poolpriority.dev/gate","operator":"Equal","value":"pool-priority-scheduler","effect":"NoSchedule"}`))},
+			{"a toleration that matters little", "", patchPod(controller, "bound", tolerate(`{"key":"b","operator":"Exists","effect":"PreferNoSchedule"}`))},
 			{"our annotation", "", patchPod(controller, "bound", annotate("add", "poolpriority.dev/pool"))},
 			{"our annotation on a pending pod", "", patchPod(controller, "pending", annotate("add", "poolpriority.dev/return-backoff"))},
 			{"the deletion cost", "", patchPod(controller, "bound", annotate("add", "controller.kubernetes.io/pod-deletion-cost"))},
@@ -443,6 +505,71 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 		}
 		return ""
 	})
+}
+
+// TestPoliciesByHelm: the chart's policies are for the release's accounts, lease, scheduler and burst nodes.
+func TestPoliciesByHelm(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil)
+	dir := t.TempDir()
+	config, err := os.ReadFile("testdata/rights.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]any{
+		"config":   strings.ReplaceAll(string(config), "schedulerName: pool-priority-scheduler", "schedulerName: mine"),
+		"policies": map[string]any{"leastRights": true, "tenants": map[string]any{"enabled": true, "nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'$"}}},
+	}
+	data, err := yaml.Marshal(values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/values.yaml", data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := tool(t, "helm", "template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
+	if err != nil {
+		t.Fatal(err, out)
+	}
+	if err := os.WriteFile(dir+"/policies.yaml", []byte(out), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Apply(e.ctx, e.rbac); err != nil {
+		t.Fatal(err)
+	}
+	e.applyPolicyFile(dir + "/policies.yaml")
+	e.holdsFor(devcluster.SchedulerNamespace, "")
+	n := 0
+	create := func(spec string) func() error {
+		return func() error {
+			n++
+			pod := &corev1.Pod{}
+			if err := yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod); err != nil {
+				t.Fatal(err)
+			}
+			pod.Name, pod.Spec.Containers = fmt.Sprint("p", n), []corev1.Container{{Name: "web", Image: "web"}}
+			_, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{})
+			return err
+		}
+	}
+	const selects = "its nodeSelector asks for a burst node. Leave that to schedulerName: mine"
+	e.tries(t, []attempt{
+		{"a selector", selects, create(`nodeSelector: {team: "burst'"}`)},
+		{"a selector by the name", selects, create("nodeSelector: {kubernetes.io/hostname: vn-1}")},
+		{"a nodeName", "its nodeName is a burst node's", create("nodeName: vn-1")},
+		{"the toleration", "Leave that to schedulerName: mine", create("tolerations: [{operator: Exists}]")},
+		{"a selector of other nodes", "", create("nodeSelector: {type: virtual-kubelet}")},
+		{"a name that only begins like it", "", create("nodeSelector: {kubernetes.io/hostname: vn-1-2}")},
+	})
+	impersonated := rest.CopyConfig(e.Config)
+	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elsewhere:" + devcluster.SchedulerName, Groups: []string{"system:masters"}}
+	other, err := kubernetes.NewForConfig(impersonated)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := createLease(e, other, "kube-system", "another"); err != nil {
+		t.Errorf("an account of another namespace is denied: %v", err)
+	}
 }
 
 // TestObserveChangesNothing: with the rights that the overlay for mode Observe gives, the controller may not write to nodes and pods and has no need to;

@@ -31,6 +31,7 @@ const refusingConfig = "testdata/refusing.yaml"
 func startRefusing(t *testing.T) *env {
 	t.Helper()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.leastRights()
 	e.schedule(refusingConfig, suite.UserTier(1), suite.VirtualTier())
 	e.control(refusingConfig)
 	e.waitGated(true)

@@ -86,6 +86,7 @@ func TestReturn(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 5, 20))
 	e.rbac = returnRBAC
+	e.leastRights()
 	e.schedule(returnConfig, suite.UserTier(1), suite.VirtualTier())
 	controller := e.control(returnConfig)
 	e.waitGated(true)

@@ -114,6 +114,7 @@ func (e *env) notReady(app string) string {
 func TestScaleInOrder(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.leastRights()
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
 	if err != nil {
@@ -189,6 +190,7 @@ func TestScaleInOrder(t *testing.T) {
 func TestCostsOfOthers(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.leastRights()
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
 	e.stock()
 	e.control(with(t, "testdata/fixed.yaml", "scaleIn: {others: true}"))
@@ -234,6 +236,7 @@ func TestCostsOfOthers(t *testing.T) {
 func TestEditedList(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
+	e.leastRights()
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	controller := e.control("testdata/fixed.yaml")
 	e.waitGated(true)
