@@ -176,7 +176,7 @@ func (r *Lost) takeBack(ctx context.Context, pod *corev1.Pod, i int, young *youn
 		return reconcile.Result{RequeueAfter: pause}, nil
 	case apierrors.IsForbidden(err):
 		if !r.forbidden {
-			logger.Error(err, "Lost pods cannot be taken back from burst pools: the controller needs the right to create pods/eviction, as in manifests/rbac/controller.yaml, "+
+			logger.Error(err, "Lost pods cannot be taken back from burst pools: the controller needs the right to create pods/eviction, as in manifests/rbac/controller-write.yaml, "+
 				"and no admission rule that denies it")
 			r.forbidden = true
 		}

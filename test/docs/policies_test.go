@@ -1,0 +1,33 @@
+package docs
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestPatchesOfPolicies: the patches that docs/policies.md has for a second installation are those that are tested.
+func TestPatchesOfPolicies(t *testing.T) {
+	page, err := os.ReadFile(root + "/docs/policies.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tested, err := os.ReadFile(root + "/test/integration/testdata/green/kustomization.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, example, _ := strings.Cut(string(page), "    patches:\n")
+	n := 0
+	for _, line := range strings.Split(example, "\n") {
+		line, is := strings.CutPrefix(line, "    ")
+		if !is {
+			break
+		}
+		if n++; !strings.Contains(string(tested), "\n"+line+"\n") {
+			t.Errorf("%q is not in the kustomization that is tested", line)
+		}
+	}
+	if n < 9 {
+		t.Errorf("the page has %d lines of patches", n)
+	}
+}
