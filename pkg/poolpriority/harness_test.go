@@ -197,11 +197,16 @@ func inState(state capacity.State) capacity.Pool {
 
 // setCapacity replaces what the gate goes by: a state for each regular pool.
 func (h *harness) setCapacity(states ...capacity.State) {
+	h.plugin.gatekeeper.Assume(h.viewOf(states...))
+}
+
+// viewOf is a view with a state for each regular pool. It is so old that nodes which are not in it do not matter.
+func (h *harness) viewOf(states ...capacity.State) *capacity.View {
 	view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len())}
 	for i, state := range states {
 		view.Pools[i] = inState(state)
 	}
-	h.plugin.gatekeeper.Assume(view)
+	return view
 }
 
 // schedule runs one scheduling cycle for the pod and returns the node; the pod is on it from then on.
@@ -211,11 +216,7 @@ func (h *harness) schedule(pod *v1.Pod) (string, error) {
 
 // scheduleIn does so with a state that can be looked at afterwards.
 func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) {
-	h.sched.SchedulingQueue.Add(h.logger, pod)
-	info, err := h.sched.NextPod(h.logger)
-	if err != nil {
-		h.Fatal(err)
-	}
+	info := h.pop(pod)
 	defer h.sched.SchedulingQueue.Done(pod.UID)
 	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, info.Pod)
 	if err != nil {
@@ -223,6 +224,28 @@ func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) 
 	}
 	h.place(pod, result.SuggestedHost)
 	return result.SuggestedHost, nil
+}
+
+// pop has the pod go through the queue. Others that were woken meanwhile go back to those that wait.
+func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
+	for h.sched.SchedulingQueue.Add(h.logger, pod); ; {
+		info, err := h.sched.NextPod(h.logger)
+		if err != nil {
+			h.Fatal(err)
+		}
+		if info.Pod.UID == pod.UID {
+			return info
+		}
+		h.wait(info)
+	}
+}
+
+// wait has a pod that was popped wait in the queue.
+func (h *harness) wait(info *framework.QueuedPodInfo) {
+	info.UnschedulablePlugins.Insert("NodeResourcesFit")
+	if err := h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()); err != nil {
+		h.Fatal(err)
+	}
 }
 
 func (h *harness) place(pod *v1.Pod, node string) {

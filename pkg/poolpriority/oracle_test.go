@@ -4,22 +4,24 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
-	featuregatetesting "k8s.io/component-base/featuregate/testing"
 	"k8s.io/component-base/metrics/testutil"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/features"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
@@ -34,8 +36,9 @@ var (
 
 // TestStrictOrder compares every placement with brute force: each node of the snapshot through each in-tree filter.
 func TestStrictOrder(t *testing.T) {
-	// Victims are known, and gone, when the PostFilter plugins have run. Preemption that goes on beside the next cycles is not played.
-	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, features.SchedulerAsyncPreemption, false)
+	if !utilfeature.DefaultFeatureGate.Enabled(features.SchedulerAsyncPreemption) {
+		t.Fatal("preemption is not asynchronous, as it is in the scheduler that ships")
+	}
 	for _, tc := range []struct {
 		nodes   int
 		wrapped bool
@@ -68,6 +71,8 @@ func TestStrictOrder(t *testing.T) {
 			}
 			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about, %d preemptions, %d placed after one, %d with a volume, %.0f by batch hints so far",
 				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preemptions, w.preempted, w.volumes, hints)
+			t.Logf("%d tried while their victims were ending, %d of them beside a virtual node with room; %d would have preempted others while the gate was closed for a moment",
+				w.early, w.patient, w.spared)
 			if w.wrong > 0 || w.wronglyUnschedulable > 0 || w.wronglyPlaced > 0 {
 				t.Errorf("%d pods in the wrong pool, %d wrongly unschedulable, %d on nodes that were not feasible", w.wrong, w.wronglyUnschedulable, w.wronglyPlaced)
 			}
@@ -76,6 +81,9 @@ func TestStrictOrder(t *testing.T) {
 			}
 			if w.preempted == 0 || w.volumes == 0 || hints == 0 {
 				t.Error("no pod was placed after preemption, with a volume or by a batch hint: the test does not cover it")
+			}
+			if w.patient == 0 || w.spared == 0 {
+				t.Error("no pod waited for its victims beside a virtual node with room, or nobody was spared while the gate was closed for a moment: the test does not cover it")
 			}
 			for rank, n := range w.byRank {
 				if n == 0 {
@@ -98,17 +106,19 @@ type world struct {
 	serial   int
 	names    []string // of bound pods
 	nominees []*v1.Pod
-	full     bool // the gate is open
+	gate     string
 
 	like       *v1.Pod   // the next pods are copies of it
 	copies     int       // that many
-	preemptors []*v1.Pod // wait for the room that their victims left
+	preemptors []*v1.Pod // wait for the room that their victims leave, or have left
 
 	mu      sync.Mutex
 	victims []string // of the preemption that is going on
+	ending  []string // victims that are on their nodes still
 
 	placed, unschedulable, nominated           int
 	preemptions, preempted, volumes            int
+	early, patient, spared                     int
 	wrong, wronglyUnschedulable, wronglyPlaced int
 	byRank                                     [4]int
 }
@@ -137,9 +147,14 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 	for range size {
 		w.addNode()
 	}
-	w.setGate(false)
+	w.setGate(closed)
 	return w
 }
+
+// What holds the gate: nothing, pools that can grow, or, for a moment, a node that the scheduler has not seen.
+const (
+	open, closed, unseen = "open", "closed", "unseen"
+)
 
 // disk is a claim with its volume, which nodes of one zone can attach.
 func disk(zone int) []runtime.Object {
@@ -163,14 +178,21 @@ func disk(zone int) []runtime.Object {
 	}
 }
 
-func (w *world) setGate(open bool) {
-	w.full = open
-	states := []capacity.State{capacity.Full, capacity.Full}
-	if !open {
+func (w *world) setGate(gate string) {
+	w.gate = gate
+	pools := []capacity.State{capacity.Full, capacity.Full}
+	if gate == closed {
 		// A pool that a pod cannot use does not hold the gate for it: both must hold it here.
-		states = []capacity.State{capacity.CanGrow, capacity.Growing}
+		pools = []capacity.State{capacity.CanGrow, capacity.Growing}
 	}
-	w.setCapacity(states...)
+	view := w.viewOf(pools...)
+	if gate == unseen {
+		view.Built = time.Now()
+		for i := range pools {
+			view.Pools[i].Nodes = 10 * w.size
+		}
+	}
+	w.plugin.gatekeeper.Assume(view)
 }
 
 func (w *world) addNode() {
@@ -264,9 +286,16 @@ func (w *world) step() {
 	case n < 4:
 		w.changeNode()
 	case n == 4:
-		w.setGate(!w.full)
+		w.setGate([]string{open, open, closed, unseen}[w.r.IntN(4)])
 	case n == 5:
 		w.nominate()
+	case n < 8 && len(w.ending) > 0:
+		i := w.r.IntN(len(w.ending))
+		w.remove(w.ending[i])
+		w.ending = slices.Delete(w.ending, i, i+1)
+	}
+	if w.gate == unseen {
+		w.setGate(unseen) // as a look that is made now; that of an old one does not last
 	}
 	// The cluster fills, is full for a while, and empties again.
 	wave := w.size * 4
@@ -285,28 +314,67 @@ func (w *world) step() {
 	preemptor := len(w.preemptors) > 0 && w.r.IntN(2) == 0
 	if preemptor {
 		pod, w.preemptors = w.preemptors[0], w.preemptors[1:]
+		w.list(pod)
 	} else if pod = w.randomPod(); w.r.IntN(30) == 0 && len(w.nodes) > 0 {
 		// Nominated in an earlier cycle, perhaps to a node of a worse pool than has room now.
 		pod.Status.NominatedNodeName = w.nodes[w.r.IntN(len(w.nodes))].Name
+		w.list(pod)
 	}
-	want := w.feasible(pod)
+	want := w.feasible(pod, w.gate == open)
+	if w.awaitsVictims(pod) {
+		w.early++
+		if maps.DeleteFunc(want, func(_ string, rank int) bool { return rank == 3 }); w.gate == open && w.hasVirtual(pod) {
+			w.patient++
+		}
+	}
 	state := framework.NewCycleState()
 	node, err := w.scheduleIn(state, pod)
 	w.check(pod, want, node, err)
 	if err == nil {
 		w.checkCounted(state, node)
 	}
+	w.unlist(pod)
 	var fit *framework.FitError
 	switch {
 	case err == nil && preemptor:
 		w.preempted++
 	case err == nil && len(pod.Spec.Volumes) > 0:
 		w.volumes++
-	case preemptor: // somebody else took the room
+	case preemptor && w.awaitsVictims(pod):
+		w.park(pod)
+		w.preemptors = append(w.preemptors, pod)
+	case pod.Status.NominatedNodeName != "": // somebody else took the room
 		w.sched.SchedulingQueue.DeleteNominatedPodIfExists(pod)
 	case errors.As(err, &fit) && *pod.Spec.Priority > 0 && w.r.IntN(3) == 0:
 		w.preempt(state, pod, fit)
 	}
+}
+
+// awaitsVictims reports whether pods are ending that leave room for the pod, on a node that is kept for it and better than a virtual one.
+func (w *world) awaitsVictims(pod *v1.Pod) bool {
+	i := slices.IndexFunc(w.nodes, func(n *v1.Node) bool { return n.Name == pod.Status.NominatedNodeName })
+	return i >= 0 && naiveRank(w.nodes[i]) >= 0 && naiveRank(w.nodes[i]) < 3 && len(w.endingFor(pod)) > 0
+}
+
+// endingFor is what is ending on the node that is kept for the pod and is less important.
+func (w *world) endingFor(pod *v1.Pod) []string {
+	var names []string
+	for _, name := range w.ending {
+		if victim := w.bound[name]; victim.Spec.NodeName == pod.Status.NominatedNodeName && *victim.Spec.Priority < *pod.Spec.Priority {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// hasVirtual reports whether a virtual node has room for the pod, whatever the gate says.
+func (w *world) hasVirtual(pod *v1.Pod) bool {
+	for _, rank := range w.feasible(pod, true) {
+		if rank == 3 {
+			return true
+		}
+	}
+	return false
 }
 
 // checkCounted: what the metric of violations goes by tells the node that the pod is on from one that would have been wrong.
@@ -326,46 +394,89 @@ func (w *world) checkCounted(state fwk.CycleState, placed string) {
 }
 
 // preempt runs the PostFilter plugins for a pod that found no place, DefaultPreemption among them. If that finds one, its victims leave the
-// node at once, and the pod, for which the node keeps the room, is tried again soon.
+// node, at once or while later pods are tried, and the pod, for which the node keeps the room, is tried again soon. While the gate is closed for a moment,
+// nobody is preempted for a pod that has a place when it opens.
 func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitError) {
-	if err := w.shared.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil {
-		w.Fatal(err)
-	}
-	defer func() { _ = w.shared.Core().V1().Pods().Informer().GetStore().Delete(pod) }()
-	w.victims = nil
+	spare := w.gate == unseen && w.hasVirtual(pod)
+	// Preemption asks the lister whether its last victim is there still.
+	listed := append(slices.Collect(maps.Values(w.bound)), pod)
+	w.list(listed...)
+	defer w.unlist(listed...)
 	result, status := w.sched.Profiles[ourProfile].RunPostFilterPlugins(w.ctx, state, pod, fit.Diagnosis.NodeToStatus)
 	if status.Code() == fwk.Error {
 		w.Fatal(status.AsError())
 	}
+	victims := w.victimsOf(pod)
 	if !status.IsSuccess() || result == nil || result.NominatedNodeName == "" {
-		if len(w.victims) > 0 {
-			w.Fatalf("%s: %v were preempted for nothing", pod.Name, w.victims)
+		if len(victims) > 0 {
+			w.Fatalf("%s: %v were preempted for nothing", pod.Name, victims)
+		}
+		if spare {
+			w.spared++
 		}
 		return
 	}
 	w.preemptions++
-	if len(w.victims) == 0 {
+	again := pod.DeepCopy()
+	again.Status.NominatedNodeName = result.NominatedNodeName
+	late := w.endingFor(again)
+	if len(victims)+len(late) == 0 {
 		w.Fatalf("%s is nominated for %s without a victim", pod.Name, result.NominatedNodeName)
 	}
-	for _, name := range w.victims {
+	if spare {
+		w.Errorf("%s preempted %v while the gate is closed for a moment", pod.Name, victims)
+	}
+	for _, name := range victims {
 		if victim := w.bound[name]; *victim.Spec.Priority >= *pod.Spec.Priority || victim.Spec.NodeName != result.NominatedNodeName {
 			w.Errorf("%s preempted %s of priority %d on %s for %s", pod.Name, name, *victim.Spec.Priority, victim.Spec.NodeName, result.NominatedNodeName)
 		}
-		w.remove(name)
 		w.names = slices.DeleteFunc(w.names, func(n string) bool { return n == name })
 	}
-	again := pod.DeepCopy()
-	again.Status.NominatedNodeName = result.NominatedNodeName
-	info, err := framework.NewPodInfo(again)
-	if err != nil {
-		w.Fatal(err)
+	if w.r.IntN(2) == 0 {
+		w.ending = append(w.ending, victims...)
+		late = append(late, victims...)
+		victims = nil
 	}
-	w.sched.SchedulingQueue.AddNominatedPod(w.logger, info, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: result.NominatedNodeName})
-	if _, feasible := w.feasible(again)[result.NominatedNodeName]; !feasible {
-		w.wronglyPlaced++
-		w.Logf("%s preempted %v on %s, which is not feasible without them", pod.Name, w.victims, result.NominatedNodeName)
+	for _, name := range victims {
+		w.remove(name)
 	}
+	w.keepRoom(again, late)
 	w.preemptors = append(w.preemptors, again)
+}
+
+// victimsOf waits until preemption for the pod is through, and returns whom it hit. The scheduler would not try the pod before.
+func (w *world) victimsOf(pod *v1.Pod) []string {
+	for _, plugin := range w.sched.Profiles[ourProfile].PreEnqueuePlugins() {
+		for plugin.Name() == names.DefaultPreemption && !plugin.PreEnqueue(w.ctx, pod).IsSuccess() {
+			time.Sleep(10 * time.Microsecond)
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	victims := w.victims
+	w.victims = nil
+	return victims
+}
+
+// keepRoom has the node keep the room for the pod that it is nominated for. It must be feasible without those that are ending.
+func (w *world) keepRoom(pod *v1.Pod, ending []string) {
+	w.park(pod)
+	left := map[string]*v1.Pod{}
+	for _, name := range ending {
+		left[name] = w.bound[name].DeepCopy()
+		left[name].DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Hour)}
+		w.remove(name)
+	}
+	if _, feasible := w.feasible(pod, w.gate == open)[pod.Status.NominatedNodeName]; !feasible {
+		w.wronglyPlaced++
+		w.Logf("%s preempted others on %s, which is not feasible without them", pod.Name, pod.Status.NominatedNodeName)
+	}
+	for name, victim := range left {
+		w.bound[name] = victim
+		if err := w.sched.Cache.AddPod(w.logger, victim); err != nil {
+			w.Fatal(err)
+		}
+	}
 }
 
 func (w *world) changeNode() {
@@ -387,26 +498,48 @@ func (w *world) changeNode() {
 // nominate puts a pod of high priority, or takes one away, for which a node keeps room.
 func (w *world) nominate() {
 	if len(w.nominees) > 3 {
-		w.sched.SchedulingQueue.DeleteNominatedPodIfExists(w.nominees[0])
+		w.sched.SchedulingQueue.Delete(w.nominees[0])
 		w.nominees = w.nominees[1:]
 		return
 	}
 	w.serial++
 	name := fmt.Sprintf("nominee-%d", w.serial)
-	node := w.nodes[w.r.IntN(len(w.nodes))].Name
-	pod := st.MakePod().Name(name).UID(name).Namespace("default").Priority(10).NominatedNodeName(node).
+	pod := st.MakePod().Name(name).UID(name).Namespace("default").SchedulerName(ourProfile).Priority(10).NominatedNodeName(w.nodes[w.r.IntN(len(w.nodes))].Name).
 		Req(map[v1.ResourceName]string{"cpu": "3", "memory": "1Gi"}).Obj()
-	info, err := framework.NewPodInfo(pod)
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.sched.SchedulingQueue.AddNominatedPod(w.logger, info, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: node})
+	w.park(pod)
 	w.nominees = append(w.nominees, pod)
 }
 
+// park has the queue keep a pod that found no place, and the node that it is nominated for keep the room: of a pod that is in no queue, the node would
+// not know how much.
+func (w *world) park(pod *v1.Pod) {
+	w.list(pod) // or it would not be nominated
+	defer w.unlist(pod)
+	info := w.pop(pod)
+	w.wait(info)
+	w.sched.SchedulingQueue.AddNominatedPod(w.logger, info.PodInfo, &fwk.NominatingInfo{NominatingMode: fwk.ModeOverride, NominatedNodeName: pod.Status.NominatedNodeName})
+}
+
+// list has the lister that the scheduler's queue and preemption ask know the pods.
+func (w *world) list(pods ...*v1.Pod) {
+	for _, p := range pods {
+		if err := w.shared.Core().V1().Pods().Informer().GetStore().Add(p); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+func (w *world) unlist(pods ...*v1.Pod) {
+	for _, p := range pods {
+		if err := w.shared.Core().V1().Pods().Informer().GetStore().Delete(p); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
 // feasible returns the ranks of the nodes that are feasible for the pod, by name. It is brute force, and knows nothing
-// of how the plugin searches.
-func (w *world) feasible(pod *v1.Pod) map[string]int {
+// of how the plugin searches. Nodes of the burst pool are if the gate is open.
+func (w *world) feasible(pod *v1.Pod, open bool) map[string]int {
 	oracle := w.sched.Profiles[oracleProfile]
 	// SchedulePod of a pod that nothing fits takes the snapshot without placing anything.
 	none := st.MakePod().Name("none").UID("none").Namespace("default").SchedulerName(oracleProfile).NodeSelector(map[string]string{"no": "node"}).Obj()
@@ -433,7 +566,7 @@ func (w *world) feasible(pod *v1.Pod) map[string]int {
 				continue
 			}
 			rank := naiveRank(node)
-			if rank < 0 || (rank == 3 && (!w.full || cannotBurst(pod))) || (rank == 3) != (asPod == lenient) {
+			if rank < 0 || (rank == 3 && (!open || cannotBurst(pod))) || (rank == 3) != (asPod == lenient) {
 				continue
 			}
 			if oracle.RunFilterPluginsWithNominatedPods(w.ctx, state, asPod, info).IsSuccess() {
@@ -487,7 +620,7 @@ func (w *world) check(pod *v1.Pod, want map[string]int, node string, err error) 
 		}
 		if best >= 0 {
 			w.wronglyUnschedulable++
-			w.Logf("%s: %v, although a node of rank %d is feasible", pod.Name, err, best)
+			w.Logf("%s: %v, although a node of rank %d is feasible (the gate is %s, it awaits victims: %v)", pod.Name, err, best, w.gate, w.awaitsVictims(pod))
 		}
 		return
 	}
@@ -496,7 +629,8 @@ func (w *world) check(pod *v1.Pod, want map[string]int, node string, err error) 
 	switch rank, ok := want[node]; {
 	case !ok:
 		w.wronglyPlaced++
-		w.Logf("%s is on %s, which is not feasible", pod.Name, node)
+		w.Logf("%s is on %s, which is not feasible (the gate is %s, it awaits victims: %v, nominated for %q, ranks of what is feasible %v)",
+			pod.Name, node, w.gate, w.awaitsVictims(pod), pod.Status.NominatedNodeName, want)
 	case rank != best:
 		w.wrong++
 		w.Logf("%s is on %s of rank %d, although a node of rank %d is feasible", pod.Name, node, rank, best)
