@@ -189,18 +189,18 @@ func (e *env) edited(file string, changes ...string) string {
 func (e *env) configure(changes ...string) {
 	e.Helper()
 	dir := filepath.Dir(e.edited(root+"/manifests/overlays/kind/config.yaml", changes...))
-	base, err := filepath.Abs(root + "/manifests/base")
+	manifests, err := filepath.Abs(root + "/manifests")
 	if err != nil {
 		e.Fatal(err)
 	}
-	if base, err = filepath.Rel(dir, base); err != nil {
+	if manifests, err = filepath.Rel(dir, manifests); err != nil {
 		e.Fatal(err)
 	}
-	kustomization := fmt.Sprintf(`resources: [%s]
+	kustomization := fmt.Sprintf(`resources: [%[1]s/base]
+components: [%[1]s/components/config]
 images: [{name: pool-priority-scheduler, newTag: e2e}]
-configMapGenerator:
-- {name: pool-priority-scheduler-config, namespace: %s, files: [config.yaml]}
-`, base, system)
+configMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]
+`, manifests)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
 		e.Fatal(err)
 	}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/devcluster"
 )
 
@@ -60,42 +60,129 @@ func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	return render(t, "helm", append([]string{"template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
 }
 
-var configHash = regexp.MustCompile(`pool-priority-scheduler-config-[0-9a-z]{10}`)
+// configOf returns the configuration in the Deployment's pod template.
+func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deployment string) string {
+	t.Helper()
+	for key, object := range objects {
+		if object.GetKind() != "Deployment" || object.GetName() != deployment {
+			continue
+		}
+		config, ok, err := unstructured.NestedString(object.Object, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation)
+		if err != nil || !ok {
+			t.Fatalf("%s has no annotation %s: %v", key, configv1.ConfigAnnotation, err)
+		}
+		return config
+	}
+	t.Fatalf("no Deployment %s", deployment)
+	return ""
+}
 
-// plain is the objects as YAML, without what may differ: the hash in the ConfigMap's name, the image's tag, and the form of the
-// configuration file.
+// plain is the objects as YAML, without what may differ: the image's tag, and the form of the configuration.
 func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for key, object := range objects {
-		if object.GetKind() == "ConfigMap" {
-			data, _, err := unstructured.NestedString(object.Object, "data", "config.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
+		if object.GetKind() == "Deployment" {
 			var config map[string]any
-			if err := yaml.Unmarshal([]byte(data), &config); err != nil {
+			if err := yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config); err != nil {
 				t.Fatal(err)
 			}
-			object.Object["data"] = config
-			object.SetAnnotations(nil) // the chart's is kept while an upgrade fails, as kustomize's is anyway
+			if err := unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation); err != nil {
+				t.Fatal(err)
+			}
 		}
 		text, err := yaml.Marshal(object.Object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		normal := strings.ReplaceAll(configHash.ReplaceAllString(string(text), "pool-priority-scheduler-config-HASH"), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
-		all[configHash.ReplaceAllString(key, "pool-priority-scheduler-config-HASH")] = normal
+		all[key] = strings.ReplaceAll(string(text), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
 	}
 	return all
+}
+
+// kustomize renders a kustomization.
+func kustomize(t testing.TB, dir string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	return render(t, "kubectl", "kustomize", dir)
+}
+
+// kustomization makes a directory with a kustomization in it, in which MANIFESTS stands for the path of the manifests, and further files.
+func kustomization(t testing.TB, text string, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	manifests, err := filepath.Abs(root + "/manifests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manifests, err = filepath.Rel(dir, manifests); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{"kustomization.yaml": strings.ReplaceAll(text, "MANIFESTS", manifests)}
+	maps.Copy(all, files)
+	for name, text := range all {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestConfigTravels: the pod templates have the configuration, byte for byte, and nothing else does; one's own list of pools comes by the
+// component on top of anything, and what looks like another way to it is refused.
+func TestConfigTravels(t *testing.T) {
+	t.Parallel()
+	read := func(file string) string {
+		t.Helper()
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	carries := func(dir, want string) {
+		t.Helper()
+		objects := kustomize(t, dir)
+		for _, name := range []string{devcluster.SchedulerName, devcluster.ControllerName} {
+			if diff := cmp.Diff(want, configOf(t, objects, name)); diff != "" {
+				t.Errorf("%s: the configuration of %s (-want,+got):\n%s", dir, name, diff)
+			}
+		}
+		for key := range objects {
+			if strings.HasPrefix(key, "ConfigMap ") {
+				t.Errorf("%s: %s is installed", dir, key)
+			}
+		}
+	}
+	shipped, err := filepath.Glob(root + "/manifests/overlays/*")
+	if err != nil || len(shipped) < 5 {
+		t.Fatal(shipped, err)
+	}
+	for _, dir := range append(shipped, root+"/manifests/examples/own-pools") {
+		carries(dir, read(filepath.Join(dir, "config.yaml")))
+	}
+	own := map[string]string{"config.yaml": read(root+"/manifests/examples/own-pools/config.yaml") + "# \"Quotes\", 'others', $dollars, {{braces}}, a tab\t, ünïcödé and no end of line"}
+	const generated = "\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n"
+	for _, below := range []string{"base", "overlays/aks", "examples/own-pools"} {
+		carries(kustomization(t, "resources: [MANIFESTS/"+below+"]\ncomponents: [MANIFESTS/components/config]"+generated, own), own["config.yaml"])
+	}
+	for _, tc := range []struct{ name, text, want string }{
+		{"the overlay's ConfigMap replaced", "resources: [MANIFESTS/overlays/aks]\nconfigMapGenerator: [{name: pool-priority-config, behavior: replace, files: [config.yaml]}]\n",
+			"does not exist; cannot merge or replace"},
+		{"merged with it", "resources: [MANIFESTS/overlays/aks]\nconfigMapGenerator: [{name: pool-priority-config, behavior: merge, files: [config.yaml]}]\n",
+			"does not exist; cannot merge or replace"},
+		{"the component without a ConfigMap", "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/config]\n", "nothing selected by ConfigMap"},
+		{"a file of another name", "resources: [MANIFESTS/base]\ncomponents: [MANIFESTS/components/config]\nconfigMapGenerator: [{name: pool-priority-config, files: [a=config.yaml]}]\n",
+			"fieldPath `data.[config.yaml]` is missing"},
+	} {
+		if out, err := tool(t, "kubectl", "kustomize", kustomization(t, tc.text, own)); err == nil || !strings.Contains(out, tc.want) {
+			t.Errorf("%s: %v: no %q in %s", tc.name, err, tc.want, out)
+		}
+	}
 }
 
 // TestChart: the chart and the manifests render the same objects, and what a user gets wrong is refused with its name.
 func TestChart(t *testing.T) {
 	t.Parallel()
-	kustomize := func(overlay string) map[string]*unstructured.Unstructured {
-		return render(t, "kubectl", "kustomize", root+"/manifests/overlays/"+overlay)
-	}
 	values := func(text string) string {
 		file := filepath.Join(t.TempDir(), "values.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -111,10 +198,10 @@ func TestChart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(plain(t, kustomize("aks")), plain(t, helm(t))); diff != "" {
+	if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/aks")), plain(t, helm(t))); diff != "" {
 		t.Errorf("overlays/aks and the chart (-kustomize,+helm):\n%s", diff)
 	}
-	if diff := cmp.Diff(plain(t, kustomize("karpenter")), plain(t, helm(t, values(string(whole))))); diff != "" {
+	if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/karpenter")), plain(t, helm(t, values(string(whole))))); diff != "" {
 		t.Errorf("overlays/karpenter and the chart with its configuration (-kustomize,+helm):\n%s", diff)
 	}
 	for dir, value := range map[string]string{
@@ -185,7 +272,7 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(overlays) < 2 {
 		t.Fatal(overlays, err)
 	}
-	for _, overlay := range overlays {
+	for _, overlay := range append(overlays, root+"/manifests/examples/own-pools") {
 		for _, command := range [][]string{{"apply", "--warnings-as-errors"}, {"delete", "--wait=false"}} {
 			if out, err := tool(t, "kubectl", append(command, kubeConfig, "-k", overlay)...); err != nil || strings.Contains(out, "Warning") {
 				t.Errorf("kubectl %v -k %s: %v: %s", command, overlay, err, out)

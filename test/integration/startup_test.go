@@ -123,7 +123,7 @@ func testConfigurationsThatShip(t *testing.T, shared *env) {
 		t.Fatal(err)
 	}
 	var files []string
-	for _, pattern := range []string{"manifests/overlays/*/config.yaml", "manifests/examples/*.yaml"} {
+	for _, pattern := range []string{"manifests/overlays/*/config.yaml", "manifests/examples/*.yaml", "manifests/examples/*/config.yaml"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)

@@ -38,8 +38,9 @@ profiles:
 {{- end }}
 {{- end }}
 
-{{- define "configMapName" -}}
-pool-priority-scheduler-config-{{ include "config" . | sha256sum | trunc 10 }}
+{{/* The annotations of the pods: the configuration travels with their template. */}}
+{{- define "podAnnotations" -}}
+{{ dict "poolpriority.dev/config" (printf "%s\n" (include "config" . | trimSuffix "\n")) | toYaml }}
 {{- end }}
 
 {{/* What the pods of both have in common. */}}
@@ -70,7 +71,9 @@ securityContext:
   seccompProfile: {type: RuntimeDefault}
 volumes:
 - name: config
-  configMap: {name: {{ include "configMapName" .root }}}
+  downwardAPI:
+    items:
+    - {path: config.yaml, fieldRef: {fieldPath: "metadata.annotations['poolpriority.dev/config']"}}
 {{- end }}
 
 {{- define "container" }}

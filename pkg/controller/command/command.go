@@ -55,6 +55,8 @@ const (
 	removeQuiet, removeInterval, removeTries = 3, 2 * time.Second, 30
 )
 
+var errNoConfig = errors.New("--config is required: name the scheduler's configuration file")
+
 type options struct {
 	config, namespace             string
 	healthAddress, metricsAddress string
@@ -211,12 +213,17 @@ func setUp(ctx context.Context, m ctrl.Manager, watch *progress.Watch, profile *
 // their pools.
 func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
-		return nil, nil, pool.List{}, errors.New("--config is required: name the scheduler's configuration file")
+		return nil, nil, pool.List{}, errNoConfig
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("reading the configuration: %w", err)
 	}
+	return parse(file, data)
+}
+
+// parse returns the same from the configuration that was read from the file.
+func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	profile, args, err := configv1.Load(data)
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("%s: %w", file, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -337,14 +338,11 @@ func TestLanded(t *testing.T) {
 // TestOwnProfile: a profile with plugins of others, and with few of Kubernetes' own, serves as well.
 func TestOwnProfile(t *testing.T) {
 	files := []string{"../../../manifests/overlays/karpenter/config.yaml"}
-	examples, err := os.ReadDir("../../../manifests/examples")
-	if err != nil {
-		t.Fatal(err)
+	examples, err := filepath.Glob("../../../manifests/examples/*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatal(examples, err)
 	}
-	for _, example := range examples {
-		files = append(files, "../../../manifests/examples/"+example.Name())
-	}
-	for _, file := range files {
+	for _, file := range append(files, examples...) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

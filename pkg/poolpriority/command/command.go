@@ -3,6 +3,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -115,9 +116,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	return app.Run(ctx, config, scheduler)
 }
 
-// checkProfiles refuses a file with several profiles that configure the plugin, before the plugin is made for each of them: the second
-// one would fail over what the first one has registered. What else may be wrong with the file, app.Setup says; and a file that is not a
-// regular one is left to it, because it may be read only once.
+// checkProfiles refuses a file that is empty, and one with several profiles that configure the plugin, before the plugin is made for each of
+// them: the second one would fail over what the first one has registered. What else may be wrong with the file, app.Setup says; and a file
+// that is not a regular one is left to it, because it may be read only once.
 func checkProfiles(file string) error {
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		return nil
@@ -127,7 +128,9 @@ func checkProfiles(file string) error {
 		return nil //nolint:nilerr // app.Setup says it
 	}
 	config, err := configv1.Decode(data)
-	if err != nil {
+	if errors.Is(err, configv1.ErrEmpty) {
+		return fmt.Errorf("%s: %w", file, err)
+	} else if err != nil {
 		return nil //nolint:nilerr // app.Setup says it
 	}
 	return configv1.CheckProfiles(config)

@@ -14,6 +14,7 @@ import (
 
 // TestRefusals: what is wrong with the configuration's file is said before anything talks to an API server: there is none.
 func TestRefusals(t *testing.T) {
+	const empty = "empty"
 	const args = "pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"
 	for _, tc := range []struct{ name, file, want string }{
 		{"two profiles", "profiles: [{schedulerName: a, " + args + "}, {schedulerName: b, " + args + "}]",
@@ -21,6 +22,7 @@ func TestRefusals(t *testing.T) {
 		{"an unknown field", "profiles: [{schedulerName: a, " + strings.Replace(args, "nodeSelector", "nodeSelecter", 1) + "}]", `unknown field "pools[0].nodeSelecter"`},
 		{"two profiles of one name", "profiles: [{schedulerName: a, " + args + "}, {schedulerName: a}]", "profiles[1].schedulerName: Duplicate value"},
 		{"no file", "", "no such file"},
+		{"a pod without the annotation", empty, "config.yaml: the configuration is empty: the pod has no annotation poolpriority.dev/config"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			opts := options.NewOptions()
@@ -28,6 +30,9 @@ func TestRefusals(t *testing.T) {
 			opts.ConfigFile = filepath.Join(t.TempDir(), "config.yaml")
 			if tc.file != "" {
 				text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n" + tc.file
+				if tc.file == empty {
+					text = ""
+				}
 				if err := os.WriteFile(opts.ConfigFile, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
