@@ -57,7 +57,7 @@ func render(t testing.TB, name string, args ...string) map[string]*unstructured.
 
 func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
-	return render(t, "helm", append([]string{"template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
+	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
 }
 
 // configOf returns the configuration in the Deployment's pod template.
@@ -87,6 +87,7 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 			if err := yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config); err != nil {
 				t.Fatal(err)
 			}
+			object = object.DeepCopy()
 			if err := unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation); err != nil {
 				t.Fatal(err)
 			}
@@ -222,16 +223,6 @@ func TestChart(t *testing.T) {
 	if back["ClusterRole /pool-priority-controller:return"] == nil {
 		t.Errorf("with return, its role is not among %v", slices.Sorted(maps.Keys(back)))
 	}
-	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}"))
-	for key, object := range elsewhere {
-		text, err := yaml.Marshal(object.Object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(string(text), devcluster.SchedulerNamespace) {
-			t.Errorf("%s names the namespace %s", key, devcluster.SchedulerNamespace)
-		}
-	}
 	gangs, err := os.ReadFile(root + "/manifests/examples/coscheduling.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -243,8 +234,9 @@ func TestChart(t *testing.T) {
 		t.Errorf("with Coscheduling, its role is not among %v", slices.Sorted(maps.Keys(objects)))
 	}
 	for _, tc := range []struct{ values, want string }{
-		{"config: '{profiles: []}'", "leaderElection must have resourceName: pool-priority-scheduler and resourceNamespace: pool-priority-system"},
-		{"args: {statusConfigMap: a/b, pools: [{name: user, nodeSelector: {}}]}", "statusConfigMap must be pool-priority-system/pool-priority-status"},
+		{"config: '{leaderElection: {resourceNamespace: other}}'", "leaderElection.resourceNamespace must be the release's namespace pool-priority-system, or be left out; it is other"},
+		{"args: {statusConfigMap: a/b, pools: [{name: user, nodeSelector: {}}]}", "statusConfigMap must be in the release's namespace pool-priority-system, for which the scheduler has rights; it is a/b"},
+		{"config: '{profiles: []}'", ""}, // start-up says what is wrong
 		{"args: {pools: [{name: aci, nodeSelector: {}, burst: {return: null}}, {name: b, nodeSelector: {}, burst: {}}]}", ""}, // start-up says what is wrong
 		{"scheduler: {replica: 3}", "replica"},
 		{"monitoring: {serviceMonitor: true}", "serviceMonitor"},
@@ -253,12 +245,87 @@ func TestChart(t *testing.T) {
 		{"schedulerName: default-scheduler", "schedulerName"},
 		{"image: {repository: ''}", "repository"},
 	} {
-		if out, err := tool(t, "helm", "template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
+		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)
 		}
 	}
 	if out, err := tool(t, "helm", "template", "release", chart, "--kube-version", "1.34.2"); err == nil || !strings.Contains(out, "incompatible with Kubernetes v1.34.2") {
 		t.Errorf("with Kubernetes 1.34: %v: %s", err, out)
+	}
+}
+
+// TestNamespaceAndNames: kustomize's namespace, which is also how Argo CD and Flux set it, and Helm's both put all there is into the namespace and
+// nothing into kube-system; and the names go by the release.
+func TestNamespaceAndNames(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "pool-priority-of-mine" // it has our name in it
+	for _, component := range []string{"", "return", "karpenter", "coscheduling"} {
+		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
+		if component != "" {
+			text += "components: [MANIFESTS/components/" + component + "]\n"
+		}
+		inNamespace(t, kustomize(t, kustomization(t, text, nil)), elsewhere)
+	}
+	diff := cmp.Diff(plain(t, kustomize(t, kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n", nil))), plain(t, helm(t, "--namespace", elsewhere)))
+	if diff != "" {
+		t.Errorf("overlays/aks and the chart in another namespace (-kustomize,+helm):\n%s", diff)
+	}
+	release := func(name string, args ...string) map[string]*unstructured.Unstructured {
+		return render(t, "helm", append([]string{"template", name, chart, "--namespace", elsewhere, "--kube-version", "1.35.4"}, args...)...)
+	}
+	first := release("pool-priority")
+	for _, same := range [][]string{{"pool-priority-scheduler"}, {"other", "--set=fullnameOverride=pool-priority"}} {
+		if diff := cmp.Diff(plain(t, first), plain(t, release(same[0], same[1:]...))); diff != "" {
+			t.Errorf("the releases pool-priority and %v (-want,+got):\n%s", same, diff)
+		}
+	}
+	for name, want := range map[string]string{"team-a": "team-a-pool-priority", "my-pool-priority": "my-pool-priority", "a.b": "a-b-pool-priority",
+		strings.Repeat("long-", 9) + "er": strings.Repeat("long-", 9) + "er-pool-priority"} {
+		want = strings.TrimSuffix(want[:min(len(want), 50)], "-")
+		objects := release(name)
+		inNamespace(t, objects, elsewhere)
+		for key, object := range objects {
+			if !strings.HasPrefix(object.GetName(), want) || first[key] != nil {
+				t.Errorf("release %s: %s", name, key)
+			}
+			if labels := object.GetLabels()["app.kubernetes.io/name"]; len(labels) > 63 {
+				t.Errorf("release %s: %s has the label %s", name, key, labels)
+			}
+		}
+		config := configOf(t, objects, want+"-scheduler")
+		for _, text := range []string{"resourceName: " + want + "-scheduler\n", "statusConfigMap: " + elsewhere + "/" + want + "-status\n"} {
+			if !strings.Contains(config, text) {
+				t.Errorf("release %s: no %q in\n%s", name, text, config)
+			}
+		}
+		rights := fmt.Sprint(objects["Role "+elsewhere+"/"+want+"-scheduler:leader-election"], objects["Role "+elsewhere+"/"+want+"-scheduler:status"], objects["Role "+elsewhere+"/"+want+"-controller:leader-election"])
+		for _, name := range []string{"[" + want + "-scheduler]", "[" + want + "-status]", "[" + want + "-controller]"} {
+			if !strings.Contains(rights, name) {
+				t.Errorf("release %s: no right to %s in %s", name, name, rights)
+			}
+		}
+	}
+	// The rights follow what a configuration names.
+	named := release("pool-priority", "--set-json=args="+`{"statusConfigMap":"`+elsewhere+`/published","capacity":{"clusterAutoscalerStatus":"a/autoscaler"},"pools":[{"name":"user","nodeSelector":{}}]}`)
+	if rights := fmt.Sprint(named["Role "+elsewhere+"/pool-priority-scheduler:status"], named["ClusterRole /pool-priority-scheduler:configmaps"]); !strings.Contains(rights, "[published]") || !strings.Contains(rights, "[autoscaler]") {
+		t.Errorf("the rights do not follow the configuration: %s", rights)
+	}
+}
+
+// inNamespace fails the test if an object is in another namespace, or names the one that the manifests are written for.
+func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, namespace string) {
+	t.Helper()
+	for key, object := range objects {
+		if n := object.GetNamespace(); n != "" && n != namespace {
+			t.Errorf("%s is in the namespace %s", key, n)
+		}
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if object.GetKind() != "CustomResourceDefinition" && (strings.Contains(string(text), devcluster.SchedulerNamespace) || strings.Contains(string(text), "kube-system")) {
+			t.Errorf("%s names another namespace:\n%s", key, text)
+		}
 	}
 }
 
@@ -280,14 +347,14 @@ func TestInstall(t *testing.T) {
 		}
 		e.gone()
 	}
-	if out, err := tool(t, "helm", kubeConfig, "install", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace"); err != nil || strings.Contains(out, "arning") {
+	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace"); err != nil || strings.Contains(out, "arning") {
 		t.Fatalf("helm install: %v: %s", err, out)
 	}
 	if _, err := e.Client.AppsV1().Deployments(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	// No pod runs in this cluster, so that the Job of the hook would wait for ever.
-	if out, err := tool(t, "helm", kubeConfig, "uninstall", "release", "--namespace", devcluster.SchedulerNamespace, "--no-hooks"); err != nil {
+	if out, err := tool(t, "helm", kubeConfig, "uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace, "--no-hooks"); err != nil {
 		t.Fatalf("helm uninstall: %v: %s", err, out)
 	}
 	roles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})

@@ -1,13 +1,55 @@
-{{- define "image" -}}
+{{- define "pool-priority-scheduler.image" -}}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end }}
 
-{{/* The files that kustomize uses too, for the release's namespace. */}}
-{{- define "file" -}}
-{{ .root.Files.Get (printf "files/%s.yaml" .name) | replace "pool-priority-system" .root.Release.Namespace }}
+{{/* What the names of all objects begin with: the release's name if that has pool-priority in it, or else both. A release called
+pool-priority, or pool-priority-scheduler, thus has the names that kustomize gives. */}}
+{{- define "pool-priority-scheduler.fullname" -}}
+{{- $name := .Values.nameOverride | default "pool-priority" }}
+{{- $release := .Release.Name | trimSuffix "-scheduler" }}
+{{- .Values.fullnameOverride | default (contains $name $release | ternary $release (printf "%s-%s" $release $name)) | replace "." "-" | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{- define "config" -}}
+{{/* The files that kustomize uses too, with the release's namespace and names. */}}
+{{- define "pool-priority-scheduler.file" -}}
+{{- $text := .root.Files.Get (printf "files/%s.yaml" .name) }}
+{{- $text = $text | replace "pool-priority-system" "@NAMESPACE@" }}
+{{- $text = $text | replace "resourceNames: [pool-priority-scheduler]" "resourceNames: [@LEASE@]" }}
+{{- $text = $text | replace "resourceNames: [pool-priority-status]" "resourceNames: [@STATUS@]" }}
+{{- $text = $text | replace "resourceNames: [cluster-autoscaler-status]" "resourceNames: [@AUTOSCALER@]" }}
+{{- $text = $text | replace "pool-priority" (include "pool-priority-scheduler.fullname" .root) }}
+{{- range $key, $value := include "pool-priority-scheduler.objects" .root | fromYaml }}
+{{- $text = $text | replace (printf "@%s@" $key) $value }}
+{{- end }}
+{{- $text }}
+{{- end }}
+
+{{/* What the configuration names and the scheduler needs rights for. */}}
+{{- define "pool-priority-scheduler.objects" -}}
+{{- $config := include "pool-priority-scheduler.config" . | fromYaml }}
+{{- $lease := $config.leaderElection | default dict }}
+{{- if ne ($lease.resourceNamespace | default .Release.Namespace) .Release.Namespace }}
+{{- fail (printf "config: leaderElection.resourceNamespace must be the release's namespace %s, or be left out; it is %s" .Release.Namespace $lease.resourceNamespace) }}
+{{- end }}
+{{- $args := include "pool-priority-scheduler.args" $config | fromYaml }}
+{{- $status := $args.statusConfigMap | default (printf "%s/pool-priority-status" .Release.Namespace) }}
+{{- if ne (dir $status) .Release.Namespace }}
+{{- fail (printf "statusConfigMap must be in the release's namespace %s, for which the scheduler has rights; it is %s" .Release.Namespace $status) }}
+{{- end -}}
+NAMESPACE: {{ .Release.Namespace }}
+LEASE: {{ $lease.resourceName | default "pool-priority-scheduler" }}
+STATUS: {{ base $status }}
+AUTOSCALER: {{ dig "capacity" "clusterAutoscalerStatus" "kube-system/cluster-autoscaler-status" $args | base }}
+{{- end }}
+
+{{/* The plugin's arguments in a configuration. */}}
+{{- define "pool-priority-scheduler.args" -}}
+{{- range .profiles }}{{- range .pluginConfig }}{{- if eq .name "PoolPriority" }}
+{{- toYaml .args }}
+{{- end }}{{- end }}{{- end }}
+{{- end }}
+
+{{- define "pool-priority-scheduler.config" -}}
 {{- if .Values.config -}}
 {{ .Values.config }}
 {{- else -}}
@@ -15,8 +57,7 @@ apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection:
   leaderElect: true
-  resourceName: pool-priority-scheduler
-  resourceNamespace: {{ .Release.Namespace }}
+  resourceName: {{ include "pool-priority-scheduler.fullname" . }}-scheduler
   leaseDuration: 10s
   renewDeadline: 7s
   retryPeriod: 500ms
@@ -31,20 +72,21 @@ profiles:
   - name: PoolPriority
     args:
       {{- $args := deepCopy .Values.args }}
-      {{- if and (ne .Release.Namespace "pool-priority-system") (not $args.statusConfigMap) }}
-      {{- $_ := set $args "statusConfigMap" (printf "%s/pool-priority-status" .Release.Namespace) }}
+      {{- $name := include "pool-priority-scheduler.fullname" . }}
+      {{- if and (ne $name "pool-priority") (not $args.statusConfigMap) }}
+      {{- $_ := set $args "statusConfigMap" (printf "%s/%s-status" .Release.Namespace $name) }}
       {{- end }}
       {{- toYaml $args | nindent 6 }}
 {{- end }}
 {{- end }}
 
 {{/* The annotations of the pods: the configuration travels with their template. */}}
-{{- define "podAnnotations" -}}
-{{ dict "poolpriority.dev/config" (printf "%s\n" (include "config" . | trimSuffix "\n")) | toYaml }}
+{{- define "pool-priority-scheduler.podAnnotations" -}}
+{{ dict "poolpriority.dev/config" (printf "%s\n" (include "pool-priority-scheduler.config" . | trimSuffix "\n")) | toYaml }}
 {{- end }}
 
 {{/* What the pods of both have in common. */}}
-{{- define "podSpec" }}
+{{- define "pool-priority-scheduler.podSpec" }}
 serviceAccountName: {{ .name }}
 priorityClassName: system-cluster-critical
 {{- with .root.Values.imagePullSecrets }}
@@ -76,13 +118,15 @@ volumes:
     - {path: config.yaml, fieldRef: {fieldPath: "metadata.annotations['poolpriority.dev/config']"}}
 {{- end }}
 
-{{- define "container" }}
-image: {{ include "image" .root }}
+{{- define "pool-priority-scheduler.container" }}
+image: {{ include "pool-priority-scheduler.image" .root }}
 {{- if ne .root.Values.image.pullPolicy "IfNotPresent" }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{- end }}
 terminationMessagePolicy: FallbackToLogsOnError
 resources: {{ toYaml .component.resources | nindent 2 }}
+env:
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
@@ -36,12 +36,13 @@ import (
 	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
 const (
-	// leaseName is the name of the leader's lease.
+	// leaseName is the name of the leader's lease, unless a flag names another, and of the controller's ServiceAccount.
 	leaseName = "pool-priority-controller"
 
 	// leaseDuration, renewDeadline and retryPeriod are those of the lease: the scheduler's.
@@ -58,7 +59,7 @@ const (
 var errNoConfig = errors.New("--config is required: name the scheduler's configuration file")
 
 type options struct {
-	config, namespace             string
+	config, namespace, lease      string
 	healthAddress, metricsAddress string
 	leaderElect, removeGateTaint  bool
 }
@@ -79,8 +80,9 @@ func New() *cobra.Command {
 	command.AddCommand(newPreflight(&o))
 	fs := command.Flags()
 	command.PersistentFlags().StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
-	command.PersistentFlags().StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease and of the controller's ServiceAccount")
+	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; in a pod, the pod's")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
+	fs.StringVar(&o.lease, "leader-elect-resource-name", leaseName, "name of the leader's lease")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
 	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
@@ -107,12 +109,21 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("reading the cluster's address: %w", err)
 	}
-	client, err := discovery.NewDiscoveryClientForConfig(restConfig)
+	client, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	if err := version.CheckServer(klog.FromContext(ctx), client); err != nil {
+	if err := version.CheckServer(klog.FromContext(ctx), client.Discovery()); err != nil {
 		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if o.leaderElect {
+		rights := &lease.Rights{Client: client, Namespace: o.namespace, Name: o.lease, Clock: clock.RealClock{}}
+		if err := rights.Await(ctx); err != nil {
+			return err
+		}
+		go rights.Watch(ctx, end)
 	}
 	lock := &watchedLock{clock: clock.RealClock{}}
 	m, err := newManager(restConfig, lock, o)
@@ -123,14 +134,20 @@ func run(ctx context.Context, o options) error {
 	if err := errors.Join(setUp(ctx, m, watch, profile, args, pools), setUpProbes(ctx, m, lock, watch, o.leaderElect, args)); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
-	return m.Start(ctx)
+	if err := m.Start(ctx); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err // it may not have its lease
+	}
+	return nil
 }
 
 // newManager returns the manager, whose lock is watched by the one given.
 func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Manager, error) {
 	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
-		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
+		LeaderElection: o.leaderElect, LeaderElectionID: o.lease, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: ptr.To(leaseDuration), RenewDeadline: ptr.To(renewDeadline), RetryPeriod: ptr.To(retryPeriod),
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		Controller:             controllerconfig.Controller{ReconciliationTimeout: reconcileTimeout},
@@ -148,7 +165,7 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 		return m, nil
 	}
 	if lock.Interface, err = leaderelection.NewResourceLock(restConfig, m, leaderelection.Options{
-		LeaderElection: true, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, RenewDeadline: renewDeadline,
+		LeaderElection: true, LeaderElectionID: o.lease, LeaderElectionNamespace: o.namespace, RenewDeadline: renewDeadline,
 	}); err != nil {
 		return nil, fmt.Errorf("making the leader's lock: %w", err)
 	}

@@ -43,6 +43,11 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
 }
 
+// Configures reports whether a profile configures the plugin.
+func Configures(config *configv1.KubeSchedulerConfiguration) bool {
+	return slices.ContainsFunc(config.Profiles, func(profile configv1.KubeSchedulerProfile) bool { return argsOf(&profile) != nil })
+}
+
 // CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state of the pools,
 // and there is one controller.
 func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
