@@ -8,7 +8,7 @@ go build -o "$lint/metricsdoc" ./hack/metricsdoc
 cd "${1:-.}"
 "$lint/metricsdoc" > docs/metrics.md
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
-install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/components/coscheduling/podgroup-crd.yaml
+install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/crds/podgroup/podgroup-crd.yaml
 # The chart's roles are those of the manifests.
 for name in serviceaccount scheduler controller; do
   install -m 644 manifests/rbac/$name.yaml charts/pool-priority-scheduler/files/$name.yaml

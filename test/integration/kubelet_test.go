@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,6 +27,8 @@ import (
 type kubelet struct {
 	*env
 	namespace string
+	// end kills the processes and runs nothing any more.
+	end func()
 
 	mu   sync.Mutex
 	pods map[types.UID]*runningPod
@@ -54,13 +55,14 @@ func (e *env) kubelet(namespace string) *kubelet {
 			k.sync(ctx)
 		}
 	}()
-	e.Cleanup(func() {
+	k.end = func() {
 		cancel()
 		<-done
 		for _, p := range k.pods {
 			p.process.Kill()
 		}
-	})
+	}
+	e.Cleanup(k.end)
 	return k
 }
 
@@ -239,15 +241,6 @@ func (k *kubelet) tell(ctx context.Context, pod *corev1.Pod, p *runningPod) {
 	pod.Status.Phase, pod.Status.Conditions, pod.Status.ContainerStatuses = status.Phase, status.Conditions, status.ContainerStatuses
 	if _, err := k.Client.CoreV1().Pods(pod.Namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{}); err != nil {
 		p.shown = corev1.PodStatus{} // once more
-	}
-}
-
-// kill kills the processes of all pods; they are started again.
-func (k *kubelet) kill() {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, p := range k.pods {
-		_ = syscall.Kill(p.process.PID(), syscall.SIGKILL)
 	}
 }
 

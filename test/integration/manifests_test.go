@@ -34,7 +34,18 @@ func tool(t testing.TB, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// render renders what is installed.
 func render(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	objects := renderAll(t, name, args...)
+	maps.DeleteFunc(objects, func(_ string, o *unstructured.Unstructured) bool {
+		return o.GetAnnotations()["helm.sh/hook"] != "" || o.GetKind() == "Namespace"
+	})
+	return objects
+}
+
+// renderAll renders the namespace and Helm's hooks as well.
+func renderAll(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	out, err := tool(t, name, args...)
 	if err != nil {
@@ -48,10 +59,14 @@ func render(t testing.TB, name string, args ...string) map[string]*unstructured.
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if len(object.Object) == 0 || object.GetAnnotations()["helm.sh/hook"] != "" || object.GetKind() == "Namespace" {
+		if len(object.Object) == 0 {
 			continue
 		}
-		objects[object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName()] = object
+		key := object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+		if objects[key] != nil {
+			t.Errorf("%s %v: there are two of %s", name, args, key)
+		}
+		objects[key] = object
 	}
 }
 
@@ -77,17 +92,19 @@ func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deplo
 	return ""
 }
 
-// plain is the objects as YAML, without what may differ: the image's tag, and the form of the configuration.
+// plain is the objects as YAML, without what may differ: labels, the image's tag, and the form of the configuration.
 func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for key, object := range objects {
+		object = object.DeepCopy()
+		object.SetLabels(nil)
 		if object.GetKind() == "Deployment" {
+			unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "labels")
 			var config map[string]any
 			if err := yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config); err != nil {
 				t.Fatal(err)
 			}
-			object = object.DeepCopy()
 			if err := unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation); err != nil {
 				t.Fatal(err)
 			}

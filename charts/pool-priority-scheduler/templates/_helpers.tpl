@@ -1,7 +1,3 @@
-{{- define "pool-priority-scheduler.image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
-{{- end }}
-
 {{/* What the names of all objects begin with: the release's name if that has pool-priority in it, or else both. A release called
 pool-priority, or pool-priority-scheduler, thus has the names that kustomize gives. */}}
 {{- define "pool-priority-scheduler.fullname" -}}
@@ -10,18 +6,86 @@ pool-priority, or pool-priority-scheduler, thus has the names that kustomize giv
 {{- .Values.fullnameOverride | default (contains $name $release | ternary $release (printf "%s-%s" $release $name)) | replace "." "-" | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The files that kustomize uses too, with the release's namespace and names. */}}
+{{/* The labels of an object: those that Helm's charts have, and yours. */}}
+{{- define "pool-priority-scheduler.labels" -}}
+{{- $labels := dict "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/part-of" "pool-priority"
+  "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/managed-by" .root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63) }}
+{{- toYaml (merge $labels (.labels | default dict) (.root.Values.commonLabels | default dict)) }}
+{{- end }}
+
+{{/* The labels of a pod: none that change from version to version. */}}
+{{- define "pool-priority-scheduler.podLabels" -}}
+{{- $labels := dict "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/part-of" "pool-priority" }}
+{{- toYaml (merge $labels ((.component).podLabels | default dict) (.root.Values.commonLabels | default dict)) }}
+{{- end }}
+
+{{/* The metadata of the object called name, with further labels and annotations; with cluster it is in no namespace. */}}
+{{- define "pool-priority-scheduler.metadata" -}}
+name: {{ .name }}
+{{- if not .cluster }}
+namespace: {{ .root.Release.Namespace }}
+{{- end }}
+labels: {{- include "pool-priority-scheduler.labels" . | nindent 2 }}
+{{- with merge dict (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "pool-priority-scheduler.image" -}}
+{{- $image := .Values.image }}
+{{- $tag := $image.tag | default (empty $image.digest | ternary .Chart.AppVersion "") }}
+{{- $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The name of the ServiceAccount of the scheduler or the controller. */}}
+{{- define "pool-priority-scheduler.serviceAccountName" -}}
+{{- $default := printf "%s-%s" (include "pool-priority-scheduler.fullname" .root) .name }}
+{{- ((index .root.Values .name).serviceAccount).name | default $default }}
+{{- end }}
+
+{{/* Whether something is switched on that is unless it is switched off. (Values of an earlier version, reused, do not know it.) */}}
+{{- define "pool-priority-scheduler.on" -}}
+{{- if ne (toString .) "false" }}true{{ end }}
+{{- end }}
+
+{{/* The files that kustomize uses too, with the release's namespace, names, ServiceAccounts, labels and annotations. */}}
 {{- define "pool-priority-scheduler.file" -}}
+{{- $root := .root }}
+{{- $fullname := include "pool-priority-scheduler.fullname" .root }}
 {{- $text := .root.Files.Get (printf "files/%s.yaml" .name) }}
 {{- $text = $text | replace "pool-priority-system" "@NAMESPACE@" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-scheduler]" "resourceNames: [@LEASE@]" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-status]" "resourceNames: [@STATUS@]" }}
 {{- $text = $text | replace "resourceNames: [cluster-autoscaler-status]" "resourceNames: [@AUTOSCALER@]" }}
-{{- $text = $text | replace "pool-priority" (include "pool-priority-scheduler.fullname" .root) }}
+{{- $text = $text | replace "pool-priority" $fullname }}
 {{- range $key, $value := include "pool-priority-scheduler.objects" .root | fromYaml }}
 {{- $text = $text | replace (printf "@%s@" $key) $value }}
 {{- end }}
-{{- $text }}
+{{- $accounts := dict }}
+{{- $created := dict }}
+{{- range tuple "scheduler" "controller" }}
+{{- $name := printf "%s-%s" $fullname . }}
+{{- $_ := set $accounts $name (include "pool-priority-scheduler.serviceAccountName" (dict "root" $root "name" .)) }}
+{{- $_ := set $created $name (index $root.Values .).serviceAccount }}
+{{- end }}
+{{- range $document := splitList "\n---\n" $text }}
+{{- $object := fromYaml $document }}
+{{- $annotations := merge dict ($object.metadata.annotations | default dict) }}
+{{- $settings := dict }}
+{{- if eq $object.kind "ServiceAccount" }}
+{{- $settings = index $created $object.metadata.name | default dict }}
+{{- $_ := set $object.metadata "name" (index $accounts $object.metadata.name) }}
+{{- end }}
+{{- $annotations = merge $annotations ($settings.annotations | default dict) ($root.Values.commonAnnotations | default dict) }}
+{{- if include "pool-priority-scheduler.on" $settings.create }}
+{{- $_ := set $object.metadata "labels" (include "pool-priority-scheduler.labels" (dict "root" $root "name" "pool-priority-scheduler" "labels" $object.metadata.labels) | fromYaml) }}
+{{- with $annotations }}{{- $_ := set $object.metadata "annotations" . }}{{- end }}
+{{- range $subject := $object.subjects }}{{- with index $accounts .name }}{{- $_ := set $subject "name" . }}{{- end }}{{- end }}
+---
+{{ toYaml $object }}
+{{ end }}
+{{- end }}
 {{- end }}
 
 {{/* What the configuration names and the scheduler needs rights for. */}}
@@ -47,6 +111,14 @@ AUTOSCALER: {{ dig "capacity" "clusterAutoscalerStatus" "kube-system/cluster-aut
 {{- range .profiles }}{{- range .pluginConfig }}{{- if eq .name "PoolPriority" }}
 {{- toYaml .args }}
 {{- end }}{{- end }}{{- end }}
+{{- end }}
+
+{{/* The name of the profile that configures the plugin. */}}
+{{- define "pool-priority-scheduler.schedulerName" -}}
+{{- range (include "pool-priority-scheduler.config" . | fromYaml).profiles }}
+{{- $name := .schedulerName }}
+{{- range .pluginConfig }}{{- if eq .name "PoolPriority" }}{{ $name }}{{- end }}{{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "pool-priority-scheduler.config" -}}
@@ -82,35 +154,38 @@ profiles:
 
 {{/* The annotations of the pods: the configuration travels with their template. */}}
 {{- define "pool-priority-scheduler.podAnnotations" -}}
-{{ dict "poolpriority.dev/config" (printf "%s\n" (include "pool-priority-scheduler.config" . | trimSuffix "\n")) | toYaml }}
+{{ merge (dict "poolpriority.dev/config" (printf "%s\n" (include "pool-priority-scheduler.config" .root | trimSuffix "\n"))) (.component.podAnnotations | default dict) | toYaml }}
 {{- end }}
 
-{{/* What the pods of both have in common. */}}
-{{- define "pool-priority-scheduler.podSpec" }}
-serviceAccountName: {{ .name }}
-priorityClassName: system-cluster-critical
-{{- with .root.Values.imagePullSecrets }}
-imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{/* What the pods of all have in common. */}}
+{{- define "pool-priority-scheduler.podSpec" -}}
+priorityClassName: {{ .Values.priorityClassName | default "system-cluster-critical" }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.tolerations }}
-tolerations: {{ toYaml . | nindent 2 }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.affinity }}
-affinity: {{ toYaml . | nindent 2 }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* What the pods of both Deployments have besides. */}}
+{{- define "pool-priority-scheduler.deploymentPodSpec" -}}
 topologySpreadConstraints:
 - maxSkew: 1
   topologyKey: kubernetes.io/hostname
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels: {app.kubernetes.io/name: {{ .name }}}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  seccompProfile: {type: RuntimeDefault}
 volumes:
 - name: config
   downwardAPI:
@@ -118,19 +193,23 @@ volumes:
     - {path: config.yaml, fieldRef: {fieldPath: "metadata.annotations['poolpriority.dev/config']"}}
 {{- end }}
 
-{{- define "pool-priority-scheduler.container" }}
+{{/* What all containers have in common. */}}
+{{- define "pool-priority-scheduler.container" -}}
 image: {{ include "pool-priority-scheduler.image" .root }}
 {{- if ne .root.Values.image.pullPolicy "IfNotPresent" }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{- end }}
 terminationMessagePolicy: FallbackToLogsOnError
-resources: {{ toYaml .component.resources | nindent 2 }}
-env:
-- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+resources: {{- toYaml .resources | nindent 2 }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "pool-priority-scheduler.deploymentContainer" -}}
+env:
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 volumeMounts:
 - {name: config, mountPath: /etc/pool-priority-scheduler, readOnly: true}
 {{- end }}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -34,6 +33,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/controller/cleanup"
 	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/lease"
@@ -51,9 +51,10 @@ const (
 	// reconcileTimeout is how long a reconciler may wait for the API server.
 	reconcileTimeout = 2 * time.Minute
 
-	// removeQuiet is how often in a row no node may have the gate taint for it to count as gone; nodes are looked at every
-	// removeInterval, removeTries times at the most.
-	removeQuiet, removeInterval, removeTries = 3, 2 * time.Second, 30
+	// cleanupRate is how many requests a second what cleans up may make: it may have to change every pod of a large cluster.
+	cleanupRate = 500
+	// preflightRate is how many a preflight may make.
+	preflightRate = 20
 )
 
 var errNoConfig = errors.New("--config is required: name the scheduler's configuration file")
@@ -77,7 +78,7 @@ func New() *cobra.Command {
 			return run(ctrl.SetupSignalHandler(), o)
 		},
 	}
-	command.AddCommand(newPreflight(&o))
+	command.AddCommand(newPreflight(&o), newCleanup(&o))
 	fs := command.Flags()
 	command.PersistentFlags().StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
 	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; in a pod, the pod's")
@@ -86,6 +87,7 @@ func New() *cobra.Command {
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
 	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
+	_ = fs.MarkDeprecated("remove-gate-taint", "use the command cleanup") // it fails for a flag that does not exist
 	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(klogFlags)
 	fs.AddGoFlag(klogFlags.Lookup("v"))
@@ -95,11 +97,11 @@ func New() *cobra.Command {
 
 func run(ctx context.Context, o options) error {
 	if o.removeGateTaint {
-		c, err := newClient("")
+		c, err := newClient(cleanupRate)
 		if err != nil {
 			return err
 		}
-		return removeGateTaint(ctx, c)
+		return (&cleanup.Cleaner{Client: c, Clock: clock.RealClock{}, TaintOnly: true}).Run(ctx)
 	}
 	profile, args, pools, err := load(o.config)
 	if err != nil {
@@ -249,58 +251,20 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end. With a name, it acts as that user.
-func newClient(as string) (client.Client, error) {
+// newClient returns a client without a cache, for commands that end, which may make so many requests a second.
+func newClient(rate float32) (client.Client, error) { return newClientAs("", rate) }
+
+// newClientAs returns one that acts as the user, or with "" as oneself.
+func newClientAs(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's address: %w", err)
 	}
-	restConfig.Impersonate.UserName = as
+	restConfig.Impersonate.UserName = user
+	restConfig.QPS, restConfig.Burst = rate, int(rate)
 	c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	return c, nil
-}
-
-// removeGateTaint takes the taint off all nodes, and looks again until it stays off: a controller that is about to end may put it
-// back. It goes on where a node cannot be changed.
-func removeGateTaint(ctx context.Context, c client.Client) error {
-	r := &controller.GateTaint{Client: c, Off: true}
-	var last error
-	for quiet, tries := 0, 0; quiet < removeQuiet; tries++ {
-		if tries > 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(removeInterval):
-			}
-		}
-		nodes := &corev1.NodeList{}
-		if err := c.List(ctx, nodes); err != nil {
-			return fmt.Errorf("listing the nodes: %w", err)
-		}
-		tainted := 0
-		var errs []error
-		for i := range nodes.Items {
-			if r.InLine(&nodes.Items[i]) {
-				continue
-			}
-			tainted++
-			if err := r.Write(ctx, &nodes.Items[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				errs = append(errs, err)
-			}
-		}
-		if last = errors.Join(errs...); tainted > 0 {
-			quiet = 0
-		} else {
-			quiet++
-		}
-		if tries >= removeTries && controller.Denied(last) {
-			return last
-		} else if tries >= removeTries {
-			return errors.Join(last, fmt.Errorf("the gate taint comes back on %d node(s): does a controller still run? Remove it first", tainted))
-		}
-	}
-	return nil
 }

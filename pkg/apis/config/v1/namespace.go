@@ -11,8 +11,9 @@ const (
 	NamespaceVariable = "POD_NAMESPACE"
 	// SchedulerName is the name of the leader's lease, unless the configuration names another.
 	SchedulerName = "pool-priority-scheduler"
+	// StatusName is the name of the ConfigMap in which the leader publishes the pools' states, unless the arguments name another.
+	StatusName = "pool-priority-status"
 
-	statusName     = "pool-priority-status"
 	outsideCluster = "pool-priority-system"
 )
 
