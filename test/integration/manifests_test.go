@@ -283,6 +283,12 @@ func TestNamespaceAndNames(t *testing.T) {
 		}
 		inNamespace(t, kustomize(t, kustomization(t, text, nil)), elsewhere)
 	}
+	for text, want := range map[string]bool{"": true, "components: [MANIFESTS/components/existing-namespace]\n": false} {
+		all := renderAll(t, "kubectl", "kustomize", kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n"+text, nil))
+		if got := all["Namespace /"+elsewhere] != nil; got != want || all["Namespace /"+devcluster.SchedulerNamespace] != nil {
+			t.Errorf("%q: the namespace is part of the installation: %t, want %t", text, got, want)
+		}
+	}
 	diff := cmp.Diff(plain(t, kustomize(t, kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n", nil))), plain(t, helm(t, "--namespace", elsewhere)))
 	if diff != "" {
 		t.Errorf("overlays/aks and the chart in another namespace (-kustomize,+helm):\n%s", diff)
