@@ -16,6 +16,8 @@ done
 for name in karpenter return coscheduling; do
   install -m 644 manifests/components/$name/rbac.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
+install -m 644 manifests/components/network-policy/networkpolicy.yaml charts/pool-priority-scheduler/files/network-policy.yaml
+install -m 644 manifests/components/opt-in/policy.yaml charts/pool-priority-scheduler/files/opt-in.yaml
 # So are its monitoring and its alerts. Azure's is the same in another API group.
 install -m 644 manifests/components/monitoring/{servicemonitor,reader}.yaml manifests/components/alerts/rules.yaml charts/pool-priority-scheduler/files/
 install -m 644 manifests/components/monitoring/reader.yaml manifests/components/monitoring-azure/

@@ -58,6 +58,8 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- $text = $text | replace "resourceNames: [pool-priority-scheduler]" "resourceNames: [@LEASE@]" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-status]" "resourceNames: [@STATUS@]" }}
 {{- $text = $text | replace "resourceNames: [cluster-autoscaler-status]" "resourceNames: [@AUTOSCALER@]" }}
+{{- $text = $text | replace "values: [pool-priority-scheduler]" "values: [@SCHEDULER@]" }}
+{{- $text = $text | replace "'pool-priority'" "'@PARTOF@'" }}
 {{- $text = $text | replace "pool-priority" $fullname }}
 {{- range $key, $value := include "pool-priority-scheduler.objects" .root | fromYaml }}
 {{- $text = $text | replace (printf "@%s@" $key) $value }}
@@ -101,6 +103,8 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- fail (printf "statusConfigMap must be in the release's namespace %s, for which the scheduler has rights; it is %s" .Release.Namespace $status) }}
 {{- end -}}
 NAMESPACE: {{ .Release.Namespace }}
+PARTOF: pool-priority
+SCHEDULER: {{ include "pool-priority-scheduler.schedulerName" . | quote }}
 LEASE: {{ $lease.resourceName | default "pool-priority-scheduler" }}
 STATUS: {{ base $status }}
 AUTOSCALER: {{ dig "capacity" "clusterAutoscalerStatus" "kube-system/cluster-autoscaler-status" $args | base }}

@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
@@ -68,12 +70,16 @@ type options struct {
 // New returns the command pool-priority-controller.
 func New() *cobra.Command {
 	o := options{}
+	logging := logsapi.NewLoggingConfiguration()
 	command := &cobra.Command{
 		Use:     "pool-priority-controller",
 		Short:   "Keep the gate taint on burst nodes, give the pods that run there its toleration, take back those that are lost, keep deletion costs in line, and bring pods back",
 		Version: version.String(),
 		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return err
+			}
 			ctrl.SetLogger(klog.Background())
 			return run(ctrl.SetupSignalHandler(), o)
 		},
@@ -88,10 +94,8 @@ func New() *cobra.Command {
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
 	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
 	_ = fs.MarkDeprecated("remove-gate-taint", "use the command cleanup") // it fails for a flag that does not exist
-	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(klogFlags)
-	fs.AddGoFlag(klogFlags.Lookup("v"))
-	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime's own
+	logsapi.AddFlags(logging, fs)                                         // --v, --logging-format and the like, as the scheduler has them
+	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig"))        // controller-runtime's own
 	return command
 }
 
