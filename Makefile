@@ -15,9 +15,10 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the scheduler, the controller and the embedded cluster's command into bin/
+build: ## Build the scheduler, the controller, kubectl pools and the embedded cluster's command into bin/
 	@hack/step.sh "build" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-scheduler ./cmd/scheduler
 	@hack/step.sh "build controller" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-controller ./cmd/controller
+	@hack/step.sh "build kubectl-pools" go build -ldflags "$(LDFLAGS)" -o bin/kubectl-pools ./cmd/kubectl-pools
 	@hack/step.sh "build devcluster" go build -ldflags "-s -w" -o bin/devcluster ./cmd/devcluster
 
 IMAGE ?= pool-priority-scheduler
@@ -60,7 +61,7 @@ prometheus:
 
 .PHONY: test-unit
 test-unit: prometheus ## Run the tests beside the code and those of the alerts, those of concurrent packages with the race detector too
-	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/model ./test/alerts
+	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/model ./test/alerts ./test/markdown ./test/docs
 	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" go -C test/monitoring test -count=1 .
 	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
 

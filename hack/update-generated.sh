@@ -13,7 +13,7 @@ install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" ma
 for name in serviceaccount scheduler controller; do
   install -m 644 manifests/rbac/$name.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
-for name in karpenter return coscheduling; do
+for name in karpenter return coscheduling viewer; do
   install -m 644 manifests/components/$name/rbac.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
 install -m 644 manifests/components/network-policy/networkpolicy.yaml charts/pool-priority-scheduler/files/network-policy.yaml

@@ -63,7 +63,7 @@ func labels() []label {
 		{"reason` of `pool_state_info", "the code of a reason, as `pool-priority-status` has it"},
 		{"reason` of `held_pods` and, where `decision` is `closed`, of `gate_decisions_total", code(codes(gate.ClosedReasons()))},
 		{"reason` of `placements_total` and, where `decision` is `open`, of `gate_decisions_total", code(codes(gate.OpenReasons()))},
-		{"source", "`cluster-autoscaler`, its status; `nodepool/NAME`, a NodePool that the configuration names"},
+		{"source", "`cluster-autoscaler`, its status; `nodepool/NAME`, a NodePool that the configuration names; `override`, the ConfigMap pool-priority-override (`source_errors_total` only)"},
 		{"resource`, `unit", "`cpu`, `cores`; `memory`, `bytes`"},
 		{"code", "one that the scheduler knows of the provider's, or `other`"},
 	}

@@ -135,6 +135,18 @@ func SettledShapes(nodes []*corev1.Node, before, now time.Time) []Shape {
 	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
 }
 
+// SettlesAt is when the next of the nodes will have been there for long enough to be one of SettledShapes although none was there before; zero if none
+// will.
+func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
+	var next time.Time
+	for _, node := range nodes {
+		if at := node.CreationTimestamp.Add(firstGrace); at.After(now) {
+			next = Earliest(next, at)
+		}
+	}
+	return next
+}
+
 // newShape returns the kind of nodes with these labels and taints, if labels with the varied keys make none.
 func newShape(labels map[string]string, taints []corev1.Taint, varied []string) *Shape {
 	shape := &Shape{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
@@ -199,9 +211,7 @@ func (s *Shape) key() string {
 	for _, t := range s.Taints {
 		parts = append(parts, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))
 	}
-	for _, k := range s.Varied {
-		parts = append(parts, k)
-	}
+	parts = append(parts, s.Varied...)
 	slices.Sort(parts)
 	return strings.Join(parts, "\n")
 }

@@ -27,7 +27,8 @@ import (
 const nodeNameField = "spec.nodeName"
 
 // DeletionCost brings the deletion costs of our scheduler's pods in line where their pool changed because the list was edited or a node was
-// relabelled and, with Others, of pods that others bound. It looks at pods of ReplicaSets only, as nothing else reads the cost, and leaves
+// relabelled and, with Others, of pods that others bound. Without it, it takes from those what it wrote when it had Others, once: what comes again
+// is another's, who would write it for ever. It looks at pods of ReplicaSets only, as nothing else reads the cost, and leaves
 // a cost alone that somebody else set. A pod on a burst node is left alone until it has started: virtual-kubelet creates
 // one that changes before that again, which may lose it.
 type DeletionCost struct {
@@ -40,8 +41,9 @@ type DeletionCost struct {
 	Recorder record.EventRecorder
 	Progress *progress.Watch
 
-	mu   sync.Mutex
-	told map[types.NamespacedName]types.UID // pods of which it was said, by this process, that somebody changed their cost
+	mu     sync.Mutex
+	told   map[types.NamespacedName]types.UID // pods of which it was said, by this process, that somebody changed their cost
+	undone map[types.NamespacedName]types.UID // pods from which it was taken, by this process
 }
 
 var _ reconcile.Reconciler = &DeletionCost{}
@@ -89,7 +91,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 		r.forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || !ofReplicaSet(pod) || !r.isFor(pod) {
+	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || !ofReplicaSet(pod) || !r.isFor(pod) && len(scalein.Undo(pod.Annotations)) == 0 {
 		return reconcile.Result{}, nil
 	}
 	node := &corev1.Node{}
@@ -102,14 +104,30 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	if r.Pools.IsBurstNode(node.Labels) && !refusal.Started(pod) {
 		return reconcile.Result{}, nil // that it has started will have it looked at again
 	}
+	if wanted := r.wanted(request.NamespacedName, pod, node); len(wanted) > 0 {
+		return r.annotate(ctx, pod, wanted)
+	}
+	return reconcile.Result{}, nil
+}
+
+// wanted returns which annotations the pod on the node lacks or has with another value; an empty value takes one away.
+func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *corev1.Node) map[string]string {
+	if !r.isFor(pod) {
+		if !r.first(&r.undone, name, pod.UID) {
+			return nil
+		}
+		return scalein.Undo(pod.Annotations)
+	}
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
-	if foreign && r.first(request.NamespacedName, pod.UID) {
+	if foreign && r.first(&r.told, name, pod.UID) {
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "DeletionCostKept",
 			"the annotation %s was changed by somebody else and is left alone; remove %s and it to have it set again", scalein.CostAnnotation, scalein.OwnCostAnnotation)
 	}
-	if len(wanted) == 0 {
-		return reconcile.Result{}, nil
-	}
+	return wanted
+}
+
+// annotate writes the annotations, unless the pod has changed.
+func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map[string]string) (reconcile.Result, error) {
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
@@ -121,12 +139,14 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 			pod.Annotations[key] = value
 		}
 	}
+	name := client.ObjectKeyFromObject(pod)
 	err := r.Client.Patch(ctx, pod, patch)
 	countCostWrite(err)
 	if err != nil {
-		return notWritten(fmt.Errorf("annotating pod %s: %w", request, err))
+		r.retry(name)
+		return notWritten(fmt.Errorf("annotating pod %s: %w", name, err))
 	}
-	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", request, "annotations", wanted)
+	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", name, "annotations", wanted)
 	return reconcile.Result{}, nil
 }
 
@@ -135,20 +155,28 @@ func (r *DeletionCost) isFor(pod *corev1.Pod) bool {
 	return pod.Spec.SchedulerName == r.SchedulerName || r.Others && pod.Namespace != metav1.NamespaceSystem
 }
 
-// first reports whether nothing was said of the pod yet.
-func (r *DeletionCost) first(name types.NamespacedName, uid types.UID) bool {
+// first reports whether the pod is not among those, and puts it there.
+func (r *DeletionCost) first(among *map[types.NamespacedName]types.UID, name types.NamespacedName, uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.told == nil {
-		r.told = map[types.NamespacedName]types.UID{}
+	if *among == nil {
+		*among = map[types.NamespacedName]types.UID{}
 	}
-	said := r.told[name] == uid
-	r.told[name] = uid
-	return !said
+	was := (*among)[name] == uid
+	(*among)[name] = uid
+	return !was
+}
+
+// retry has what could not be taken from the pod be taken from it after all.
+func (r *DeletionCost) retry(name types.NamespacedName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.undone, name)
 }
 
 func (r *DeletionCost) forget(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.told, name)
+	delete(r.undone, name)
 }

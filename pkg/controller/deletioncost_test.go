@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -54,6 +56,62 @@ func TestWhoseCosts(t *testing.T) {
 				if cost := got.Annotations[scalein.CostAnnotation]; cost != want {
 					t.Errorf("with others: %t the cost is %q, want %q", others, cost, want)
 				}
+			}
+		})
+	}
+}
+
+// TestCostsOfOthersAreTakenBack: what was written to pods of other schedulers, by a version that did that or with others: true, is taken off again,
+// and only once. What their owners wrote stays.
+func TestCostsOfOthersAreTakenBack(t *testing.T) {
+	yes := true
+	marked := map[string]string{scalein.PoolAnnotation: "user", scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000"}
+	for _, tc := range []struct {
+		name, namespace, node string
+		others                bool
+		phase                 corev1.PodPhase
+		annotations           map[string]string
+		want                  map[string]string
+	}{
+		{"ours", "default", "vm", false, corev1.PodRunning, marked, map[string]string{}},
+		{"ours, and others are wanted", "default", "vm", true, corev1.PodRunning, marked, marked},
+		{"ours, in kube-system", "kube-system", "vm", true, corev1.PodRunning, marked, map[string]string{}},
+		{"its owner's", "default", "vm", false, corev1.PodRunning, map[string]string{scalein.CostAnnotation: "1000"}, map[string]string{scalein.CostAnnotation: "1000"}},
+		{"changed by its owner", "default", "vm", false, corev1.PodRunning,
+			map[string]string{scalein.CostAnnotation: "5", scalein.OwnCostAnnotation: "1000"}, map[string]string{scalein.CostAnnotation: "5"}},
+		{"on a burst node, not started", "default", "virtual", false, corev1.PodPending, marked, marked},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: tc.namespace, UID: "p", Annotations: tc.annotations,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web", UID: "web", Controller: &yes}}},
+				Spec: corev1.PodSpec{NodeName: tc.node, SchedulerName: "default-scheduler"}, Status: corev1.PodStatus{Phase: tc.phase}}
+			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).
+				WithObjects(pod.DeepCopy(), node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"})).Build()
+			r := &DeletionCost{Client: c, Pools: pools(t), SchedulerName: "pool-priority-scheduler", Others: tc.others, Recorder: record.NewFakeRecorder(10)}
+			reconciled := func() *corev1.Pod {
+				t.Helper()
+				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
+					t.Fatal(err)
+				}
+				got := &corev1.Pod{}
+				if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
+					t.Fatal(err)
+				}
+				return got
+			}
+			got := reconciled()
+			if diff := cmp.Diff(tc.want, got.Annotations, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("(-want,+got):\n%s", diff)
+			}
+			if len(tc.want) > 0 {
+				return
+			}
+			got.Annotations = marked
+			if err := c.Update(context.Background(), got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(marked, reconciled().Annotations); diff != "" {
+				t.Errorf("what another writes again (-want,+got):\n%s", diff)
 			}
 		})
 	}

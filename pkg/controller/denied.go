@@ -43,15 +43,22 @@ func DenialAdvice(err error) string {
 }
 
 // TryGateTaint tries by a dry run whether the client may put the gate taint on a node: on one of a burst pool, or on any if there is
-// none. It returns the node, nil if there is none at all. Nothing is changed.
+// none. It returns the node, nil if there is none that has room for the taint. Nothing is changed.
 func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
-	if len(nodes) == 0 {
+	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) && pools.OtherOf(&n) == "" })
+	if i < 0 {
+		i = slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.OtherOf(&n) == "" })
+	}
+	if i < 0 {
 		return nil, nil
 	}
-	node := &nodes[max(0, slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) }))]
+	node := &nodes[i]
 	tried := node.DeepCopy()
-	// A node that has the taint gets another value: what changes nothing may be let pass.
-	tried.Spec.Taints = append(slices.DeleteFunc(tried.Spec.Taints, pool.IsGateTaint), gateTaintWith("dry-run"))
+	tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, func(t corev1.Taint) bool { return pools.Owns(t) || pool.IsUnnamed(t) })
+	// A node that has the taint loses it: what changes nothing may be let pass.
+	if !slices.ContainsFunc(node.Spec.Taints, pools.Owns) {
+		tried.Spec.Taints = append(tried.Spec.Taints, pools.GateTaint())
+	}
 	if err := c.Patch(ctx, tried, client.MergeFrom(node), client.DryRunAll); err != nil {
 		return node, fmt.Errorf("trying by a dry run to put the gate taint on node %s: %w", node.Name, err)
 	}

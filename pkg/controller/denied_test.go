@@ -57,10 +57,17 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// nodeClient is a client of the nodes, whose patches are answered by the function.
+// nodeClient is a client of the nodes, whose patches are answered by the function, if they are valid: a node has one taint of a key and an effect.
 func nodeClient(answer func(dryRun bool) error, nodes ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(nodes...).
 		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			of := map[string]bool{}
+			for _, taint := range o.(*corev1.Node).Spec.Taints {
+				if of[taint.Key+string(taint.Effect)] {
+					return fmt.Errorf("%s twice", taint.ToString())
+				}
+				of[taint.Key+string(taint.Effect)] = true
+			}
 			o2 := client.PatchOptions{}
 			if err := answer(len(o2.ApplyOptions(opts).DryRun) > 0); err != nil {
 				return err
@@ -129,6 +136,9 @@ func TestTryGateTaint(t *testing.T) {
 		{"only a VM", []corev1.Node{*vm}, "vm"},
 		{"a burst node", []corev1.Node{*vm, *node("virtual", burst, other)}, "virtual"},
 		{"a burst node with the taint", []corev1.Node{*vm, *node("virtual", burst, gateTaint)}, "virtual"},
+		{"a burst node with the taint of the version before", []corev1.Node{*vm, *node("virtual", burst, unnamed)}, "virtual"},
+		{"a burst node with another installation's", []corev1.Node{*node("theirs", burst, another), *vm}, "vm"},
+		{"only nodes with another installation's", []corev1.Node{*node("theirs", burst, another)}, ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			dry, wet := 0, 0

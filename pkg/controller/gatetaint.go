@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
@@ -21,19 +22,24 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// GateTaint keeps the gate taint on the nodes of burst pools and off all others. Where the API server denies it that, it says so, and
-// tries again ever later.
+// GateTaint keeps the installation's gate taint on the nodes of burst pools and off all others. Where the API server denies it that, or somebody
+// undoes it again and again, it says so, and tries again ever later.
 type GateTaint struct {
 	Client client.Client
 	Pools  pool.List
 	// Off takes the taint off all nodes.
 	Off bool
-	// Recorder says on a node that its taints may not be changed.
+	// Unnamed takes gate taints that do not say whose they are off all nodes, too. Otherwise one gets the installation's name where that has its gate
+	// taint, and is left alone elsewhere: it may be that of another installation, of a version before.
+	Unnamed bool
+	// Recorder says on a node that its taints may not be changed, or are changed by somebody else.
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 	Progress *progress.Watch
 
-	denials denials
+	denials  denials
+	contests contests
+	left     sync.Map // nodes of which it was said that they have a gate taint that is left alone, by UID
 }
 
 var _ reconcile.Reconciler = &GateTaint{}
@@ -54,14 +60,22 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, request.NamespacedName, node); err != nil {
 		r.denials.forget(request.Name)
+		r.contests.forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
+	r.mention(ctx, node)
+	now := r.Clock.Now()
 	if r.InLine(node) {
 		r.denials.forget(node.Name)
+		r.contests.kept(node.Name, now)
 		return reconcile.Result{}, nil
 	}
-	if wait := r.denials.wait(node.Name, r.Clock.Now()); wait > 0 {
+	if wait := r.denials.wait(node.Name, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil // a node's status changes all the time
+	}
+	side := side{uid: node.UID, tainted: r.wants(node)}
+	if wait := r.undone(ctx, node, side, now); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	switch err := r.Write(ctx, node); {
 	case Denied(err):
@@ -70,7 +84,28 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 		return notWritten(err)
 	}
 	r.denials.forget(node.Name)
-	return reconcile.Result{}, nil
+	r.contests.written(node.Name, side, now)
+	if r.InLine(node) {
+		return reconcile.Result{}, nil
+	}
+	// What the API server answers is not what was asked for: a webhook or a policy changed it, and no event may come.
+	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
+}
+
+// mention says once of a node that it has a gate taint that is left alone: another installation's on a node of a burst pool, or one elsewhere that
+// is not known to be anybody's.
+func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
+	listed, logger := r.Pools.IsBurstNode(node.Labels), log.FromContext(ctx)
+	if listed && r.Pools.OtherOf(node) != "" {
+		if _, said := r.left.LoadOrStore(node.UID, true); !said {
+			logger.Info("A node of a burst pool has the gate taint of another installation, and gets none of this one: list it in one of them only", "node", node.Name, "other", r.Pools.OtherOf(node))
+		}
+	} else if !listed && slices.ContainsFunc(node.Spec.Taints, pool.IsUnnamed) {
+		if _, said := r.left.LoadOrStore(node.UID, true); !said {
+			logger.Info("A node that is in no burst pool has a gate taint that does not say whose it is: of a version before, or of another installation that has "+
+				"such a version. It is left alone; if it is nobody's, the command cleanup takes it off", "node", node.Name, "taint", configv1.GateTaintKey)
+		}
+	}
 }
 
 // Write gives the node the taints that it should have.
@@ -80,29 +115,37 @@ func (r *GateTaint) Write(ctx context.Context, node *corev1.Node) error {
 	if err := r.Client.Patch(ctx, node, patch); err != nil {
 		return fmt.Errorf("changing the taints of node %s: %w", node.Name, err)
 	}
-	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", slices.ContainsFunc(node.Spec.Taints, pool.IsGateTaint))
+	log.FromContext(ctx).Info("Changed the gate taint", "node", node.Name, "tainted", r.wants(node))
 	return nil
 }
 
-// InLine reports whether the node has the gate taint exactly if it should, and no other taint of its key.
+// InLine reports whether the node has the installation's gate taint exactly if it should, and no other taint that is the installation's.
 func (r *GateTaint) InLine(node *corev1.Node) bool {
 	return slices.Equal(r.taints(node), node.Spec.Taints)
 }
 
-// taints returns the taints that the node should have. The gate taint's key is ours: what has it and another effect, which hides the
-// node from nobody or would evict pods, goes.
-func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
-	want := !r.Off && r.Pools.IsBurstNode(node.Labels)
-	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		return t.Key == configv1.GateTaintKey && !(want && pool.IsGateTaint(t))
-	})
-	if want && !slices.ContainsFunc(taints, pool.IsGateTaint) {
-		taints = append(taints, gateTaintWith(""))
-	}
-	return taints
+// wants reports whether the node should have the installation's gate taint. One that has another installation's is hidden from autoscalers and from
+// our scheduler, and has no room for it.
+func (r *GateTaint) wants(node *corev1.Node) bool {
+	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
 }
 
-// gateTaintWith is the gate taint with the value.
-func gateTaintWith(value string) corev1.Taint {
-	return corev1.Taint{Key: configv1.GateTaintKey, Value: value, Effect: corev1.TaintEffectNoSchedule}
+// taints returns the taints that the node should have. A gate taint with the installation's name is ours, as is one without a name on a node of a
+// burst pool: what has another effect, which hides the node from nobody or would evict pods, goes. Others' stay.
+func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
+	want, listed := r.wants(node), r.Pools.IsBurstNode(node.Labels)
+	own := r.Pools.GateTaint()
+	has := false
+	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
+		if !r.Pools.Owns(t) && !((listed || r.Unnamed) && pool.IsUnnamed(t)) {
+			return false
+		}
+		keep := want && !has && t.MatchTaint(&own) && t.Value == own.Value
+		has = has || keep
+		return !keep
+	})
+	if want && !has {
+		taints = append(taints, own)
+	}
+	return taints
 }

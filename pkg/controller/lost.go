@@ -32,7 +32,7 @@ const evictionTimeout = 5 * time.Second
 // Lost takes back pods that are lost on a burst node: those that the provider refused, whatever for, and those that did not start
 // within their pool's startWithin. A pod that was refused is not tried again by the provider in a way that the API would hear of, and its
 // owner is content with it. It is evicted, so that its owner makes another, for which the scheduler decides anew. It takes back
-// pods of our own scheduler that something replaces, and no others.
+// pods of our own scheduler that something replaces, and no others. It also sees to it that those of Jobs end (unended.go).
 type Lost struct {
 	Client client.Client
 	Pools  pool.List
@@ -81,6 +81,10 @@ func (r *Lost) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		return reconcile.Result{}, err
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
+	if known, never := unended(pod); never && i != pool.None {
+		r.losses.forget(request.NamespacedName)
+		return r.end(ctx, pod, known)
+	}
 	switch {
 	case i == pool.None || over(pod) || !replaced(pod, owner):
 		r.losses.forget(request.NamespacedName)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -70,6 +71,55 @@ func TestLost(t *testing.T) {
 			}
 			if len(w.losses.young) > 0 {
 				t.Errorf("remembered: %v", w.losses.young)
+			}
+		})
+	}
+}
+
+// TestUnended: a pod of a Job that was deleted before it started, and that the Job does not let go of, is had fail; others are left alone.
+func TestUnended(t *testing.T) {
+	deleted := func(change func(*corev1.Pod)) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			ownedBy("batch/v1", "Job")(p)
+			p.Finalizers = []string{batchv1.JobTrackingFinalizer}
+			p.DeletionTimestamp = ptr.To(metav1.NewTime(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)))
+			p.DeletionGracePeriodSeconds = ptr.To[int64](0)
+			change(p)
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Pod)
+		want   corev1.PodPhase
+	}{
+		{"refused", isRefused, corev1.PodFailed},
+		{"not started", func(*corev1.Pod) {}, corev1.PodFailed},
+		{"its kubelet has not deleted it yet", func(p *corev1.Pod) { p.DeletionGracePeriodSeconds = ptr.To[int64](30) }, corev1.PodPending},
+		{"it ran", func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }, corev1.PodRunning},
+		{"another holds it", func(p *corev1.Pod) { p.Finalizers = []string{"a/b"} }, corev1.PodPending},
+		{"on a VM", func(p *corev1.Pod) { p.Spec.NodeName = "vm" }, corev1.PodPending},
+		{"of another scheduler", func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" }, corev1.PodPending},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newLostWorld(t, 15*time.Minute, young("p", "job", deleted(tc.change)))
+			phase := func() corev1.PodPhase {
+				t.Helper()
+				p := &corev1.Pod{}
+				if err := w.Client.Get(w.ctx, types.NamespacedName{Namespace: "default", Name: "p"}, p); err != nil {
+					t.Fatal(err)
+				}
+				return p.Status.Phase
+			}
+			w.goOn(endsWithin - time.Second)
+			if got := phase(); got == corev1.PodFailed {
+				t.Errorf("it fails before its Job had the time to let go of it")
+			}
+			w.goOn(time.Hour)
+			if got := phase(); got != tc.want {
+				t.Errorf("it is %s, want %s; %s", got, tc.want, w.log.String())
+			}
+			if len(w.evicted) > 0 || len(w.losses.young) > 0 {
+				t.Errorf("evicted %v, remembered %v", w.evicted, w.losses.young)
 			}
 		})
 	}

@@ -112,8 +112,8 @@ func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toler
 		return corev1helpers.TolerationsTolerateTaint(klog.Background(), tolerations, taint, true)
 	}
 	taints := node.Spec.Taints
-	if !slices.ContainsFunc(taints, pool.IsGateTaint) {
-		taints = append(slices.Clone(taints), gateTaintWith(""))
+	if !slices.ContainsFunc(taints, r.Pools.Owns) {
+		taints = append(slices.Clone(taints), r.Pools.GateTaint())
 	}
 	for k := range taints {
 		taint := &taints[k]

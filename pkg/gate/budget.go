@@ -19,8 +19,6 @@ type Use struct {
 	Pods     int   `json:"pods"`
 	MilliCPU int64 `json:"milliCPU,omitempty"`
 	Memory   int64 `json:"memory,omitempty"`
-	// Starting is how many of the pods may still start, as refusal.IsStarting says. It is asked only of a pool that is not Open.
-	Starting int `json:"starting,omitempty"`
 }
 
 const (

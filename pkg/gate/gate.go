@@ -12,6 +12,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -71,6 +72,8 @@ type Rule struct {
 	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it might use, and at most
 	// twice as long in all; 0 is no limit.
 	HoldLimit time.Duration
+	// Override is what an operator says of all gates.
+	Override Override
 	// Observe opens all gates, and has verdicts say which would be closed.
 	Observe bool
 }
@@ -120,6 +123,12 @@ type Request struct {
 	Wait Wait
 	// Burst is what is on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
 	Burst []Use
+	// Starting returns how many pods on the nodes of the burst pool with index i may still start, those among them that were placed a moment ago.
+	// It is asked only of a pool that is not Open; nil: as many as the view says.
+	Starting func(i int) int
+	// Risk returns what the pod's owner risks in the burst pool with index i. It is asked only for pods that refusal.IsCostly; nil: what the view
+	// says.
+	Risk func(i int) refusal.Risk
 }
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
@@ -157,6 +166,8 @@ type Verdict struct {
 	Until time.Time
 	// Probe says that it is open for one pod only: to see whether the pool's provider takes pods again.
 	Probe bool
+	// Turn is for how many pods of the pod's owner it is open; 0: for all.
+	Turn int
 	// Observed says that the gate would be closed, for the Reason, if it were not only observed.
 	Observed bool
 }
@@ -168,7 +179,7 @@ func (v *Verdict) Passes() bool {
 		return false
 	}
 	switch v.Reason.Code {
-	case ReasonUnseen.Code, ReasonEarly.Code, ReasonRoom.Code, ReasonVictims.Code:
+	case ReasonUnseen.Code, ReasonEarly.Code, ReasonRoom.Code, ReasonVictims.Code, ReasonPaced.Code, reasonOverrideUnread.Code:
 		return true
 	}
 	return false
@@ -227,8 +238,14 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *capacity.View, now ti
 	if earlier.Open && now.Before(req.Wait.Until) {
 		earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
+	var wait Verdict // for a turn in an earlier burst pool
 	for i := range r.Pools.Burst() {
 		v := r.burst(req, a, i, earlier, r.holdEnds(req, came), view, now)
+		if v.Open && wait.Reason.Code != "" {
+			v = wait
+		} else if v.Reason.Code == ReasonPaced.Code {
+			wait = v
+		}
 		if r.Observe && !v.Open {
 			v.Open, v.Observed = true, true
 		}
@@ -283,23 +300,9 @@ func (r *Rule) burst(req Request, a *Assessment, i int, earlier Verdict, heldUnt
 		v.Reason.Detail = "label " + key
 		return v
 	}
-	v := earlier
-	if !v.Open && a.asks {
-		v = Verdict{Open: true, Reason: reasonAsked}
-	}
-	if limit := p.Burst.WaitLimit.Duration; !v.Open && limit > 0 && !req.UnschedulableSince.IsZero() {
-		if due := req.UnschedulableSince.Add(limit); now.Before(due) {
-			v.Until = capacity.Earliest(v.Until, due)
-		} else {
-			v = Verdict{Open: true, Reason: reasonWaited}
-		}
-	}
-	if !v.Open && !heldUntil.IsZero() {
-		if now.Before(heldUntil) {
-			v.Until = capacity.Earliest(v.Until, heldUntil)
-		} else {
-			v = Verdict{Open: true, Reason: reasonHeldLong}
-		}
+	v, overridden := r.overridden(earlier, now)
+	if !overridden {
+		v = againstTheOdds(v, req, a, p, heldUntil, now)
 	}
 	if v.Open {
 		v = ofProvider(v, req, i, &view.Pools[i].Provider, now)
@@ -309,6 +312,33 @@ func (r *Rule) burst(req Request, a *Assessment, i int, earlier Verdict, heldUnt
 			v = Verdict{Reason: ReasonBudget}
 			v.Reason.Detail = detail
 		}
+	}
+	if v.Open {
+		v = paced(v, req, p, i, &view.Pools[i].Provider, now)
+	}
+	return v
+}
+
+// againstTheOdds answers for the burst pool by what opens a gate that the earlier pools, as v says, keep closed.
+func againstTheOdds(v Verdict, req Request, a *Assessment, p *pool.Pool, heldUntil, now time.Time) Verdict {
+	if v.Open {
+		return v
+	}
+	if a.asks {
+		return Verdict{Open: true, Reason: reasonAsked}
+	}
+	if limit := p.Burst.WaitLimit.Duration; limit > 0 && !req.UnschedulableSince.IsZero() {
+		due := req.UnschedulableSince.Add(limit)
+		if !now.Before(due) {
+			return Verdict{Open: true, Reason: reasonWaited}
+		}
+		v.Until = capacity.Earliest(v.Until, due)
+	}
+	if !heldUntil.IsZero() {
+		if !now.Before(heldUntil) {
+			return Verdict{Open: true, Reason: reasonHeldLong}
+		}
+		v.Until = capacity.Earliest(v.Until, heldUntil)
 	}
 	return v
 }

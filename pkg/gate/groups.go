@@ -154,6 +154,36 @@ func (r *Rule) judge(req Request, a *Assessment, i int, p *capacity.Pool, clock,
 	return verdict, closed, until
 }
 
+// GroupVerdict says what one node group of a regular pool says of a pod, for tools.
+type GroupVerdict struct {
+	// Name is the group's, empty for nodes that are in none.
+	Name  string
+	Holds bool
+	// Reason is why it holds the gate, or why it does not.
+	Reason capacity.Reason
+	// Until is when that may change without any event; zero if it does not.
+	Until time.Time
+}
+
+// IsNotApplicable reports whether a pool or a group does not hold the gate because, for the reason, its nodes cannot run the pod.
+func IsNotApplicable(reason capacity.Reason) bool { return reason.Code == reasonNotApplicable.Code }
+
+// Groups returns what each node group of the regular pool with index i says of the pod, as Decide has it but for what a cycle's snapshot says.
+func (r *Rule) Groups(req Request, view *capacity.View, i int, now time.Time) []GroupVerdict {
+	a := r.Assess(req, view)
+	clock, _ := r.clock(req, a, view)
+	p := &view.Pools[i]
+	verdicts := make([]GroupVerdict, len(p.Groups))
+	for k := range p.Groups {
+		v := r.judgeGroup(req, a, i, p, k, clock, now)
+		if IsNotApplicable(v.reason) {
+			v.reason.Detail = a.applicable[i][k].String()
+		}
+		verdicts[k] = GroupVerdict{Name: p.Groups[k].Name, Holds: v.holds, Reason: v.reason, Until: v.until}
+	}
+	return verdicts
+}
+
 // weight orders what is said of a pool: by the group that holds it, one with nodes on their way first, then by one that could grow and does not
 // for the pod, then by any that the pod might use.
 func (v *groupVerdict) weight() int {

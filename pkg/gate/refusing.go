@@ -39,8 +39,8 @@ func ofProvider(v Verdict, req Request, i int, provider *refusal.Judgement, now 
 		return closed
 	}
 	starting := provider.Starting
-	if req.Burst != nil {
-		starting = req.Burst[i].Starting // it knows of those that were placed a moment ago
+	if req.Starting != nil {
+		starting = req.Starting(i)
 	}
 	if starting > 0 {
 		closed := Verdict{Reason: ReasonProbed}

@@ -63,9 +63,9 @@ func TestRefusing(t *testing.T) {
 		{name: "probing", provider: probing(0), state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
 		{name: "probing, with a pod that starts", provider: probing(1), state: capacity.Full, request: Request{Pod: plain}, reason: "Probed"},
 		{name: "probing, with a pod that starts by the snapshot", provider: probing(0), state: capacity.Full,
-			request: Request{Pod: plain, Burst: []Use{{}, {Starting: 1}, {}}}, reason: "Probed"},
+			request: Request{Pod: plain, Starting: func(int) int { return 1 }}, reason: "Probed"},
 		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: capacity.Full,
-			request: Request{Pod: plain, Burst: []Use{{}, {}, {}}}, open: true, reason: "Open", probe: true},
+			request: Request{Pod: plain, Starting: func(int) int { return 0 }}, open: true, reason: "Open", probe: true},
 		{name: "probing, with the budget spent", provider: probing(0), state: capacity.Full, request: Request{Pod: plain, Burst: []Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

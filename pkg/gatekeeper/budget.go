@@ -26,7 +26,7 @@ func (g *Gatekeeper) wakeForBudgets(ctx context.Context) {
 	if len(waiting) == 0 {
 		return
 	}
-	uses, _ := g.use()
+	uses := g.use()
 	var chosen []*budgeted
 	for i := range waiting {
 		w := &waiting[i]

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -37,25 +38,31 @@ func TestVanished(t *testing.T) {
 	deleted := at("deleted", v1.PodPending)
 	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 	for _, p := range []*v1.Pod{at("refused", v1.PodPending), at("succeeded", v1.PodPending), at("ran", v1.PodRunning), deleted, at("replaced", v1.PodPending), at("gone", v1.PodPending)} {
-		v.add(p)
+		if added, want := v.add(p), p != deleted && p.Name != "ran"; added != want {
+			t.Errorf("it is asked about %s: %v, want %v", p.Name, added, want)
+		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	ended, stopped := make(chan *v1.Pod), make(chan struct{})
+	ended, gone, stopped := make(chan *v1.Pod), make(chan types.UID), make(chan struct{})
 	go func() {
 		defer close(stopped)
-		v.run(ctx, func(p *v1.Pod) { ended <- p })
+		v.run(ctx, func(p *v1.Pod) { ended <- p }, func(uid types.UID) { gone <- uid })
 	}()
 	got := map[string]bool{}
-	for range 2 {
+	for range 4 {
 		select {
 		case p := <-ended:
 			got[p.Name] = true
+		case uid := <-gone:
+			got[string(uid)+" is gone"] = true
 		case <-time.After(10 * time.Second):
 			t.Fatalf("told of %v", got)
 		}
 	}
-	if !got["refused"] || !got["succeeded"] {
-		t.Errorf("told of %v, want refused and succeeded", got)
+	for _, want := range []string{"refused", "succeeded", "replaced is gone", "gone is gone"} {
+		if !got[want] {
+			t.Errorf("told of %v, want %s", got, want)
+		}
 	}
 	select {
 	case p := <-ended:

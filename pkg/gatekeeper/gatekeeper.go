@@ -1,5 +1,5 @@
 // Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It judges the pools
-// (sources.go), and what the providers behind burst pools make of pods (providers.go), and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
+// (sources.go), looks whether an operator overrides the gate (override.go), and what the providers behind burst pools make of pods (providers.go), and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
 // knows the rollouts that pods are of (rollouts.go), and tells of all that: it publishes the state (publish.go) that the next leader
 // starts from (takeover.go), and reports problems (problems.go). It knows nothing of the scheduling framework.
 package gatekeeper
@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -48,8 +49,8 @@ type Config struct {
 	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
-	// Identity is the name of this scheduler's machine, and Version its version: they are published.
-	Identity, Version string
+	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for it: they are published.
+	Identity, Version, SchedulerName string
 	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
 	Refusals func(startWithin time.Duration) refusal.Rules
 }
@@ -64,11 +65,12 @@ type Gatekeeper struct {
 	kinds     *gate.Kinds
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
-	volumes   volumes
+	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
 	warned    warned
 	rollouts  *rollouts // nil: a rollout's pods are like others
 	sources   *sources
+	override  *override
 	providers *providers
 	vanished  *vanished
 	problems  *problems
@@ -112,6 +114,9 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 
 	var err error
 	if g.sources, err = newSources(ctx, &g.config, g.changed); err != nil {
+		return nil, err
+	}
+	if g.override, err = newOverride(ctx, &g.config, g.changed); err != nil {
 		return nil, err
 	}
 	if *config.Args.ScaleIn.HoldSurge {
@@ -180,10 +185,9 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			if pod, ok := obj.(*v1.Pod); ok {
 				g.forget(pod.UID)
 				g.free(pod)
-				if g.providers.follows(pod.Spec.NodeName) {
-					g.vanished.add(pod)
+				if !g.providers.follows(pod.Spec.NodeName) || !g.vanished.add(pod) {
+					g.providers.gone(pod.UID)
 				}
-				g.providers.gone(pod.UID)
 			}
 		},
 	})
@@ -259,6 +263,9 @@ type Snapshot struct {
 	Burst []gate.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
+	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it may. Those that were
+	// placed in earlier cycles and are not bound yet are among them.
+	Young func(i int, visit func(*v1.Pod))
 }
 
 // Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
@@ -266,12 +273,48 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
-	return g.rule.Decide(request, g.view.Load(), now)
+	if snapshot.Young != nil {
+		g.lookAtYoung(&request, snapshot.Young, now)
+	}
+	rule := g.overridden()
+	return rule.Decide(request, g.view.Load(), now)
+}
+
+// lookAtYoung has the request count, beside the pods that are known to be bound, those that the snapshot knows to have been placed: young is
+// the Snapshot's.
+func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1.Pod)), now time.Time) {
+	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
+		var uids []types.UID
+		young(i, func(pod *v1.Pod) {
+			if match(pod) {
+				uids = append(uids, pod.UID)
+			}
+		})
+		return uids
+	}
+	request.Starting = func(i int) int {
+		return g.providers.starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
+	}
+	owner := ownerOf(request.Pod)
+	request.Risk = func(i int) refusal.Risk {
+		return g.providers.risk(i, owner, placed(i, func(pod *v1.Pod) bool { return ownerOf(pod) == owner && refusal.IsCostly(pod) }), now)
+	}
+}
+
+// ownerOf is what controls the pod; empty if nothing does.
+func ownerOf(pod *v1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
 }
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	signature := gate.Signature(g.eligibility(pod))
+	if refusal.IsCostly(pod) {
+		return []any{signature, ownerOf(pod)}
+	}
 	view := g.view.Load()
 	for i := range g.config.Pools.Burst() {
 		if len(view.Pools[i].Provider.Templates) > 0 {
@@ -288,7 +331,7 @@ func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
 
 // eligibility is what of the pod, and of what it refers to, says where it may burst.
 func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
-	return gate.Request{Pod: pod, AzureFiles: g.volumes.azureFiles(pod), NotSelected: g.notSelected(pod)}
+	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
 // request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked for the pod's kind only
@@ -300,13 +343,6 @@ func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now
 		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
 	}
 	return request
-}
-
-// Refuses reports whether the provider of the burst pool with index i refuses pods, or did and is being tried: it matters then how many pods on
-// its nodes are starting.
-func (g *Gatekeeper) Refuses(i int) bool {
-	state := g.view.Load().Pools[i].Provider.State
-	return state == refusal.Refusing || state == refusal.Probing
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.
@@ -368,6 +404,7 @@ func (g *Gatekeeper) Promises(but types.UID) []PromisedPod { return g.held.promi
 // looked and taken over. It is for tests of what asks a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *capacity.View) {
 	g.view.Store(view)
+	g.override.current.Store(&gate.Override{})
 	g.held.trust(g.config.Clock.Now())
 }
 

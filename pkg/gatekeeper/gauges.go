@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
@@ -31,6 +30,7 @@ var (
 	budgetRequestsGauge = gauge("pool_budget_requests", "How much the pods in a burst pool may request, to be compared with pool_requests; absent if that is not limited.", "pool", "resource", "unit")
 	openGauge           = gauge("gate_open", "1 if the gate of a burst pool is open for a plain pod, one without constraints, requests and tolerations that has just been made; 0 if it is not. "+
 		"With mode: Observe, whether it would be open.", "pool")
+	overrideGauge = gauge("gate_override", "1 for what the ConfigMap pool-priority-override makes of the gate while it does, 0 for what it does not: Open or Closed.", "gate")
 	refusingGauge = gauge("burst_refusing", "1 while a burst pool is closed because its provider refuses pods, or is tried with one pod because it did; 0 otherwise.", "pool")
 
 	heldGauge   = gauge("held_pods", "Pending pods that a closed gate holds back, by the code of the reason of the first burst pool that is closed for the pod.", "reason")
@@ -40,7 +40,7 @@ var (
 )
 
 var allGauges = []*metrics.Desc{
-	stateGauge, infoGauge, sinceGauge, nodesGauge, nodesMaxGauge, podsGauge, requestsGauge, budgetPodsGauge, budgetRequestsGauge, openGauge, refusingGauge, heldGauge,
+	stateGauge, infoGauge, sinceGauge, nodesGauge, nodesMaxGauge, podsGauge, requestsGauge, budgetPodsGauge, budgetRequestsGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
 	oldestGauge, changeGauge,
 }
 
@@ -85,6 +85,9 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 		r.tellUsage()
 	}
 	r.tellHeld()
+	for _, said := range []gate.OverriddenGate{gate.OverrideOpen, gate.OverrideClosed} {
+		r.set(overrideGauge, boolean(g.override.current.Load().At(r.now) == said), string(said))
+	}
 	for _, s := range g.sources.changes() {
 		r.set(changeGauge, seconds(s.at), s.source)
 	}
@@ -130,11 +133,11 @@ func (r *reading) tellUsage() {
 		if uses[i] = loads[i].requests; pools.IsBurst(i) && p.OnACI() {
 			uses[i] = loads[i].billed
 		}
-		uses[i].Starting = r.view.Pools[i].Provider.Starting
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
 		r.tellResources(requestsGauge, p.Name, uses[i].MilliCPU, uses[i].Memory)
 	}
-	decision := r.rule.Decide(gate.Request{Pod: plainPod(), Burst: uses}, r.view, r.now)
+	rule := r.overridden()
+	decision := rule.Decide(gate.Request{Pod: gate.PlainPod(), Burst: uses}, r.view, r.now)
 	for i := range pools.Burst() {
 		p, v, limits := pools.At(i), &decision.Burst[i], pools.At(i).Limits()
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
@@ -178,10 +181,6 @@ func (r *reading) loads() []load {
 		}
 	}
 	return r.usage.sums(r.config.Pools.Len(), byNode)
-}
-
-func plainPod() *v1.Pod {
-	return &v1.Pod{Spec: v1.PodSpec{Containers: []v1.Container{{Name: "plain"}}}}
 }
 
 func (r *reading) tellHeld() {

@@ -22,7 +22,7 @@ type held struct {
 	clocks      map[types.UID]stopwatch // what else is known of such a pod
 	added       map[types.UID]bool      // held since the last look
 	promised    map[types.UID]bool      // held, and promised something
-	probed      time.Time               // when pods were woken last of which one is to see whether a provider takes pods again
+	turned      map[queue]time.Time     // when pods of a queue were woken last
 	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
 	// scheduling gates, it is not, and the last leader's word is needed.
 	trusted bool
@@ -66,6 +66,8 @@ type heldPod struct {
 	reason reason
 	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
 	unseen bool
+	// starting says that the pod was told that the scheduler is starting: it is tried again once that is over, to be told what holds it.
+	starting bool
 	// promise is what a new pod of a rollout waits for; nil if it waits for nothing.
 	promise *Promise
 	// waitsForRollout is the first Since of its promises.
@@ -78,7 +80,8 @@ type heldPod struct {
 }
 
 func newHeld() *held {
-	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{}, promised: map[types.UID]bool{}}
+	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{},
+		promised: map[types.UID]bool{}, turned: map[queue]time.Time{}}
 }
 
 // note remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of room, or for something
@@ -137,7 +140,7 @@ func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *P
 	}
 	h.pods[pod.UID] = &heldPod{
 		pod: pod, kind: kind, class: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
-		reason: reasonOf(decision), promise: promise, waitsForRollout: waitsForRollout, since: now, tries: tries,
+		starting: isStarting(decision), reason: reasonOf(decision), promise: promise, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
 	if promise != nil {
@@ -379,17 +382,6 @@ func (h *held) in(namespace string) bool {
 	return false
 }
 
-// all returns all held pods, by namespace/name.
-func (h *held) all() map[string]*v1.Pod {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	pods := make(map[string]*v1.Pod, len(h.pods))
-	for _, entry := range h.pods {
-		pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
-	}
-	return pods
-}
-
 // untold returns the pods, by namespace/name, that are to be tried again at the time now because the write of their condition was
 // lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not call unschedulable is one.
 // The time is when the next such pod is due.
@@ -432,7 +424,7 @@ type candidate struct {
 // reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on meanwhile: what is decided of a pod
 // that they changed is dropped.
 func (h *held) reconsider(onlyNew bool, now time.Time, decide func(c *candidate) gate.Decision) look {
-	look := look{held: h, now: now, opened: map[string]*v1.Pod{}}
+	look := look{held: h, now: now, opened: map[string]*v1.Pod{}, turns: turns{}}
 	uids := h.toLookAt(onlyNew)
 	candidates := make([]candidate, 0, min(lookChunk, len(uids)))
 	for len(uids) > 0 {
@@ -446,7 +438,7 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(c *candidate)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	look.next = capacity.Earliest(look.next, h.probe(look.probes, look.opened, now))
+	look.next = capacity.Earliest(look.next, h.takeTurns(look.turns, look.opened, now))
 	return look
 }
 
@@ -479,10 +471,12 @@ func (h *held) candidates(to []candidate, uids []types.UID, now time.Time) []can
 
 // look is one look at held pods.
 type look struct {
-	held   *held
-	now    time.Time
-	opened map[string]*v1.Pod // those for which a burst pool has opened since they were last looked at, by namespace/name
-	probes []probe
+	held *held
+	now  time.Time
+	// opened are the pods to be tried again, by namespace/name: those for which a burst pool has opened since they were last looked at, and those
+	// that were only told that the scheduler is starting.
+	opened map[string]*v1.Pod
+	turns  turns
 	next   time.Time // when a decision changes by itself; zero: none does
 	again  bool      // pods changed meanwhile: they are to be looked at as those held since
 	// budgets says that a budget holds one of the pods.
@@ -512,8 +506,7 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 	open := openPools(decision)
 	l.budgets = l.budgets || entry.budget
 	for i := range open {
-		if open[i] && !entry.open[i] && decision.Burst[i].Probe {
-			l.probes = append(l.probes, probe{entry, i})
+		if open[i] && !entry.open[i] && l.turns.add(entry, i, &decision.Burst[i]) {
 			open[i] = false // until it is its turn
 		} else if open[i] && !entry.open[i] {
 			l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
@@ -524,12 +517,21 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 		entry.reason = r
 	}
 	l.next = capacity.Earliest(l.next, decision.Until())
+	if entry.starting && !isStarting(decision) {
+		entry.starting = false
+		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+	}
 	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
 		l.next = capacity.Earliest(l.next, due)
 	} else if entry.unseen {
 		entry.unseen = false
 		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 	}
+}
+
+// isStarting reports whether a pool holds the gate of which nothing is known yet because the scheduler is starting.
+func isStarting(decision *gate.Decision) bool {
+	return slices.ContainsFunc(decision.Regular, func(v gate.PoolVerdict) bool { return v.Holds && v.Reason.Code == reasonStarting.Code })
 }
 
 func openPools(decision *gate.Decision) []bool {

@@ -2,11 +2,14 @@ package gatekeeper
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 
+	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
@@ -344,5 +347,31 @@ func TestLookBesideCycles(t *testing.T) {
 				t.Errorf("then opened for %v", l.opened)
 			}
 		})
+	}
+}
+
+// TestToldThatItStarts: a pod that was told no more than that the scheduler is starting is tried again once that is over, whenever it was held.
+func TestToldThatItStarts(t *testing.T) {
+	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	held := func(reason capacity.Reason) *gate.Decision {
+		return &gate.Decision{Regular: []gate.PoolVerdict{{Holds: true, Reason: reason}}, Burst: []gate.Verdict{{}, {Reason: gate.ReasonCanGrow}}}
+	}
+	grows := capacity.Reason{Code: "BelowMaxSize"}
+	h.add(pod("early"), "", held(reasonStarting), nil, now)
+	h.add(pod("late"), "", held(grows), nil, now)
+	look := func(onlyNew bool, reason capacity.Reason) []string {
+		return slices.Sorted(maps.Keys(h.reconsider(onlyNew, now, func(*candidate) gate.Decision { return *held(reason) }).opened))
+	}
+	for i, tc := range []struct {
+		reason capacity.Reason
+		want   []string
+	}{{reasonStarting, nil}, {grows, []string{"default/early"}}, {grows, nil}} {
+		if got := look(false, tc.reason); !slices.Equal(got, tc.want) {
+			t.Errorf("look %d: %v is tried again, want %v", i, got, tc.want)
+		}
+	}
+	h.add(pod("in-flight"), "", held(reasonStarting), nil, now) // its cycle began before the look, and ended after
+	if got := look(true, grows); !slices.Equal(got, []string{"default/in-flight"}) {
+		t.Errorf("%v is tried again", got)
 	}
 }

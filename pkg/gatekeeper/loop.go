@@ -26,7 +26,7 @@ const (
 	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
 	sourcesTimeout = 10 * time.Second
 	// heartbeat is how often the state is published at the least.
-	heartbeat = time.Minute
+	heartbeat = status.Heartbeat
 	// reportInterval is the shortest time between two reports because of pods that are held.
 	reportInterval = time.Second
 	// maxUnschedulable is how many pods' clocks are published.
@@ -40,14 +40,12 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		return
 	}
 	g.waitForSources(ctx)
-	g.judge(ctx, g.restore(ctx))
+	view := g.restore(ctx)
+	g.recall(ctx)
+	g.judge(ctx, view)
 	go g.publisher.run(ctx, g.config.Clock)
-	go g.vanished.run(ctx, g.providers.ended)
+	go g.vanished.run(ctx, g.providers.ended, g.providers.gone)
 	g.takeOver(ctx)
-	// Pods that were tried before that were told that the scheduler is starting.
-	if early := g.held.all(); len(early) > 0 {
-		g.config.Activate(klog.FromContext(ctx), early)
-	}
 	l := loop{Gatekeeper: g, timer: g.config.Clock.NewTimer(0)}
 	defer func() { l.timer.Stop() }()
 	for {
@@ -68,7 +66,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 // waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are. An API server
 // that does not answer is not waited for: what cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
-	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.rollouts.synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.override.object.settled() || !g.rollouts.synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
 		g.config.Clock.Sleep(settleTime)
 	}
 	if !g.rollouts.synced() {
@@ -106,13 +104,15 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 		l.judge(ctx, l.view.Load())
 	}
 	again := l.takeOver(ctx)
-	due := capacity.Earliest(capacity.Earliest(l.reconsider(ctx, onlyNew), again), l.problems.due)
+	due := capacity.Earliest(capacity.Earliest(l.reconsider(ctx, onlyNew), again), capacity.Earliest(l.problems.due, l.override.due(began)))
 	if onlyNew {
 		due = capacity.Earliest(due, l.due)
 	}
 	if now := l.config.Clock.Now(); !onlyNew || now.Sub(l.reported) >= reportInterval {
 		l.reported = now
 		l.report(ctx)
+	} else {
+		due = capacity.Earliest(due, l.reported.Add(reportInterval)) // what was held just now is told then
 	}
 	if l.leading.Load() {
 		// The published state must not grow old: nobody could tell whether somebody leads.
@@ -137,6 +137,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 		nodes = nil // a lister of everything does not fail
 	}
 	byPool, unlisted := g.config.Pools.Group(nodes)
+	g.override.observe(logger, now)
 	g.sources.observe(logger, byPool, unlisted, now)
 	g.providers.follow(byPool)
 	facts := make([]capacity.Facts, g.config.Pools.Len())
@@ -159,13 +160,14 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	g.providers.transition(logger, before, view, byPool)
 	g.view.Store(view)
 	g.problems.look(g.sources, view, byPool, now)
+	g.problems.findOverride(g.override)
 }
 
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
 // With onlyNew, only pods that were held since the last time are looked at.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
-	view, now := g.view.Load(), g.config.Clock.Now()
+	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
 	type class struct {
 		pod        string
 		azureFiles bool
@@ -177,10 +179,10 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		of := class{c.class, request.AzureFiles}
 		assessment := assessments[of]
 		if assessment == nil {
-			assessment = g.rule.Assess(request, view)
+			assessment = rule.Assess(request, view)
 			assessments[of] = assessment
 		}
-		decision := g.rule.DecideFor(request, assessment, view, now)
+		decision := rule.DecideFor(request, assessment, view, now)
 		if g.kinds.Learn(c.kind, &decision, now) {
 			poke(g.changed) // for others of the kind that were looked at before
 		}
@@ -215,10 +217,11 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	g.problems.report(logger, g.leading.Load())
 	g.problems.reportEmpty(logger, view)
 	held := g.held.count()
+	g.override.report(g.leading.Load(), g.config.Clock.Now())
 	if !g.takenOver {
 		return
 	}
-	state := &status.Status{View: g.published(view), Problems: g.problems.messages()}
+	state := &status.Status{View: g.published(view), Override: g.override.inForce(g.config.Clock.Now()), Problems: g.problems.messages()}
 	for i := range g.config.Pools.Regular() {
 		state.Pools = append(state.Pools, status.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
@@ -228,5 +231,6 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
 	g.sources.remember(&state.Memory, held > 0, g.config.Clock.Now())
 	g.providers.remember(&state.Memory)
+	state.Memory.Override = g.override.read
 	g.publisher.submit(state)
 }

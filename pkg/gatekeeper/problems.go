@@ -1,7 +1,9 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -79,6 +81,27 @@ func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.N
 	ps.findTemplates(view)
 	ps.findSharedNodes(sources)
 	ps.findUngated(byPool, now)
+	ps.findOthers(byPool)
+}
+
+// findOthers finds nodes of the pools that have the gate taint of another installation.
+func (ps *problems) findOthers(byPool [][]*v1.Node) {
+	type overlap struct{ pool, other string }
+	found := map[overlap]*v1.Node{}
+	for i, nodes := range byPool {
+		for _, node := range nodes {
+			other := ps.pools.OtherOf(node)
+			o := overlap{ps.pools.At(i).Name, other}
+			if other != "" && (found[o] == nil || node.Name < found[o].Name) { // one node is enough
+				found[o] = node
+			}
+		}
+	}
+	for _, o := range slices.SortedFunc(maps.Keys(found), func(a, b overlap) int { return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.other, b.other)) }) {
+		ps.current = append(ps.current, problem{id: "NodeInTwoInstallations\n" + o.pool + "\n" + o.other, regarding: found[o], code: "NodeInTwoInstallations",
+			message: fmt.Sprintf("pool %s: node %s has the gate taint of another installation, %s, and is not used by this one, %s: list each node in one of them only. If the other is gone, "+
+				"pool-priority-controller cleanup --taint-only --installation=%s takes its taint off", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)})
+	}
 }
 
 // findUngated finds nodes of burst pools that have not had the gate taint for too long.

@@ -72,3 +72,45 @@ func TestBurstNodeNotGated(t *testing.T) {
 		t.Errorf("without gateTaint, or in mode Observe: %q", got)
 	}
 }
+
+// TestNodeInTwoInstallations: a node of our pools that has another installation's gate taint is a problem, one for each pool and installation.
+func TestNodeInTwoInstallations(t *testing.T) {
+	matching := func(value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{"type": value}}
+	}
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
+		{Name: "user", NodeSelector: matching("vm")}, {Name: "aci", NodeSelector: matching("virtual-kubelet"), Burst: &configv1.Burst{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := func(name, value string) *v1.Node {
+		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: configv1.GateTaintKey, Value: value, Effect: v1.TaintEffectNoSchedule}}}}
+	}
+	for _, tc := range []struct {
+		name      string
+		user, aci []*v1.Node
+		want      []string // how the problems begin
+	}{
+		{"our own, and one of the version before", []*v1.Node{{}}, []*v1.Node{node("a", "blue"), node("b", "")}, nil},
+		{"another's", nil, []*v1.Node{node("b", "green"), node("a", "green"), node("0", "blue")}, []string{"pool aci: node a has the gate taint of another installation, green, and is not used by this one, blue: "}},
+		{"in a regular pool", []*v1.Node{node("vm", "green")}, []*v1.Node{node("a", "red")}, []string{"pool aci: node a has the gate taint of another installation, red,", "pool user: node vm has the gate taint of another installation, green,"}},
+	} {
+		recorder := events.NewFakeRecorder(10)
+		ps := newProblems(recorder, pools, true)
+		for range 2 {
+			ps.current = nil
+			ps.findOthers([][]*v1.Node{tc.user, tc.aci})
+			ps.report(klog.Background(), true)
+		}
+		got := ps.messages()
+		if len(got) != len(tc.want) || len(recorder.Events) != len(tc.want) {
+			t.Errorf("%s: %q and %d events, want %q", tc.name, got, len(recorder.Events), tc.want)
+			continue
+		}
+		for i := range got {
+			if !strings.HasPrefix(got[i], tc.want[i]) {
+				t.Errorf("%s: %q, want %q", tc.name, got[i], tc.want[i])
+			}
+		}
+	}
+}

@@ -17,6 +17,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/status"
@@ -35,6 +36,7 @@ type providers struct {
 	pools    pool.List
 	pods     corelisters.PodLister
 	recorder events.EventRecorder
+	observed bool // gates are only observed
 	now      func() time.Time
 	leading  func() bool
 	changed  func() // a judgement may have
@@ -47,20 +49,21 @@ type providers struct {
 func newProviders(config *Config, leading func() bool, changed func()) *providers {
 	p := &providers{
 		pools: config.Pools, pods: config.Informers.Core().V1().Pods().Lister(), recorder: config.Recorder, now: config.Clock.Now,
-		leading: leading, changed: changed, trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{},
+		observed: config.Args.Mode == configv1.ModeObserve,
+		leading:  leading, changed: changed, trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{},
 	}
 	rules := config.Refusals
 	if rules == nil {
 		rules = refusal.NewRules
 	}
 	for i := range config.Pools.Burst() {
-		p.trackers[i] = refusal.NewTracker(rules(StartWithin(config.Pools.At(i).Burst)))
+		p.trackers[i] = refusal.NewTracker(rules(startWithin(config.Pools.At(i).Burst)))
 	}
 	return p
 }
 
-// StartWithin is how long a pod in the burst pool may take to start; 0: no pod is ever late.
-func StartWithin(burst *configv1.Burst) time.Duration {
+// startWithin is how long a pod in the burst pool may take to start; 0: no pod is ever late.
+func startWithin(burst *configv1.Burst) time.Duration {
 	if burst.StartWithin == nil {
 		return 0
 	}
@@ -78,11 +81,18 @@ func (p *providers) see(pod *v1.Pod) {
 	if !ok {
 		return
 	}
-	news := p.trackers[i].See(refusal.PodOf(pod), p.now())
+	news := p.trackers[i].See(p.podOf(i, pod), p.now())
 	p.tell(i, pod, news)
 	if news.Changed {
 		p.changed()
 	}
+}
+
+// podOf is what is looked at of the pod in the burst pool with index i.
+func (p *providers) podOf(i int, pod *v1.Pod) refusal.Pod {
+	of := refusal.PodOf(pod)
+	of.MilliCPU = gate.UseOf(pod, p.pools.At(i)).MilliCPU
+	return of
 }
 
 // follows reports whether the node is a burst pool's.
@@ -110,7 +120,7 @@ func (p *providers) gone(uid types.UID) {
 	}
 }
 
-// tell counts a pod's refusal, and tells by an event that its template is ineligible from now on.
+// tell counts a pod's refusal, and tells by an event that its template is ineligible from now on, or would be.
 func (p *providers) tell(i int, pod *v1.Pod, news refusal.News) {
 	if !p.leading() {
 		return
@@ -120,9 +130,12 @@ func (p *providers) tell(i int, pod *v1.Pod, news refusal.News) {
 	}
 	if news.Ineligible {
 		refused, _ := refusal.Of(pod)
+		follows := "no other pod of its template is sent there until it changes or is tried again"
+		if p.observed {
+			follows = "but for mode Observe, no other pod of its template would be sent there until it changes or is tried again"
+		}
 		p.recorder.Eventf(pod, nil, v1.EventTypeWarning, eventRefused, "Bursting", "%s", truncate(fmt.Sprintf(
-			"The provider of burst pool %s refuses the pod for what it is, and no other pod of its template is sent there until it changes: %s: %s",
-			p.pools.At(i).Name, refused.Code, refused.Message)))
+			"The provider of burst pool %s refuses the pod for what it is, and %s: %s: %s", p.pools.At(i).Name, follows, refused.Code, refused.Message)))
 	}
 }
 
@@ -148,7 +161,7 @@ func (p *providers) follow(byPool [][]*v1.Node) {
 	seen, byUID := map[int][]refusal.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
 		if i, ok := nodes[pod.Spec.NodeName]; ok {
-			seen[i] = append(seen[i], refusal.PodOf(pod))
+			seen[i] = append(seen[i], p.podOf(i, pod))
 			byUID[pod.UID] = pod
 		}
 	}
@@ -164,6 +177,32 @@ func (p *providers) judge(i int, now time.Time) refusal.Judgement {
 	return p.trackers[i].Judge(now)
 }
 
+// starting is how many pods of the burst pool with index i may still start at the time now, among them those placed that are not known to be bound.
+func (p *providers) starting(i int, placed []types.UID, now time.Time) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Starting(placed, now)
+}
+
+// risk is what the owner risks in the burst pool with index i at the time now. Its pods placed may not be known to be bound.
+func (p *providers) risk(i int, owner types.UID, placed []types.UID, now time.Time) refusal.Risk {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Risk(owner, placed, now)
+}
+
+// recall takes in pods that have ended and that may have been refused while nobody looked.
+func (p *providers) recall(pods []v1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	for k := range pods {
+		if i, ok := p.nodes[pods[k].Spec.NodeName]; ok {
+			p.trackers[i].Recall(p.podOf(i, &pods[k]), now)
+		}
+	}
+}
+
 // transition tells of burst pools that began to refuse pods, or take them again, since the view before.
 func (p *providers) transition(logger klog.Logger, before, view *capacity.View, byPool [][]*v1.Node) {
 	for i := range p.pools.Burst() {
@@ -177,6 +216,9 @@ func (p *providers) transition(logger klog.Logger, before, view *capacity.View, 
 		}
 		kind, event, message := v1.EventTypeWarning, eventRefuses, complaint(name, is)
 		switch {
+		case is.State == refusal.Open && is.Lapsed:
+			kind, event = v1.EventTypeNormal, eventAccepts
+			message = fmt.Sprintf("The provider of burst pool %s has refused no pod for a while, and there was none to try it with: it counts as open", name)
 		case is.State == refusal.Open:
 			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s takes pods again", name)
 		case old.State != refusal.Open:

@@ -31,6 +31,7 @@ func (g *Gatekeeper) restore(ctx context.Context) *capacity.View {
 	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", last.Memory.Written)
 	g.sources.restore(&last.Memory, now)
 	g.providers.restore(&last.Memory, now)
+	g.override.restore(&last.Memory)
 	view := *g.view.Load()
 	if now.Sub(last.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
 		return &view

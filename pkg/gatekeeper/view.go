@@ -5,13 +5,14 @@ import (
 	"slices"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -25,16 +26,57 @@ const (
 // published is what tools are told: all that the gate goes by, but for the pod that asks.
 func (g *Gatekeeper) published(view *capacity.View) *status.View {
 	v := &status.View{
-		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view,
+		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view, Override: g.override.inForce(g.config.Clock.Now()),
 		Declines: g.kinds.Remembered(maxDeclines), Problems: g.problems.messages(),
 	}
-	v.Burst, v.Usage = g.use()
+	v.SchedulerName = g.config.SchedulerName
+	v.Available, v.Unlisted, v.Usage = g.fullness()
+	v.Burst = g.use()
 	v.Waits, v.Held = g.held.published(g.config.Pools)
 	return v
 }
 
-// use counts what is on the nodes of the pools, by the pool's index.
-func (g *Gatekeeper) use() ([]gate.Use, []status.Usage) {
+// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool; and says how full each pool is, once the pods are known. A burst
+// pool's node offers what somebody made up, and none of that is said.
+func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []status.Usage) {
+	nodes, err := g.nodes.List(labels.Everything())
+	if err != nil {
+		nodes = nil // a lister of everything does not fail
+	}
+	n := g.config.Pools.Len()
+	byNode, offered := make(map[string]int, len(nodes)), make([]gate.Use, n)
+	available, usage = make([]int, n), make([]status.Usage, n)
+	for _, node := range nodes {
+		i := g.config.Pools.Of(node.Labels)
+		if i == pool.None {
+			unlisted++
+			continue
+		}
+		byNode[node.Name] = i
+		if capacity.IsReady(node) && !node.Spec.Unschedulable {
+			available[i]++
+		}
+		offered[i] = offered[i].Plus(gate.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
+	}
+	if !g.usage.hasSynced() {
+		return available, unlisted, nil
+	}
+	for i, load := range g.usage.sums(n, byNode) {
+		usage[i] = status.Usage{Pods: load.requests.Pods, Requested: resourcesOf(load.requests)}
+		if !g.config.Pools.IsBurst(i) {
+			usage[i].Allocatable = resourcesOf(offered[i])
+		}
+	}
+	return available, unlisted, usage
+}
+
+// resourcesOf is the CPU and the memory of the use.
+func resourcesOf(use gate.Use) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(use.MilliCPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(use.Memory, resource.BinarySI)}
+}
+
+// use counts what is on the nodes of burst pools, by the pool's index.
+func (g *Gatekeeper) use() []gate.Use {
 	uses := make([]gate.Use, g.config.Pools.Len())
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
@@ -50,20 +92,12 @@ func (g *Gatekeeper) use() ([]gate.Use, []status.Usage) {
 	if err != nil {
 		pods = nil
 	}
-	now := g.config.Clock.Now()
 	for _, pod := range pods {
-		i, ok := byNode[pod.Spec.NodeName]
-		if !ok {
-			continue
-		}
-		p := g.config.Pools.At(i)
-		starting := uses[i].Starting
-		uses[i] = uses[i].Plus(gate.UseOf(pod, p))
-		if uses[i].Starting = starting; refusal.IsStarting(pod, p.Burst.StartWithin.Duration, now) {
-			uses[i].Starting++
+		if i, ok := byNode[pod.Spec.NodeName]; ok {
+			uses[i] = uses[i].Plus(gate.UseOf(pod, g.config.Pools.At(i)))
 		}
 	}
-	return uses, nil
+	return uses
 }
 
 // reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst pool's reason.

@@ -81,7 +81,7 @@ func TestAzureFiles(t *testing.T) {
 		{"an ephemeral volume of Azure Files", ephemeral("files"), true},
 		{"an ephemeral disk", ephemeral("disk"), false},
 	} {
-		if got := v.azureFiles(tc.pod); got != tc.want {
+		if got := v.AzureFiles(tc.pod); got != tc.want {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
@@ -26,7 +27,19 @@ func (l *announcingLock) Create(ctx context.Context, record resourcelock.LeaderE
 
 // Update implements resourcelock.Interface.
 func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.announce(record, func() error { return l.Interface.Update(ctx, record) })
+	return l.announce(record, func() error {
+		err := l.Interface.Update(ctx, record)
+		if !apierrors.IsConflict(err) || record.HolderIdentity != "" {
+			return err
+		}
+		// The lease is given up, and a renewal that was under way when this process was told to stop came through: it is ours still. Without
+		// another try nobody leads until it runs out.
+		current, _, getErr := l.Get(ctx)
+		if getErr != nil || current.HolderIdentity != l.Identity() {
+			return err
+		}
+		return l.Interface.Update(ctx, record)
+	})
 }
 
 func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, write func() error) error {

@@ -2,7 +2,6 @@ package pool
 
 import (
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,18 +58,3 @@ func (l List) NotSelecting(namespace *corev1.Namespace) []bool {
 	}
 	return not
 }
-
-// Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that
-// of the gate taint. A scheduler looks past the taints that they match; a pod gets them once it is bound, never before.
-func (p *Pool) Tolerations() []corev1.Toleration {
-	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
-		Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
-}
-
-// IsGateTaint reports whether the taint is the gate taint.
-func IsGateTaint(t corev1.Taint) bool {
-	return t.Key == configv1.GateTaintKey && t.Effect == corev1.TaintEffectNoSchedule
-}
-
-// IsGated reports whether the node has the gate taint.
-func IsGated(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, IsGateTaint) }

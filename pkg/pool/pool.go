@@ -35,6 +35,8 @@ type Pool struct {
 	selector   labels.Selector
 	namespaces labels.Selector // of a burst pool; nil: all
 	limits     Limits          // of a burst pool
+	// installation is the list's.
+	installation string
 }
 
 // List is the ordered list of pools, most preferred first, burst pools last. It must not be changed.
@@ -42,17 +44,20 @@ type List struct {
 	pools     []Pool
 	regular   int
 	selective bool // a burst pool is for the pods of some namespaces only
+	// installation is the name of the installation that has the list.
+	installation string
 }
 
-// NewList returns the list that the (validated) configuration states. A selector that does not parse is an error.
+// NewList returns the list that the (validated) configuration states, for an installation with the default name. A selector that does not parse is
+// an error.
 func NewList(pools []configv1.Pool) (List, error) {
-	l := List{pools: make([]Pool, len(pools))}
+	l := List{pools: make([]Pool, len(pools)), installation: configv1.DefaultInstallation}
 	for i := range pools {
 		selector, err := metav1.LabelSelectorAsSelector(pools[i].NodeSelector)
 		if err != nil {
 			return List{}, fmt.Errorf("parsing the node selector of pool %q: %w", pools[i].Name, err)
 		}
-		l.pools[i] = Pool{Pool: pools[i], selector: selector}
+		l.pools[i] = Pool{Pool: pools[i], selector: selector, installation: l.installation}
 		if l.pools[i].Burst == nil {
 			l.regular++
 		} else if err := l.pools[i].prepareBurst(); err != nil {

@@ -5,16 +5,18 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, and what all take.
+// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, which may still start, and what all take.
 type burstPods struct {
-	pods []fwk.PodInfo
-	uses []gate.Use
-	sum  gate.Use
+	pods  []fwk.PodInfo
+	uses  []gate.Use
+	young []bool
+	sum   gate.Use
 }
 
-// countBurst sums up what the node's pods take of the budget of the burst pool. A pod that changes is another PodInfo, and one that goes leaves
+// countBurst sums up what the node's pods take of the budget of the burst pool, and finds those that may still start. A pod that changes is another PodInfo, and one that goes leaves
 // its place to the last: with thousands of pods on a virtual node, most are as they were.
 func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	if e.burst == nil {
@@ -24,14 +26,14 @@ func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	for i, info := range pods {
 		switch {
 		case i == len(b.pods):
-			b.pods, b.uses = append(b.pods, info), append(b.uses, gate.UseOf(info.GetPod(), p))
+			b.pods, b.uses, b.young = append(b.pods, info), append(b.uses, gate.UseOf(info.GetPod(), p)), append(b.young, refusal.MayStart(info.GetPod()))
 		case b.pods[i] != info:
-			b.pods[i], b.uses[i] = info, gate.UseOf(info.GetPod(), p)
+			b.pods[i], b.uses[i], b.young[i] = info, gate.UseOf(info.GetPod(), p), refusal.MayStart(info.GetPod())
 		}
 		sum = sum.Plus(b.uses[i])
 	}
 	clear(b.pods[len(pods):])
-	b.pods, b.uses, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], sum
+	b.pods, b.uses, b.young, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.young[:len(pods)], sum
 }
 
 // burstUse is what is on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are

@@ -72,7 +72,7 @@ func isAvailable(node *v1.Node) bool {
 // node is used without it, and that is a problem that the gatekeeper tells of. Where no burst node has been seen with the taint, no controller may be
 // there, and none is waited for.
 func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
-	if pool.IsGated(node) {
+	if pl.pools.IsGated(node) {
 		pl.gatedSeen.Store(true)
 		return false
 	}

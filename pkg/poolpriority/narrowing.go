@@ -12,11 +12,15 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/utils/clock"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/lease"
 )
 
 // Factory makes the plugin for the profiles of one scheduler.
 type Factory struct {
+	// Lease returns the name of the leader's lease, which names the installation. It is asked when a plugin is made; nil: the name is not known.
+	Lease func() string
+
 	leadership *lease.Leadership
 	plugins    map[string]*PoolPriority // by profile
 }
@@ -30,6 +34,14 @@ func NewFactory(leadership *lease.Leadership) *Factory {
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	for other := range f.plugins { // the second would fail over what the first has registered
 		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", other, Name)
+	}
+	if own, ok := args.(*configv1.PoolPriorityArgs); ok && f.Lease != nil {
+		installation, invalid := configv1.InstallationOf(f.Lease())
+		if invalid != nil {
+			return nil, invalid
+		}
+		own = own.DeepCopy()
+		own.Installation, args = installation, own
 	}
 	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
 	if err != nil {

@@ -316,14 +316,12 @@ func (w *world) checkCounted(state fwk.CycleState, placed string) {
 		w.Fatal(err)
 	}
 	other := w.nodes[w.r.IntN(len(w.nodes))]
-	for _, node := range w.nodes {
-		rank, _ := w.plugin.pools.RankOf(node.Labels)
-		switch {
-		case node.Name == placed && w.plugin.violates(c, node):
-			w.Fatalf("a pod on %s would count as a violation", placed)
-		case node == other && node.Name != placed && c.narrowed && rank > c.worst && !w.plugin.violates(c, node):
-			w.Fatalf("a pod on %s of rank %d would not count as a violation, with room in rank %d", node.Name, rank, c.worst)
-		}
+	i := slices.IndexFunc(w.nodes, func(n *v1.Node) bool { return n.Name == placed })
+	if w.plugin.violates(c, w.nodes[i]) {
+		w.Fatalf("a pod on %s would count as a violation", placed)
+	}
+	if rank, _ := w.plugin.pools.RankOf(other.Labels); other.Name != placed && c.narrowed && rank > c.worst && !w.plugin.violates(c, other) {
+		w.Fatalf("a pod on %s of rank %d would not count as a violation, with room in rank %d", other.Name, rank, c.worst)
 	}
 }
 

@@ -83,7 +83,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes}
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
-		c.decision = pl.decide(pod, nodes, gate.Wait{})
+		c.decision = pl.decide(pod, gate.Wait{})
 		c.burst = sync.OnceValue(func() []*v1.Pod { return pl.asOnBurstNodes(pod) })
 	}
 	if pl.wrapped { // narrowing.go goes on from here when all PreFilters have run
@@ -161,7 +161,7 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	if err != nil || promise == nil {
 		return found, err
 	}
-	c.decision = pl.decide(search.pod, c.nodes, promise.Wait)
+	c.decision = pl.decide(search.pod, promise.Wait)
 	found, err = search.best(ctx, &c.decision) // one whose waitLimit is over is open still
 	if err == nil && found.nodes == nil && c.decision.Closes(promise.Reason) {
 		c.promise = promise
@@ -170,10 +170,8 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 }
 
 // decide asks the gate, by the cycle's snapshot and what the pod waits for.
-func (pl *PoolPriority) decide(pod *v1.Pod, nodes []fwk.NodeInfo, wait gate.Wait) gate.Decision {
-	uses := pl.index.burstUse()
-	pl.countStarting(uses, nodes)
-	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: uses, Nodes: pl.index.nodes}, wait)
+func (pl *PoolPriority) decide(pod *v1.Pod, wait gate.Wait) gate.Decision {
+	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Nodes: pl.index.nodes, Young: pl.index.young}, wait)
 }
 
 // conclude notes what the gate decided in the end.

@@ -112,7 +112,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	if !ok {
 		return nil, fmt.Errorf("the handle is a %T, not the scheduler's framework", handle)
 	}
-	pools, err := pool.NewList(args.Pools)
+	pools, err := pool.ListOf(args)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +147,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	}
 	if args.Mode != configv1.ModeObserve {
 		for i := range pools.Burst() {
-			pl.given[i] = pools.At(i).Tolerations()
+			pl.given[i] = pools.At(i).LookedPast()
 		}
 	}
 	if pools.HasBurst() {
@@ -176,10 +176,10 @@ func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 }
 
 // newGatekeeper hands the gatekeeper what it needs of the framework's handle.
-func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle fwk.Handle, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
+func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle framework.Framework, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
 	config := gatekeeper.Config{
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
-		Activate: handle.Activate, Clock: clock, Version: version.String(),
+		Activate: handle.Activate, Clock: clock, Version: version.String(), SchedulerName: handle.ProfileName(),
 	}
 	if name, err := os.Hostname(); err == nil {
 		config.Identity = name

@@ -5,8 +5,10 @@ import (
 	"testing"
 	"time"
 
+	batchv1 "k8s.io/api/batch/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -78,26 +80,53 @@ func TestNextBurstPool(t *testing.T) {
 	}
 }
 
-// TestCountStarting: pods that run, were refused or were bound too long ago are not waited for; one that was placed a moment ago is.
-func TestCountStarting(t *testing.T) {
+// TestYoung: pods that run or were refused are not waited for; one that was placed a moment ago is.
+func TestYoung(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(virtualNode("virtual"))
 	h.setProvider(refusal.Judgement{State: refusal.Probing})
-	change := func(name string, change func(*v1.Pod)) {
+	for name, status := range map[string]v1.PodStatus{"runs": {Phase: v1.PodRunning}, "refused": {Reason: refusal.ReasonProviderFailed}} {
 		p := pod(name).Obj()
-		change(p)
+		p.Status = status
 		h.place(p, "virtual")
 	}
-	change("runs", func(p *v1.Pod) { p.Status.Phase = v1.PodRunning })
-	change("refused", func(p *v1.Pod) { p.Status.Reason = refusal.ReasonProviderFailed })
-	change("old", func(p *v1.Pod) {
-		p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour))}}
-	})
 	if node, err := h.schedule(withUnschedulable(pod("probe").Obj(), time.Hour)); node != "virtual" {
 		t.Fatalf("the probe is on %q (%v)", node, err)
 	}
 	if _, err := h.schedule(pod("next").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProbed.Sentence) {
 		t.Errorf("the next was told %v, want %q", err, gate.ReasonProbed.Sentence)
+	}
+}
+
+// TestJobIsSentTwoAtATime: pods of a Job go to a burst pool two at a time, and to no other burst pool meanwhile; those of others go there at once.
+func TestJobIsSentTwoAtATime(t *testing.T) {
+	h := newHarness(t, withSecondVirtualNode(t))
+	second := virtualNode("second").Label("provider", "other")
+	delete(second.Labels, "type")
+	h.addNodes(virtualNode("virtual"), second)
+	h.setProvider(refusal.Judgement{State: refusal.Open})
+	of := func(name, job string) *v1.Pod {
+		p := pod(name).OwnerReference(job, batchv1.SchemeGroupVersion.WithKind("Job")).CreationTimestamp(metav1.Now()).Obj()
+		p.Spec.RestartPolicy = v1.RestartPolicyNever
+		p.OwnerReferences[0].UID = types.UID("uid-of-" + job)
+		return p
+	}
+	for _, p := range []*v1.Pod{of("a-1", "a"), of("a-2", "a"), of("b-1", "b")} {
+		if node, err := h.schedule(p); node != "virtual" {
+			t.Fatalf("%s is on %q (%v)", p.Name, node, err)
+		}
+	}
+	for range 2 {
+		if node, err := h.schedule(of("a-3", "a")); err == nil || !strings.Contains(err.Error(), gate.ReasonPaced.Sentence) {
+			t.Errorf("the third of a Job is on %q, and was told %v; want %q", node, err, gate.ReasonPaced.Sentence)
+		}
+	}
+	if node, err := h.schedule(pod("web").CreationTimestamp(metav1.Now()).Obj()); node != "virtual" {
+		t.Errorf("a pod that costs nothing is on %q (%v)", node, err)
+	}
+	h.remove("a-1")
+	if node, err := h.schedule(of("a-4", "a")); node != "virtual" {
+		t.Errorf("once one is gone, the next is on %q (%v)", node, err)
 	}
 }
 

@@ -15,7 +15,7 @@ func (t *Tracker) Judge(now time.Time) Judgement {
 	t.forget(now)
 	t.findLate(now)
 	if t.state != Open && t.accepted.After(t.closed.Add(t.rules.InFlight)) {
-		t.state, t.since, t.until, t.rests = Open, now, time.Time{}, 0
+		t.open(now)
 	}
 	switch {
 	case t.state == Open:
@@ -27,8 +27,12 @@ func (t *Tracker) Judge(now time.Time) Judgement {
 		t.state, t.until, t.probed = Probing, time.Time{}, t.newest
 	case t.state == Probing && t.anyFailure(t.ofProbe):
 		t.close(now, t.ofProbe)
+	case t.state == Probing && t.lapses(now):
+		t.open(now)
+		t.lapsed = true
 	}
-	j := Judgement{State: t.state, Since: t.since, Until: t.until, Failed: len(t.failures), Templates: t.templates}
+	j := Judgement{State: t.state, Since: t.since, Lapsed: t.lapsed, Until: t.until, Failed: len(t.failures), Templates: t.templates,
+		Risks: t.risks(func(types.UID) bool { return true })}
 	if t.state != Open {
 		j.Code, j.Message = t.code, t.text
 	}
@@ -41,6 +45,7 @@ func (t *Tracker) forget(now time.Time) {
 	maps.DeleteFunc(t.failures, func(_ types.UID, f Failure) bool {
 		return f.Bound.Before(t.accepted) || now.Sub(f.At) >= t.rules.Evidence
 	})
+	t.forgetRisks(now)
 	maps.DeleteFunc(t.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= t.rules.Template })
 	for key, template := range t.templates {
 		if !now.Before(template.Until) {
@@ -52,12 +57,13 @@ func (t *Tracker) forget(now time.Time) {
 
 // findLate finds the pods that have become late.
 func (t *Tracker) findLate(now time.Time) {
-	for _, k := range t.pods {
+	for _, k := range t.waiting {
 		due := k.Bound.Add(k.within)
-		if !k.waits() || k.within == 0 || k.late || now.Before(due) {
+		if !k.mayBeLate() || now.Before(due) {
 			continue
 		}
 		k.late = true
+		t.lost(&k.Pod)
 		if times := min(k.slowness+1, maxSlow); times >= t.slow[k.Owner].Times {
 			t.slow[k.Owner] = Lateness{Times: times, At: due}
 			trim(t.slow, maxOwners, func(uid types.UID, x Lateness) (time.Time, string) { return x.At, string(uid) })
@@ -68,8 +74,8 @@ func (t *Tracker) findLate(now time.Time) {
 	}
 }
 
-// waits reports whether the pod may still start.
-func (k *known) waits() bool { return !k.Started && !k.Ending && k.class == "" }
+// mayBeLate reports whether the pod, which may still start, counts as late if it does not in time: it has not failed yet, in one way or the other.
+func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.class == "" }
 
 // refuses reports whether the pool, which is open, refuses pods: two were refused for what it is, or one that was has been for a while, or pods
 // in two namespaces failed. Two namespaces are two owners: one mistyped image must not close the pool for everybody.
@@ -86,6 +92,15 @@ func (t *Tracker) refuses(now time.Time) bool {
 		}
 	}
 	return ofPool >= 2 || len(namespaces) >= 2
+}
+
+// lapses reports whether a pool that is to be tried, and that nobody needed, counts as open at the time now: what it was closed for is too long ago.
+func (t *Tracker) lapses(now time.Time) bool {
+	return len(t.failures) == 0 && !now.Before(t.shut.Add(t.rules.Evidence))
+}
+
+func (t *Tracker) open(now time.Time) {
+	t.state, t.since, t.until, t.rests, t.lapsed = Open, now, time.Time{}, 0, false
 }
 
 // ofProbe reports whether the pod that failed was bound after the pool was opened for a probe.
@@ -113,7 +128,7 @@ func (t *Tracker) close(now time.Time, match func(Failure) bool) {
 	for range t.rests {
 		rest = min(2*rest, t.rules.MaxRest)
 	}
-	t.state, t.until, t.closed = Refusing, now.Add(rest), t.newest
+	t.state, t.until, t.closed, t.shut, t.lapsed = Refusing, now.Add(rest), t.newest, now, false
 	t.code, t.text = why.Code, why.Message
 	t.rests = min(t.rests+1, 30)
 }
@@ -126,15 +141,13 @@ func (t *Tracker) schedule(j *Judgement, now time.Time) {
 		}
 	}
 	at(t.until)
-	for _, k := range t.pods {
-		if !k.waits() {
-			continue
-		}
-		if limit := k.Bound.Add(startLimit(t.rules.StartWithin)); now.Before(limit) {
-			j.Starting++
-			at(limit)
-		}
-		if k.within > 0 && !k.late {
+	if t.state == Probing {
+		at(t.shut.Add(t.rules.Evidence))
+	}
+	j.Starting = t.Starting(nil, now)
+	for _, k := range t.waiting {
+		at(k.startsUntil(t.rules.StartWithin))
+		if k.mayBeLate() {
 			at(k.Bound.Add(k.within))
 		}
 	}
@@ -146,6 +159,9 @@ func (t *Tracker) schedule(j *Judgement, now time.Time) {
 	}
 	for _, template := range t.templates {
 		at(template.Until)
+	}
+	for _, c := range t.costs {
+		at(c.At.Add(t.rules.Cost))
 	}
 }
 

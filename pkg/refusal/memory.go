@@ -15,7 +15,7 @@ const (
 	handedCounted, handedTemplates       = 500, 200
 )
 
-// Memory is what a Tracker hands on to that of the next leader. It is empty while all is well.
+// Memory is what a Tracker hands on to that of the next leader.
 type Memory struct {
 	// State, Since, Until, Code and Message are those of the Judgement, and Rests is how many times in a row the pool has been closed.
 	State   State     `json:"state,omitempty"`
@@ -28,6 +28,8 @@ type Memory struct {
 	Accepted time.Time `json:"accepted,omitzero"`
 	Closed   time.Time `json:"closed,omitzero"`
 	Probed   time.Time `json:"probed,omitzero"`
+	// Shut is when it was closed last, by the clock.
+	Shut time.Time `json:"shut,omitzero"`
 	// Failures are the pods that failed since the last one started, and Counted those on the pool's nodes whose failure was counted.
 	Failures []Failure   `json:"failures,omitempty"`
 	Counted  []types.UID `json:"counted,omitempty"`
@@ -35,21 +37,35 @@ type Memory struct {
 	Slow map[types.UID]Lateness `json:"slow,omitempty"`
 	// Templates are the ineligible templates.
 	Templates map[string]Template `json:"templates,omitempty"`
+	// Costs are pods that were lost by owners that count them.
+	Costs map[types.UID]Cost `json:"costs,omitempty"`
+	// Proven is what the provider has been seen to run at once, to the hour.
+	Proven Proven `json:"proven,omitzero"`
 }
 
 // IsZero reports whether there is nothing to hand on.
 func (m Memory) IsZero() bool {
-	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0
+	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && len(m.Costs) == 0 &&
+		m.Proven.Size == Size{} && m.Accepted.IsZero()
 }
 
 // Memory returns what is to be handed on. It is the same while nothing happens.
 func (t *Tracker) Memory() Memory {
 	var m Memory
 	if t.state != Open {
-		m = Memory{State: t.state, Since: t.since.UTC(), Until: t.until.UTC(), Rests: t.rests, Code: t.code, Message: t.text, Closed: t.closed.UTC(), Probed: t.probed.UTC()}
+		m = Memory{State: t.state, Since: t.since.UTC(), Until: t.until.UTC(), Rests: t.rests, Code: t.code, Message: t.text, Closed: t.closed.UTC(), Probed: t.probed.UTC(), Shut: t.shut.UTC()}
 	}
-	if t.state != Open || len(t.failures) > 0 {
-		m.Accepted = t.accepted.UTC()
+	if m.Accepted = t.accepted.UTC(); t.state == Open && len(t.failures) == 0 {
+		m.Accepted = m.Accepted.Truncate(time.Minute) // while all is well, what is handed on need not change with each pod
+	}
+	if t.proven.Size != (Size{}) {
+		m.Proven = Proven{t.proven.Size, t.proven.At.UTC().Truncate(time.Hour)}
+	}
+	for _, uid := range newestOf(t.costs, handedCounted, func(uid types.UID, c Cost) (time.Time, string) { return c.At, string(uid) }) {
+		if m.Costs == nil {
+			m.Costs = map[types.UID]Cost{}
+		}
+		m.Costs[uid] = Cost{t.costs[uid].Owner, t.costs[uid].At.UTC()}
 	}
 	for _, uid := range newestOf(t.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
 		f := t.failures[uid]
@@ -86,6 +102,9 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == Probing {
 		t.state, t.since, t.rests = m.State, m.Since, min(max(m.Rests, 1), 30)
 		t.code, t.text, t.closed, t.probed = m.Code, m.Message, m.Closed, m.Probed
+		if t.shut = m.Shut; t.shut.IsZero() || t.shut.After(now) {
+			t.shut = now // a version before did not say it, or the clock of the leader before was ahead
+		}
 		if m.State == Refusing {
 			t.until = m.Until
 			if rest := now.Add(t.rules.MaxRest); t.until.After(rest) {
@@ -115,6 +134,14 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 			t.templates[key] = x
 		}
 	}
+	for uid, c := range m.Costs {
+		if len(t.costs) < maxFailures && !c.At.After(now.Add(t.rules.Evidence)) {
+			t.costs[uid] = c
+		}
+	}
+	if p := m.Proven; p.Pods > 0 && p.MilliCPU >= 0 && !p.At.After(now.Add(t.rules.Evidence)) {
+		t.proven = p
+	}
 }
 
 // byBinding orders pods as they were bound.
@@ -128,6 +155,10 @@ func (t *Tracker) SeeAll(pods []Pod, now time.Time, heard func(Pod, News)) {
 		there[pod.UID] = true
 		heard(pod, t.See(pod, now))
 	}
-	maps.DeleteFunc(t.pods, func(uid types.UID, _ *known) bool { return !there[uid] })
+	for uid := range t.pods {
+		if !there[uid] {
+			t.Gone(uid)
+		}
+	}
 	maps.DeleteFunc(t.counted, func(uid types.UID, _ bool) bool { return !there[uid] })
 }

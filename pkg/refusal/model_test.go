@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -26,6 +27,8 @@ type history struct {
 	steps []step
 	late  map[types.UID]int           // the step at which a pod was found to be late, or -1; each is looked for once
 	may   map[types.UID]time.Duration // how long it may take
+	// lapsed is how often the pool was open again because nothing was refused for long enough.
+	lapsed int
 }
 
 // seen returns the pod as it was last seen by the step k, when it was first seen, and whether it is gone.
@@ -150,6 +153,67 @@ func (h *history) failures(k int) []Failure {
 	return all
 }
 
+// risk is what must be said of the owner at the step k, in the state, since when there has been the same leader (a step).
+func (h *history) risk(owner types.UID, k, since int, state State) Risk {
+	var r Risk
+	now, began := h.steps[k].at, h.steps[since].at
+	lately := false
+	for _, uid := range h.uids(k) {
+		p, first, gone := h.seen(uid, k)
+		if !gone {
+			r.Used = r.Used.Plus(p.size())
+		}
+		lost := false
+		for i := first; i <= k; i++ {
+			before, _, _ := h.seen(uid, i-1)
+			q, _, _ := h.seen(uid, i)
+			lost = lost || q.Refusal != nil || h.lateSince(uid) == i
+			lately = lately || i >= since && i > first && q.Started && !before.Started && now.Sub(h.steps[i].at) < h.rules.Warm
+		}
+		if !p.Costly || p.Owner != owner {
+			continue
+		}
+		if answered := latest(h.steps[first].at, began).Add(h.rules.Answer); !gone && p.mayStart() && now.Before(answered) {
+			r.Unanswered++
+			r.Until = first0(r.Until, answered)
+		}
+		if forgotten := p.Bound.Add(h.rules.Cost); lost && !p.Started && now.Before(forgotten) {
+			r.Lost++
+			r.Again = first0(r.Again, forgotten)
+		}
+	}
+	for i := k; i >= 0; i-- {
+		running := h.running(i)
+		r.Proven = Size{max(r.Proven.Pods, running.Pods), max(r.Proven.MilliCPU, running.MilliCPU)}
+		if p := h.steps[i].pod; p != nil && p.Refusal != nil && p.Refusal.Class == OfPool {
+			if before, _, _ := h.seen(p.UID, i-1); before.Refusal == nil {
+				break
+			}
+		}
+	}
+	r.Doubt = state != Open || len(h.failures(k)) > 0
+	r.Sure = !r.Doubt && lately
+	return r
+}
+
+// running is what had started, and was there, at the step k.
+func (h *history) running(k int) (sum Size) {
+	for _, uid := range h.uids(k) {
+		if p, _, gone := h.seen(uid, k); !gone && p.Started {
+			sum = sum.Plus(p.size())
+		}
+	}
+	return sum
+}
+
+// first0 is the earlier of the two; a is zero for none.
+func first0(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
 // verdict is the pool's state after a step.
 type verdict struct {
 	state State
@@ -160,7 +224,7 @@ type verdict struct {
 func (h *history) verdicts() []verdict {
 	var all []verdict
 	state, rest := Open, time.Duration(0)
-	var until, closed, probed time.Time
+	var until, closed, probed, shut time.Time
 	for k, s := range h.steps {
 		failures := h.failures(k)
 		ofPool, alone, namespaces, ofProbe := 0, false, map[string]bool{}, false
@@ -179,12 +243,15 @@ func (h *history) verdicts() []verdict {
 		switch {
 		case state == Open && (ofPool > 1 || alone || len(namespaces) > 1):
 			rest = h.rules.FirstRest
-			state, until, closed = Refusing, s.at.Add(rest), h.newest(k)
+			state, until, closed, shut = Refusing, s.at.Add(rest), h.newest(k), s.at
 		case state == Refusing && !s.at.Before(until):
 			state, probed = Probing, h.newest(k)
 		case state == Probing && ofProbe:
 			rest = min(2*rest, h.rules.MaxRest)
-			state, until, closed = Refusing, s.at.Add(rest), h.newest(k)
+			state, until, closed, shut = Refusing, s.at.Add(rest), h.newest(k), s.at
+		case state == Probing && len(failures) == 0 && s.at.Sub(shut) >= h.rules.Evidence:
+			state = Open
+			h.lapsed++
 		}
 		v := verdict{state: state}
 		if state == Refusing {
@@ -208,6 +275,7 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 			p := &Pod{UID: types.UID(fmt.Sprintf("%03d", number)), Namespace: []string{"a", "a", "a", "b"}[r.IntN(4)], Bound: at.Add(-time.Duration(r.IntN(3)) * time.Second).Truncate(time.Second)}
 			p.Owner = types.UID(p.Namespace + []string{"/web", "/api"}[r.IntN(2)])
 			p.Template = string(p.Owner)
+			p.Costly, p.MilliCPU = r.IntN(2) == 0, int64(100*(1+r.IntN(3)))
 			pods = append(pods, p)
 			s.pod = p
 		case n < 9:
@@ -242,20 +310,22 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 	if testing.Short() {
 		n /= 10
 	}
-	states := map[State]int{}
+	states, lapsed, risks := map[State]int{}, 0, risksSeen{}
 	for seed := range uint64(n) {
 		r := rand.New(rand.NewPCG(seed, 16))
 		restarts := seed%2 == 1
-		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstRest: time.Minute, MaxRest: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute}
+		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstRest: time.Minute, MaxRest: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
+			Answer: 10 * time.Second, Warm: 2 * time.Minute, Proven: 24 * time.Hour, Cost: 30 * time.Minute}
 		if restarts {
 			rules.StartWithin = 0
 		}
 		h := randomHistory(r, rules, 40, !restarts)
 		want := h.verdicts()
-		tracker, there := NewTracker(rules), map[types.UID]Pod{}
+		lapsed += h.lapsed
+		tracker, there, since := NewTracker(rules), map[types.UID]Pod{}, 0
 		for k, s := range h.steps {
 			if restarts && r.IntN(5) == 0 {
-				tracker = successor(t, tracker, there, s.at)
+				tracker, since = successor(t, tracker, there, s.at), k
 			}
 			if s.pod != nil {
 				there[s.pod.UID] = *s.pod
@@ -269,6 +339,17 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 			if got := (verdict{j.State, j.Until}); got.state != want[k].state || !got.until.Equal(want[k].until) {
 				t.Fatalf("seed %d, step %d, %v after the begin: %v, want %v\nfailures %+v", seed, k, s.at.Sub(begin), got, want[k], h.failures(k))
 			}
+			if r.IntN(30) == 0 { // to state it takes long
+				owner := types.UID([]string{"a/web", "a/api", "b/web", "b/api"}[r.IntN(4)])
+				risk := tracker.Risk(owner, nil, s.at)
+				if diff := cmp.Diff(h.risk(owner, k, since, want[k].state), risk); diff != "" {
+					t.Fatalf("seed %d, step %d, %v after the begin: the risk of %s (-want,+got):\n%s", seed, k, s.at.Sub(begin), owner, diff)
+				}
+				if diff := cmp.Diff(risk, j.Risks.Of(owner, s.at)); diff != "" {
+					t.Fatalf("seed %d, step %d: the risk of %s by the judgement (-asked,+judged):\n%s", seed, k, owner, diff)
+				}
+				risks.count(risk)
+			}
 			if again := tracker.Judge(s.at); again.State != j.State || !again.Until.Equal(j.Until) || !again.Next.IsZero() && !again.Next.After(s.at) {
 				t.Fatalf("seed %d, step %d: judged again it is %+v, was %+v", seed, k, again, j)
 			}
@@ -279,7 +360,24 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 			t.Errorf("the histories are too tame: %v", states)
 		}
 	}
-	t.Logf("judged %v", states)
+	if least := n / 10; risks.sure < least || risks.unanswered < least || risks.lost < least || risks.beyond < least {
+		t.Errorf("the histories have too few risks: %+v", risks)
+	}
+	if lapsed < n/20 {
+		t.Errorf("of %d histories %d have a pool that nobody needed to try", n, lapsed)
+	}
+	t.Logf("judged %v, open without a probe %d times; risks %+v", states, lapsed, risks)
+}
+
+// risksSeen counts the kinds of risks that were compared.
+type risksSeen struct{ sure, unanswered, lost, beyond int }
+
+func (s *risksSeen) count(r Risk) {
+	for counter, is := range map[*int]bool{&s.sure: r.Sure, &s.unanswered: r.Unanswered > 0, &s.lost: r.Lost > 0, &s.beyond: !r.Used.Within(r.Proven)} {
+		if is {
+			*counter++
+		}
+	}
 }
 
 // successor is the tracker of the next leader.

@@ -81,6 +81,12 @@ func Began(pod *corev1.Pod) bool {
 	return Started(pod) || pod.Status.Reason != ReasonProviderFailed && hasRun(pod)
 }
 
+// MayStart reports whether the pod, on a burst pool's node, may still start: it has neither started nor been refused, and is not ending. A kubelet
+// that takes its refusal back has it start after all.
+func MayStart(pod *corev1.Pod) bool {
+	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
+}
+
 func hasRun(pod *corev1.Pod) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {

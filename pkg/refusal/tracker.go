@@ -43,6 +43,12 @@ type Rules struct {
 	// Template is for how long a template is ineligible after a pod of it was last refused for what it is, and Curable if that may be over by
 	// itself.
 	Template, Curable time.Duration
+	// Answer is how long the provider may take to refuse a pod: one that has neither started nor been refused by then counts as taken.
+	Answer time.Duration
+	// Warm is for how long after a pod has started the provider is taken to go on taking pods.
+	Warm time.Duration
+	// Proven is for how long it counts how much the provider has run at once, and Cost for how long it does that an owner has lost a pod.
+	Proven, Cost time.Duration
 }
 
 // ban is for how long a template is ineligible after a pod of it was refused.
@@ -58,6 +64,7 @@ func NewRules(startWithin time.Duration) Rules {
 	return Rules{
 		StartWithin: startWithin, Alone: 2 * time.Minute, Evidence: time.Hour, FirstRest: time.Minute, MaxRest: 10 * time.Minute,
 		InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
+		Answer: 10 * time.Second, Warm: 10 * time.Minute, Proven: 7 * 24 * time.Hour, Cost: 24 * time.Hour,
 	}
 }
 
@@ -69,9 +76,13 @@ type Pod struct {
 	Owner types.UID
 	// Template is TemplateOf the pod.
 	Template string
+	// Costly is IsCostly of the pod.
+	Costly bool
+	// MilliCPU is what the provider bills for the pod, in thousandths of a CPU. PodOf does not say it.
+	MilliCPU int64
 	Bound    time.Time
 	Started  bool
-	// Ending says that it is being deleted, and will neither start nor be refused.
+	// Ending says that it is being deleted or has ended, and will neither start nor be refused.
 	Ending bool
 	// Refusal is nil for a pod that was not refused.
 	Refusal *Refusal
@@ -80,7 +91,7 @@ type Pod struct {
 // PodOf returns what is looked at of the pod.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), Bound: BoundAt(pod),
+		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), Costly: IsCostly(pod), Bound: BoundAt(pod),
 		Started: Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -88,24 +99,16 @@ func PodOf(pod *corev1.Pod) Pod {
 	}
 	if r, refused := Of(pod); refused {
 		p.Refusal = &r
+	} else if pod.Status.Phase == corev1.PodFailed {
+		p.Ending = true
 	}
 	return p
 }
 
-// IsStarting reports whether the pod, which is on a burst pool's node, may still start at the time now: it was bound, or is about to be, and has
-// neither started nor been refused. One that was bound longer ago than startWithin (0 means the default) is not waited for.
-func IsStarting(pod *corev1.Pod, startWithin time.Duration, now time.Time) bool {
-	if _, refused := Of(pod); refused || pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodFailed || Began(pod) {
-		return false
-	}
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status != corev1.ConditionTrue {
-			return true // it was placed in an earlier cycle, and the API server does not say so yet
-		}
-	}
-	return now.Before(BoundAt(pod).Add(startLimit(startWithin)))
-}
+// mayStart is MayStart of the pod.
+func (p *Pod) mayStart() bool { return !p.Started && !p.Ending && p.Refusal == nil }
 
+// startLimit is for how long a pod of a pool with this startWithin is waited for; 0 means the default.
 func startLimit(startWithin time.Duration) time.Duration {
 	if startWithin == 0 {
 		return defaultStart
@@ -118,6 +121,8 @@ type Judgement struct {
 	State State `json:"state,omitempty"`
 	// Since is when the pool was last known to come into or out of Open.
 	Since time.Time `json:"since,omitzero"`
+	// Lapsed says of a pool that is Open again that no pod has started there: none was refused for so long that it is not known any more.
+	Lapsed bool `json:"lapsed,omitempty"`
 	// Until is when a pool that is Refusing is probed.
 	Until time.Time `json:"until,omitzero"`
 	// Code and Message are what the provider said, and Failed is how many pods it refused or did not start since it last started one.
@@ -128,6 +133,8 @@ type Judgement struct {
 	Starting int `json:"starting,omitempty"`
 	// Templates are those of which the provider has refused pods for what they are, by TemplateOf.
 	Templates map[string]Template `json:"templates,omitempty"`
+	// Risks are what owners risk that count their pods' failures; nil: nobody looks at that.
+	Risks *Risks `json:"risks,omitempty"`
 	// Next is when the judgement changes by itself; zero if it does not.
 	Next time.Time `json:"next,omitzero"`
 }
@@ -152,10 +159,16 @@ type Template struct {
 type Tracker struct {
 	rules     Rules
 	pods      map[types.UID]*known
-	counted   map[types.UID]bool // failures that the leader before has counted, of pods that were not seen yet
+	waiting   map[types.UID]*known // those of them that may still start
+	counted   map[types.UID]bool   // failures that the leader before has counted, of pods that were not seen yet
 	failures  map[types.UID]Failure
 	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
+	costs     map[types.UID]Cost // by the pod that was lost
+
+	used, running Size // what all pods are together, and those that have started
+	proven        Proven
+	taken         time.Time // when a pod was last seen to start, by the clock
 
 	state        State
 	since, until time.Time
@@ -165,6 +178,8 @@ type Tracker struct {
 	accepted     time.Time // when the last pod that started was bound
 	closed       time.Time // newest, when the pool closed
 	probed       time.Time // newest, when it was opened for a probe
+	shut         time.Time // when it was closed last, by the clock
+	lapsed       bool      // it is open because nothing was refused for a while, and not because a pod has started
 }
 
 // known is a pod on the pool's nodes.
@@ -172,7 +187,9 @@ type known struct {
 	Pod
 	class    Class         // of its refusal, as counted; empty if it was not refused
 	late     bool          // it was counted as late
-	slowness int           // its owner's, when it was first seen
+	seen     time.Time     // when it was first seen, by the clock
+	taken    bool          // it was not refused for so long after that that it counts as taken
+	slowness int           // its owner's, then
 	within   time.Duration // it is late if it takes longer to start; 0: never
 }
 
@@ -198,8 +215,8 @@ type Lateness struct {
 // NewTracker returns one that has seen nothing.
 func NewTracker(rules Rules) *Tracker {
 	return &Tracker{
-		rules: rules, state: Open, pods: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
-		slow: map[types.UID]Lateness{}, templates: map[string]Template{},
+		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
+		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, costs: map[types.UID]Cost{},
 	}
 }
 
@@ -220,7 +237,7 @@ const maxSlow = 4
 func (t *Tracker) See(pod Pod, now time.Time) News {
 	k, seen := t.pods[pod.UID]
 	if !seen {
-		k = &known{slowness: t.slow[pod.Owner].Times}
+		k = &known{seen: now, slowness: t.slow[pod.Owner].Times}
 		k.within = t.rules.StartWithin << k.slowness
 		if t.counted[pod.UID] {
 			delete(t.counted, pod.UID)
@@ -237,13 +254,27 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 		pod.Started = pod.Started || k.Started && pod.Refusal == nil
 	}
 	started := pod.Started && !k.Started
+	if seen {
+		before := k.Pod
+		t.weigh(&before, &pod, now)
+	} else {
+		t.weigh(nil, &pod, now)
+	}
 	k.Pod = pod
-	t.newest = latest(t.newest, pod.Bound)
+	if t.newest = latest(t.newest, pod.Bound); k.mayStart() {
+		t.waiting[pod.UID] = k
+	} else {
+		delete(t.waiting, pod.UID)
+	}
 	switch {
 	case started:
 		news.Changed = true
 		delete(t.failures, pod.UID)
+		delete(t.costs, pod.UID)
 		t.accepted = latest(t.accepted, pod.Bound)
+		if seen {
+			t.taken = now
+		}
 		if now.Before(pod.Bound.Add(t.rules.StartWithin)) {
 			delete(t.slow, pod.Owner)
 		}
@@ -251,6 +282,7 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 		news.Changed = true
 		if k.class == "" {
 			news.Refused = pod.Refusal
+			t.lost(&k.Pod)
 		}
 		k.class = pod.Refusal.Class
 		news.Ineligible = t.refused(k, now)
@@ -274,22 +306,36 @@ func worse(before, class Class) bool {
 
 // refused takes in why a pod was refused, and reports whether it is the pod's own fault and was not known to be.
 func (t *Tracker) refused(k *known, now time.Time) bool {
-	r := k.Refusal
-	switch r.Class {
+	switch k.Refusal.Class {
 	case OfPod:
 		delete(t.failures, k.UID)
 		if k.Template == "" {
 			return true
 		}
 		_, old := t.templates[k.Template]
-		t.templates = maps.Clone(t.templates) // judgements have the one before
-		t.templates[k.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: now, Until: now.Add(t.rules.ban(r.Curable))}
-		trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
+		t.ban(&k.Pod, now)
 		return !old
 	case OfPool, Unknown:
-		t.fail(Failure{UID: k.UID, Namespace: k.Namespace, Class: r.Class, Code: r.Code, Message: r.Message, Bound: k.Bound, At: now})
+		t.failed(&k.Pod, now, now)
 	}
 	return false
+}
+
+// ban has the pod's template be ineligible, as of the time given.
+func (t *Tracker) ban(p *Pod, at time.Time) {
+	r := p.Refusal
+	t.templates = maps.Clone(t.templates) // judgements have the one before
+	t.templates[p.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: at, Until: at.Add(t.rules.ban(r.Curable))}
+	trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
+}
+
+// failed takes in, at the time now, that a pod was refused at the time given for what may be the pool. If it surely is, no more is known to run at
+// once than what does.
+func (t *Tracker) failed(p *Pod, at, now time.Time) {
+	t.fail(Failure{UID: p.UID, Namespace: p.Namespace, Class: p.Refusal.Class, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
+	if p.Refusal.Class == OfPool {
+		t.proven = Proven{t.running, now}
+	}
 }
 
 func (t *Tracker) fail(f Failure) {
@@ -299,10 +345,36 @@ func (t *Tracker) fail(f Failure) {
 
 // Gone takes in that a pod is not on the pool's nodes any more, and reports whether the judgement may have changed.
 func (t *Tracker) Gone(uid types.UID) bool {
-	_, seen := t.pods[uid]
+	k, seen := t.pods[uid]
+	if seen {
+		t.weigh(&k.Pod, nil, time.Time{})
+	}
 	delete(t.pods, uid)
+	delete(t.waiting, uid)
 	delete(t.counted, uid)
 	return seen
+}
+
+// Starting is how many pods may still start at the time now: those on the pool's nodes that were not bound too long ago, and those of the pods placed
+// (by their UIDs) that are not known yet, because the API server does not say yet that they are bound.
+func (t *Tracker) Starting(placed []types.UID, now time.Time) int {
+	n := 0
+	for _, k := range t.waiting {
+		if now.Before(k.startsUntil(t.rules.StartWithin)) {
+			n++
+		}
+	}
+	for _, uid := range placed {
+		if _, known := t.pods[uid]; !known {
+			n++
+		}
+	}
+	return n
+}
+
+// startsUntil is until when the pod is waited for.
+func (k *known) startsUntil(startWithin time.Duration) time.Time {
+	return k.Bound.Add(startLimit(startWithin))
 }
 
 func latest(a, b time.Time) time.Time {

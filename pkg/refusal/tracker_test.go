@@ -46,6 +46,30 @@ func (s *script) refuse(p Pod, class Class) News {
 
 func (s *script) start(p Pod) { p.Started = true; s.See(p, s.now) }
 
+// hand has the next leader's Tracker go on.
+func (s *script) hand() {
+	s.Helper()
+	data, err := json.Marshal(s.Memory())
+	if err != nil {
+		s.Fatal(err)
+	}
+	var m Memory
+	if err := json.Unmarshal(data, &m); err != nil {
+		s.Fatal(err)
+	}
+	pods := make([]Pod, 0, len(s.pods))
+	for _, k := range s.pods {
+		pods = append(pods, k.Pod)
+	}
+	s.Tracker = NewTracker(s.rules)
+	s.Restore(m, s.now)
+	s.SeeAll(pods, s.now, func(pod Pod, news News) {
+		if news.Refused != nil || news.Ineligible {
+			s.Errorf("pod %s is news", pod.UID)
+		}
+	})
+}
+
 func (s *script) is(want State) Judgement {
 	s.Helper()
 	j := s.Judge(s.now)
@@ -190,6 +214,39 @@ func TestProbe(t *testing.T) {
 	})
 }
 
+// TestProbeThatNobodyNeeds: a pool that is to be tried, and that no pod needs, counts as open an hour after the last refusal, whoever leads.
+func TestProbeThatNobodyNeeds(t *testing.T) {
+	s := newScript(t)
+	s.refuse(s.bound("ns/web/a"), OfPool)
+	s.refuse(s.bound("ns/web/b"), OfPool)
+	inFlight := s.bound("ns/web/c")
+	s.is(Refusing)
+	s.at(10*time.Second).refuse(inFlight, OfPool)
+	for _, uid := range []types.UID{"ns/web/a", "ns/web/b", "ns/web/c"} {
+		s.Gone(uid)
+	}
+	if j := s.at(time.Minute).is(Probing); !j.Next.Equal(begin.Add(time.Hour)) {
+		t.Errorf("it is looked at again at %v", j.Next)
+	}
+	s.hand()
+	if j := s.at(time.Hour).is(Probing); !j.Next.Equal(s.now.Add(10 * time.Second)) {
+		t.Errorf("while a pod was refused less than an hour ago, it is looked at again at %v", j.Next)
+	}
+	if j := s.at(time.Hour + 10*time.Second).is(Open); !j.Lapsed || !j.Since.Equal(s.now) || j.Code != "" || j.Failed != 0 {
+		t.Errorf("it is %+v", j)
+	}
+	s.refuse(s.bound("ns/web/d"), OfPool)
+	s.refuse(s.bound("ns/web/e"), OfPool)
+	if j := s.is(Refusing); j.Lapsed || !j.Until.Equal(s.now.Add(time.Minute)) {
+		t.Errorf("it is %+v, want a rest of a minute, as at first", j)
+	}
+
+	s = newScript(t) // a version before did not hand on when it was closed
+	s.Restore(Memory{State: Probing, Closed: begin, Probed: begin}, begin)
+	s.at(time.Hour - time.Second).is(Probing)
+	s.at(time.Hour).is(Open)
+}
+
 // TestOneImageClosesForNobody: failures that may be a pod's own count only if pods in two namespaces fail and none starts between.
 func TestOneImageClosesForNobody(t *testing.T) {
 	s := newScript(t)
@@ -295,69 +352,48 @@ func TestToldLater(t *testing.T) {
 
 // TestHandedOn: the next leader goes on where the last one stopped, and counts no failure twice.
 func TestHandedOn(t *testing.T) {
-	hand := func(s *script) {
-		data, err := json.Marshal(s.Memory())
-		if err != nil {
-			t.Fatal(err)
-		}
-		var m Memory
-		if err := json.Unmarshal(data, &m); err != nil {
-			t.Fatal(err)
-		}
-		pods := make([]Pod, 0, len(s.pods))
-		for _, k := range s.pods {
-			pods = append(pods, k.Pod)
-		}
-		s.Tracker = NewTracker(s.rules)
-		s.Restore(m, s.now)
-		s.SeeAll(pods, s.now, func(pod Pod, news News) {
-			if news.Refused != nil || news.Ineligible {
-				t.Errorf("pod %s is news", pod.UID)
-			}
-		})
-	}
 	s := newScript(t)
 	if m := s.Memory(); !m.IsZero() {
 		t.Errorf("at first it remembers %+v", m)
 	}
 	running := s.bound("ns/web/0")
 	s.at(5 * time.Second).start(running)
-	if m := s.Memory(); !m.IsZero() {
-		t.Errorf("while all is well it remembers %+v", m)
+	if m := s.Memory(); m.State != "" || len(m.Failures) > 0 || !m.Accepted.Equal(begin) || m.Proven.Pods != 1 || !m.Proven.At.Equal(begin) {
+		t.Errorf("while all is well it remembers %+v, want what changes seldom", m)
 	}
 	s.at(10*time.Second).refuse(s.bound("ns/web/1"), OfPool)
 	s.refuse(s.bound("ns/odd/1"), OfPod)
-	hand(s)
+	s.hand()
 	if j := s.is(Open); j.Failed != 1 || len(j.Templates) != 1 || !j.Templates["odd"].Until.Equal(s.now.Add(24*time.Hour)) {
 		t.Errorf("it is %+v", j)
 	}
 	s.refuse(s.bound("ns/web/2"), OfPool)
 	before := s.is(Refusing)
-	hand(s)
+	s.hand()
 	if j := s.is(Refusing); !j.Until.Equal(before.Until) || !j.Since.Equal(before.Since) || j.Message != before.Message {
 		t.Errorf("it is %+v, want %+v", j, before)
 	}
 	s.at(before.Until.Sub(begin)).is(Probing)
-	hand(s)
+	s.hand()
 	probe := s.bound("ns/web/3")
-	hand(s)
+	s.hand()
 	s.is(Probing)
 	s.refuse(probe, OfPool)
 	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(2 * time.Minute)) {
 		t.Errorf("it rests until %v, want twice as long", j.Until)
 	}
-	hand(s)
+	s.hand()
 	s.at(s.until.Sub(begin)).is(Probing)
 	probe = s.bound("ns/web/4")
-	hand(s)
+	s.hand()
 	s.start(probe)
-	hand(s)
+	s.hand()
 	s.is(Open)
 
 	late := newScript(t)
 	late.bound("ns/web/1")
 	late.at(15 * time.Minute).is(Open)
-	hand(late)
+	late.hand()
 	if j := late.is(Open); j.Failed != 1 || late.slow["ns/web"].Times != 1 {
 		t.Errorf("it is %+v, slow %v", j, late.slow)
 	}
@@ -399,38 +435,82 @@ func TestTemplateOf(t *testing.T) {
 	}
 }
 
-func TestIsStarting(t *testing.T) {
-	scheduled := func(status corev1.ConditionStatus, age time.Duration) *corev1.Pod {
-		return &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, Conditions: []corev1.PodCondition{
-			{Type: corev1.PodScheduled, Status: status, LastTransitionTime: metav1.NewTime(begin.Add(-age))}}}}
+// TestMayStart: a pod's status and what a Tracker keeps of it say the same.
+func TestMayStart(t *testing.T) {
+	with := func(change func(*corev1.Pod)) *corev1.Pod {
+		p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
+		change(p)
+		return p
 	}
-	with := func(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod { change(p); return p }
 	for name, tc := range map[string]struct {
 		pod  *corev1.Pod
 		want bool
 	}{
-		"bound":                      {scheduled(corev1.ConditionTrue, time.Minute), true},
-		"bound too long ago":         {scheduled(corev1.ConditionTrue, 15*time.Minute), false},
-		"assumed, after a long wait": {scheduled(corev1.ConditionFalse, time.Hour), true},
-		"assumed at once":            {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin)}}, true},
-		"put on the node long ago":   {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour))}}, false},
-		"bound just now, after a long wait, and the connector has dropped the condition": {&corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-			CreationTimestamp: metav1.NewTime(begin.Add(-time.Hour)), Annotations: map[string]string{BoundAtAnnotation: begin.Format(time.RFC3339)}}}, true},
-		"an init container runs": {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) {
+		"pending": {with(func(*corev1.Pod) {}), true},
+		"an init container runs": {with(func(p *corev1.Pod) {
 			p.Status.InitContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 		}), false},
-		"runs":                          {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
-		"refused":                       {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason = ReasonProviderFailed }), false},
-		"refused, and never to restart": {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = ReasonProviderFailed, corev1.PodFailed }), false},
-		"is being deleted":              {with(scheduled(corev1.ConditionTrue, 0), func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) }), false},
+		"its containers wait": {with(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}}
+		}), true},
+		"runs":                          {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
+		"succeeded":                     {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), false},
+		"refused":                       {with(func(p *corev1.Pod) { p.Status.Reason = ReasonProviderFailed }), false},
+		"refused, and never to restart": {with(func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = ReasonProviderFailed, corev1.PodFailed }), false},
+		"failed before it ran":          {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), false},
+		"evicted before it ran": {with(func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodFailed
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}
+		}), false},
+		"is being deleted": {with(func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) }), false},
 	} {
-		if got := IsStarting(tc.pod, 15*time.Minute, begin); got != tc.want {
-			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		kept := PodOf(tc.pod)
+		if got := MayStart(tc.pod); got != tc.want || kept.mayStart() != tc.want {
+			t.Errorf("%s: %v by its status, %v as kept, want %v", name, got, kept.mayStart(), tc.want)
 		}
 	}
-	if !IsStarting(scheduled(corev1.ConditionTrue, 14*time.Minute), 0, begin) {
-		t.Error("where no pod is late, one of 14 minutes is not waited for")
+}
+
+// TestStarting: who is waited for while a pool is tried with one pod.
+func TestStarting(t *testing.T) {
+	s := newScript(t)
+	is := func(what string, want int, placed ...types.UID) {
+		t.Helper()
+		if got := s.Starting(placed, s.now); got != want {
+			t.Errorf("%s: %d may start, want %d", what, got, want)
+		}
 	}
+	a := s.bound("ns/web/1")
+	is("one that was bound", 1)
+	is("one that was bound, and was placed before", 1, "ns/web/1")
+	is("one more that was placed", 2, "ns/web/1", "ns/web/2")
+	s.at(15*time.Minute - time.Second)
+	is("a moment before it is too late", 1)
+	s.at(15 * time.Minute)
+	is("too late", 0)
+	is("too late, and the scheduler's cache has it still", 0, "ns/web/1")
+	b := s.bound("ns/web/2")
+	s.refuse(b, OfPool)
+	is("refused", 0)
+	is("refused, and the scheduler's cache does not know", 0, "ns/web/2")
+	s.See(b, s.now)
+	is("its kubelet tries again", 1)
+	s.at(40 * time.Minute).Judge(s.now)
+	if len(s.slow) != 1 || s.slow["ns/web"].Times != 1 || s.failures["ns/web/2"].Class != OfPool {
+		t.Errorf("one that was refused counts as late: %+v, %+v", s.slow, s.failures)
+	}
+	s.start(b)
+	is("it starts after all", 0)
+	s.start(a)
+	s.bound("ns/web/3")
+	s.Gone("ns/web/3")
+	is("gone", 0)
+
+	s = newScript(t)
+	s.rules.StartWithin = 0
+	s.bound("ns/web/1")
+	s.at(14 * time.Minute)
+	is("where no pod is late, one of 14 minutes", 1)
 }
 
 // TestStartIsDatedBack: the connector dates a pod's binding to its creation once it runs. That pods started which had waited for the pool opens it

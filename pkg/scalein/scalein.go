@@ -66,3 +66,19 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 	}
 	return wanted, false
 }
+
+// Undo returns which of the annotations that a pod has are ours, to be taken away from a pod that is none of ours: empty values, as Annotations has
+// them. A cost is ours if it is what we wrote; one that somebody set or changed stays.
+func Undo(current map[string]string) map[string]string {
+	unwanted := map[string]string{}
+	cost, set := current[CostAnnotation]
+	if own, ours := current[OwnCostAnnotation]; ours && set && cost == own {
+		unwanted[CostAnnotation] = ""
+	}
+	for _, key := range []string{OwnCostAnnotation, PoolAnnotation} {
+		if _, ok := current[key]; ok {
+			unwanted[key] = ""
+		}
+	}
+	return unwanted
+}

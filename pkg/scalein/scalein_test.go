@@ -74,3 +74,22 @@ func TestAnnotations(t *testing.T) {
 		}
 	}
 }
+
+// TestUndo: what we wrote is taken away, and what others did stays.
+func TestUndo(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		current, want map[string]string
+	}{
+		{"nothing", nil, map[string]string{}},
+		{"ours", map[string]string{PoolAnnotation: "user", CostAnnotation: "2000", OwnCostAnnotation: "2000", "other": "x"},
+			map[string]string{PoolAnnotation: "", CostAnnotation: "", OwnCostAnnotation: ""}},
+		{"the user's cost", map[string]string{PoolAnnotation: "user", CostAnnotation: "2000"}, map[string]string{PoolAnnotation: ""}},
+		{"somebody changed ours", map[string]string{CostAnnotation: "7", OwnCostAnnotation: "2000"}, map[string]string{OwnCostAnnotation: ""}},
+		{"somebody took ours away", map[string]string{OwnCostAnnotation: "2000"}, map[string]string{OwnCostAnnotation: ""}},
+	} {
+		if diff := cmp.Diff(tc.want, Undo(tc.current)); diff != "" {
+			t.Errorf("%s (-want,+got):\n%s", tc.name, diff)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -23,6 +24,9 @@ const (
 	StatusKey = "status"
 	// MemoryKey is the ConfigMap's key for what the next leader starts from.
 	MemoryKey = "memory"
+
+	// Heartbeat is how often a leader writes at the least, whether anything changed or not.
+	Heartbeat = time.Minute
 )
 
 // Status is what is published.
@@ -31,6 +35,8 @@ type Status struct {
 	Pools []Pool `json:"pools"`
 	// BurstPools are the burst pools, in the order of the list.
 	BurstPools []BurstPool `json:"burstPools,omitempty"`
+	// Override is what an operator has made of the gate, if anything.
+	Override gate.Override `json:"override,omitzero"`
 	// Problems are what the user can mend, a sentence each.
 	Problems []string `json:"problems,omitempty"`
 	// Memory and View are published under keys of their own. A Status that was read has no View: DecodeView reads it.
@@ -128,9 +134,17 @@ type Memory struct {
 	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
 	// BurstPools is what is remembered of burst pools whose providers refused pods, by the pool's name.
 	BurstPools map[string]refusal.Memory `json:"burstPools,omitempty"`
+	// Override is the last that could be read of the ConfigMap that overrides the gate.
+	Override Override `json:"override,omitzero"`
 	// Unschedulable says since when pods have been unschedulable of which the API does not say it: those that waited for
 	// scheduling gates before.
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
+}
+
+// Override is what was read of the ConfigMap with the UID. It may be over.
+type Override struct {
+	UID types.UID `json:"uid,omitempty"`
+	gate.Override
 }
 
 // Encode returns the ConfigMap's data.

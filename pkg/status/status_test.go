@@ -13,6 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -23,6 +24,7 @@ func TestRoundTrip(t *testing.T) {
 		Pools: []Pool{{Name: "user", State: capacity.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
 			Groups: []Group{{Name: "aks-userpool-1-vmss", State: capacity.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3}, {State: capacity.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
 		BurstPools: []BurstPool{{Name: "aci", State: refusal.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
+		Override:   gate.Override{Gate: gate.OverrideClosed, Until: now},
 		Problems:   []string{"pool system: a problem"},
 		Memory: Memory{
 			Written: now,
@@ -32,6 +34,7 @@ func TestRoundTrip(t *testing.T) {
 			}},
 			NodePools:     map[string]karpenter.Memory{"default": {Pauses: []capacity.Pause{{From: now}}, Present: 1}},
 			Unschedulable: map[types.UID]time.Time{"u": now},
+			Override:      Override{UID: "o", Override: gate.Override{Gate: gate.OverrideOpen, Until: now}},
 			BurstPools: map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now, Rests: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, Probed: now,
 				Failures: []refusal.Failure{{UID: "a", Namespace: "ns", Class: refusal.OfPool, Code: "HTTP429", Message: "slower", Bound: now, At: now}}, Counted: []types.UID{"a"},
 				Slow: map[types.UID]refusal.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]refusal.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}}}},

@@ -44,10 +44,18 @@ type View struct {
 	Args *configv1.PoolPriorityArgs `json:"args"`
 	// Capacity is what is known of the pools, by their index in Args.
 	Capacity capacity.View `json:"capacity"`
+	// SchedulerName is that by which pods ask for the scheduler; empty from a version that did not publish it.
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// Available is how many of each pool's nodes are ready and not cordoned, by the pool's index, and Unlisted how many nodes are in no pool. For
+	// people: a version that did not publish them left them out.
+	Available []int `json:"available,omitempty"`
+	Unlisted  int   `json:"unlisted,omitempty"`
 	// Burst is what is on the nodes of each burst pool, by the pool's index. Those of regular pools are empty.
 	Burst []gate.Use `json:"burst,omitempty"`
 	// Usage is how full each pool is, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`
+	// Override is what an operator has made of the gate, if anything.
+	Override gate.Override `json:"override,omitzero"`
 	// Declines are which node groups decline which kinds of pods, by gate.KindDigest.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
 	// Waits are since when pods have waited of which their condition does not say it.
@@ -174,8 +182,9 @@ func DecodeView(data []byte) (*View, error) {
 		return nil, fmt.Errorf("reading key %q: no pools in args", ViewKey)
 	case len(v.Capacity.Pools) != len(v.Args.Pools):
 		return nil, fmt.Errorf("reading key %q: capacity is of %d pools, args of %d", ViewKey, len(v.Capacity.Pools), len(v.Args.Pools))
-	case v.Burst != nil && len(v.Burst) != len(v.Args.Pools), v.Usage != nil && len(v.Usage) != len(v.Args.Pools):
-		return nil, fmt.Errorf("reading key %q: burst or usage is not of %d pools", ViewKey, len(v.Args.Pools))
+	case v.Burst != nil && len(v.Burst) != len(v.Args.Pools), v.Usage != nil && len(v.Usage) != len(v.Args.Pools),
+		v.Available != nil && len(v.Available) != len(v.Args.Pools):
+		return nil, fmt.Errorf("reading key %q: burst, usage or available is not of %d pools", ViewKey, len(v.Args.Pools))
 	}
 	for i := range v.Args.Pools {
 		if v.Args.Pools[i].NodeSelector == nil {
@@ -193,7 +202,7 @@ func DecodeView(data []byte) (*View, error) {
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
 // Pools are the pools of the configuration.
-func (v *View) Pools() (pool.List, error) { return pool.NewList(v.Args.Pools) }
+func (v *View) Pools() (pool.List, error) { return pool.ListOf(v.Args) }
 
 // Request is what the gate is asked for the pod at the time now, as far as the view and the pod say. Whose volumes and namespaces they are is for who asks to add.
 func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
@@ -212,9 +221,23 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 
 // Decide is the gate's decision for the request at the time now.
 func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate.Decision {
-	if decline, ok := v.Declines[gate.KindDigest(gate.KindOf(request))]; ok {
-		request.Declined = func() map[string]time.Time { return decline.Believed(request.Pod.UID, now) }
-	}
+	v.addDeclines(&request, now)
 	rule := gate.NewRule(v.Args, pools)
+	rule.Override = v.Override
 	return rule.Decide(request, &v.Capacity, now)
+}
+
+// Groups is what each node group of the regular pool with index i says of the request at the time now.
+func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.GroupVerdict {
+	v.addDeclines(&request, now)
+	rule := gate.NewRule(v.Args, pools)
+	return rule.Groups(request, &v.Capacity, i, now)
+}
+
+// addDeclines adds which node groups decline pods of the kind.
+func (v *View) addDeclines(request *gate.Request, now time.Time) {
+	if decline, ok := v.Declines[gate.KindDigest(gate.KindOf(*request))]; ok {
+		uid := request.Pod.UID
+		request.Declined = func() map[string]time.Time { return decline.Believed(uid, now) }
+	}
 }

@@ -25,10 +25,11 @@ import (
 
 // notPublished are the fields of what the gate goes by that are not published, each with the reason.
 var notPublished = map[string]string{
-	"capacity.Judged.Members": "the group's nodes, of which Shapes has the kinds",
-	"capacity.Judged.Seen":    "what Shapes is made from",
-	"capacity.Judged.Rose":    "Moved has it",
-	"capacity.Judged.Version": "Touched has when it changed",
+	"v1.PoolPriorityArgs.Installation": "the value of a taint, by which the gate decides nothing",
+	"capacity.Judged.Members":          "the group's nodes, of which Shapes has the kinds",
+	"capacity.Judged.Seen":             "what Shapes is made from",
+	"capacity.Judged.Rose":             "Moved has it",
+	"capacity.Judged.Version":          "Touched has when it changed",
 }
 
 // filler gives each field of what it fills a value of its own that is not zero.
@@ -122,7 +123,7 @@ func TestViewHasAll(t *testing.T) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-published,+read):\n%s", diff)
 	}
-	for _, needed := range []string{"capacity.Group.Moved", "capacity.Attention.Pauses", "refusal.Judgement.Templates", "gate.Use.Starting", "v1.Capacity.HoldLimit"} {
+	for _, needed := range []string{"capacity.Group.Moved", "capacity.Attention.Pauses", "refusal.Judgement.Templates", "refusal.Judgement.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
 		if !slices.Contains(f.all, needed) {
 			t.Errorf("%s was not looked at", needed)
 		}
@@ -135,6 +136,7 @@ func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1]
 func TestWhatTheGateGoesBy(t *testing.T) {
 	from := map[string]string{
 		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.DeclineGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
+		"Rule.Override":              "override",
 		"Request.Pod":                "the API",
 		"Request.UnschedulableSince": "the pod's condition, or waits",
 		"Request.NoRoomSince":        "the pod's condition, or waits",
@@ -145,6 +147,8 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Snapshot":           "nobody: it is of one scheduling cycle, and the pod's condition says when it was what held the pod",
 		"Request.Wait":               "nobody: it is of one rollout, and the pod's condition says when it was what held the pod",
 		"Request.Burst":              "burst",
+		"Request.Starting":           "capacity",
+		"Request.Risk":               "capacity",
 	}
 	seen := map[string]bool{}
 	for name, typ := range map[string]reflect.Type{"Rule": reflect.TypeFor[gate.Rule](), "Request": reflect.TypeFor[gate.Request]()} {
@@ -246,7 +250,7 @@ func TestDecodeView(t *testing.T) {
 		{name: "no pools", old: `"pools":[{"name"`, new: `"pool":[{"name"`, err: "no pools in args"},
 		{name: "another number of pools", old: `"capacity":{"pools":[{`, new: `"capacity":{"pools":[{},{`, err: "capacity is of 3 pools, args of 2"},
 		{name: "no selector", old: `"nodeSelector"`, new: `"selector"`, err: "args.pools[0] has no nodeSelector"},
-		{name: "usage of other pools", old: `"held":{`, new: `"usage":[{}],"held":{`, err: "burst or usage is not of 2 pools"},
+		{name: "usage of other pools", old: `"held":{`, new: `"usage":[{}],"held":{`, err: "burst, usage or available is not of 2 pools"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			v, err := DecodeView([]byte(strings.Replace(string(good), tc.old, tc.new, 1)))
@@ -273,6 +277,7 @@ func FuzzDecodeView(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(string(good))
+	f.Add(strings.Replace(string(good), `"held":{`, `"override":{"gate":"Open","until":"2026-11-21T10:00:00Z"},"held":{`, 1))
 	f.Add(strings.Replace(string(good), `"held":{`, `"burst":[{},{"pods":1}],"waits":{"u":{"noRoom":"2026-11-21T10:00:00Z"}},"held":{`, 1))
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: corev1.PodSpec{NodeSelector: map[string]string{"a": "b"}}}
 	f.Fuzz(func(_ *testing.T, data string) {

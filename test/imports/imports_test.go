@@ -50,6 +50,8 @@ var allowed = map[string][]string{
 	"pkg/devcluster/demo/picture":       {},
 	"pkg/devcluster/demo":               {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/demo/picture", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
 	"pkg/devcluster/command":            {"pkg/devcluster", "pkg/devcluster/demo"},
+	"pkg/cli":                           {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/gate", "pkg/refusal", "pkg/returning", "pkg/scalein", "pkg/status", "pkg/version"},
+	"cmd/kubectl-pools":                 {"pkg/cli"},
 	"cmd/scheduler":                     {"pkg/poolpriority/command"},
 	"cmd/controller":                    {"pkg/controller/command"},
 	"cmd/devcluster":                    {"pkg/devcluster/command"},
@@ -82,14 +84,19 @@ var limits = []struct {
 		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler/framework"},
 	},
 	{
+		why:      "is a plugin of kubectl's",
+		packages: []string{"pkg/cli", "cmd/kubectl-pools"},
+		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler/framework", "k8s.io/kubectl", "sigs.k8s.io/controller-runtime", "k8s.io/client-go/informers"},
+	},
+	{
 		why:      "knows of leases and nothing of scheduling",
 		packages: []string{"pkg/lease"},
 		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler", "k8s.io/client-go/informers"},
 	},
 	{
 		why:      "is shipped",
-		packages: []string{"cmd/scheduler", "cmd/controller"},
-		mustNot:  []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "testing", "pgregory.net/rapid"},
+		packages: []string{"cmd/scheduler", "cmd/controller", "cmd/kubectl-pools"},
+		mustNot:  []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "github.com/yuin/goldmark", "testing", "pgregory.net/rapid"},
 	},
 }
 

@@ -6,12 +6,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"poolpriority.dev/scheduler/pkg/devcluster/demo"
 	"poolpriority.dev/scheduler/pkg/devcluster/demo/picture"
+	"poolpriority.dev/scheduler/test/markdown"
 )
 
 // TestDemo plays what make demo shows, with the verdicts that the README promises.
@@ -32,8 +36,50 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	t.Logf("the demo said:\n%s", &out)
+	checkReadme(t, out.String())
 	if !t.Failed() {
 		checkTimeline(t, pictures, out.String())
+	}
+}
+
+var (
+	timelineRow = regexp.MustCompile(`^ *[0-9.]+s  `)
+	figure      = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+)
+
+// lasting is what the demo says in every run: without what happened when, how long it took, and how many pods went wrong without us.
+func lasting(said string) []string {
+	var lines []string
+	for line := range strings.Lines(said) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case timelineRow.MatchString(line):
+			continue
+		case strings.HasPrefix(line, "The control plane"), strings.HasPrefix(line, "Difference: "), strings.HasPrefix(line, "Pods that were placed"):
+			line = figure.ReplaceAllString(line, "#")
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// checkReadme checks that what the README shows of the demo is what it says: the experiments, the heads of their tables, the verdicts.
+func checkReadme(t *testing.T, said string) {
+	page, err := markdown.Read(root, "README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(page.Blocks, func(b markdown.Block) bool { return b.Is("text", "demo") })
+	if i < 0 {
+		t.Fatal("the README has no block that is marked as the demo's")
+	}
+	want, got := lasting(strings.TrimSpace(page.Blocks[i].Text)), lasting(strings.TrimSpace(said))
+	got = got[:min(len(want), len(got))] // then it says where the picture is
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the README's block is not what the demo says; take one from a run (-README,+demo):\n%s", diff)
+	}
+	if n := strings.Count(strings.Join(want, "\n"), "Verdict: right."); n != 2 {
+		t.Errorf("the README has %d verdicts", n)
 	}
 }
 

@@ -240,6 +240,24 @@ func TestChart(t *testing.T) {
 	if back["ClusterRole /pool-priority-controller:return"] == nil {
 		t.Errorf("with return, its role is not among %v", slices.Sorted(maps.Keys(back)))
 	}
+	viewed := plain(t, helm(t, values(`viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-priority-viewers}]`)))
+	for key := range plain(t, helm(t)) {
+		delete(viewed, key)
+	}
+	if diff := cmp.Diff(plain(t, render(t, "kubectl", "kustomize", "testdata/viewer-only")), viewed); diff != "" {
+		t.Errorf("components/viewer and the chart with viewers (-kustomize,+helm):\n%s", diff)
+	}
+	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}\n"+
+		"viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: somebody}]"))
+	for key, object := range elsewhere {
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), devcluster.SchedulerNamespace) {
+			t.Errorf("%s names the namespace %s", key, devcluster.SchedulerNamespace)
+		}
+	}
 	gangs, err := os.ReadFile(root + "/manifests/examples/coscheduling.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -261,6 +279,7 @@ func TestChart(t *testing.T) {
 		{"args: {pools: [{name: user}]}", "nodeSelector"},
 		{"schedulerName: default-scheduler", "schedulerName"},
 		{"image: {repository: ''}", "repository"},
+		{"viewers: [somebody]", "viewers"},
 	} {
 		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)

@@ -33,26 +33,7 @@ func BenchmarkMemory(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	began := time.Now()
-	var work sync.WaitGroup
-	errs := make(chan error, 16)
-	for worker := range 16 {
-		work.Go(func() {
-			for i := worker; i < nodes; i += 16 {
-				if err := populate(e, client, i, podsPerNode); err != nil {
-					errs <- err
-					return
-				}
-			}
-		})
-	}
-	work.Wait()
-	select {
-	case err := <-errs:
-		b.Fatal(err)
-	default:
-	}
-	b.Logf("%d nodes and %d pods were made in %.0f s", nodes, nodes*podsPerNode, time.Since(began).Seconds())
+	populateAll(b, e, client, nodes, podsPerNode)
 	controller := e.control("testdata/no-leader-election.yaml")
 	// What a process holds depends on when it last collected garbage: medians of several starts, of the ratios too.
 	var mine, theirs, ratios []float64
@@ -87,6 +68,31 @@ func BenchmarkMemory(b *testing.B) {
 	if err := table.Flush(); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// populateAll makes so many nodes that nobody manages, each with so many pods.
+func populateAll(b *testing.B, e *env, client kubernetes.Interface, nodes, podsPerNode int) {
+	b.Helper()
+	began := time.Now()
+	var work sync.WaitGroup
+	errs := make(chan error, 16)
+	for worker := range 16 {
+		work.Go(func() {
+			for i := worker; i < nodes; i += 16 {
+				if err := populate(e, client, i, podsPerNode); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	select {
+	case err := <-errs:
+		b.Fatal(err)
+	default:
+	}
+	b.Logf("%d nodes and %d pods were made in %.0f s", nodes, nodes*podsPerNode, time.Since(began).Seconds())
 }
 
 // populate makes a node that nobody manages, with pods.

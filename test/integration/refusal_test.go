@@ -134,35 +134,77 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaOfAJob: two of the pods of a Job with a backoffLimit of 3 are refused, and no more: it completes.
+// TestQuotaOfAJob: the pods of a Job with a backoffLimit of 3 that are made at once are more than the quota holds. They are sent two at a time, no
+// more are refused than the Job bears, and it completes: where they fail for good, with the leader killed as soon as the first is refused, and
+// where they are taken back and the Job replaces them only once they have failed.
 func TestQuotaOfAJob(t *testing.T) {
-	t.Parallel()
-	e := startRefusing(t)
-	e.VirtualNode.Azure().SetQuota(6)
+	for _, tc := range []struct {
+		policy corev1.RestartPolicy
+		killed bool
+	}{{corev1.RestartPolicyNever, true}, {corev1.RestartPolicyOnFailure, false}} {
+		t.Run(fmt.Sprintf("%s, leader killed %v", tc.policy, tc.killed), func(t *testing.T) {
+			t.Parallel()
+			e := startRefusing(t)
+			region := e.VirtualNode.Azure()
+			region.SetQuota(11)
+			e.createJob(20, tc.policy)
+			if tc.killed {
+				e.Eventually(time.Minute, func() string {
+					if !slices.ContainsFunc(region.Puts(), func(p azure.Put) bool { return p.Code == azure.CodeQuotaReached }) {
+						return "no pod is refused"
+					}
+					return ""
+				})
+				e.scheduler.Kill()
+				if err := e.scheduler.Restart(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if failed := e.completes(4 * time.Minute); failed == 0 {
+				t.Error("no pod failed: the quota was not reached")
+			}
+		})
+	}
+}
+
+// createJob makes a Job of so many pods of one CPU for the virtual node, all at once, that run for 25 s and of which no more than three may fail.
+func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
+	e.Helper()
 	template := suite.Deployment("job", 1, "1").Spec.Template
-	template.Annotations = map[string]string{virtualnode.RunsForAnnotation: "15s"}
-	template.Spec.RestartPolicy = corev1.RestartPolicyNever
+	template.Annotations = map[string]string{virtualnode.RunsForAnnotation: "25s"}
+	template.Spec.RestartPolicy = policy
 	template.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
 	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: namespace},
-		Spec: batchv1.JobSpec{Parallelism: ptr.To[int32](8), Completions: ptr.To[int32](12), BackoffLimit: ptr.To[int32](3), Template: template}}
-	if _, err := e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+		Spec: batchv1.JobSpec{Parallelism: &pods, Completions: &pods, BackoffLimit: ptr.To[int32](3), Template: template,
+			PodReplacementPolicy: ptr.To(batchv1.TerminatingOrFailed)}}
+	if policy == corev1.RestartPolicyOnFailure {
+		job.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
 	}
-	e.Eventually(4*time.Minute, func() string {
+	if _, err := e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// completes waits until the Job is complete, and returns how many of its pods failed.
+func (e *env) completes(within time.Duration) (failed int32) {
+	e.Helper()
+	e.Eventually(within, func() string {
 		job, err := e.Client.BatchV1().Jobs(namespace).Get(e.ctx, "job", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
 		}
 		for _, c := range job.Status.Conditions {
 			if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
-				t.Fatalf("the Job failed: %s", c.Message)
+				e.Fatalf("the Job failed: %s", c.Message)
 			}
 			if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
+				failed = job.Status.Failed
 				return ""
 			}
 		}
-		return fmt.Sprintf("%d of 12 pods have succeeded, %d failed; %s", job.Status.Succeeded, job.Status.Failed, e.Said("job"))
+		return fmt.Sprintf("%d pods have succeeded, %d failed; %s", job.Status.Succeeded, job.Status.Failed, e.Said("job"))
 	})
+	return failed
 }
 
 // TestBurstPoolsInTurn: while the first burst pool refuses, the second is used, and the first again when it has recovered.

@@ -3,6 +3,7 @@ package integration
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,6 +101,9 @@ func TestRights(t *testing.T) {
 	// once goes through the rules of a role and takes one away at a time.
 	once := func(name string, rules []rbacv1.PolicyRule, update func(rules []rbacv1.PolicyRule) error) {
 		for i, rule := range rules {
+			if slices.Equal(rule.Resources, []string{"pods/status"}) {
+				continue // what it is for takes a Job whose pods are refused: without it, TestQuotaOfAJob's Job would wait for ever
+			}
 			t.Run(fmt.Sprintf("%s without %s of %s", name, strings.Join(rule.Verbs, ","), strings.Join(rule.Resources, ",")), func(t *testing.T) {
 				if err := update(append(append([]rbacv1.PolicyRule{}, rules[:i]...), rules[i+1:]...)); err != nil {
 					t.Fatal(err)

@@ -129,7 +129,19 @@ func TestPublishedState(t *testing.T) {
 		`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolCanGrow"}`,
 		`pool_priority_gate_decisions_total{decision="open",pool="aci",reason="Open"}`, `pool_priority_held_pods{reason="PoolCanGrow"} 0`,
 		`pool_priority_placements_total{pool="aci",reason="Open"} 1`, `pool_priority_pool_pods{pool="aci"} 1`, "pool_priority_order_violations_total 0")
-	// Nothing changes, and nothing is written.
+	// Nothing changes, and nothing is written but, once a minute, when it was.
+	content := func() string {
+		s, err := e.published()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Memory.Written = time.Time{}
+		data, err := s.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprint(data)
+	}
 	version := func() string {
 		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
 		if err != nil {
@@ -138,10 +150,17 @@ func TestPublishedState(t *testing.T) {
 		return cm.ResourceVersion
 	}
 	e.staysFor(4, func() string { return "" })
-	before := version()
+	before, last, writes, began := content(), version(), 0, time.Now()
 	e.staysFor(10, func() string { // each of which writes its status
-		if now := version(); now != before {
-			return "the state was published again although nothing changed"
+		if now := version(); now != last {
+			writes++
+			last = now
+		}
+		if now := content(); now != before {
+			return fmt.Sprintf("what is published changed although nothing did:\n%s\n%s", before, now)
+		}
+		if most := 1 + int(time.Since(began)/status.Heartbeat); writes > most {
+			return fmt.Sprintf("the state was published %d times in %v although nothing changed", writes, time.Since(began))
 		}
 		return ""
 	})

@@ -123,6 +123,16 @@ func (p *playground) ends(children map[string]int, status int) {
 
 var invitation = regexp.MustCompile(`(?m)^  (\S.*)$`)
 
+var nineSixFive = regexp.MustCompile(`systempool +2 +6\nuserpool +3 +9\nvirtual-node-aci-linux +1 +5\n\(pending\) +0\n`)
+
+// filled says what is wrong if 20 pods of the example are not where the README has them.
+func (p *playground) filled() string {
+	if out, err := p.devcluster("pools").CombinedOutput(); err != nil || !nineSixFive.Match(out) {
+		return fmt.Sprintf("%s\n(%v), not 9, 6 and 5 pods", out, err)
+	}
+	return ""
+}
+
 // TestUp: what devcluster up prints works, one line after another, and devcluster down ends all that it started.
 func TestUp(t *testing.T) {
 	t.Parallel()
@@ -151,13 +161,7 @@ func TestUp(t *testing.T) {
 	if out, err := shell.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %v\n%s", script, err, out)
 	}
-	p.Eventually(time.Minute, func() string {
-		out, err := p.devcluster("pools").CombinedOutput()
-		if want := regexp.MustCompile(`systempool +2 +6\nuserpool +3 +9\nvirtual-node-aci-linux +1 +5\n\(pending\) +0\n`); err != nil || !want.Match(out) {
-			return fmt.Sprintf("%s\n(%v), not 9, 6 and 5 pods", out, err)
-		}
-		return ""
-	})
+	p.Eventually(time.Minute, p.filled)
 	if out, err := p.devcluster("down").CombinedOutput(); err != nil || string(out) != "Stopped.\n" {
 		t.Errorf("devcluster down: %v: %s", err, out)
 	}

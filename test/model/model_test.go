@@ -98,7 +98,7 @@ var covered = struct{ states, statuses, whys []string }{
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
 	[]string{"Asked", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: skipped", "Declined", "Full", "Growing",
-		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
+		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "OwnerSpared", "Paced", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
 // TestGate compares every decision, and checks that a held pod's wake-up is due no later than its gate opens by itself.
@@ -192,6 +192,7 @@ func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burs
 	now := h.looks[k].at
 	want := h.decide(pod, k, burstPods)
 	request := pod.request(burst, burstPods)
+	sub.risks(pod, burst, now)
 	decision := sub.rule.Decide(request, sub.view, now)
 	compareClass(t, sub, request, &decision, now)
 	if c.compared%2 == 0 && c.published < *publications {
@@ -288,7 +289,7 @@ func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 	k := h.last()
 	now := h.looks[k].at
 	var held []heldPod
-	times := []time.Time{}
+	times := []time.Time{h.looks[k].override.until}
 	for range 12 {
 		pod, burstPods := randomPod(w.r, now), w.r.IntN(5)
 		want, decision := compareDecisions(t, h, sub, &pod, burstPods, c)

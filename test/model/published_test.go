@@ -29,6 +29,16 @@ func newReader(sub *subject) *reader {
 		DeclineGrace: duration(rule.DeclineGrace), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
 }
 
+// agrees reports whether what is said of a pool's groups is what is said of the pool: that holds the gate if one of them does, for its reason.
+func agrees(p gate.PoolVerdict, groups []gate.GroupVerdict) bool {
+	holds, known := false, false
+	for _, g := range groups {
+		holds = holds || g.Holds
+		known = known || g.Reason == p.Reason && g.Holds == p.Holds
+	}
+	return len(groups) == 0 || holds == p.Holds && known
+}
+
 // compare holds the scheduler's decision for a pod that it holds against the reader's, and returns how many decisions that were.
 func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decision *gate.Decision, now time.Time) int {
 	t.Helper()
@@ -42,7 +52,7 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	request.Declined = func() map[string]time.Time { return declined }
 	want := sub.rule.Decide(request, sub.view, now)
 
-	published := status.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Declines: r.kinds.Remembered(1000)}
+	published := status.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Override: sub.rule.Override, Declines: r.kinds.Remembered(1000)}
 	if request.NoRoomSince.Equal(request.UnschedulableSince) && request.IgnoredUntil.IsZero() && request.UnschedulableSince.Nanosecond() == 0 {
 		if !request.UnschedulableSince.IsZero() { // the API says it
 			request.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
@@ -63,9 +73,15 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := read.Decide(read.Request(request.Pod, now), pools, now)
+	asked := read.Request(request.Pod, now)
+	got := read.Decide(asked, pools, now)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("who reads what is published decides otherwise (-the scheduler,+the reader):\n%s\n%s\n%s", diff, data, sub.describe(now))
+	}
+	for i := range want.Regular {
+		if groups := read.Groups(asked, pools, i, now); !agrees(want.Regular[i], groups) {
+			t.Fatalf("pool %d says %+v, and its groups %+v\n%s\n%s", i, want.Regular[i], groups, data, sub.describe(now))
+		}
 	}
 	return 1
 }

@@ -52,6 +52,15 @@ type podKind struct {
 	since     time.Time // unschedulable
 	noRoom    time.Time
 	ignored   time.Time
+	counts    bool // its owner counts how many of its pods fail
+	risk      risk
+}
+
+// risk is what the owner of a pod risks on the virtual node.
+type risk struct {
+	unanswered, lost int  // its pods that are on their way there, and those that were refused
+	doubt, sure      bool // the provider refuses pods, or takes them
+	pods, cpu        int  // what it has run at once
 }
 
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
@@ -859,8 +868,41 @@ type verdict struct {
 	why  string
 }
 
-// decide is rules G2, G6 to G9 and G18 at look k.
+// overridden is what an operator's word makes of the gate at the look: nothing once it is over.
+func (h *history) overridden(k int) string {
+	o := h.looks[k].override
+	if !o.until.IsZero() && h.looks[k].at.Sub(o.until) >= 0 {
+		return ""
+	}
+	return o.gate
+}
+
+// decide is rules G2, G6 to G9, G16 and G18 at look k, and what an operator says: who may burst, and how many, is not his to say.
 func (h *history) decide(pod *podKind, k, burstPods int) verdict {
+	v := h.decideForAnybody(pod, k, burstPods)
+	if !v.open || !pod.counts {
+		return v
+	}
+	// Of an owner that counts failures no more than three pods may be lost, and no two be on their way at once to a provider that has just
+	// refused one, no three in any case, unless it has run as much and takes pods. What it has run, it may run again, one after the other.
+	ran := burstPods+1 <= pod.risk.pods && burstPods+int(pod.cpu) <= pod.risk.cpu
+	switch {
+	case ran && pod.risk.sure:
+		return v
+	case pod.risk.unanswered >= 2, pod.risk.unanswered >= 1 && pod.risk.doubt:
+		return verdict{false, "Paced"}
+	case ran && pod.risk.unanswered == 0:
+		return v
+	case pod.risk.lost >= 3:
+		return verdict{false, "OwnerSpared"}
+	case pod.risk.lost+pod.risk.unanswered >= 3:
+		return verdict{false, "Paced"}
+	}
+	return v
+}
+
+// decideForAnybody does so for pods that it costs nobody anything to have refused.
+func (h *history) decideForAnybody(pod *podKind, k, burstPods int) verdict {
 	now := h.looks[k].at
 	switch {
 	case pod.burst == "Never":
@@ -869,6 +911,8 @@ func (h *history) decide(pod *podKind, k, burstPods int) verdict {
 		return verdict{false, "Ineligible"}
 	case h.maxPods > 0 && burstPods >= h.maxPods:
 		return verdict{false, "Budget"}
+	case h.overridden(k) != "":
+		return verdict{h.overridden(k) == "Open", "Overridden" + h.overridden(k)}
 	case pod.virtual:
 		return verdict{true, "Asked"}
 	}

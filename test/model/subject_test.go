@@ -12,12 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/status"
 )
 
@@ -122,6 +124,7 @@ func (s *subject) restart(published map[string]string, now time.Time) {
 
 // look makes the view anew, as the gatekeeper does.
 func (s *subject) look(l *look) {
+	s.rule.Override = gate.Override{Gate: gate.OverriddenGate(l.override.gate), Until: l.override.until}
 	var nodes []*corev1.Node
 	for i := range l.nodes {
 		nodes = append(nodes, l.nodes[i].object())
@@ -232,6 +235,10 @@ func (k *podKind) pod() *corev1.Pod {
 	if k.tolerates {
 		p.Spec.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
 	}
+	if k.counts {
+		p.Spec.RestartPolicy = corev1.RestartPolicyNever
+		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "job", Controller: ptr.To(true)}}
+	}
 	if k.init {
 		p.Spec.InitContainers = []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 80}}}}
 	}
@@ -246,8 +253,27 @@ func (k *podKind) pod() *corev1.Pod {
 
 func (k *podKind) request(burst, burstPods int) gate.Request {
 	uses := make([]gate.Use, burst+1)
-	uses[burst].Pods = burstPods
+	uses[burst].Pods, uses[burst].MilliCPU = burstPods, int64(burstPods)*1000
 	return gate.Request{Pod: k.pod(), UnschedulableSince: k.since, NoRoomSince: k.noRoom, IgnoredUntil: k.ignored, Burst: uses}
+}
+
+// risks has the subject know what the pod's owner risks at the time now.
+func (s *subject) risks(k *podKind, burst int, now time.Time) {
+	owner := refusal.OwnerRisk{}
+	for range k.risk.unanswered {
+		owner.Sent = append(owner.Sent, now.Add(5*time.Second))
+	}
+	for range k.risk.lost {
+		owner.Lost = append(owner.Lost, now.Add(time.Hour))
+	}
+	known := &refusal.Risks{Doubt: k.risk.doubt, Proven: refusal.Size{Pods: k.risk.pods, MilliCPU: int64(k.risk.cpu) * 1000}, Owners: map[types.UID]refusal.OwnerRisk{"job": owner}}
+	if k.risk.sure {
+		known.SureUntil = now.Add(time.Minute)
+	}
+	view := *s.view
+	view.Pools = slices.Clone(view.Pools)
+	view.Pools[burst].Provider.Risks = known
+	s.view = &view
 }
 
 func randomPod(r *rand.Rand, now time.Time) podKind {
@@ -274,6 +300,11 @@ func randomPod(r *rand.Rand, now time.Time) podKind {
 	}
 	if r.IntN(12) == 0 {
 		k.ignored = now.Add(-time.Duration(r.IntN(200)) * time.Second)
+	}
+	if k.counts = r.IntN(5) == 0; k.counts {
+		k.risk = risk{unanswered: r.IntN(4), lost: r.IntN(5), pods: r.IntN(8), cpu: r.IntN(10)}
+		k.risk.doubt = r.IntN(3) == 0
+		k.risk.sure = !k.risk.doubt && r.IntN(2) == 0
 	}
 	if r.IntN(15) == 0 {
 		k.priority = -11

@@ -67,6 +67,7 @@ type look struct {
 	status    *moment
 	nodes     []node
 	restarted bool // another scheduler looks, which knows what was published
+	override  override
 }
 
 // world is a random cluster with its autoscaler. Its present is what the next look shows.
@@ -84,6 +85,14 @@ type world struct {
 	quiet  bool // the autoscaler writes nothing
 	sick   bool // clusterWide
 	mixed  bool // the status has groups at random
+
+	override override
+}
+
+// override is what an operator says of the gate: Open, Closed or nothing, until some time or for good.
+type override struct {
+	gate  string
+	until time.Time
 }
 
 func (w *world) chance(n int) bool { return w.r.IntN(n) == 0 }
@@ -197,6 +206,14 @@ func (w *world) passTime() {
 
 // step is what happens next, if anything.
 func (w *world) step() {
+	if w.chance(30) {
+		w.override = override{gate: []string{"", "Open", "Closed"}[w.r.IntN(3)]}
+		if w.chance(2) {
+			w.override.until = w.now.Add(time.Duration(w.r.IntN(900)) * time.Second)
+		}
+	} else if w.chance(10) {
+		w.override = override{} // or hardly anything else would be decided
+	}
 	if w.calm > 0 {
 		w.calm--
 		w.write(w.nodes)
@@ -348,7 +365,7 @@ func (w *world) write(nodes []node) {
 
 // look is the world as it is now.
 func (w *world) look() look {
-	l := look{at: w.now, nodes: slices.Clone(w.nodes)}
+	l := look{at: w.now, nodes: slices.Clone(w.nodes), override: w.override}
 	if w.status != nil {
 		m := *w.status
 		m.groups = maps.Clone(m.groups)

@@ -57,6 +57,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- $text = $text | replace "pool-priority-system" "@NAMESPACE@" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-scheduler]" "resourceNames: [@LEASE@]" }}
 {{- $text = $text | replace "resourceNames: [pool-priority-status]" "resourceNames: [@STATUS@]" }}
+{{- $text = $text | replace "resourceNames: [pool-priority-override]" "resourceNames: [@OVERRIDE@]" }}
 {{- $text = $text | replace "resourceNames: [cluster-autoscaler-status]" "resourceNames: [@AUTOSCALER@]" }}
 {{- $text = $text | replace "values: [pool-priority-scheduler]" "values: [@SCHEDULER@]" }}
 {{- $text = $text | replace "'pool-priority'" "'@PARTOF@'" }}
@@ -107,6 +108,7 @@ PARTOF: pool-priority
 SCHEDULER: {{ include "pool-priority-scheduler.schedulerName" . | quote }}
 LEASE: {{ $lease.resourceName | default "pool-priority-scheduler" }}
 STATUS: {{ base $status }}
+OVERRIDE: pool-priority-override
 AUTOSCALER: {{ dig "capacity" "clusterAutoscalerStatus" "kube-system/cluster-autoscaler-status" $args | base }}
 {{- end }}
 

@@ -121,6 +121,9 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 		j.Groups = s.known(nodes, now)
 		j.Until = t.changed.Add(t.graces.StaleAfter)
 	}
+	if slices.ContainsFunc(j.Groups, func(g capacity.Judged) bool { return len(g.Seen) == 0 }) {
+		j.Until = capacity.Earliest(j.Until, capacity.SettlesAt(nodes, now)) // then it is known what the nodes of such a group are like
+	}
 	return j.Summarized()
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,14 +13,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
@@ -41,9 +45,12 @@ var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation,
 type Cleaner struct {
 	Client client.Client
 	Clock  clock.Clock
+	// Installation is the one whose gate taint goes; what is empty means the default one. Gate taints that do not say whose they are go, too.
+	Installation string
 	// TaintOnly leaves all but the taint alone.
 	TaintOnly bool
-	// SchedulerName has only pods looked at that name this scheduler; empty are all.
+	// SchedulerName has only pods looked at that name this scheduler; empty are all, unless there is another installation: whose a pod is cannot
+	// be told otherwise.
 	SchedulerName string
 	// Namespace has the Leases and ConfigMaps with these names.
 	Namespace          string
@@ -53,22 +60,28 @@ type Cleaner struct {
 // found is what a look found.
 type found struct {
 	nodes, pods, objects int
-	starting             int // pods that may not be changed yet
+	starting             int              // pods that may not be changed yet
+	others               sets.Set[string] // installations whose gate taint nodes have
+	unclear              bool             // pods were left alone, because they may be another installation's
 	errs                 []error
 }
 
 // Run takes all of it away, and looks again until nothing comes back. It goes on where something cannot be changed. Pods on burst nodes that
 // have not started are waited for, a minute in all, and keep what they have if they do not start in that time: a change may lose them.
 func (c *Cleaner) Run(ctx context.Context) error {
+	taint, err := c.taint()
+	if err != nil {
+		return err
+	}
 	for quiet, looks := 0, 1; ; looks++ {
-		f := c.look(ctx)
+		f := c.look(ctx, taint)
 		if f.nodes+f.pods+f.objects+f.starting+len(f.errs) > 0 {
 			quiet = 0
 		} else if quiet++; quiet == quietLooks {
-			return nil
+			return f.left(ctx)
 		}
 		if looks > maxLooks {
-			return f.result(ctx)
+			return errors.Join(f.left(ctx), f.result(ctx))
 		}
 		select {
 		case <-ctx.Done():
@@ -76,6 +89,28 @@ func (c *Cleaner) Run(ctx context.Context) error {
 		case <-c.Clock.After(lookInterval):
 		}
 	}
+}
+
+// taint returns what takes off the installation's gate taint.
+func (c *Cleaner) taint() (*controller.GateTaint, error) {
+	name, invalid := configv1.InstallationOf(c.Installation)
+	if invalid != nil {
+		return nil, fmt.Errorf("the installation's name: %s", invalid.ErrorBody())
+	}
+	none, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: name})
+	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true, Unnamed: true}, err
+}
+
+// left says what is another installation's, or may be, and is left.
+func (f *found) left(ctx context.Context) error {
+	others := strings.Join(sets.List(f.others), ", ")
+	if others != "" {
+		klog.FromContext(ctx).Info("Left the gate taint of another installation on nodes", "installation", others)
+	}
+	if f.unclear {
+		return fmt.Errorf("there is another installation in the cluster, %s, and whose a pod is cannot be told: say whose annotations are to go by --scheduler-name", others)
+	}
+	return nil
 }
 
 // result is what came of it when the last look was not quiet.
@@ -92,13 +127,15 @@ func (f *found) result(ctx context.Context) error {
 }
 
 // look takes away what there is.
-func (c *Cleaner) look(ctx context.Context) *found {
-	f := &found{}
-	c.nodes(ctx, f)
+func (c *Cleaner) look(ctx context.Context, taint *controller.GateTaint) *found {
+	f := &found{others: sets.New[string]()}
+	c.nodes(ctx, f, taint)
 	if c.TaintOnly {
 		return f
 	}
-	c.pods(ctx, f)
+	if f.unclear = c.SchedulerName == "" && f.others.Len() > 0; !f.unclear {
+		c.pods(ctx, f)
+	}
 	for _, name := range c.Leases {
 		c.remove(ctx, f, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}})
 	}
@@ -109,14 +146,16 @@ func (c *Cleaner) look(ctx context.Context) *found {
 }
 
 // nodes takes the gate taint off all nodes.
-func (c *Cleaner) nodes(ctx context.Context, f *found) {
+func (c *Cleaner) nodes(ctx context.Context, f *found, taint *controller.GateTaint) {
 	nodes := &corev1.NodeList{}
 	if err := c.Client.List(ctx, nodes); err != nil {
 		f.failed("listing the nodes", err)
 		return
 	}
-	taint := &controller.GateTaint{Client: c.Client, Off: true}
 	for i := range nodes.Items {
+		if other := taint.Pools.OtherOf(&nodes.Items[i]); other != "" {
+			f.others.Insert(other)
+		}
 		if taint.InLine(&nodes.Items[i]) {
 			continue
 		}

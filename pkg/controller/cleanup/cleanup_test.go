@@ -90,7 +90,7 @@ func state(t *testing.T, c client.Client) map[string]string {
 	}
 	for _, n := range nodes.Items {
 		for _, taint := range n.Spec.Taints {
-			got["node "+n.Name] += taint.Key + " "
+			got["node "+n.Name] += strings.TrimSuffix(taint.Key+"="+taint.Value, "=") + " "
 		}
 	}
 	for _, l := range leases.Items {
@@ -125,6 +125,39 @@ func TestRun(t *testing.T) {
 			}
 			if got := state(t, c); !maps.Equal(got, tc.want) {
 				t.Errorf("left are %q\nwant %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestOtherInstallation: another installation's taint stays, and of pods only those are looked at of which it is said whose they are.
+func TestOtherInstallation(t *testing.T) {
+	const theirs = "pod-deletion-cost=7 pod-deletion-cost=7 pool=user"
+	for _, tc := range []struct {
+		name, installation, scheduler, wantError string
+		want                                     map[string]string
+	}{
+		{"nobody says whose the pods are", "", "", "--scheduler-name", map[string]string{
+			"node virtual": "other ", "node green": configv1.GateTaintKey + "=green ", "pod theirs": theirs, "pod changed": "pod-deletion-cost=5 pod-deletion-cost=2000 pool=user"}},
+		{"ours are named", "pool-priority-scheduler", "pool-priority-scheduler", "", map[string]string{
+			"node virtual": "other ", "node green": configv1.GateTaintKey + "=green ", "pod theirs": theirs, "pod changed": "pod-deletion-cost=5"}},
+		{"the other is the one", "green", "another", "", map[string]string{
+			"node virtual": "other ", "node green": "", "pod theirs": "", "pod changed": "pod-deletion-cost=5 pod-deletion-cost=2000 pool=user"}},
+		{"a name that a taint cannot have", "a b", "", "the installation's name", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(append(world(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "green"},
+				Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: configv1.GateTaintKey, Value: "green", Effect: corev1.TaintEffectNoSchedule}}}})...).Build()
+			r := cleaner(t, c)
+			r.Installation, r.SchedulerName = tc.installation, tc.scheduler
+			if err := r.Run(t.Context()); (err == nil) != (tc.wantError == "") || err != nil && !strings.Contains(err.Error(), tc.wantError) {
+				t.Errorf("error %v, want %q", err, tc.wantError)
+			}
+			got := state(t, c)
+			for key, want := range tc.want {
+				if got[key] != want {
+					t.Errorf("%s has %q left, want %q", key, got[key], want)
+				}
 			}
 		})
 	}

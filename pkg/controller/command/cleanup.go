@@ -24,13 +24,17 @@ API server lets nobody take a toleration away. It needs no --config.`,
 			if c.Client, err = newClient(cleanupRate); err != nil {
 				return err
 			}
-			c.Namespace = o.namespace
+			c.Namespace, c.Installation = o.namespace, o.installation
+			if len(c.Leases) == 0 {
+				c.Leases = []string{o.installation, leaseName}
+			}
 			return c.Run(ctrl.SetupSignalHandler())
 		},
 	}
 	fs := command.Flags()
-	fs.StringVar(&c.SchedulerName, "scheduler-name", "", "look only at pods that name this scheduler; default: at all pods")
-	fs.StringSliceVar(&c.Leases, "leases", []string{configv1.SchedulerName, leaseName}, "names of the leases in the namespace")
+	fs.StringVar(&c.SchedulerName, "scheduler-name", "", "look only at pods that name this scheduler; default: at all pods, unless there is another installation")
+	fs.BoolVar(&c.TaintOnly, "taint-only", false, "take the gate taint off, and nothing else away")
+	fs.StringSliceVar(&c.Leases, "leases", nil, "names of the leases in the namespace (default: the installation's and pool-priority-controller)")
 	fs.StringSliceVar(&c.ConfigMaps, "configmaps", []string{configv1.StatusName}, "names of the ConfigMaps in the namespace that the scheduler published")
 	return command
 }

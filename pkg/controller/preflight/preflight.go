@@ -53,11 +53,9 @@ type Report struct {
 // Clean reports whether nothing was found.
 func (r *Report) Clean() bool { return len(r.LockedOut)+len(r.TolerateAll) == 0 }
 
-var gateTaint = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule}
-
 // Check looks at the workloads. schedulers are the names of our own profiles.
 func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads []Workload) *Report {
-	r := &Report{}
+	r, gateTaint := &Report{}, pools.GateTaint()
 	var burst []*corev1.Node
 	for i := range nodes {
 		if pools.IsBurstNode(nodes[i].Labels) {

@@ -34,22 +34,28 @@ func (r *Returner) tell(ctx context.Context, f *returning.Arrival, w *world) {
 }
 
 // writeNotes writes what is to be noted on pods. One on a burst node must have started: what changes it earlier may lose it (see
-// controller.Tolerations). What cannot be written is forgotten when the controller ends.
+// controller.Tolerations). One that is not as it was looked at may have been bound to such a node since: it is looked at again in the next
+// round. What cannot be written is forgotten when the controller ends.
 func (r *Returner) writeNotes(ctx context.Context, w *world) {
 	for uid, note := range r.notes {
 		pod := w.pods[uid]
 		if pod != nil && w.burst[uid] && !refusal.Started(pod) {
 			continue
 		}
-		delete(r.notes, uid)
 		if pod == nil || pod.DeletionTimestamp != nil {
+			delete(r.notes, uid)
 			continue
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "annotations": map[string]string{BackoffAnnotation: note}}})
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"uid": uid, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{BackoffAnnotation: note}}})
 		if err == nil {
 			_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if apierrors.IsConflict(err) {
+			continue
+		}
+		delete(r.notes, uid)
+		if err != nil && !apierrors.IsNotFound(err) {
 			klog.FromContext(ctx).Error(err, "The pause of a pod's workload is not noted on the pod: the controller forgets it when it ends", "pod", klog.KObj(pod))
 		}
 	}

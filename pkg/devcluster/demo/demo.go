@@ -123,11 +123,11 @@ func experiments() []experiment {
 		timeout:  time.Minute,
 	}
 	without := ordered
-	without.title = "Without us: the same 1 → 20 replicas on the same cluster, by kube-scheduler with the article's affinity and toleration"
+	without.title = "Without us: the same 1 → 20 replicas on the same cluster, by kube-scheduler with preferred node affinity"
 	without.manifest, without.name, without.scheduler = "ordered-without.yaml", "Without: kube-scheduler and preferred affinity", corev1.DefaultSchedulerName
 	without.want = nil
 	return []experiment{ordered, {
-		title:     "The pixelrobots manifest: 1 → 17 replicas that must run in one agent pool or on the virtual node",
+		title:     "Required affinity: 1 → 17 replicas that must run in one agent pool or on the virtual node",
 		manifest:  "burst-required.yaml",
 		name:      "With pool-priority-scheduler",
 		load:      "burst-required",

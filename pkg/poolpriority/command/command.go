@@ -91,6 +91,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	}
 	leadership := lease.NewLeadership()
 	factory := poolpriority.NewFactory(leadership)
+	factory.Lease = func() string { return opts.ComponentConfig.LeaderElection.ResourceName } // the file's, or the flag's
 	config, scheduler, err := app.Setup(ctx, opts,
 		app.WithPlugin(poolpriority.Name, factory.New),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
@@ -159,7 +160,7 @@ func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfigur
 	}
 	flags := opts.Flags.FlagSet("leader election")
 	for _, f := range []struct{ flag, said, value string }{
-		{"leader-elect-resource-name", file.LeaderElection.ResourceName, configv1.SchedulerName},
+		{"leader-elect-resource-name", file.LeaderElection.ResourceName, configv1.DefaultInstallation},
 		{"leader-elect-resource-namespace", file.LeaderElection.ResourceNamespace, configv1.PodNamespace()},
 	} {
 		if f.said != "" || flags.Changed(f.flag) {

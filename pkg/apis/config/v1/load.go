@@ -26,6 +26,10 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	if err := CheckProfiles(config); err != nil {
 		return nil, nil, err
 	}
+	installation, invalid := InstallationOf(config.LeaderElection.ResourceName)
+	if invalid != nil {
+		return nil, nil, invalid
+	}
 	for i := range config.Profiles {
 		profile := &config.Profiles[i]
 		args := argsOf(profile)
@@ -38,6 +42,7 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 		if err := Validate(args).ToAggregate(); err != nil {
 			return nil, nil, fmt.Errorf("profile %q: %w", nameOf(profile), err)
 		}
+		args.Installation = installation
 		return profile, args, nil
 	}
 	return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)

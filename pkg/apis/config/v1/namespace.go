@@ -9,8 +9,6 @@ import (
 const (
 	// NamespaceVariable is the environment variable with the pod's namespace, which the manifests set.
 	NamespaceVariable = "POD_NAMESPACE"
-	// SchedulerName is the name of the leader's lease, unless the configuration names another.
-	SchedulerName = "pool-priority-scheduler"
 	// StatusName is the name of the ConfigMap in which the leader publishes the pools' states, unless the arguments name another.
 	StatusName = "pool-priority-status"
 

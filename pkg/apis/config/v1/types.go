@@ -59,9 +59,14 @@ type PoolPriorityArgs struct {
 	// for its successor. It matters only where a burst pool is in the list.
 	// Default: pool-priority-status in the namespace that the scheduler runs in.
 	StatusConfigMap string `json:"statusConfigMap,omitempty"`
+
+	// Installation is the name of the installation, which tells its gate taint from others'. It is not written here: whoever reads the
+	// configuration fills it in by InstallationOf.
+	Installation string `json:"-"`
 }
 
-// GateTaintKey is the key of the taint that hides burst nodes, with effect NoSchedule. No pod template tolerates it.
+// GateTaintKey is the key of the taint that hides burst nodes, with effect NoSchedule and the name of the installation as its value. No pod
+// template tolerates it.
 const GateTaintKey = "poolpriority.dev/gate"
 
 // ScaleIn says how a ReplicaSet gives up its pods.
@@ -71,7 +76,8 @@ type ScaleIn struct {
 	// name. A cost that a pod has already is kept. Default true.
 	PodDeletionCost *bool `json:"podDeletionCost,omitempty"`
 
-	// Others has pods of listed pools that another scheduler bound given a deletion cost, too, but for those of kube-system. Default false.
+	// Others has pods of listed pools that another scheduler bound given a deletion cost, too, but for those of kube-system. Without it,
+	// what such pods were given is taken off. Default false.
 	Others bool `json:"others,omitempty"`
 
 	// HoldSurge keeps the new pods of a Deployment's rolling update out of burst pools while the pods that they replace make room

@@ -1,0 +1,188 @@
+// Package cli is kubectl pools: what the pool-priority scheduler decides, and why. It shows what the scheduler wrote (a pod's condition and
+// annotations, the published view), and asks the gate's own rule over that view; it judges nothing by itself. A file has a command, or what several
+// share: client.go and published.go what they read, types.go the objects that they print with -o json, table.go and text.go how they print for people.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
+
+	"poolpriority.dev/scheduler/pkg/version"
+)
+
+const (
+	// exitDone and exitFailed are the exit statuses, as kubectl diff has them: 1 is left for commands that look for what is wrong.
+	exitDone, exitFailed = 0, 2
+
+	// defaultStatus is where the scheduler publishes, if its configuration does not say otherwise.
+	defaultStatus = "pool-priority-system/pool-priority-status"
+)
+
+// Run runs the command that the arguments (with the program's name) name, and returns the exit status: 0 when it was done, 2 when it could not be.
+func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
+	o := newOptions(streams)
+	o.name = displayName(args[0])
+	return o.run(ctx, args[1:])
+}
+
+// options are what all commands share.
+type options struct {
+	genericiooptions.IOStreams
+	kube *genericclioptions.ConfigFlags
+	name string // by which the command is called
+	// status is the namespace/name of the published ConfigMap.
+	status, output, color string
+	noHeaders, watch      bool
+	// clock measures the time since the API server said what time it is, and zone is that in which times are printed.
+	clock clock.WithTicker
+	zone  *time.Location
+	// isTerminal reports whether what is printed is for a terminal.
+	isTerminal func(io.Writer) bool
+	environ    func(string) string
+}
+
+func newOptions(streams genericiooptions.IOStreams) *options {
+	kube := genericclioptions.NewConfigFlags(true)
+	kube.CacheDir = nil // nothing is discovered
+	return &options{
+		IOStreams: streams, kube: kube, name: "kubectl pools", clock: clock.RealClock{}, zone: time.Local,
+		isTerminal: func(w io.Writer) bool {
+			f, ok := w.(*os.File)
+			return ok && term.IsTerminal(int(f.Fd()))
+		},
+		environ: os.Getenv,
+	}
+}
+
+func (o *options) run(ctx context.Context, args []string) int {
+	root := o.root()
+	root.SetArgs(append([]string{}, args...)) // none at all would be the process's
+	root.SetIn(o.In)
+	root.SetOut(o.Out)
+	root.SetErr(o.ErrOut)
+	err := root.ExecuteContext(ctx)
+	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+		return exitDone
+	}
+	fmt.Fprintf(o.ErrOut, "error: %v\n", err)
+	return exitFailed
+}
+
+// displayName is how the program is called: a kubectl plugin by kubectl and the words of its name.
+func displayName(program string) string {
+	name := strings.TrimSuffix(filepath.Base(program), ".exe")
+	if words, plugin := strings.CutPrefix(name, "kubectl-"); plugin {
+		return "kubectl " + strings.ReplaceAll(strings.ReplaceAll(words, "-", " "), "_", "-")
+	}
+	return name
+}
+
+func (o *options) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "kubectl-pools",
+		Short: "See node pools in order, and why a pod waits or bursts",
+		Long: "See the node pools of the pool-priority scheduler in order, how full they are, whether they can grow, and why a pod waits or bursts.\n" +
+			"Without a command, it is status.",
+		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: o.name},
+		SilenceUsage: true, SilenceErrors: true,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.runStatus(c.Context(), nil) },
+	}
+	fs := root.PersistentFlags()
+	o.kube.AddFlags(fs)
+	fs.StringVar(&o.status, "status", defaultStatus, "namespace/name of the ConfigMap that the scheduler publishes")
+	fs.StringVarP(&o.output, "output", "o", "", "wide, json, yaml or name")
+	fs.BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
+	fs.StringVar(&o.color, "color", "auto", "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
+	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
+	o.addWatch(root)
+	root.AddCommand(o.newStatus(), o.newExplain(), o.newPods(), o.newDump(), o.newVersion())
+	for flag, values := range map[string][]string{"output": outputs, "color": colors} {
+		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
+	}
+	return root
+}
+
+func (o *options) addWatch(c *cobra.Command) {
+	c.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on: on a terminal in place, otherwise with a new table for each change")
+}
+
+var (
+	outputs = []string{"wide", "json", "yaml", "name"}
+	colors  = []string{"auto", "always", "never"}
+)
+
+// check says what is wrong with the flags that all commands share.
+func (o *options) check() error {
+	if o.output != "" && !slices.Contains(outputs, o.output) {
+		return fmt.Errorf("--output=%s: use %s", o.output, strings.Join(outputs, ", "))
+	}
+	if !slices.Contains(colors, o.color) {
+		return fmt.Errorf("--color=%s: use %s", o.color, strings.Join(colors, ", "))
+	}
+	if namespace, name, ok := strings.Cut(o.status, "/"); !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return fmt.Errorf("--status=%s: name it by namespace/name, such as %s", o.status, defaultStatus)
+	}
+	return nil
+}
+
+// wide reports whether more is asked for than fits a narrow terminal.
+func (o *options) wide() bool { return o.output == "wide" }
+
+// isText reports whether the output is for people.
+func (o *options) isText() bool { return o.output == "" || o.wide() }
+
+// colored reports whether what is printed has colours.
+func (o *options) colored() bool {
+	switch o.color {
+	case "always":
+		return true
+	case "never":
+		return false
+	}
+	return o.environ("NO_COLOR") == "" && o.environ("TERM") != "dumb" && o.isTerminal(o.Out)
+}
+
+func (o *options) newVersion() *cobra.Command {
+	clientOnly := false
+	c := &cobra.Command{
+		Use: "version", Short: "Print this version, and that of the scheduler that leads", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return o.runVersion(c.Context(), clientOnly) },
+	}
+	c.Flags().BoolVar(&clientOnly, "client", false, "print this version only")
+	return c
+}
+
+func (o *options) runVersion(ctx context.Context, clientOnly bool) error {
+	v := Version{TypeMeta: typeMeta("Version"), Client: version.String()}
+	var err error
+	if !clientOnly {
+		var cluster *cluster
+		if cluster, err = o.connect(); err == nil {
+			var p *published
+			if p, err = cluster.published(ctx); err == nil {
+				v.Scheduler, v.Leader = p.version(), p.leader()
+			}
+		}
+	}
+	text := "Client: " + v.Client + "\n"
+	if v.Scheduler != "" {
+		text += "Scheduler: " + v.Scheduler + ", " + v.Leader + " leads\n"
+	} else if err == nil && !clientOnly {
+		err = errors.New("the scheduler that leads does not say which version it is: it is older than this command")
+	}
+	return errors.Join(o.print(v, nil, func(w io.Writer) { fmt.Fprint(w, text) }), err)
+}

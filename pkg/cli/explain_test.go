@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+const (
+	userNode, systemNode, virtualNode = "aks-userpool-20654782-vmss000001", "aks-systempool-33037761-vmss000000", "virtual-node-aci-linux"
+	held, bursting                    = "web-7d4b9-x2k8q", "web-7d4b9-9fj2p"
+)
+
+// quotaReached is what virtual-kubelet writes of a pod that Azure refused.
+const quotaReached = `api call to https://management.azure.com/subscriptions/0000/resourceGroups/rg: got HTTP response status code 409 error code "ContainerGroupQuotaReached": ` +
+	`Resource type 'StandardCores' container group quota '100' exceeded in region 'westeurope'.`
+
+// sentenceOf is the gate's sentence for the reason with the code.
+func sentenceOf(t *testing.T, code string) string {
+	for _, r := range gate.ClosedReasons() {
+		if r.Code == code {
+			return r.Sentence
+		}
+	}
+	t.Fatalf("there is no reason %s", code)
+	return ""
+}
+
+func claims(name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "data", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}})
+	}
+}
+
+func ownedBy(kind, name string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: kind, Name: name, UID: "owner", Controller: ptr.To(true)}}
+	}
+}
+
+func selects(key, value string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{key: value} }
+}
+
+func tolerates(tolerations ...corev1.Toleration) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, tolerations...) }
+}
+
+// recorded says why the pod was let into a burst pool, where it has been for so long.
+func recorded(ago time.Duration, r gate.Record) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		on(ago, virtualNode, "aci", "-1000")(p)
+		p.Annotations[gate.RecordAnnotation] = r.Encode()
+		p.Annotations[refusal.BoundAtAnnotation] = date.Add(-ago).Format(time.RFC3339)
+		tolerates(corev1.Toleration{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+			corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})(p)
+	}
+}
+
+var open = gate.Record{Reason: "Open", Waited: "1m40s", Pools: map[string]string{"user": "AtMaxSize", "system": "Backoff"}}
+
+func returns(args *configv1.PoolPriorityArgs) {
+	args.Pools[2].Burst.Return.Enabled = true
+}
+
+func TestExplainPod(t *testing.T) {
+	said := func(code string) string { return sentenceOf(t, code) }
+	for _, tc := range []struct {
+		name  string
+		world *world
+		pod   *corev1.Pod
+		more  []string // arguments
+	}{
+		{"held", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), nil},
+		{"held-wide", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), []string{"-o", "wide"}},
+		{"held-json", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), []string{"-o", "json"}},
+		{"can-grow", newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 2)),
+			pod(held, 21*time.Second, told(20*time.Second, said("PoolCanGrow"))), nil},
+		{"declined", newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 2)),
+			pod(held, 3*time.Minute, told(3*time.Minute, said("PoolCanGrow"))), nil},
+		{"backing-off", newWorld(t).vms(2, 2).write(5*time.Minute, time.Minute, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 2, 2, 2)).
+			write(50*time.Second, 0, nodeGroup(userGroup, 2, 2, 3, backoff), nodeGroup(systemGroup, 2, 2, 2)), pod(held, 3*time.Minute, told(3*time.Minute, said("PoolCanGrow"))), nil},
+		{"changed", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolCanGrow"))), nil},
+		{"opened", full(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), nil},
+		{"dead", dead(t), pod(held, 8*time.Minute, told(8*time.Minute, said("PoolUnknown"))), nil},
+		{"not-applicable", growing(t), pod(held, time.Minute, told(time.Minute, said("PoolGrowing")), selects("mode", "system")), nil},
+		{"chose", growing(t), pod(held, time.Minute, told(time.Minute, said("BudgetSpent")), selects("type", "virtual-kubelet")), nil},
+		{"cannot-burst", growing(t), pod("db-0", 3*time.Minute, told(3*time.Minute, said("PersistentVolume")), claims("data-db-0"), ownedBy("StatefulSet", "db")), nil},
+		{"opted-out", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("OptedOut")), annotate(gate.BurstAnnotation, "Never")), nil},
+		{"unknown-value", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("UnknownBurstValue")), annotate(gate.BurstAnnotation, "never")), nil},
+		{"tolerates-all", growing(t), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})), nil},
+		{"rollout", full(t), pod(held, 20*time.Second, told(19*time.Second, said("RolloutMakesRoom"))), nil},
+		{"behind", full(t), pod(held, 20*time.Second, told(time.Second, said("NodesUnseen"))), nil},
+		{"victims", full(t), pod(held, 20*time.Second, told(19*time.Second, said("VictimsEnding"))), nil},
+		{"refused", refusing(t), pod(held, 4*time.Minute, told(3*time.Minute, said("Refused"))), nil},
+		{"spent", worlds["spent"](t), pod(held, 4*time.Minute, told(3*time.Minute, said("BudgetSpent"))), nil},
+		{"wait-limit", growing(t, func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.WaitLimit.Duration = 2 * time.Minute }),
+			pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), nil},
+		{"no-room", full(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 Too many pods, 5 Insufficient cpu.")), nil},
+		{"nominated", growing(t), pod(held, time.Minute, told(time.Minute, said("PoolGrowing")), func(p *corev1.Pod) { p.Status.NominatedNodeName = userNode }), nil},
+		{"failed", growing(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonSchedulerError, "running Bind plugin: the server is away")), nil},
+		{"not-tried", growing(t), pod(held, 2*time.Second), nil},
+		{"never-tried", growing(t), pod(held, 2*time.Minute), nil},
+		{"gated", growing(t), pod(held, 2*time.Minute, condition(2*time.Minute, corev1.ConditionFalse, corev1.PodReasonSchedulingGated, "Scheduling is blocked"), func(p *corev1.Pod) {
+			p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}}
+		}), nil},
+		{"observed", growing(t, observe), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 node(s) had untolerated taint(s), 5 Insufficient cpu.")), nil},
+
+		{"burst", full(t, returns), pod(bursting, 80*time.Minute, recorded(72*time.Minute, open)), nil},
+		{"burst-would-wait", growing(t), pod(bursting, 80*time.Minute, recorded(72*time.Minute, open)), nil},
+		{"burst-observed", full(t, observe), pod(bursting, 80*time.Minute, recorded(72*time.Minute, gate.Record{Reason: "PoolCanGrow", Observed: true, Pools: map[string]string{"user": "BelowMaxSize"}})), nil},
+		{"burst-chose", growing(t, returns), pod("job-x7", 80*time.Minute, recorded(72*time.Minute, gate.Record{Reason: "Asked"}), selects("type", "virtual-kubelet"), ownedBy("Job", "job")), nil},
+		{"burst-refused", refusing(t), pod(bursting, 4*time.Minute, recorded(3*time.Minute, open), func(p *corev1.Pod) {
+			p.Status.Phase, p.Status.Reason = corev1.PodPending, refusal.ReasonProviderFailed
+			p.Status.Message = quotaReached
+		}), nil},
+		{"burst-unrecorded", full(t), pod(bursting, 80*time.Minute, on(72*time.Minute, virtualNode, "aci", "-1000")), nil},
+		{"on-vm", growing(t), pod("web-7d4b9-2m9xv", 3*time.Hour, on(3*time.Hour, systemNode, "system", "1000")), nil},
+		{"on-vm-best", growing(t), pod("web-7d4b9-2m9xv", 3*time.Hour, on(3*time.Hour, userNode, "user", "2000")), nil},
+		{"on-vm-preferred", growing(t, func(args *configv1.PoolPriorityArgs) { args.Order = configv1.OrderPreferred }), pod("web-7d4b9-2m9xv", 3*time.Hour, on(3*time.Hour, systemNode, "system", "1000")), nil},
+		{"on-vm-own-cost", growing(t), pod("web-7d4b9-2m9xv", 3*time.Hour, on(3*time.Hour, userNode, "user", "2000"), annotate("controller.kubernetes.io/pod-deletion-cost", "7")), nil},
+		{"ended", growing(t), pod(bursting, 3*time.Hour, recorded(time.Hour, open), func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), nil},
+		{"other-scheduler", growing(t), pod("web-1", 3*time.Hour, on(time.Hour, userNode, "", ""), func(p *corev1.Pod) { p.Spec.SchedulerName, p.Annotations = "default-scheduler", nil }), nil},
+		{"other-scheduler-waits", growing(t), pod("web-1", 3*time.Minute, func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" },
+			condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 node(s) had untolerated taint(s), 5 Insufficient cpu.")), nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newServer(t, tc.world.published(5*time.Second), tc.pod)
+			for _, n := range tc.world.nodes {
+				s.put(n)
+			}
+			golden(t, "explain-"+tc.name, s.run(append([]string{"explain", tc.pod.Name}, tc.more...)...))
+			nodes := 0
+			for _, asked := range s.asked {
+				if strings.Contains(asked, "/nodes") {
+					nodes++
+				}
+			}
+			if len(s.asked)-nodes != 2 || nodes > 1 {
+				t.Errorf("asked for %q, want the pod, the ConfigMap, and at most one node", s.asked)
+			}
+		})
+	}
+}
+
+// made is the Deployment web, of whose pods the template is.
+func deployment(changes ...func(*corev1.Pod)) *appsv1.Deployment {
+	p := pod("web", time.Hour, changes...)
+	p.OwnerReferences, p.Name, p.Namespace = nil, "", ""
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "web"}, Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: corev1.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec}}}
+}
+
+func TestExplainWorkload(t *testing.T) {
+	said := func(code string) string { return sentenceOf(t, code) }
+	template := deployment().Spec.Template
+	selector := deployment().Spec.Selector
+	meta := func(name string) metav1.ObjectMeta {
+		return metav1.ObjectMeta{Namespace: "default", Name: name, UID: "x"}
+	}
+	objects := []runtime.Object{
+		deployment(),
+		&appsv1.ReplicaSet{ObjectMeta: meta("web-7d4b9"), Spec: appsv1.ReplicaSetSpec{Selector: selector, Template: template}},
+		&appsv1.StatefulSet{ObjectMeta: meta("db"), Spec: appsv1.StatefulSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "db"}}, Template: template,
+			VolumeClaimTemplates: []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}}}},
+		&appsv1.DaemonSet{ObjectMeta: meta("agent"), Spec: appsv1.DaemonSetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}}, Template: template}},
+		&batchv1.Job{ObjectMeta: meta("once"), Spec: batchv1.JobSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "once"}}, Template: template}},
+		&batchv1.CronJob{ObjectMeta: meta("nightly"), Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}},
+		pod("a", time.Hour, on(time.Hour, userNode, "user", "2000")), pod("b", time.Hour, on(time.Hour, userNode, "user", "2000")),
+		pod("c", time.Hour, on(time.Hour, systemNode, "system", "1000")), pod("d", 30*time.Minute, recorded(20*time.Minute, open)),
+		pod("e", time.Minute, told(time.Minute, said("PoolGrowing"))), pod("f", time.Minute, told(time.Minute, said("PoolGrowing"))), pod("g", time.Second),
+		pod("h", time.Hour, on(time.Hour, systemNode, "", ""), func(p *corev1.Pod) { p.Annotations = nil }),
+		pod("i", time.Hour, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
+		pod("j", time.Hour, on(time.Hour, systemNode, "system", "1000"), func(p *corev1.Pod) { p.Labels = nil }),
+	}
+	for name, world := range map[string]*world{"growing": growing(t), "full": full(t)} {
+		s := newServer(t, append(objects, world.published(5*time.Second))...)
+		for _, n := range world.nodes {
+			s.put(n)
+		}
+		var all []string
+		for _, args := range [][]string{{"deploy/web"}, {"deployment", "web"}, {"rs/web-7d4b9"}, {"sts/db"}, {"ds/agent"}, {"job/once"}, {"cronjob/nightly"}} {
+			if name == "full" && args[0] != "deploy/web" && args[0] != "sts/db" {
+				continue
+			}
+			all = append(all, s.run(append([]string{"explain"}, args...)...))
+		}
+		golden(t, "explain-workload-"+name, strings.Join(all, "\n"))
+	}
+}
+
+func TestExplainFile(t *testing.T) {
+	const file = `
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      schedulerName: pool-priority-scheduler
+      containers: [{name: web, image: nginx, resources: {limits: {cpu: 500m, memory: 1Gi}}}]
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: v1
+  kind: Pod
+  metadata: {name: tool}
+  spec:
+    schedulerName: pool-priority-scheduler
+    hostNetwork: true
+    containers: [{name: tool, image: tool}]
+---
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly}
+spec:
+  schedule: "0 3 * * *"
+  jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: c, image: c}]}}}}
+---
+apiVersion: example.com/v1
+kind: Unheard
+metadata: {name: of}
+`
+	s := newServer(t, growing(t).published(5*time.Second))
+	golden(t, "explain-file", s.runWith(file, "explain", "-f", "-"))
+	for name, input := range map[string]string{
+		"nothing": "apiVersion: v1\nkind: Service\nmetadata: {name: web}\n",
+		"garbage": "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: 7}\n",
+		"no-yaml": "a: [\n",
+	} {
+		golden(t, "explain-file-"+name, s.runWith(input, "explain", "-f", "-"))
+	}
+	golden(t, "explain-file-missing", s.run("explain", "-f", "testdata/none.yaml"))
+}
+
+// TestSaidIsTheGatesOwn: each sentence that the scheduler may write is found in a pod's condition, by its code, whatever else is there.
+func TestSaidIsTheGatesOwn(t *testing.T) {
+	for _, r := range gate.Reasons() {
+		p := pod("p", time.Minute, told(time.Minute, r.Sentence))
+		if said := saidOf(scheduledCondition(p).Message); len(said) != 1 || said[0] != r {
+			t.Errorf("%s is read as %+v", r.Code, said)
+		}
+	}
+}

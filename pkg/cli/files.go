@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// explainFiles explains what is in the files.
+func (o *options) explainFiles(ctx context.Context, files []string) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	workloads, skipped, err := o.read(files, c.namespace)
+	if err != nil {
+		return err
+	}
+	if len(workloads) == 0 {
+		return fmt.Errorf("%s: no pod, and nothing that makes pods", strings.Join(files, ", "))
+	}
+	return follow(ctx, o, c, []watched{c.watchStatus}, func(ctx context.Context) (*published, error) {
+		return c.published(ctx)
+	}, func(p *published, now time.Time) (shown, error) {
+		list := ExplanationList{TypeMeta: typeMeta("ExplanationList")}
+		var names []string
+		for _, w := range workloads {
+			s := &subject{reference: w.reference, pod: w.newPod(), workload: w, published: p}
+			s.facts = c.factsOf(ctx, s.pod, p)
+			e := s.explain(now)
+			e.Facts = append(e.Facts, Fact{"File", "as it is there: what the API server and its webhooks change is not known"})
+			list.Items = append(list.Items, e)
+			names = append(names, e.Object.name())
+		}
+		key := ExplanationList{}
+		for _, e := range list.Items {
+			k := *e
+			k.Summary, k.Notes = "", nil
+			key.Items = append(key.Items, &k)
+		}
+		return shown{object: list, key: key, names: names, text: func(w io.Writer) {
+			for i, e := range list.Items {
+				if i > 0 {
+					fmt.Fprintln(w)
+				}
+				o.printExplanation(w, e, now)
+			}
+			if skipped > 0 {
+				fmt.Fprintf(w, "\n%s make no pods.\n", count(skipped, "other object", "other objects"))
+			}
+		}}, nil
+	})
+}
+
+// read reads what makes pods from files, and counts what else there is.
+func (o *options) read(files []string, namespace string) (workloads []*workload, skipped int, err error) {
+	builder := resource.NewLocalBuilder().Unstructured().ContinueOnError().NamespaceParam(namespace).DefaultNamespace()
+	if slices.Contains(files, "-") {
+		builder = builder.Stream(o.In, "standard input")
+	}
+	names := slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == "-" })
+	if len(names) > 0 {
+		builder = builder.FilenameParam(false, &resource.FilenameOptions{Filenames: names})
+	}
+	infos, err := builder.Flatten().Do().Infos()
+	if err != nil {
+		return nil, 0, oneLine(err)
+	}
+	for _, info := range infos {
+		object, ok := info.Object.(*unstructured.Unstructured)
+		if !ok {
+			skipped++
+			continue
+		}
+		w, err := workloadOf(object, namespace)
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case w == nil:
+			skipped++
+		default:
+			workloads = append(workloads, w)
+		}
+	}
+	return workloads, skipped, nil
+}
+
+// workloadOf returns what the object makes pods from; nil if it makes none.
+func workloadOf(object *unstructured.Unstructured, namespace string) (*workload, error) {
+	typed, err := scheme.Scheme.New(object.GroupVersionKind())
+	if runtime.IsNotRegisteredError(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), oneLine(err))
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
+		return nil, fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), oneLine(err))
+	}
+	w := newWorkload(typed, object.GetKind(), namespace)
+	if w != nil {
+		setDefaults(&w.template.Spec)
+	}
+	return w, nil
+}
+
+// setDefaults sets those of the API server's defaults that the gate looks at: a container that has a limit and no request requests the limit.
+func setDefaults(spec *corev1.PodSpec) {
+	if spec.SchedulerName == "" {
+		spec.SchedulerName = corev1.DefaultSchedulerName
+	}
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			r := &containers[i].Resources
+			for name, limit := range r.Limits {
+				if r.Requests == nil {
+					r.Requests = corev1.ResourceList{}
+				}
+				if _, ok := r.Requests[name]; !ok {
+					r.Requests[name] = limit
+				}
+			}
+		}
+	}
+}

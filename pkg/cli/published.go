@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/version"
+)
+
+// silence is how old what was published must be for nobody to lead: three heartbeats.
+const silence = 3 * status.Heartbeat
+
+// published is what the scheduler's leader says of the pools.
+type published struct {
+	// view is nil if a version wrote it that published none: status has what people read then.
+	view   *status.View
+	pools  pool.List
+	status *status.Status
+	where  string // namespace/name
+}
+
+// published reads what the leader published. An error says in one line what keeps it from being shown, and what to do.
+func (c *cluster) published(ctx context.Context) (*published, error) {
+	cm, err := c.client.CoreV1().ConfigMaps(c.statusNamespace).Get(ctx, c.statusName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("you may not get configmaps/%s in %s: ask for the role pool-priority-viewer", c.statusName, c.statusNamespace)
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("there is no ConfigMap %s/%s: no scheduler with a burst pool has led here, or it publishes elsewhere (--status): kubectl -n %s get deployments,pods",
+			c.statusNamespace, c.statusName, c.statusNamespace)
+	case err != nil:
+		return nil, c.plainly(fmt.Sprintf("get configmaps/%s in %s", c.statusName, c.statusNamespace), err)
+	}
+	return readPublished(cm)
+}
+
+// readPublished reads the ConfigMap.
+func readPublished(cm *corev1.ConfigMap) (*published, error) {
+	p := &published{where: cm.Namespace + "/" + cm.Name}
+	garbage := func(err error) error {
+		return fmt.Errorf("ConfigMap %s cannot be read: %w: the leader writes it anew within a minute; if it does not, delete it", p.where, oneLine(err))
+	}
+	data, ok := cm.Data[status.ViewKey]
+	if !ok {
+		var err error
+		if p.status, err = status.Decode(cm); err != nil {
+			return nil, garbage(err)
+		}
+		if len(p.status.Pools)+len(p.status.BurstPools) == 0 {
+			return nil, garbage(fmt.Errorf("it has no key %q", status.ViewKey))
+		}
+		return p, nil
+	}
+	var err error
+	if p.view, err = status.DecodeView([]byte(data)); err != nil {
+		return nil, garbage(err)
+	}
+	if p.pools, err = p.view.Pools(); err != nil {
+		return nil, garbage(err)
+	}
+	return p, nil
+}
+
+func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
+
+// version and leader are those of the scheduler that leads; "" if they are not published.
+func (p *published) version() string {
+	if p.view == nil {
+		return ""
+	}
+	return p.view.Version
+}
+
+func (p *published) leader() string {
+	if p.view == nil {
+		return ""
+	}
+	return p.view.Leader
+}
+
+func (p *published) written() time.Time {
+	if p.view == nil {
+		return p.status.Memory.Written
+	}
+	return p.view.Written
+}
+
+// notes are what is to be known of what was published, a sentence each.
+func (p *published) notes(now time.Time) []string {
+	var notes []string
+	if age := now.Sub(p.written()); age > silence {
+		namespace, _, _ := strings.Cut(p.where, "/")
+		notes = append(notes, fmt.Sprintf("no leader for %s: this is as of then; kubectl -n %s get pods,leases", duration.HumanDuration(age), namespace))
+	}
+	switch {
+	case p.view == nil:
+		return append(notes, "the scheduler that leads is older than this command, and does not publish what it decides by: upgrade it to see the rest")
+	case p.view.IsForeign():
+		notes = append(notes, fmt.Sprintf("written by %s as %s, and this is %s: what it does not know is left out, and verdicts may differ from the scheduler's",
+			cmp.Or(p.view.Version, "another version"), cmp.Or(p.view.APIVersion, "a format without a version"), version.String()))
+	}
+	if len(p.view.LeftOut) > 0 {
+		notes = append(notes, fmt.Sprintf("too much is known to be published, and %s are left out: verdicts may differ from the scheduler's", strings.Join(p.view.LeftOut, ", ")))
+	}
+	return notes
+}
+
+// decide is the scheduler's own decision for the request: the only place where one is asked for.
+func (p *published) decide(request gate.Request, now time.Time) gate.Decision {
+	return p.view.Decide(request, p.pools, now)
+}

@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+// The states of burst pools, beside those of their providers.
+const (
+	stateOpen, stateClosed, stateSpent, stateDown = "Open", "Closed", "Spent", "Down"
+)
+
+func (o *options) newStatus() *cobra.Command {
+	c := &cobra.Command{
+		Use:   "status [POOL…]",
+		Short: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits (the default)",
+		Long: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits.\n\n" +
+			"NODES is those that can be used, with those on their way, of the most that there may be. PODS, CPU and MEMORY are what is requested of what the nodes\n" +
+			"offer or, of a burst pool, what its provider bills of its budget. The state of a burst pool is the gate's for a plain pod, one without\n" +
+			"constraints, requests and tolerations that has just been made.",
+		ValidArgsFunction: o.completePools,
+		RunE:              func(c *cobra.Command, pools []string) error { return o.runStatus(c.Context(), pools) },
+	}
+	o.addWatch(c)
+	return c
+}
+
+func (o *options) runStatus(ctx context.Context, pools []string) error {
+	c, err := o.connect()
+	if err != nil {
+		return err
+	}
+	return follow(ctx, o, c, []watched{c.watchStatus}, func(ctx context.Context) (*published, error) {
+		return c.published(ctx)
+	}, func(p *published, now time.Time) (shown, error) {
+		list := p.list(now)
+		all := list.Items
+		if len(pools) > 0 {
+			list.Items = nil
+			for _, name := range pools {
+				i := slices.IndexFunc(all, func(p PoolStatus) bool { return p.Name == name })
+				if i < 0 {
+					return shown{}, fmt.Errorf("there is no pool %s: there are %s", name, strings.Join(namesOf(all), ", "))
+				}
+				list.Items = append(list.Items, all[i])
+			}
+		}
+		key := *list
+		key.Written, key.Notes = time.Time{}, nil
+		names := namesOf(list.Items)
+		for i := range names {
+			names[i] = "pool/" + names[i]
+		}
+		return shown{object: list, key: key, names: names, text: func(w io.Writer) { o.printStatus(w, list, len(pools) == 0, now) }}, nil
+	})
+}
+
+func namesOf(pools []PoolStatus) []string {
+	names := make([]string, len(pools))
+	for i := range pools {
+		names[i] = pools[i].Name
+	}
+	return names
+}
+
+// list is how the pools are at the time now, by what was published.
+func (p *published) list(now time.Time) *PoolStatusList {
+	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: p.written(), Leader: p.leader(), Version: p.version(), Notes: p.notes(now)}
+	if p.view == nil {
+		l.Items, l.Problems = old(p.status), p.status.Problems
+		return l
+	}
+	v := p.view
+	l.SchedulerName, l.Mode, l.Order = v.SchedulerName, string(v.Args.Mode), string(v.Args.Order)
+	l.Held, l.UnlistedNodes, l.Problems = v.Held, v.Unlisted, v.Problems
+	decision := p.decide(v.Request(gate.PlainPod(), now), now)
+	for i := range p.pools.Len() {
+		item := PoolStatus{Name: p.pools.At(i).Name, Rank: i, Burst: p.pools.IsBurst(i), Nodes: nodeCounts(v, i)}
+		if item.Burst {
+			p.addBurst(&item, i, &decision)
+		} else {
+			p.addRegular(&item, i)
+		}
+		l.Items = append(l.Items, item)
+	}
+	if v.Args.Mode == configv1.ModeObserve {
+		l.Notes = append(l.Notes, "the gate only observes (mode: Observe): it holds nothing back, whatever is said here")
+	}
+	return l
+}
+
+func nodeCounts(v *status.View, i int) NodeCounts {
+	p := &v.Capacity.Pools[i]
+	n := NodeCounts{Total: p.Nodes, OnTheirWay: p.Arriving(), Leaving: p.Leaving, Max: p.MaxNodes()}
+	for k := range p.Groups {
+		n.OnTheirWay += p.Groups[k].Starting
+	}
+	if v.Available != nil {
+		n.Ready = &v.Available[i]
+	}
+	return n
+}
+
+func (p *published) addRegular(item *PoolStatus, i int) {
+	from := &p.view.Capacity.Pools[i]
+	item.State, item.Reason, item.Since = string(from.State), from.Reason, from.Since
+	item.Source = sourceOf(p.pools.At(i))
+	if p.view.Usage != nil {
+		u := &p.view.Usage[i]
+		item.Pods, item.Requested, item.Allocatable = &u.Pods, u.Requested, u.Allocatable
+	}
+	for k := range from.Groups {
+		g := &from.Groups[k]
+		if g.State == from.State {
+			item.Until = capacity.Earliest(item.Until, g.Until)
+		}
+		item.Groups = append(item.Groups, GroupStatus{
+			Name: g.Name, State: string(g.State), Reason: g.Reason, Since: g.Since, Until: g.Until, Nodes: g.Nodes, Max: g.MaxNodes,
+		})
+	}
+}
+
+func sourceOf(p *pool.Pool) string {
+	switch {
+	case p.ClusterAutoscaler != nil:
+		return "ClusterAutoscaler"
+	case p.Karpenter != nil:
+		return "Karpenter"
+	case p.Static != nil:
+		return "Static"
+	case p.Fixed != nil:
+		return "Fixed"
+	}
+	return ""
+}
+
+func (p *published) addBurst(item *PoolStatus, i int, decision *gate.Decision) {
+	v, provider, verdict := p.view, &p.view.Capacity.Pools[i].Provider, &decision.Burst[i]
+	item.Reason, item.Until = verdict.Reason, verdict.Until
+	if v.Burst != nil {
+		item.Pods, item.Requested = &v.Burst[i].Pods, corev1.ResourceList{
+			corev1.ResourceCPU: *resource.NewMilliQuantity(v.Burst[i].MilliCPU, resource.DecimalSI), corev1.ResourceMemory: *resource.NewQuantity(v.Burst[i].Memory, resource.DecimalSI),
+		}
+	}
+	item.Limits = limitsOf(p.pools.At(i))
+	switch {
+	case item.Nodes.Total == 0 || item.Nodes.Ready != nil && *item.Nodes.Ready == 0:
+		item.State, item.Reason = stateDown, gate.ReasonUnavailable
+		item.Reason.Detail = "it has no nodes"
+		if item.Nodes.Total > 0 {
+			item.Reason.Detail = "its " + count(item.Nodes.Total, "node is", "nodes are") + " not ready or cordoned"
+		}
+	case provider.State == refusal.Refusing || provider.State == refusal.Probing:
+		item.State, item.Since, item.Until = string(provider.State), provider.Since, provider.Until
+		item.Reason = gate.ReasonRefused
+		item.Reason.Detail = provider.Code + ": " + strings.TrimSuffix(provider.Message, ".")
+	case verdict.Open && !verdict.Observed:
+		item.State = stateOpen
+	case verdict.Reason.Code == gate.ReasonBudget.Code:
+		item.State = stateSpent
+	default:
+		item.State = stateClosed
+		for k := range decision.Regular {
+			if decision.Regular[k].Holds {
+				item.HeldBy = append(item.HeldBy, PoolState{Pool: p.pools.At(k).Name, State: string(v.Capacity.Pools[k].State)})
+			}
+		}
+	}
+}
+
+func limitsOf(p *pool.Pool) corev1.ResourceList {
+	budget, limits := p.Burst.Budget(), corev1.ResourceList{}
+	if budget.Pods > 0 {
+		limits[corev1.ResourcePods] = *resource.NewQuantity(int64(budget.Pods), resource.DecimalSI)
+	}
+	if budget.CPU != nil {
+		limits[corev1.ResourceCPU] = *budget.CPU
+	}
+	if budget.Memory != nil {
+		limits[corev1.ResourceMemory] = *budget.Memory
+	}
+	return limits
+}
+
+// old is what a version published that published no view.
+func old(s *status.Status) []PoolStatus {
+	var items []PoolStatus
+	for i := range s.Pools {
+		p := &s.Pools[i]
+		item := PoolStatus{Name: p.Name, Rank: i, State: string(p.State), Reason: capacity.Reason{Code: p.Reason, Sentence: p.Message, Detail: p.Detail}, Since: p.Since}
+		item.Nodes.Total = p.Nodes
+		for k := range p.Groups {
+			g := &p.Groups[k]
+			item.Groups = append(item.Groups, GroupStatus{Name: g.Name, State: string(g.State), Reason: capacity.Reason{Code: g.Reason, Detail: g.Detail}, Since: g.Since, Nodes: g.Nodes})
+		}
+		items = append(items, item)
+	}
+	for i := range s.BurstPools {
+		p := &s.BurstPools[i]
+		item := PoolStatus{Name: p.Name, Rank: len(s.Pools) + i, Burst: true, State: none, Since: p.Since, Until: p.Until, Nodes: NodeCounts{Total: p.Nodes}}
+		if p.State != refusal.Open {
+			item.State, item.Reason = string(p.State), capacity.Reason{Code: p.Code, Sentence: p.Message}
+		}
+		items = append(items, item)
+	}
+	return items
+}

@@ -1,0 +1,89 @@
+package cli
+
+import (
+	"testing"
+	"time"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+// growing is a world in which user is full and a second node of system is on its way.
+func growing(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
+	w := newWorld(t, change...).vms(3, 1)
+	w.write(10*time.Minute, 3*time.Minute, nodeGroup(userGroup, 2, 3, 3), nodeGroup(systemGroup, 1, 1, 2))
+	w.write(2*time.Minute, 40*time.Second, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 1, 1, 2))
+	w.write(35*time.Second, 0, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 2, 1, 2))
+	w.change = usage(use(9, "5100m", "5700m", "9Gi", "18Gi"), use(3, "1700m", "1900m", "3Gi", "6Gi"))
+	w.held = status.Held{Total: 11, Oldest: date.Add(-41 * time.Second), By: []status.HeldBy{{Pool: "system", Reason: gate.ReasonGrowing.Code, Pods: 9}, {Pool: "aci", Reason: "PersistentVolume", Pods: 2}}}
+	return w
+}
+
+// full is a world in which no pool can grow.
+func full(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
+	w := newWorld(t, change...).vms(3, 2)
+	w.write(20*time.Minute, 0, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 2, 2, 2))
+	w.change = usage(use(9, "5100m", "5700m", "9Gi", "18Gi"), use(6, "3400m", "3800m", "6Gi", "12Gi"))
+	w.use = gate.Use{Pods: 4, MilliCPU: 2000, Memory: 4 << 30}
+	return w
+}
+
+// dead is a world whose autoscaler has written nothing for nine minutes.
+func dead(t *testing.T) *world {
+	w := newWorld(t).vms(3, 2)
+	w.write(30*time.Minute, 9*time.Minute, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 1, 1, 2))
+	for ago := 8 * time.Minute; ago >= 0; ago -= time.Minute {
+		w.judge(ago)
+	}
+	w.change = func(v *status.View) {
+		v.Problems = []string{"pool user, system: " + w.view.Pools[0].Reason.Sentence + ": last change seen at 2026-11-21T14:34:08Z"}
+	}
+	w.held = status.Held{Total: 2, Oldest: date.Add(-8 * time.Minute), By: []status.HeldBy{{Pool: "user", Reason: gate.ReasonUnknown.Code, Pods: 2}}}
+	return w
+}
+
+// refusing is a world that is full and in which the provider of aci refuses pods.
+func refusing(t *testing.T) *world {
+	w := full(t)
+	w.provider = refusal.Judgement{State: refusal.Refusing, Since: date.Add(-3 * time.Minute), Until: date.Add(50 * time.Second), Failed: 3,
+		Code: "ContainerGroupQuotaReached", Message: "Resource type 'StandardCores' container group quota '100' exceeded in region 'westeurope'."}
+	return w.judge(0)
+}
+
+func observe(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }
+
+// worlds are what status and the others are shown.
+var worlds = map[string]func(t *testing.T) *world{
+	"growing": func(t *testing.T) *world { return growing(t) },
+	"full":    func(t *testing.T) *world { return full(t) },
+	"dead":    dead, "refusing": refusing,
+	"observe": func(t *testing.T) *world { return growing(t, observe) },
+	"spent": func(t *testing.T) *world {
+		w := full(t)
+		w.use = gate.Use{Pods: 100, MilliCPU: 50000, Memory: 100 << 30}
+		return w
+	},
+	"empty": func(t *testing.T) *world { // the first pool fails to grow, the second has no node yet, and the virtual node is gone
+		w := newWorld(t).vms(1, 0)
+		w.nodes = w.nodes[1:]
+		return w.write(10*time.Minute, 0, nodeGroup(userGroup, 1, 1, 3, backoff), nodeGroup(systemGroup, 0, 0, 2))
+	},
+}
+
+func TestStatus(t *testing.T) {
+	for name, make := range worlds {
+		t.Run(name, func(t *testing.T) {
+			w := make(t)
+			s := newServer(t, w.published(5*time.Second))
+			got := s.run()
+			if name == "growing" {
+				got += "\n" + s.run("-o", "wide") + "\n" + s.run("status", "aci", "user") + "\n" + s.run("status", "gpu") + "\n" + s.run("-o", "name")
+				golden(t, "status-json", s.run("-o", "json"))
+				golden(t, "status-yaml", s.run("-o", "yaml", "status", "system"))
+			}
+			golden(t, "status-"+name, got)
+		})
+	}
+}

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+const (
+	gibibytes = 1 << 30
+	gigabytes = 1e9 // as providers count
+)
+
+// styles are what the states mean.
+var styles = map[string]style{
+	string(capacity.Full): quiet, string(capacity.CanGrow): good, string(capacity.Growing): moving, string(capacity.Unknown): bad,
+	stateOpen: costly, stateSpent: bad, stateDown: bad, string(refusal.Refusing): bad, string(refusal.Probing): bad,
+}
+
+// printStatus prints the pools and, with the rest, who waits.
+func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now time.Time) {
+	paint := painter(o.colored())
+	t := table{header: []string{"", "POOL", "STATE", "NODES", "PODS", "CPU", "MEMORY", "SINCE", "WHY"}, right: map[int]bool{4: true, 5: true, 6: true}}
+	if o.wide() {
+		t.header = []string{"", "POOL", "STATE", "NODES", "PODS", "CPU", "MEMORY", "SINCE", "SOURCE", "GROUPS", "REASON", "WHY"}
+	}
+	for i := range l.Items {
+		p := &l.Items[i]
+		row := []cell{
+			text(strconv.Itoa(p.Rank)), text(p.Name), {p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)),
+			text(cpuText(p)), text(memoryText(p)), text(age(p.Since, now)),
+		}
+		why := o.why(p, now)
+		if o.wide() {
+			var groups []string
+			for k := range p.Groups {
+				if p.Groups[k].Name != "" {
+					groups = append(groups, p.Groups[k].Name)
+				}
+			}
+			row = append(row, text(orNone(p.Source)), text(orNone(strings.Join(groups, ","))), text(orNone(p.Reason.Code)))
+			if p.Reason.Detail != "" && len(p.HeldBy) == 0 && !strings.Contains(why, p.Reason.Detail) {
+				why += " (" + p.Reason.Detail + ")"
+			}
+		}
+		t.add(append(row, text(why))...)
+	}
+	t.write(w, !o.noHeaders, paint)
+	if rest {
+		o.printRest(w, l, paint, now)
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return none
+	}
+	return s
+}
+
+func (o *options) printRest(w io.Writer, l *PoolStatusList, paint painter, now time.Time) {
+	if l.SchedulerName != "" || l.Held.Total > 0 {
+		fmt.Fprintf(w, "\n%s\n", heldText(&l.Held, now))
+	}
+	if o.wide() {
+		fmt.Fprintf(w, "%s leads (%s), mode %s, order %s, written %s ago; %s in no pool\n", orNone(l.Leader), orNone(l.Version), orNone(l.Mode), orNone(l.Order),
+			age(l.Written, now), count(l.UnlistedNodes, "node", "nodes"))
+	}
+	o.printNotes(w, append(append([]string{}, l.Problems...), l.Notes...), paint)
+}
+
+// printNotes prints what is to be known, after an empty line.
+func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
+	for i, note := range notes {
+		if i == 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "%s %s\n", paint.paint(bad, "!"), note)
+	}
+}
+
+// nodesText is the nodes that can be used, with those that are on their way, of the most that there may be.
+func nodesText(p *PoolStatus) string {
+	n := p.Nodes.Total
+	if p.Nodes.Ready != nil {
+		n = *p.Nodes.Ready
+	}
+	s := strconv.Itoa(n)
+	if p.Nodes.OnTheirWay > 0 {
+		s += "+" + strconv.Itoa(p.Nodes.OnTheirWay)
+	}
+	switch {
+	case p.Nodes.Max != nil:
+		s += fmt.Sprintf(" of %d", *p.Nodes.Max)
+	case p.Burst && n < p.Nodes.Total:
+		s += fmt.Sprintf(" of %d", p.Nodes.Total)
+	}
+	return s
+}
+
+func podsText(p *PoolStatus) string {
+	if p.Pods == nil {
+		return none
+	}
+	s := strconv.Itoa(*p.Pods)
+	if limit, ok := p.Limits[corev1.ResourcePods]; ok {
+		s += fmt.Sprintf(" of %d", limit.Value())
+	}
+	return s
+}
+
+func cpuText(p *PoolStatus) string {
+	return used(corev1.ResourceCPU, p.Requested, whole(p), 1, "")
+}
+
+func memoryText(p *PoolStatus) string {
+	if p.Burst {
+		return used(corev1.ResourceMemory, p.Requested, whole(p), gigabytes, " GB")
+	}
+	return used(corev1.ResourceMemory, p.Requested, whole(p), gibibytes, " Gi")
+}
+
+func whole(p *PoolStatus) corev1.ResourceList {
+	if p.Burst {
+		return p.Limits
+	}
+	return p.Allocatable
+}
+
+// why is the reason of the pool's state, in words.
+func (o *options) why(p *PoolStatus, now time.Time) string {
+	s := p.Reason.Sentence
+	switch {
+	case p.State == string(capacity.Growing) && !p.Until.IsZero():
+		s += ", until " + o.clockTime(p.Until, now) + " at the latest"
+	case p.State == stateClosed:
+		s = short(p.Reason.Sentence)
+		if len(p.HeldBy) > 0 {
+			s = heldByText(p.HeldBy)
+		}
+		if !p.Until.IsZero() {
+			s += ", may open at " + o.clockTime(p.Until, now)
+		}
+	case p.State == stateSpent:
+		s = "its budget is spent: " + p.Reason.Detail
+	case p.State == stateDown:
+		s = p.Reason.Detail
+	case p.State == string(refusal.Refusing) && !p.Until.IsZero():
+		s = p.Reason.Detail + ", tried again at " + o.clockTime(p.Until, now)
+	case p.State == string(refusal.Probing):
+		s = p.Reason.Detail + ", being tried with one pod"
+	}
+	return s
+}
+
+// heldByText says of the pools because of which a gate is closed how they are.
+func heldByText(pools []PoolState) string {
+	words := map[string]string{string(capacity.CanGrow): "can grow", string(capacity.Growing): "is growing", string(capacity.Unknown): "is unknown"}
+	said := make([]string, len(pools))
+	for i, p := range pools {
+		said[i] = p.Pool + " " + words[p.State]
+	}
+	return list(said)
+}
+
+// heldText says how many pods the gate holds back, and what for.
+func heldText(h *status.Held, now time.Time) string {
+	if h.Total == 0 {
+		return "No pod waits at the gate."
+	}
+	s := count(h.Total, "pod waits", "pods wait")
+	if !h.Oldest.IsZero() {
+		s += ", the longest for " + age(h.Oldest, now)
+	}
+	var parts []string
+	byPool := map[string]int{}
+	var order []string
+	for _, by := range h.By {
+		switch by.Reason {
+		case gate.ReasonCanGrow.Code, gate.ReasonGrowing.Code, gate.ReasonUnknown.Code, gate.ReasonUnseen.Code:
+			if byPool[by.Pool] == 0 {
+				order = append(order, by.Pool)
+			}
+			byPool[by.Pool] += by.Pods
+		}
+	}
+	for _, name := range order {
+		parts = append(parts, fmt.Sprintf("%d for %s", byPool[name], name))
+	}
+	for _, by := range h.By {
+		switch {
+		case gate.Waits(by.Reason) && byPool[by.Pool] == 0:
+			parts = append(parts, fmt.Sprintf("%d for %s (%s)", by.Pods, by.Pool, by.Reason))
+		case !gate.Waits(by.Reason):
+			parts = append(parts, fmt.Sprintf("%d cannot burst (%s)", by.Pods, by.Reason))
+		}
+	}
+	if len(parts) > 0 {
+		s += ":   " + strings.Join(parts, "   ")
+	}
+	return s
+}

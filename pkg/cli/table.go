@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
+)
+
+// style is what a word means; colours say it once more.
+type style int
+
+const (
+	plain  style = iota
+	quiet        // nothing is to be expected: Full
+	good         // there is room to come: CanGrow
+	moving       // something happens: Growing
+	bad          // Unknown, Refusing
+	costly       // Open
+)
+
+// escapes are the styles' ANSI escape sequences (SGR).
+var escapes = map[style]string{quiet: "90", good: "32", moving: "34", bad: "31", costly: "33"}
+
+// painter colours text, or does not.
+type painter bool
+
+func (p painter) paint(s style, text string) string {
+	if escape := escapes[s]; bool(p) && escape != "" && text != "" {
+		return "\x1b[" + escape + "m" + text + "\x1b[0m"
+	}
+	return text
+}
+
+// cell is a cell of a table.
+type cell struct {
+	text  string
+	style style
+}
+
+// table has a header, which may be empty, and rows. Columns whose index is in right are aligned to the right.
+type table struct {
+	header []string
+	rows   [][]cell
+	right  map[int]bool
+}
+
+func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
+
+func text(s string) cell { return cell{text: s} }
+
+// write prints the table: columns two spaces apart, and no space at the end of a line. A row may have fewer cells than others, and its last cell may
+// be of any width.
+func (t *table) write(w io.Writer, headers bool, paint painter) {
+	rows := t.rows
+	if headers && len(t.header) > 0 {
+		header := make([]cell, len(t.header))
+		for i, name := range t.header {
+			header[i] = text(name)
+		}
+		rows = append([][]cell{header}, rows...)
+	}
+	var widths []int
+	for _, row := range rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			if i < len(row)-1 || t.right[i] {
+				widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
+			}
+		}
+	}
+	for _, row := range rows {
+		var line strings.Builder
+		for i, c := range row {
+			pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(c.text)))
+			if t.right[i] {
+				line.WriteString(pad + paint.paint(c.style, c.text))
+			} else {
+				line.WriteString(paint.paint(c.style, c.text) + pad)
+			}
+			line.WriteString("  ")
+		}
+		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
+	}
+}
+
+// print prints the object in the form that was asked for: names are its names, and text prints it for people.
+func (o *options) print(object any, names []string, text func(io.Writer)) error {
+	var data []byte
+	var err error
+	switch o.output {
+	case "json":
+		if data, err = json.MarshalIndent(object, "", "    "); err == nil {
+			data = append(data, '\n')
+		}
+	case "yaml":
+		data, err = yaml.Marshal(object)
+	case "name":
+		for _, name := range names {
+			data = append(data, name+"\n"...)
+		}
+	default:
+		var b strings.Builder
+		text(&b)
+		data = []byte(b.String())
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the output: %w", err)
+	}
+	if _, err := o.Out.Write(data); err != nil {
+		return fmt.Errorf("printing: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,251 @@
+package cli
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+// APIVersion is that of the objects that are printed with -o json and -o yaml. Times are in RFC 3339, quantities strings.
+const APIVersion = status.ViewVersion
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: APIVersion, Kind: kind}
+}
+
+// PoolStatusList is what status prints.
+type PoolStatusList struct {
+	metav1.TypeMeta `json:",inline"`
+	// Written is when the scheduler's leader last said so, by its clock.
+	Written time.Time `json:"written,omitzero"`
+	// Leader is the leader's name, Version its version, and SchedulerName that by which pods ask for it.
+	Leader        string `json:"leader,omitempty"`
+	Version       string `json:"version,omitempty"`
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// Mode and Order are those of the configuration.
+	Mode  string `json:"mode,omitempty"`
+	Order string `json:"order,omitempty"`
+	// Items are the pools, most preferred first.
+	Items []PoolStatus `json:"items"`
+	// Held counts the pods that the gate holds back.
+	Held status.Held `json:"held"`
+	// UnlistedNodes is the number of nodes in no pool.
+	UnlistedNodes int `json:"unlistedNodes,omitempty"`
+	// Problems are what the scheduler found that can be mended; Notes are what is to be known of these figures.
+	Problems []string `json:"problems,omitempty"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// PoolStatus is how a pool is.
+type PoolStatus struct {
+	Name string `json:"name"`
+	// Rank is the pool's place in the order.
+	Rank  int  `json:"rank"`
+	Burst bool `json:"burst,omitempty"`
+	// State of a regular pool is CanGrow, Growing, Full or Unknown. That of a burst pool is the gate's for gate.PlainPod: Open or Closed; or Spent (its budget), Refusing or Probing (its provider), or Down (none of its nodes can be used).
+	State  string          `json:"state"`
+	Reason capacity.Reason `json:"reason,omitzero"`
+	// HeldBy are the pools because of which the gate of a burst pool is closed.
+	HeldBy []PoolState `json:"heldBy,omitempty"`
+	// Since is when the pool came into the state, if that is known, and Until when it may change by itself.
+	Since time.Time  `json:"since,omitzero"`
+	Until time.Time  `json:"until,omitzero"`
+	Nodes NodeCounts `json:"nodes"`
+	// Pods is the number of pods on its nodes that have not ended; not set if it is not known.
+	Pods *int `json:"pods,omitempty"`
+	// Requested is what those request or, in a burst pool, what the provider bills for them.
+	Requested   corev1.ResourceList `json:"requested,omitempty"`
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// Limits are a burst pool's budget.
+	Limits corev1.ResourceList `json:"limits,omitempty"`
+	// Source is what says whether a regular pool can grow: ClusterAutoscaler, Karpenter, Static or Fixed.
+	Source string        `json:"source,omitempty"`
+	Groups []GroupStatus `json:"groups,omitempty"`
+}
+
+// PoolState is the state that a pool is in.
+type PoolState struct {
+	Pool  string `json:"pool"`
+	State string `json:"state"`
+}
+
+// NodeCounts counts the nodes of a pool.
+type NodeCounts struct {
+	Total int `json:"total"`
+	// Ready are those that can be used: ready, and not cordoned; not set if it is not known.
+	Ready *int `json:"ready,omitempty"`
+	// OnTheirWay are those that were ordered or exist, and cannot be used yet.
+	OnTheirWay int `json:"onTheirWay,omitempty"`
+	Leaving    int `json:"leaving,omitempty"`
+	// Max is the most that there may be; not set if that is not limited, or not known.
+	Max *int `json:"max,omitempty"`
+}
+
+// GroupStatus is how a node group is.
+type GroupStatus struct {
+	// Name is empty for nodes that are in no group.
+	Name   string          `json:"name,omitempty"`
+	State  string          `json:"state"`
+	Reason capacity.Reason `json:"reason"`
+	Since  time.Time       `json:"since,omitzero"`
+	Until  time.Time       `json:"until,omitzero"`
+	Nodes  int             `json:"nodes"`
+	Max    *int            `json:"max,omitempty"`
+}
+
+// Situation says what there is to explain of an object.
+type Situation string
+
+const (
+	// Waits is a pod that was tried, and is pending.
+	Waits Situation = "Waits"
+	// NotTried is a pod that the scheduler has not tried yet.
+	NotTried Situation = "NotTried"
+	// SchedulingGated is a pod that waits for scheduling gates to be removed.
+	SchedulingGated Situation = "SchedulingGated"
+	// Nominated is a pod that preempted others and waits for them to end.
+	Nominated Situation = "Nominated"
+	// OnVM is a pod on a node of a regular pool, or of none.
+	OnVM Situation = "OnVM"
+	// InBurst is a pod in a burst pool.
+	InBurst Situation = "InBurst"
+	// Ended is a pod that has ended.
+	Ended Situation = "Ended"
+	// OtherScheduler is a pod that another scheduler is asked for.
+	OtherScheduler Situation = "OtherScheduler"
+	// Template is what pods are made from.
+	Template Situation = "Template"
+)
+
+// Explanation is what explain prints.
+type Explanation struct {
+	metav1.TypeMeta `json:",inline"`
+	Object          ObjectReference `json:"object"`
+	Situation       Situation       `json:"situation"`
+	// Summary is a line for people.
+	Summary string `json:"summary"`
+	// Since is since when the pod has been waiting or, if it has a node, there.
+	Since time.Time `json:"since,omitzero"`
+	// Pool is the pool that the pod is in, and Node its node.
+	Pool string `json:"pool,omitempty"`
+	Node string `json:"node,omitempty"`
+	// CannotBurst is the code of the reason for which no burst pool will ever take the pod as it is.
+	CannotBurst string `json:"cannotBurst,omitempty"`
+	// Said is what the scheduler said at its last try; Message is all of it.
+	Said    []capacity.Reason `json:"said,omitempty"`
+	Message string            `json:"message,omitempty"`
+	// Changed says that the decision now is not what the scheduler said: it will try the pod again by itself.
+	Changed bool `json:"changed,omitempty"`
+	// Pools are the decision now, the scheduler's own by what it published.
+	Pools []PoolVerdict `json:"pools,omitempty"`
+	// Changes are what changes the decision.
+	Changes []Change `json:"changes,omitempty"`
+	// Record is why the pod was let into a burst pool, written when it was bound.
+	Record *gate.Record `json:"record,omitempty"`
+	// Facts are further facts, each with a heading.
+	Facts []Fact `json:"facts,omitempty"`
+	// Pods counts the pods of a workload by where they are; those that wait are in "".
+	Pods map[string]int `json:"pods,omitempty"`
+	// Advice is what helps, and Notes are what is to be known of all this.
+	Advice []string `json:"advice,omitempty"`
+	Notes  []string `json:"notes,omitempty"`
+}
+
+// ExplanationList is what explain prints of several objects.
+type ExplanationList struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []*Explanation `json:"items"`
+}
+
+// ObjectReference names what is explained.
+type ObjectReference struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+}
+
+// PoolVerdict is what is decided of a pool for a pod.
+type PoolVerdict struct {
+	Name  string `json:"name"`
+	Rank  int    `json:"rank"`
+	Burst bool   `json:"burst,omitempty"`
+	// Verdict of a regular pool is Holds (the gate is closed because of it) or Passes; of a burst pool Open or Closed. Observed: it would be Closed if
+	// the gate were not only observed.
+	Verdict string `json:"verdict"`
+	// State is the pool's, as status has it; empty for burst pools.
+	State  string          `json:"state,omitempty"`
+	Reason capacity.Reason `json:"reason,omitzero"`
+	// Until is when a closed gate may open by itself.
+	Until time.Time `json:"until,omitzero"`
+	// Budget is how much of a burst pool's is used, for people.
+	Budget string         `json:"budget,omitempty"`
+	Groups []GroupVerdict `json:"groups,omitempty"`
+}
+
+// The verdicts.
+const (
+	verdictHolds, verdictPasses                 = "Holds", "Passes"
+	verdictOpen, verdictClosed, verdictObserved = "Open", "Closed", "Observed"
+)
+
+// GroupVerdict is what a node group says of a pod.
+type GroupVerdict struct {
+	Name   string          `json:"name,omitempty"`
+	Holds  bool            `json:"holds,omitempty"`
+	State  string          `json:"state"`
+	Reason capacity.Reason `json:"reason"`
+	Until  time.Time       `json:"until,omitzero"`
+}
+
+// Change is what changes a decision.
+type Change struct {
+	// When is what must happen; empty: time is enough.
+	When string `json:"when,omitempty"`
+	// At is when that happens by itself, and By the setting that it is by; not set if it does not.
+	At time.Time `json:"at,omitzero"`
+	By string    `json:"by,omitempty"`
+}
+
+// Fact is a fact with its heading.
+type Fact struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// PodList is what pods prints: first those that go first when their workloads shrink, those that wait before all.
+type PodList struct {
+	metav1.TypeMeta `json:",inline"`
+	Items           []Pod    `json:"items"`
+	Notes           []string `json:"notes,omitempty"`
+}
+
+// Pod is a pod that asks for the scheduler.
+type Pod struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Pool is the pool that it is in: empty while it waits, or if it is in none.
+	Pool string `json:"pool,omitempty"`
+	Node string `json:"node,omitempty"`
+	// Held says that the gate holds it back.
+	Held  bool   `json:"held,omitempty"`
+	Phase string `json:"phase,omitempty"`
+	// Since is since when it has been waiting or, if it has a node, when it was bound.
+	Since time.Time `json:"since,omitzero"`
+	// Cost is its deletion cost: of a ReplicaSet's pods that are as ready as one another, those with the lowest are deleted first.
+	Cost *int `json:"cost,omitempty"`
+	// Reasons are the codes of what holds it, or of why it was let into a burst pool.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// Version is what version prints.
+type Version struct {
+	metav1.TypeMeta `json:",inline"`
+	Client          string `json:"client"`
+	Scheduler       string `json:"scheduler,omitempty"`
+	Leader          string `json:"leader,omitempty"`
+}

@@ -1,0 +1,230 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/capacity/static"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/status"
+)
+
+const (
+	userGroup, systemGroup = "aks-userpool-20654782-vmss", "aks-systempool-33037761-vmss"
+	backoff                = "  scaleUp: {status: Backoff, backoffInfo: {errorCode: QuotaExceeded, errorMessage: the quota is used up}}\n"
+)
+
+// world has pools user, system and aci, as a leader sees them that reads what an autoscaler writes: the published view comes from the
+// scheduler's own judges.
+type world struct {
+	*testing.T
+	args    *configv1.PoolPriorityArgs
+	pools   pool.List
+	tracker *clusterautoscaler.Tracker
+	nodes   []*corev1.Node
+	view    *capacity.View
+	use     gate.Use
+	held    status.Held
+	// provider is what the provider of aci makes of pods.
+	provider refusal.Judgement
+	loops    int
+	change   func(*status.View)
+}
+
+func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
+	selector := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
+		{Name: "user", NodeSelector: selector("mode", "user"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{NodeGroups: []string{"aks-userpool-*-vmss"}}},
+		{Name: "system", NodeSelector: selector("mode", "system"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{NodeGroups: []string{"aks-systempool-*-vmss"}}},
+		{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{
+			Limits:      &configv1.BurstLimits{Pods: 100, CPU: ptr.To(resource.MustParse("100"))},
+			Tolerations: []corev1.Toleration{{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}},
+		}},
+	}}
+	for _, c := range change {
+		c(args)
+	}
+	configv1.SetDefaults_PoolPriorityArgs(args)
+	if err := configv1.Validate(args).ToAggregate(); err != nil {
+		t.Fatal(err)
+	}
+	pools, err := pool.NewList(args.Pools)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &args.Capacity
+	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
+		StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration})}
+	w.view = &capacity.View{Pools: make([]capacity.Pool, pools.Len())}
+	w.provider = refusal.Judgement{State: refusal.Open}
+	w.add("virtual-node-aci-linux", "type", "virtual-kubelet", "")
+	return w
+}
+
+// add adds a node, of a scale set if that has a name.
+func (w *world) add(name, key, value, scaleSet string) {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{key: value, corev1.LabelOSStable: "linux"}, CreationTimestamp: metav1.NewTime(date.Add(-2 * time.Hour))}}
+	if scaleSet != "" {
+		n.Spec.ProviderID = "azure:///subscriptions/1/resourceGroups/mc/providers/Microsoft.Compute/virtualMachineScaleSets/" + scaleSet + "/virtualMachines/" + name[len(name)-1:]
+	} else {
+		n.Spec.Taints = []corev1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: corev1.TaintEffectNoSchedule}, {Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule}}
+	}
+	n.Status.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1900m"), corev1.ResourceMemory: resource.MustParse("6Gi")}
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: n.CreationTimestamp}}
+	w.nodes = append(w.nodes, n)
+}
+
+// vms adds so many nodes to the two pools.
+func (w *world) vms(user, system int) *world {
+	for i := range user {
+		w.add(fmt.Sprintf("aks-userpool-20654782-vmss00000%d", i), "mode", "user", userGroup)
+	}
+	for i := range system {
+		w.add(fmt.Sprintf("aks-systempool-33037761-vmss00000%d", i), "mode", "system", systemGroup)
+	}
+	return w
+}
+
+func nodeGroup(name string, target, ready, most int, more ...string) string {
+	return fmt.Sprintf("- name: %s\n  health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}\n%s", name, target, most, ready, strings.Join(more, ""))
+}
+
+// write has the autoscaler write its status so long ago, and then for each of its loops, every 10 s, until as long ago as until, and judges the pools each time.
+func (w *world) write(ago, until time.Duration, groups ...string) *world {
+	w.Helper()
+	for ; ago >= until; ago -= 10 * time.Second {
+		w.loops++
+		cm := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{UID: "status", Annotations: map[string]string{clusterautoscaler.LastUpdatedAnnotation: fmt.Sprint(w.loops)}},
+			Data:       map[string]string{clusterautoscaler.StatusKey: "autoscalerStatus: Running\nclusterWide: {health: {status: Healthy}}\nnodeGroups:\n" + strings.Join(groups, "")},
+		}
+		if err := w.tracker.Observe(cm, date.Add(-ago)); err != nil {
+			w.Fatal(err)
+		}
+		w.judge(ago)
+	}
+	return w
+}
+
+// judge judges the pools as they were so long ago.
+func (w *world) judge(ago time.Duration) *world {
+	at := date.Add(-ago)
+	byPool, _ := w.pools.Group(w.nodes)
+	var claims []clusterautoscaler.Claim
+	facts := make([]capacity.Facts, w.pools.Len())
+	for i := range facts {
+		p := w.pools.At(i)
+		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: w.args.Capacity.ProvisionGrace.Duration}
+		switch {
+		case p.ClusterAutoscaler != nil:
+			groups := clusterautoscaler.GroupsOf(&p.Pool)
+			claims = append(claims, clusterautoscaler.Claim{Groups: groups, Nodes: byPool[i]})
+			facts[i].Source = clusterautoscaler.Source{Tracker: w.tracker, Groups: groups}
+		case p.Fixed != nil:
+			facts[i].Source = static.Fixed{}
+		default:
+			facts[i].Provider = w.provider
+		}
+	}
+	w.tracker.Look(claims, w.nodes, at)
+	w.view = capacity.Build(facts, w.view, at)
+	return w
+}
+
+// published is the ConfigMap that the leader wrote so long ago.
+func (w *world) published(ago time.Duration) *corev1.ConfigMap {
+	w.Helper()
+	use := make([]gate.Use, w.pools.Len())
+	use[w.pools.Len()-1] = w.use
+	v := &status.View{
+		Leader: "pool-priority-scheduler-6c9f7d5b8-4xk2p", Version: "v0.2.0 (Kubernetes v1.35.4)", SchedulerName: shippedName,
+		Args: w.args, Capacity: *w.view, Burst: use, Held: w.held,
+	}
+	for i := range w.pools.Len() {
+		v.Available = append(v.Available, w.view.Pools[i].Nodes-w.view.Pools[i].Starting)
+	}
+	if w.change != nil {
+		w.change(v)
+	}
+	data, err := v.Encode(date.Add(-ago))
+	if err != nil {
+		w.Fatal(err)
+	}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "pool-priority-system", Name: "pool-priority-status"}, Data: map[string]string{status.ViewKey: string(data)}}
+}
+
+// usage publishes how full the regular pools are: pods, and what they request of CPU and memory.
+func usage(user, system status.Usage) func(*status.View) {
+	return func(v *status.View) { v.Usage = []status.Usage{user, system, {}} }
+}
+
+func use(pods int, cpu, ofCPU, memory, ofMemory string) status.Usage {
+	list := func(cpu, memory string) corev1.ResourceList {
+		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
+	}
+	return status.Usage{Pods: pods, Requested: list(cpu, memory), Allocatable: list(ofCPU, ofMemory)}
+}
+
+// pod is one of the ReplicaSet web, made so long ago.
+func pod(name string, ago time.Duration, changes ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, UID: types.UID(name), Labels: map[string]string{"app": "web"}, Annotations: map[string]string{},
+			CreationTimestamp: metav1.NewTime(date.Add(-ago)),
+			OwnerReferences:   []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-7d4b9", UID: "web-7d4b9", Controller: ptr.To(true)}},
+		},
+		Spec: corev1.PodSpec{SchedulerName: shippedName, Containers: []corev1.Container{{Name: "web", Image: "web", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse("500m"), corev1.ResourceMemory: resource.MustParse("1Gi")}}}}},
+		Status: corev1.PodStatus{Phase: corev1.PodPending},
+	}
+	for _, change := range changes {
+		change(p)
+	}
+	return p
+}
+
+// told has the scheduler say that the pod is unschedulable, since so long ago: nodes are full, and burst nodes are refused with the sentences.
+func told(ago time.Duration, sentences ...string) func(*corev1.Pod) {
+	message := "0/6 nodes are available: "
+	for _, s := range sentences {
+		message += "1 " + s + ", "
+	}
+	message += "5 Insufficient cpu. no new claims to deallocate, preemption: 0/6 nodes are available: 1 Preemption is not helpful for scheduling, 5 No preemption victims found for incoming pod."
+	return condition(ago, corev1.ConditionFalse, corev1.PodReasonUnschedulable, message)
+}
+
+func condition(ago time.Duration, status corev1.ConditionStatus, reason, message string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: status, Reason: reason, Message: message, LastTransitionTime: metav1.NewTime(date.Add(-ago))}}
+	}
+}
+
+// on puts the pod on a node of the pool, so long ago, at a cost.
+func on(ago time.Duration, node, pool, cost string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) {
+		condition(ago, corev1.ConditionTrue, "", "")(p)
+		p.Spec.NodeName, p.Status.Phase = node, corev1.PodRunning
+		annotate("poolpriority.dev/pool", pool)(p)
+		annotate("controller.kubernetes.io/pod-deletion-cost", cost)(p)
+		annotate("poolpriority.dev/pod-deletion-cost", cost)(p)
+	}
+}
+
+func annotate(key, value string) func(*corev1.Pod) {
+	return func(p *corev1.Pod) { p.Annotations[key] = value }
+}

@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+const (
+	// contestedRetry is how long after a change of a node's taints that was undone it is made again, and maxContestedRetry how long after many. A
+	// change that lasted for as long as that was not contested: what undoes it then is answered at once.
+	contestedRetry, maxContestedRetry = time.Second, time.Minute
+	// contestedAfter is how many changes in a row must have been undone for somebody to be told.
+	contestedAfter = 3
+
+	// ReasonGateTaintContested is the reason of the event on a node whose gate taint somebody changes again and again.
+	ReasonGateTaintContested = "GateTaintContested"
+)
+
+// side is what is wanted of a node. Where that is another thing than before, or the node another, nothing is contested.
+type side struct {
+	uid     types.UID
+	tainted bool
+}
+
+// contests are the nodes whose taints were changed, by name.
+type contests struct {
+	mu    sync.Mutex
+	nodes map[string]contest
+}
+
+type contest struct {
+	side   side
+	inARow int       // changes, of which all but the last were undone soon
+	last   time.Time // when the last one was
+	undone bool      // that it was undone has been seen
+	told   bool
+}
+
+// written notes a change.
+func (c *contests) written(node string, of side, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.nodes == nil {
+		c.nodes = map[string]contest{}
+	}
+	e := c.nodes[node]
+	if e.side != of {
+		e = contest{side: of}
+	}
+	e.inARow++
+	e.last, e.undone = now, false
+	c.nodes[node] = e
+}
+
+// undone notes that the last change was undone, if there was one, and returns for how long the node is left alone, and how many changes in a row
+// were undone if somebody is to be told.
+func (c *contests) undone(node string, of side, now time.Time) (wait time.Duration, tell int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.nodes[node]
+	if !ok || e.side != of {
+		delete(c.nodes, node)
+		return 0, 0
+	}
+	if !e.undone && now.Sub(e.last) >= maxContestedRetry {
+		delete(c.nodes, node)
+		return 0, 0
+	}
+	e.undone = true
+	if e.inARow >= contestedAfter && !e.told {
+		e.told, tell = true, e.inARow
+	}
+	c.nodes[node] = e
+	return e.last.Add(double(contestedRetry, e.inARow-1, maxContestedRetry)).Sub(now), tell
+}
+
+// kept notes that the node's taints are as they should be.
+func (c *contests) kept(node string, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, ok := c.nodes[node]
+	switch {
+	case !ok:
+	case now.Sub(e.last) >= maxContestedRetry:
+		delete(c.nodes, node)
+	default:
+		e.undone = false
+		c.nodes[node] = e
+	}
+}
+
+func (c *contests) forget(node string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.nodes, node)
+}
+
+// undone returns for how long the node, which is not in line, is left alone because changes of it were undone, and says so if they were again and
+// again.
+func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now time.Time) time.Duration {
+	wait, times := r.contests.undone(node.Name, of, now)
+	if times == 0 {
+		return wait
+	}
+	taint := r.Pools.GateTaint()
+	what := fmt.Sprintf("the gate taint %s was set %d times and taken off again each time", taint.ToString(), times)
+	if !r.wants(node) {
+		what = fmt.Sprintf("the gate taint %s was taken off %d times and set again each time", taint.ToString(), times)
+	}
+	what += fmt.Sprintf(": another controller, an admission policy or a webhook does that; exempt the key %s there. It is tried again ever later, and once a minute in the end", taint.Key)
+	if r.wants(node) {
+		what += "; meanwhile " + consequence
+	}
+	log.FromContext(ctx).Error(nil, "The gate taint of a node is contested", "node", node.Name, "problem", what)
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", short(what))
+	return wait
+}

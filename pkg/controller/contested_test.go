@@ -1,0 +1,194 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// arena is a node that somebody else writes to as well.
+type arena struct {
+	*testing.T
+	r        *GateTaint
+	clock    *clocktesting.FakePassiveClock
+	recorder *record.FakeRecorder
+	client   client.Client
+	writes   []time.Duration // since it began
+	began    time.Time
+	mutates  func(*corev1.Node) // what becomes of the node in a write; nil: what was asked for
+}
+
+func newArena(t *testing.T, n *corev1.Node) *arena {
+	a := &arena{T: t, clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)), recorder: record.NewFakeRecorder(1000)}
+	a.began = a.clock.Now()
+	a.client = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(n).
+		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
+			a.writes = append(a.writes, a.clock.Since(a.began))
+			if a.mutates == nil {
+				return c.Patch(ctx, o, p, opts...)
+			}
+			a.mutates(o.(*corev1.Node)) // and it is as before
+			return nil
+		}}).Build()
+	a.r = &GateTaint{Client: a.client, Pools: pools(t), Recorder: a.recorder, Clock: a.clock}
+	return a
+}
+
+// change changes the node, as somebody else.
+func (a *arena) change(change func(*corev1.Node)) {
+	a.Helper()
+	n := a.node()
+	change(n)
+	if err := a.client.Update(context.Background(), n); err != nil {
+		a.Fatal(err)
+	}
+}
+
+func (a *arena) node() *corev1.Node {
+	a.Helper()
+	n := &corev1.Node{}
+	if err := a.client.Get(context.Background(), client.ObjectKey{Name: "virtual"}, n); err != nil {
+		a.Fatal(err)
+	}
+	return n
+}
+
+func (a *arena) reconcile() reconcile.Result {
+	a.Helper()
+	result, err := a.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "virtual"}})
+	if err != nil {
+		a.Fatal(err)
+	}
+	return result
+}
+
+// pass has the time go by, with a reconciliation and what somebody does after it every 100 ms: a node's status changes all the time.
+func (a *arena) pass(d time.Duration, somebody func()) {
+	a.Helper()
+	for end := a.clock.Now().Add(d); a.clock.Now().Before(end); a.clock.SetTime(a.clock.Now().Add(100 * time.Millisecond)) {
+		if result := a.reconcile(); result.RequeueAfter <= 0 && !a.r.InLine(a.node()) {
+			a.Fatal("it is not tried again")
+		}
+		if somebody != nil {
+			somebody()
+		}
+	}
+}
+
+func untaint(n *corev1.Node) { n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, pool.IsGateTaint) }
+
+// TestContested: a gate taint that somebody takes away again and again, whether after it was written or in the very write, is set ever later, at
+// most once a second and once a minute in the end, with one event; when that is over it is set at once again.
+func TestContested(t *testing.T) {
+	for _, inTheWrite := range []bool{false, true} {
+		a := newArena(t, node("virtual", map[string]string{"type": "virtual-kubelet"}, other))
+		var mutator func()
+		if inTheWrite {
+			a.mutates = untaint
+		} else {
+			mutator = func() {
+				if pool.IsGated(a.node()) {
+					a.change(untaint)
+				}
+			}
+		}
+		a.pass(30*time.Minute, mutator)
+		for i := 1; i < len(a.writes); i++ {
+			gap := a.writes[i] - a.writes[i-1]
+			if gap < time.Second || i > 1 && gap < a.writes[i-1]-a.writes[i-2] || i > 8 && gap != time.Minute {
+				t.Fatalf("in the write %v: written after %v", inTheWrite, a.writes)
+			}
+		}
+		if n := len(a.writes); n < 30 || n > 40 {
+			t.Errorf("in the write %v: %d writes in half an hour: %v", inTheWrite, n, a.writes)
+		}
+		if n := len(a.recorder.Events); n != 1 {
+			t.Fatalf("in the write %v: %d events, want one", inTheWrite, n)
+		}
+		const want = "Warning GateTaintContested the gate taint poolpriority.dev/gate=pool-priority-scheduler:NoSchedule was set 3 times and taken off again each time: another controller, an admission policy or a webhook"
+		if event := <-a.recorder.Events; !strings.HasPrefix(event, want) {
+			t.Errorf("the event says %q", event)
+		}
+
+		// When it is gone, the taint is there within the minute, and what happens once after that is put right at once.
+		a.mutates = nil
+		a.pass(time.Minute+time.Second, nil)
+		if !pool.IsGated(a.node()) {
+			t.Fatalf("in the write %v: no taint a minute after nobody takes it away any more", inTheWrite)
+		}
+		a.pass(time.Minute, nil)
+		for _, after := range []time.Duration{0, time.Minute} { // and once more
+			a.pass(after, nil)
+			a.change(untaint)
+			if a.reconcile(); !pool.IsGated(a.node()) {
+				t.Errorf("in the write %v: the taint is not set at once when that is over", inTheWrite)
+			}
+		}
+		if n := len(a.recorder.Events); n != 0 {
+			t.Errorf("in the write %v: %d more events", inTheWrite, n)
+		}
+	}
+}
+
+// TestNotContested: a node that is another or belongs elsewhere now is changed at once, however often.
+func TestNotContested(t *testing.T) {
+	a := newArena(t, node("virtual", map[string]string{"type": "virtual-kubelet"}))
+	for i := range 20 {
+		burst := i%2 == 0
+		a.change(func(n *corev1.Node) {
+			n.Labels["type"] = map[bool]string{true: "virtual-kubelet", false: "metal"}[burst]
+		})
+		if a.reconcile(); pool.IsGated(a.node()) != burst {
+			t.Fatalf("relabelled %d times: gated: %v", i, !burst)
+		}
+	}
+	for i := range 5 { // as when its virtual-kubelet makes it anew
+		n := a.node()
+		if err := a.client.Delete(context.Background(), n); err != nil {
+			t.Fatal(err)
+		}
+		anew := node("virtual", map[string]string{"type": "virtual-kubelet"})
+		anew.UID = "uid-" + n.UID
+		if err := a.client.Create(context.Background(), anew); err != nil {
+			t.Fatal(err)
+		}
+		if a.reconcile(); !pool.IsGated(a.node()) {
+			t.Fatalf("made anew %d times: no taint", i)
+		}
+	}
+	if n := len(a.recorder.Events); n != 0 {
+		t.Errorf("%d events", n)
+	}
+}
+
+// TestContestedRemoval: so it is with a taint that somebody puts on a node that should not have it.
+func TestContestedRemoval(t *testing.T) {
+	a := newArena(t, node("virtual", map[string]string{"mode": "user"}))
+	a.pass(10*time.Minute, func() {
+		if !pool.IsGated(a.node()) {
+			a.change(func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, gateTaint) })
+		}
+	})
+	if n := len(a.writes); n < 10 || n > 18 {
+		t.Errorf("%d writes in 10 minutes: %v", n, a.writes)
+	}
+	if n := len(a.recorder.Events); n != 1 {
+		t.Fatalf("%d events, want one", n)
+	}
+	if event := <-a.recorder.Events; !strings.Contains(event, "was taken off 3 times and set again each time") || strings.Contains(event, consequence) {
+		t.Errorf("the event says %q", event)
+	}
+}

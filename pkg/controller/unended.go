@@ -1,0 +1,45 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// endsWithin is how long a Job may take to let go of a pod that its kubelet has deleted.
+const endsWithin = 10 * time.Second
+
+// unended returns whether the pod never ends by itself, and when that is known. A Job with podReplacementPolicy Failed, which a podFailurePolicy
+// implies, replaces a pod once it has failed, and holds it by a finalizer until then. A kubelet has the pods fail that it ends; virtual-kubelet
+// deletes one that never started as it is (v1.11, node/pod.go): the Job would wait for ever.
+func unended(pod *corev1.Pod) (known time.Time, is bool) {
+	grace := pod.DeletionGracePeriodSeconds
+	if pod.DeletionTimestamp == nil || grace == nil || *grace > 0 || pod.Status.Phase != corev1.PodPending || refusal.Began(pod) ||
+		!slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) {
+		return time.Time{}, false
+	}
+	return pod.DeletionTimestamp.Add(endsWithin), true
+}
+
+// end has a pod that never ends by itself have failed, unless its Job lets go of it in time.
+func (r *Lost) end(ctx context.Context, pod *corev1.Pod, known time.Time) (reconcile.Result, error) {
+	if wait := known.Sub(r.Clock.Now()); wait > 0 {
+		return reconcile.Result{RequeueAfter: wait}, nil
+	}
+	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	pod.Status.Phase = corev1.PodFailed
+	if err := r.Client.Status().Patch(ctx, pod, patch); err != nil {
+		return notWritten(fmt.Errorf("having pod %s fail, whose Job waits for that: %w", client.ObjectKeyFromObject(pod), err))
+	}
+	log.FromContext(ctx).Info("Had a pod fail that was deleted from a burst node before it started: its Job replaces it only then")
+	return reconcile.Result{}, nil
+}

@@ -1,0 +1,103 @@
+package gate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+const (
+	// OverrideConfigMap is the name of the ConfigMap, in the scheduler's namespace, by which an operator overrides the gate.
+	OverrideConfigMap = "pool-priority-override"
+	// overrideGateKey and overrideUntilKey are the keys that it may have.
+	overrideGateKey, overrideUntilKey = "gate", "until"
+)
+
+// OverriddenGate is what an operator has made of the gate.
+type OverriddenGate string
+
+const (
+	// OverrideClosed closes all burst pools for all pods.
+	OverrideClosed OverriddenGate = "Closed"
+	// OverrideOpen opens them for all pods that may burst at all, as if they had waited for as long as a waitLimit.
+	OverrideOpen OverriddenGate = "Open"
+	// OverrideUnread closes them until it is known what is overridden: a scheduler that starts lets nobody in that the last one did not.
+	OverrideUnread OverriddenGate = "Unread"
+)
+
+// Override is what an operator says of all gates. The zero value says nothing.
+type Override struct {
+	// Gate is OverrideClosed or OverrideOpen. What is neither overrides nothing.
+	Gate OverriddenGate `json:"gate,omitempty"`
+	// Until is when it ends; zero: when it is taken back.
+	Until time.Time `json:"until,omitzero"`
+}
+
+// Reasons for which the gate is as it is because somebody has overridden it.
+var (
+	ReasonOverridden     = capacity.Reason{Code: "OverriddenClosed", Sentence: "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed"}
+	reasonOverrideUnread = capacity.Reason{Code: "OverrideUnread", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not looked yet whether the gate is overridden"}
+	reasonOverriddenOpen = capacity.Reason{Code: "OverriddenOpen", Sentence: "the ConfigMap pool-priority-override opens the gate"}
+)
+
+// At is what is made of the gate at the time now.
+func (o Override) At(now time.Time) OverriddenGate {
+	if !o.Until.IsZero() && !now.Before(o.Until) {
+		return ""
+	}
+	return o.Gate
+}
+
+// String reads on in "the gate is overridden: …".
+func (o Override) String() string {
+	if o.Until.IsZero() {
+		return string(o.Gate)
+	}
+	return string(o.Gate) + " until " + o.Until.UTC().Format(time.RFC3339)
+}
+
+// ParseOverride reads the ConfigMap. It is strict: what is misspelt must not be taken for something else than was meant.
+func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
+	o := Override{Gate: OverriddenGate(strings.TrimSpace(cm.Data[overrideGateKey]))}
+	if o.Gate != OverrideClosed && o.Gate != OverrideOpen {
+		return Override{}, fmt.Errorf("%s: it is %q; set %s or %s", overrideGateKey, cm.Data[overrideGateKey], OverrideClosed, OverrideOpen)
+	}
+	if until, ok := cm.Data[overrideUntilKey]; ok {
+		var err error
+		if o.Until, err = time.Parse(time.RFC3339, strings.TrimSpace(until)); err != nil || o.Until.IsZero() {
+			return Override{}, fmt.Errorf("%s: it is %q; write a time as 2026-11-21T10:00:00Z, or leave the key out", overrideUntilKey, until)
+		}
+	}
+	for _, key := range append(slices.Sorted(maps.Keys(cm.Data)), slices.Sorted(maps.Keys(cm.BinaryData))...) {
+		if key != overrideGateKey && key != overrideUntilKey {
+			return Override{}, fmt.Errorf("%s: there is no such key; the keys are %s and %s", key, overrideGateKey, overrideUntilKey)
+		}
+	}
+	return o, nil
+}
+
+// overridden answers for a pod for which the gate is as v says, by what is overridden, and reports whether anything is.
+func (r *Rule) overridden(v Verdict, now time.Time) (Verdict, bool) {
+	switch r.Override.At(now) {
+	case OverrideClosed:
+		closed := Verdict{Reason: ReasonOverridden, Until: r.Override.Until}
+		if !closed.Until.IsZero() {
+			closed.Reason.Detail = "until " + closed.Until.UTC().Format(time.RFC3339)
+		}
+		return closed, true
+	case OverrideUnread:
+		return Verdict{Reason: reasonOverrideUnread}, true
+	case OverrideOpen:
+		if !v.Open {
+			v = Verdict{Open: true, Reason: reasonOverriddenOpen}
+		}
+		return v, true
+	}
+	return v, false
+}

@@ -1,0 +1,138 @@
+package gate
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// TestOverride: Closed stops every pod, and Open only what the earlier pools say and what pods wait for.
+func TestOverride(t *testing.T) {
+	const minute = time.Minute
+	full, canGrow := in(capacity.Full, 0), in(capacity.CanGrow, 0)
+	asks := func(r *Request) { r.Pod.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"} }
+	closed, open := Override{Gate: OverrideClosed}, Override{Gate: OverrideOpen}
+	for _, tc := range []struct {
+		name      string
+		override  Override
+		user      capacity.Pool
+		provider  refusal.State
+		change    func(*Request)
+		wantOpen  bool
+		wantCode  string
+		wantUntil time.Duration // from now; 0: never
+	}{
+		{name: "closed, and else open", override: closed, user: full, wantCode: "OverriddenClosed"},
+		{name: "closed, and else closed", override: closed, user: canGrow, wantCode: "OverriddenClosed"},
+		{name: "closed for a pod that asks for the burst pool", override: closed, user: full, change: asks, wantCode: "OverriddenClosed"},
+		{name: "closed for a pod that has waited as long as waitLimit and holdLimit", override: closed, user: canGrow,
+			change: func(r *Request) { r.UnschedulableSince, r.NoRoomSince = ago(time.Hour), ago(time.Hour) }, wantCode: "OverriddenClosed"},
+		{name: "closed for a while", override: Override{OverrideClosed, now.Add(minute)}, user: full, wantCode: "OverriddenClosed", wantUntil: minute},
+		{name: "closed until now", override: Override{OverrideClosed, now}, user: full, wantOpen: true, wantCode: "Open"},
+		{name: "closed, and the pod may not burst anyway", override: closed, user: full, change: func(r *Request) { r.Pod.Spec.HostNetwork = true }, wantCode: "HostNamespace"},
+		{name: "open, and else closed", override: open, user: canGrow, wantOpen: true, wantCode: "OverriddenOpen"},
+		{name: "open, and else open", override: open, user: full, wantOpen: true, wantCode: "Open"},
+		{name: "open for a while", override: Override{OverrideOpen, now.Add(minute)}, user: canGrow, wantOpen: true, wantCode: "OverriddenOpen"},
+		{name: "open until now", override: Override{OverrideOpen, now}, user: canGrow, wantCode: "PoolCanGrow"},
+		{name: "open: a rollout's pod waits no longer", override: open, user: full, change: func(r *Request) { r.Wait = Wait{Reason: ReasonRoom, Until: now.Add(minute)} }, wantOpen: true, wantCode: "OverriddenOpen"},
+		{name: "open: nor does one that the snapshot is behind for", override: open, user: full,
+			change: func(r *Request) { r.Snapshot = []Nodes{{}, {Starting: 1}, {}} }, wantOpen: true, wantCode: "OverriddenOpen"},
+		{name: "open, and the pod opts out", override: open, user: canGrow, change: func(r *Request) { r.Pod.Annotations[BurstAnnotation] = BurstNever }, wantCode: "OptedOut"},
+		{name: "open, and the provider cannot run the pod", override: open, user: canGrow, change: func(r *Request) { r.Pod.Spec.HostNetwork = true }, wantCode: "HostNamespace"},
+		{name: "open, and the pool is not for the namespace", override: open, user: canGrow, change: func(r *Request) { r.NotSelected = []bool{false, false, true} }, wantCode: "NamespaceNotSelected"},
+		{name: "open, and the budget is spent", override: open, user: canGrow, change: func(r *Request) { r.Burst = []Use{{}, {}, {Pods: 3}} }, wantCode: "BudgetSpent"},
+		{name: "open, and the provider refuses pods", override: open, user: canGrow, provider: refusal.Refusing, wantCode: "Refused", wantUntil: minute},
+		{name: "it is not known yet", override: Override{Gate: OverrideUnread}, user: full, change: asks, wantCode: "OverrideUnread"},
+		{name: "an unknown word says nothing", override: Override{Gate: "Ajar"}, user: full, wantOpen: true, wantCode: "Open"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			pools, err := pool.NewList([]configv1.Pool{
+				{Name: "user", NodeSelector: matching("mode", "user")},
+				{Name: "system", NodeSelector: matching("mode", "system")},
+				{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 3, WaitLimit: metav1.Duration{Duration: time.Second}}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := Rule{Pools: pools, HoldLimit: time.Minute, Override: tc.override}
+			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}}
+			if tc.change != nil {
+				tc.change(&request)
+			}
+			view := &capacity.View{Built: now, Pools: []capacity.Pool{tc.user, full, {Provider: refusal.Judgement{State: tc.provider, Until: now.Add(minute)}}}}
+			got := r.Decide(request, view, now).Burst[2]
+			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode || got.Observed {
+				t.Errorf("Decide() = %+v, want open %v by %s", got, tc.wantOpen, tc.wantCode)
+			}
+			if want := now.Add(tc.wantUntil); tc.wantUntil > 0 && !got.Until.Equal(want) || tc.wantUntil == 0 && !got.Until.IsZero() {
+				t.Errorf("Until = %v, want %v", got.Until, tc.wantUntil)
+			}
+			if want := tc.wantCode == "OverrideUnread"; got.Passes() != want {
+				t.Errorf("Passes() = %v, want %v", got.Passes(), want)
+			}
+			r.Observe = true
+			if observed := r.Decide(request, view, now).Burst[2]; !observed.Open || observed.Observed == tc.wantOpen || observed.Reason.Code != tc.wantCode {
+				t.Errorf("in mode Observe: %+v, want it open, and %s", observed, tc.wantCode)
+			}
+		})
+	}
+}
+
+func TestParseOverride(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		data   map[string]string
+		binary map[string][]byte
+		want   Override
+		err    string
+	}{
+		{name: "closed", data: map[string]string{"gate": "Closed"}, want: Override{Gate: OverrideClosed}},
+		{name: "open, from a file with a line's end", data: map[string]string{"gate": "Open\n"}, want: Override{Gate: OverrideOpen}},
+		{name: "for a while", data: map[string]string{"gate": "Closed", "until": "2026-11-21T11:00:00+01:00"}, want: Override{OverrideClosed, now}},
+		{name: "empty", err: `gate: it is ""; set Closed or Open`},
+		{name: "another word", data: map[string]string{"gate": "closed"}, err: `gate: it is "closed"; set Closed or Open`},
+		{name: "our own word", data: map[string]string{"gate": "Unread"}, err: `gate: it is "Unread"; set Closed or Open`},
+		{name: "not a time", data: map[string]string{"gate": "Open", "until": "2h"}, err: `until: it is "2h"; write a time as 2026-11-21T10:00:00Z, or leave the key out`},
+		{name: "an empty time", data: map[string]string{"gate": "Open", "until": ""}, err: `until: it is ""`},
+		{name: "no time at all", data: map[string]string{"gate": "Open", "until": "0001-01-01T00:00:00Z"}, err: `until: it is "0001-01-01T00:00:00Z"`},
+		{name: "a misspelt key", data: map[string]string{"gate": "Closed", "untli": "2026-11-21T10:00:00Z"}, err: "untli: there is no such key; the keys are gate and until"},
+		{name: "a key of bytes", data: map[string]string{"gate": "Closed"}, binary: map[string][]byte{"pool": {1}}, err: "pool: there is no such key"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got, err := ParseOverride(&corev1.ConfigMap{Data: tc.data, BinaryData: tc.binary})
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("error %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil || got.Gate != tc.want.Gate || !got.Until.Equal(tc.want.Until) {
+				t.Errorf("ParseOverride() = %+v, %v, want %+v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// FuzzParseOverride: whatever is in the ConfigMap, it is an error or one of the two words.
+func FuzzParseOverride(f *testing.F) {
+	f.Add("Closed", "2026-11-21T10:00:00Z", "")
+	f.Add("Open", "", "x")
+	f.Fuzz(func(t *testing.T, gate, until, other string) {
+		data := map[string]string{"gate": gate, "until": until}
+		if other != "" {
+			data[other] = other
+		}
+		o, err := ParseOverride(&corev1.ConfigMap{Data: data})
+		if err == nil && o.Gate != OverrideClosed && o.Gate != OverrideOpen {
+			t.Errorf("%+v", o)
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package gatekeeper
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// ofJob gives the pod a Job and restartPolicy Never.
+func ofJob(p *v1.Pod, job string) *v1.Pod {
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: job, UID: types.UID("uid-of-" + job), Controller: ptr.To(true)}}
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	return p
+}
+
+// slowly has the burst pool judged by rules under which nothing changes by itself: the clock goes fast.
+func (w *world) slowly() {
+	const long = 1000 * time.Hour
+	rules := refusal.NewRules(0)
+	rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Warm, rules.Cost, rules.Proven = long, long, long, long, long, long, long
+	w.providers.trackers[2] = refusal.NewTracker(rules)
+}
+
+// TestTurnsOfAnOwner: of many held pods of a Job, as many are woken as are let in, those that have been held for the longest; Jobs do not wait for one
+// another; and to see whether a provider takes pods again, those come first that cost nobody anything.
+func TestTurnsOfAnOwner(t *testing.T) {
+	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonPaced}}}
+	for i, p := range []*v1.Pod{ofJob(pod("a0"), "a"), ofJob(pod("b0"), "b"), ofJob(pod("a1"), "a"), ofJob(pod("a2"), "a"), pod("web0"), pod("web1")} {
+		h.add(p, "", closed, nil, now.Add(time.Duration(i)*time.Second))
+	}
+	now = now.Add(time.Minute)
+	look := func(after time.Duration, decide func(*candidate) gate.Decision) string {
+		var names []string
+		for name := range h.reconsider(false, now.Add(after), decide).opened {
+			names = append(names, strings.TrimPrefix(name, "default/"))
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	turn := func(c *candidate) gate.Decision {
+		if strings.HasPrefix(c.pod.Name, "web") {
+			return *closed
+		}
+		return gate.Decision{Burst: []gate.Verdict{{Open: true, Turn: 2}}}
+	}
+	probe := func(*candidate) gate.Decision {
+		return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: true, Turn: 1}}}
+	}
+	none := func(*candidate) gate.Decision { return *closed }
+	for _, tc := range []struct {
+		after  time.Duration
+		decide func(*candidate) gate.Decision
+		want   string
+	}{
+		{0, turn, "a0 a1 b0"},
+		{500 * time.Millisecond, turn, ""},
+		{time.Second, turn, "a2"},
+		{2 * time.Second, none, ""},
+		{3 * time.Second, probe, "a0 web0 web1"},
+	} {
+		if got := look(tc.after, tc.decide); got != tc.want {
+			t.Errorf("after %v: woken are %q, want %q", tc.after, got, tc.want)
+		}
+	}
+}
+
+// TestJobIsPaced follows a Job whose pods are let in two at a time until its provider refuses one.
+func TestJobIsPaced(t *testing.T) {
+	w := newWorld(t, burstNode("virtual"))
+	w.slowly()
+	w.run()
+	w.setStatus(3, 3)
+	w.Lead()
+	next := ofJob(pod("next"), "sums")
+	w.verdict(next, "Open")
+	placed := func(pods ...*v1.Pod) Snapshot {
+		return Snapshot{Young: func(_ int, visit func(*v1.Pod)) {
+			for _, p := range pods {
+				visit(p)
+			}
+		}}
+	}
+	a, b := ofJob(pod("a"), "sums"), ofJob(pod("b"), "sums")
+	if v := w.Decide(next, placed(a, pod("other"), ofJob(pod("c"), "another")), gate.Wait{}).Burst[2]; v.Turn != 1 {
+		t.Errorf("one was placed: %+v", v)
+	}
+	if v := w.Decide(next, placed(a, b), gate.Wait{}).Burst[2]; v.Reason.Code != "Paced" {
+		t.Errorf("two were placed: %+v", v)
+	}
+	a, b = ofJob(w.onBurst("a"), "sums"), ofJob(w.onBurst("b"), "sums")
+	w.addPod(a)
+	w.addPod(b)
+	w.verdict(next, "Paced")
+	w.verdict(ofJob(pod("other"), "another"), "Open")
+	if first, second := w.Signature(next), w.Signature(ofJob(pod("other"), "another")); fmt.Sprint(first) == fmt.Sprint(second) {
+		t.Error("the pods of two Jobs are treated alike")
+	}
+	if v := w.Decide(next, placed(a, b), gate.Wait{}).Burst[2]; !strings.Contains(v.Reason.Detail, "2 of Job sums") {
+		t.Errorf("they are counted twice: %+v", v)
+	}
+	a.Status.Phase = v1.PodRunning
+	w.update(a)
+	w.verdict(next, "Open")
+
+	b.Status.Phase, b.Status.Reason, b.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, quotaMessage
+	w.update(b)
+	w.eventually(func() string {
+		if risk := w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()); risk.Lost != 1 || !risk.Doubt || risk.Unanswered != 0 || risk.Proven.Pods != 1 || risk.Proven.MilliCPU != 0 {
+			return fmt.Sprintf("after a refusal: %+v", risk)
+		}
+		return ""
+	})
+}
+
+// TestVanishedIsUnanswered: until it is known what became of a pod that the informer lost sight of, it counts as one on its way.
+func TestVanishedIsUnanswered(t *testing.T) {
+	w := newWorld(t, burstNode("virtual"))
+	w.slowly()
+	w.run()
+	w.setStatus(3, 3)
+	w.verdict(ofJob(pod("next"), "sums"), "Open")
+	unanswered := func() int { return w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()).Unanswered }
+	p := ofJob(w.onBurst("a"), "sums")
+	w.providers.see(p)
+	if n := unanswered(); n != 1 {
+		t.Fatalf("%d are on their way, want 1", n)
+	}
+	// As the informer's handler has it, while nobody asks.
+	w.vanished.queue.ShutDown()
+	if !w.vanished.add(p) {
+		t.Fatal("nobody is asked")
+	}
+	if n := unanswered(); n != 1 {
+		t.Errorf("%d are on their way while it is not known, want 1", n)
+	}
+	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, quotaMessage
+	w.providers.ended(p)
+	if risk := w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()); risk.Unanswered != 0 || risk.Lost != 1 || risk.Used.Pods != 0 {
+		t.Errorf("it was refused: %+v", risk)
+	}
+}
+
+// TestRecallOfTheRefused: what was refused while nobody led is found out before the first decision.
+func TestRecallOfTheRefused(t *testing.T) {
+	failed := func(name, node, message string) *v1.Pod {
+		p := ofJob(pod(name), "sums")
+		p.Spec.NodeName, p.CreationTimestamp = node, metav1.NewTime(time.Date(2026, 11, 21, 9, 59, 0, 0, time.UTC))
+		p.Status = v1.PodStatus{Phase: v1.PodFailed, Reason: refusal.ReasonProviderFailed, Message: message}
+		return p
+	}
+	running := failed("runs", "virtual", "")
+	running.Status = v1.PodStatus{Phase: v1.PodRunning}
+	w := newWorld(t, burstNode("virtual"), failed("a", "virtual", quotaMessage), failed("b", "virtual", quotaMessage), failed("c", "vm", quotaMessage), running)
+	w.slowly()
+	w.run()
+	w.setStatus(3, 3)
+	w.verdict(pod("next"), "Refused")
+	if risk := w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()); risk.Lost != 2 {
+		t.Errorf("the Job has lost a and b: %+v", risk)
+	}
+}

@@ -1,0 +1,65 @@
+package docs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+// profile is a KubeSchedulerConfiguration that the arguments of an example are put into.
+const profile = `apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: pool-priority-scheduler
+  plugins: {multiPoint: {enabled: [{name: PoolPriority}]}}
+  pluginConfig:
+  - name: PoolPriority
+    args:
+`
+
+// TestExamples: the arguments in the documentation are accepted.
+func TestExamples(t *testing.T) {
+	found := 0
+	for _, page := range pages(t) {
+		for _, block := range page.Blocks {
+			if !block.Is("yaml", "args") {
+				continue
+			}
+			found++
+			config := bytes.NewBufferString(profile)
+			for line := range strings.Lines(block.Text) {
+				config.WriteString("      " + line)
+			}
+			if _, _, err := configv1.Load(config.Bytes()); err != nil {
+				t.Errorf("%s:%d: %v", page.Path, block.Line, err)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no example was found")
+	}
+}
+
+// TestExcerpts: what is shown of a file is in it.
+func TestExcerpts(t *testing.T) {
+	found := 0
+	for _, page := range pages(t) {
+		for _, block := range page.Blocks {
+			if !block.Is("yaml", "excerpt") {
+				continue
+			}
+			found++
+			name := block.Info[len(block.Info)-1]
+			if file, err := os.ReadFile(filepath.Join(root, name)); err != nil || !bytes.Contains(file, []byte(block.Text)) {
+				t.Errorf("%s:%d: this is not in %s (%v)", page.Path, block.Line, name, err)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no excerpt was found")
+	}
+}

@@ -1,0 +1,385 @@
+package integration
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+var installations = flag.Duration("installations", 20*time.Second, "for how long TestTwoInstallations has nodes and pods change")
+
+// startAudited brings up a cluster whose API server notes who writes to nodes, and returns a function that counts successful writes by user.
+func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[string]int) {
+	t.Helper()
+	policy, err := filepath.Abs("testdata/audit-nodes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := filepath.Join(t.TempDir(), "audit.log")
+	e := startWith(t, devcluster.Options{Pools: pools, APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking-strict"}})
+	return e, func() map[string]int {
+		file, err := os.Open(log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		writes := map[string]int{}
+		for lines := bufio.NewScanner(file); lines.Scan(); {
+			var event struct {
+				User           struct{ Username string }
+				RequestURI     string
+				ResponseStatus struct{ Code int }
+			}
+			if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+				continue // the last line is being written
+			}
+			if event.ResponseStatus.Code < 300 && !strings.Contains(event.RequestURI, "dryRun") {
+				writes[event.User.Username]++
+			}
+		}
+		return writes
+	}
+}
+
+// startAs runs one of our binaries with the configuration as another ServiceAccount than that of the shipped manifests.
+func (e *env) startAs(namespace, account, binary, config string, args ...string) *devcluster.Process {
+	e.Helper()
+	kubeConfig := e.account(namespace, account)
+	data, err := os.ReadFile(config)
+	if err != nil {
+		e.Fatal(err)
+	}
+	var c map[string]any
+	if err := yaml.Unmarshal(data, &c); err != nil {
+		e.Fatal(err)
+	}
+	c["clientConnection"] = map[string]any{"kubeconfig": kubeConfig, "qps": 500, "burst": 1000}
+	if data, err = yaml.Marshal(c); err != nil {
+		e.Fatal(err)
+	}
+	own := filepath.Join(e.Dir(), account+".yaml")
+	if err := os.WriteFile(own, data, 0o600); err != nil {
+		e.Fatal(err)
+	}
+	if binary == devcluster.SchedulerName {
+		args = append(args, "--bind-address=127.0.0.1", "--secure-port=0", "--authentication-skip-lookup", "--authentication-kubeconfig="+kubeConfig, "--authorization-kubeconfig="+kubeConfig)
+	} else {
+		args = append(args, "--health-address=0", "--metrics-address=0", "--kubeconfig="+kubeConfig, "--namespace="+namespace)
+	}
+	p, err := devcluster.StartProcess(account, filepath.Join(*bin, binary), e.Dir(), nil, append(args, "--v=2", "--config="+own)...)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		p.Stop()
+		e.checkLogOf(&devcluster.Component{Process: p})
+	})
+	return p
+}
+
+// gateTaints are the values of the node's gate taints, in order.
+func (e *env) gateTaints(node string) []string {
+	e.Helper()
+	n, err := e.Client.CoreV1().Nodes().Get(e.ctx, node, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	return gateTaintsOf(n)
+}
+
+func gateTaintsOf(n *corev1.Node) []string {
+	var values []string
+	for _, t := range n.Spec.Taints {
+		if pool.IsGateTaint(t) {
+			values = append(values, t.Value)
+		}
+	}
+	slices.Sort(values)
+	return values
+}
+
+// hasGateTaints waits until the node has the gate taints of these installations.
+func (e *env) hasGateTaints(node string, want ...string) {
+	e.Helper()
+	e.Eventually(20*time.Second, func() string {
+		if got := e.gateTaints(node); !slices.Equal(got, want) {
+			return fmt.Sprintf("node %s has the gate taints of %q, want %q", node, got, want)
+		}
+		return ""
+	})
+}
+
+// problemsOf are the problems that the installation in the namespace publishes.
+func (e *env) problemsOf(namespace string) string {
+	cm, err := e.Client.CoreV1().ConfigMaps(namespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	state, err := status.Decode(cm)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(state.Problems, "\n")
+}
+
+func (e *env) setTeam(node, team string) {
+	e.Helper()
+	e.updateNode(node, func(n *corev1.Node) { n.Labels["team"] = team })
+}
+
+// removesGateTaint takes an installation's gate taint off, as uninstalling does.
+func (e *env) removesGateTaint(args ...string) {
+	e.Helper()
+	out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"--kubeconfig=" + e.KubeConfig(), "--remove-gate-taint"}, args...)...).CombinedOutput()
+	if err != nil {
+		e.Fatalf("%v: %s", err, out)
+	}
+}
+
+// TestTwoInstallations: two installations whose pools have no node in common write to their own burst nodes once each, whatever nodes and pods do.
+// A node that both list keeps the taint of the first and is a problem of the other, and nobody fights. Uninstalling one leaves the other's.
+func TestTwoInstallations(t *testing.T) {
+	t.Parallel()
+	e, writes := startAudited(t, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 2, 2, 2, 10))
+	if err := e.Apply(e.ctx, "testdata/green"); err != nil {
+		t.Fatal(err)
+	}
+	const blueAccount, greenAccount = "pool-priority-controller", "green-pool-priority-controller"
+	e.schedule("testdata/blue.yaml", suite.UserTier(2), suite.VirtualTier())
+	blue := e.control("testdata/blue.yaml")
+	e.startAs("green-system", "green-pool-priority-scheduler", devcluster.SchedulerName, "testdata/green.yaml")
+	e.startAs("green-system", greenAccount, devcluster.ControllerName, "testdata/green.yaml")
+	e.createSilentNode("green")
+	e.setTeam("green", "green")
+	e.hasGateTaints(devcluster.VirtualNodeName, configv1.DefaultInstallation)
+	e.hasGateTaints("green", "green") // blue may have had the node before it was green's: it takes its own off
+
+	e.Create(suite.Deployment("blue", 30, "200m", endsFast))
+	green := suite.Deployment("green", 30, "200m", endsFast)
+	green.Spec.Template.Spec.SchedulerName = "green"
+	e.Create(green)
+	// Where the VMs, of which each may use the other's as nodes in no pool, are full, each goes to its own burst node.
+	e.Eventually(30*time.Second, func() string {
+		on := map[string]int{}
+		for app, burst := range map[string]string{"blue": devcluster.VirtualNodeName, "green": "green"} {
+			for _, p := range e.Pods(app) {
+				switch p.Spec.NodeName {
+				case "", burst:
+					on[p.Spec.NodeName]++
+				case devcluster.VirtualNodeName, "green":
+					t.Fatalf("a pod of %s is on %s", app, p.Spec.NodeName)
+				}
+			}
+		}
+		if on[""] > 0 || len(on) == 0 {
+			return fmt.Sprint(on)
+		}
+		return ""
+	})
+
+	before := writes()
+	ctx, cancel := context.WithTimeout(e.ctx, *installations)
+	defer cancel()
+	e.changes(ctx)
+	made := writes()
+	for _, account := range []string{devcluster.SchedulerNamespace + ":" + blueAccount, "green-system:" + greenAccount} {
+		user := "system:serviceaccount:" + account
+		n := made[user]
+		t.Logf("%s wrote to nodes %d times, %d of them during %v of churn with %d writes of others", user, n, n-before[user], *installations, made["admin"]-before["admin"])
+		if n >= 10 || n == 0 {
+			t.Errorf("%s wrote to nodes %d times", user, n)
+		}
+	}
+	for user, n := range made {
+		if strings.Contains(user, "pool-priority-scheduler") {
+			t.Errorf("%s wrote to nodes %d times", user, n)
+		}
+	}
+	for _, ns := range []string{devcluster.SchedulerNamespace, "green-system"} {
+		if problems := e.problemsOf(ns); strings.Contains(problems, "another installation") {
+			t.Errorf("%s has the problem %s", ns, problems)
+		}
+	}
+
+	e.setTeam("green", "both")
+	e.Eventually(20*time.Second, func() string {
+		if problems := e.problemsOf(devcluster.SchedulerNamespace); !strings.Contains(problems, "node green has the gate taint of another installation, green") {
+			return problems
+		}
+		return ""
+	})
+	e.eventOn(metav1.NamespaceDefault, "Node", "green", "NodeInTwoInstallations")
+	calm := writes()
+	e.Stays(5*time.Second, func() string {
+		if now := writes(); now["system:serviceaccount:"+devcluster.SchedulerNamespace+":"+blueAccount] != calm["system:serviceaccount:"+devcluster.SchedulerNamespace+":"+blueAccount] ||
+			now["system:serviceaccount:green-system:"+greenAccount] != calm["system:serviceaccount:green-system:"+greenAccount] {
+			return fmt.Sprintf("the controllers fight: %v, %v", calm, now)
+		}
+		return ""
+	})
+
+	blue.Stop()
+	e.removesGateTaint()
+	e.hasGateTaints(devcluster.VirtualNodeName)
+	e.hasGateTaints("green", "green")
+}
+
+// changes has nodes and pods change all the time, as the administrator, until the context ends.
+func (e *env) changes(ctx context.Context) {
+	e.Helper()
+	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for i := 0; ctx.Err() == nil; i++ {
+		node := nodes.Items[r.IntN(len(nodes.Items))].Name
+		e.updateNode(node, func(n *corev1.Node) {
+			if n.Annotations == nil {
+				n.Annotations = map[string]string{}
+			}
+			n.Annotations["churn"] = fmt.Sprint(i)
+			if n.Labels[devcluster.ModeLabel] != "" {
+				n.Spec.Unschedulable = r.IntN(4) == 0
+			}
+			if i%20 == 0 {
+				n.Labels["churn"] = fmt.Sprint(i)
+			}
+		})
+		if i%10 == 0 {
+			e.Scale("blue", int32(r.IntN(40)))
+			e.Scale("green", int32(r.IntN(40)))
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// TestGateTaintGetsAName: where the version before has kept the taint without a name, it is never away, pods go on to burst before and after it gets
+// its name, and those that were given the toleration of the version before run on.
+func TestGateTaintGetsAName(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	const config = "testdata/blue.yaml"
+	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule})
+	})
+	watch, err := e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + devcluster.VirtualNodeName})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watch.Stop()
+	e.schedule(config, suite.UserTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 15, "200m", endsFast))
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 10, "aci": 5})
+	old := e.Pods("web")[slices.IndexFunc(e.Pods("web"), func(p corev1.Pod) bool { return p.Spec.NodeName == devcluster.VirtualNodeName })]
+	old.Spec.Tolerations = append(old.Spec.Tolerations, corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
+	e.Eventually(10*time.Second, func() string {
+		p, err := e.Client.CoreV1().Pods(namespace).Get(e.ctx, old.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		p.Spec.Tolerations = old.Spec.Tolerations
+		if _, err := e.Client.CoreV1().Pods(namespace).Update(e.ctx, p, metav1.UpdateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	e.control(config)
+	e.hasGateTaints(devcluster.VirtualNodeName, configv1.DefaultInstallation)
+	e.Scale("web", 20)
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 10, "aci": 10})
+	e.Eventually(20*time.Second, func() string {
+		for _, p := range e.Pods("web") {
+			var gate []corev1.Toleration
+			for _, o := range p.Spec.Tolerations {
+				if o.Key == configv1.GateTaintKey {
+					gate = append(gate, o)
+				}
+			}
+			switch {
+			case p.Spec.NodeName != devcluster.VirtualNodeName:
+			case len(gate) != 1 || p.Name != old.Name && (gate[0].Value != configv1.DefaultInstallation || gate[0].Operator == corev1.TolerationOpExists):
+				return fmt.Sprintf("pod %s tolerates %v", p.Name, gate)
+			}
+		}
+		return ""
+	})
+	for {
+		select {
+		case event := <-watch.ResultChan():
+			if n, ok := event.Object.(*corev1.Node); ok && len(gateTaintsOf(n)) != 1 {
+				t.Errorf("the node was seen with the gate taints of %q", gateTaintsOf(n))
+			}
+			continue
+		case <-time.After(time.Second):
+		}
+		break
+	}
+}
+
+// TestGateTaintContested: with somebody who takes the taint off whenever it is there, the controller writes ever later and says so once; and when
+// that is over, the taint is back.
+func TestGateTaintContested(t *testing.T) {
+	t.Parallel()
+	e, writes := startAudited(t, vms("userpool", "user", 1, 1, 1, 20))
+	ctx, cancel := context.WithCancel(e.ctx)
+	defer cancel()
+	over := make(chan struct{})
+	e.control("testdata/blue.yaml")
+	e.waitGated(true)
+	began := time.Now()
+	go func() {
+		defer close(over)
+		for ctx.Err() == nil {
+			node, err := e.Client.CoreV1().Nodes().Get(ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
+			if err == nil && pool.IsGated(node) {
+				node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, pool.IsGateTaint)
+				_, _ = e.Client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}) // the next round does it
+			}
+			time.Sleep(20 * time.Millisecond)
+		}
+	}()
+	said := e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "GateTaintContested")
+	if !strings.Contains(said, "taken off again each time") {
+		t.Errorf("the event says %q", said)
+	}
+	time.Sleep(time.Until(began.Add(12 * time.Second)))
+	user := "system:serviceaccount:" + devcluster.SchedulerNamespace + ":" + devcluster.ControllerName
+	n, took := writes()[user], time.Since(began)
+	t.Logf("%d writes in %v", n, took.Round(time.Second))
+	if n > 6 { // after 0, 1, 3, 7, 15, 31 s
+		t.Errorf("%d writes in %v", n, took)
+	}
+	cancel()
+	<-over
+	e.Eventually(30*time.Second, func() string {
+		if !e.isGated() {
+			return "no taint"
+		}
+		return ""
+	})
+	list, err := e.Client.CoreV1().Events(metav1.NamespaceDefault).List(e.ctx, metav1.ListOptions{FieldSelector: "reason=GateTaintContested"})
+	if err != nil || len(list.Items) != 1 || list.Items[0].Count > 1 {
+		t.Errorf("%v, events %+v, want one", err, list.Items)
+	}
+}
