@@ -39,7 +39,7 @@ var allowed = map[string][]string{
 	"pkg/controller":                    {"pkg/apis/config/v1", "pkg/controller/progress", "pkg/pool", "pkg/refusal", "pkg/returning", "pkg/scalein"},
 	"pkg/controller/preflight":          {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
 	"pkg/controller/returner":           {"pkg/apis/config/v1", "pkg/controller/progress", "pkg/pool", "pkg/refusal", "pkg/returning"},
-	"pkg/controller/cleanup":            {"pkg/controller", "pkg/controller/returner", "pkg/gate", "pkg/refusal", "pkg/scalein"},
+	"pkg/controller/cleanup":            {"pkg/apis/config/v1", "pkg/controller", "pkg/controller/returner", "pkg/gate", "pkg/pool", "pkg/refusal", "pkg/scalein"},
 	"pkg/controller/command":            {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/cleanup", "pkg/controller/preflight", "pkg/controller/progress", "pkg/controller/returner", "pkg/lease", "pkg/version"},
 	"pkg/devcluster":                    {"pkg/devcluster/autoscaler", "pkg/devcluster/virtualnode"},
 	"pkg/devcluster/azure":              {},
