@@ -295,7 +295,7 @@ func TestChart(t *testing.T) {
 func TestNamespaceAndNames(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "pool-priority-of-mine" // it has our name in it
-	for _, component := range []string{"", "return", "karpenter", "coscheduling"} {
+	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts"} {
 		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
 		if component != "" {
 			text += "components: [MANIFESTS/components/" + component + "]\n"

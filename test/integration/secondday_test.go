@@ -17,6 +17,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -203,7 +204,7 @@ func TestSecondDay(t *testing.T) {
 	does("upgrade", "pool-priority", chart, "--reuse-values", "--wait", "--timeout=60s") // those values know nothing of what is new
 	k.rolledOut("pool-priority")
 	end()
-	k.clean()
+	k.clean(gate.OverrideConfigMap)
 	does("uninstall", "pool-priority", "--timeout=60s")
 	e.NothingLeft(e.KubeConfig(), before)
 
@@ -286,7 +287,7 @@ func TestPruned(t *testing.T) {
 	apply(now)
 	k.rolledOut("pool-priority")
 	end()
-	k.clean()
+	k.clean(gate.OverrideConfigMap)
 	kubectl("delete", "-k", now, "--timeout=60s")
 	e.cleanUp()
 	e.NothingLeft(e.KubeConfig(), before)
