@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -22,6 +23,7 @@ func TestHelm(t *testing.T) {
 	const mine, chart = "mine", root + "/charts/pool-priority-scheduler"
 	old := suite.Earlier(t, root, suite.BeforeTravel)
 	e := start(t, mine)
+	e.logs.unknownBefore = gate.OverrideConfigMap
 	pinned := suite.Deployment("pinned", 1, "1m", small, suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
 	pinned.Spec.Template.Spec.SchedulerName = ""
 	e.Create(pinned)
