@@ -115,12 +115,17 @@ test-long: tools build karpenter ## Run what is too long for each run: a million
 	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/judge -histories 5000
 	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 	@hack/step.sh "five minutes of churn with Karpenter" hack/go-test.sh -count=1 -timeout 15m ./test/integration -run '^TestKarpenterChurn$$' -churn 5m -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+	@$(MAKE) --no-print-directory test-upstream
+
+.PHONY: test-upstream
+test-upstream: tools ## Run Kubernetes' own tests of the scheduler with the plugin in it, once with pools of no node and once with one of all
+	@hack/step.sh "Kubernetes' tests of the scheduler" hack/test-upstream.sh
 
 .PHONY: bench
-bench: tools build ## Measure a scheduling cycle against other profiles, how fast the gate acts, what binding costs, and memory
+bench: tools build ## Measure a scheduling cycle against other profiles, how fast the gate acts, what binding costs, throughput, and memory
 	@go run ./test/perf
-	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip Memory -benchtime 3x -bin $(CURDIR)/bin
-	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench Memory -benchtime 1x -bin $(CURDIR)/bin
+	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Arrivals' -benchtime 3x -bin $(CURDIR)/bin
+	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput|Arrivals' -benchtime 1x -bin $(CURDIR)/bin
 
 .PHONY: bench-scheduler-perf
 bench-scheduler-perf: tools ## Measure throughput with scheduler_perf, Kubernetes' own benchmark
@@ -144,6 +149,7 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "go vet of test/karpenter" go -C test/karpenter vet .
 	@hack/step.sh "go vet of test/schedulerperf" go -C test/schedulerperf vet .
 	@hack/step.sh "go vet of test/monitoring" go -C test/monitoring vet .
+	@hack/step.sh "go vet of test/upstream" go -C test/upstream vet ./...
 	@hack/step.sh "go vet of hack/tools/kind" go -C hack/tools/kind vet ./...
 	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...

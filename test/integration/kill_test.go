@@ -25,11 +25,17 @@ const noPending = "a pending pod must not tolerate the gate taint"
 // autoscalerSays writes a status of a cluster autoscaler in which the pool has the target and the maximum.
 func (e *env) autoscalerSays(pool string, target, maximum int) {
 	e.Helper()
+	e.groupSays(e.pool(pool).Group(), target, target, maximum)
+}
+
+// groupSays writes the autoscaler's status for one node group.
+func (e *env) groupSays(group string, ready, target, maximum int) {
+	e.Helper()
 	status := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status", Annotations: map[string]string{
 			"cluster-autoscaler.kubernetes.io/last-updated": time.Now().String()}},
 		Data: map[string]string{"status": fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}}\n",
-			e.pool(pool).Group(), target, maximum, target)},
+			group, target, maximum, ready)},
 	}
 	e.Eventually(20*time.Second, func() string {
 		_, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{})

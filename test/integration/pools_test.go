@@ -18,8 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/devcluster"
@@ -250,15 +248,8 @@ func (e *env) viewers(waiting string) {
 // BenchmarkPools measures how long kubectl pools takes, the whole process, in a cluster of 5,000 nodes and 50,000 pods.
 func BenchmarkPools(b *testing.B) {
 	const nodes, podsPerNode, runs = 5000, 10, 30
-	// Nobody renews the nodes' leases.
-	e := startWith(b, devcluster.Options{ControllerManagerArgs: []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}})
-	config := rest.CopyConfig(e.Config)
-	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		b.Fatal(err)
-	}
-	populateAll(b, e, client, nodes, podsPerNode)
+	e := startCrowd(b)
+	e.populate(nodes, podsPerNode)
 	scheduler, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", e.rbac)
 	if err != nil {
 		b.Fatal(err)

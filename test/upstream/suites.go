@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	suites      = "suites" // the folder of the module in which the go command sees the copies
+	overlayFile = "overlay.json"
+	ours        = "poolpriority.dev/scheduler/test/upstream/"
+)
+
+// imports has the copies use one another, and make schedulers with the plugin.
+var imports = strings.NewReplacer(
+	`"k8s.io/kubernetes/pkg/scheduler"`, `"`+ours+`scheduler"`,
+	`"k8s.io/kubernetes/test/integration/util"`, `"`+ours+suites+`/util"`,
+	`"k8s.io/kubernetes/test/integration/scheduler`, `"`+ours+suites+`/scheduler`,
+)
+
+// fit is a change of a file.
+type fit struct {
+	File    string   `json:"file"`
+	Tests   []string `json:"tests"`
+	Why     string   `json:"why"`
+	Replace []struct {
+		Old string `json:"old"` // must be in the file once
+		New string `json:"new"`
+	} `json:"replace"`
+}
+
+// copySuites copies the scheduler's tests, and what they share with others, to a folder of work, writes the overlay by which the go
+// command finds them, and returns the packages that have tests.
+func copySuites(integration, work string) ([]string, error) {
+	fits, err := readFits("fitted.yaml")
+	if err != nil {
+		return nil, err
+	}
+	copies := filepath.Join(work, "copies")
+	if err := os.RemoveAll(copies); err != nil {
+		return nil, err
+	}
+	overlay := map[string]string{}
+	var packages []string
+	for _, folder := range []string{"util", "scheduler"} {
+		err := filepath.WalkDir(filepath.Join(integration, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || filepath.Ext(path) != ".go" {
+				return err
+			}
+			name, err := filepath.Rel(integration, path)
+			if err != nil {
+				return err
+			}
+			if dir := filepath.Dir(name); strings.HasSuffix(name, "_test.go") && !slices.Contains(packages, dir) {
+				packages = append(packages, dir)
+			}
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			text, err := fits.apply(name, string(data))
+			if err != nil {
+				return err
+			}
+			target := filepath.Join(copies, name)
+			if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+				return err
+			}
+			seen, err := filepath.Abs(filepath.Join(suites, name))
+			overlay[seen] = target
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(target, []byte(imports.Replace(text)), 0o600)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("copying the tests of the module k8s.io/kubernetes: %w", err)
+		}
+	}
+	if err := fits.unused(); err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		return nil, err
+	}
+	return packages, os.WriteFile(filepath.Join(work, overlayFile), data, 0o600)
+}
+
+type fitting struct {
+	fits []fit
+	used map[string]bool
+}
+
+func readFits(file string) (*fitting, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	f := &fitting{used: map[string]bool{}}
+	if err := yaml.UnmarshalStrict(data, &f.fits); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", file, err)
+	}
+	return f, nil
+}
+
+// apply returns the file's text with its changes. It fails if what is to be replaced is not in it exactly once.
+func (f *fitting) apply(file, text string) (string, error) {
+	for _, fit := range f.fits {
+		if fit.File != file {
+			continue
+		}
+		f.used[file] = true
+		for _, r := range fit.Replace {
+			if n := strings.Count(text, r.Old); n != 1 {
+				return "", fmt.Errorf("%s has %d times what fitted.yaml replaces, not once:\n%s", file, n, r.Old)
+			}
+			text = strings.Replace(text, r.Old, r.New, 1)
+		}
+	}
+	return text, nil
+}
+
+// unused fails if a file with changes was not met.
+func (f *fitting) unused() error {
+	for _, fit := range f.fits {
+		if !f.used[fit.File] {
+			return fmt.Errorf("fitted.yaml changes %s, which there is none", fit.File)
+		}
+	}
+	return nil
+}
