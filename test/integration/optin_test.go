@@ -23,8 +23,9 @@ func TestOptIn(t *testing.T) {
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 	})
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	// The shipped component, for a second scheduler's name as well.
-	dir := kustomization(t, `components: [MANIFESTS/components/opt-in]
+	// The shipped component, for a second scheduler's name as well. The namespace, which kustomize gives to kinds that it does not know, does no harm.
+	dir := kustomization(t, `namespace: mine
+components: [MANIFESTS/components/opt-in]
 patches:
 - target: {kind: MutatingAdmissionPolicyBinding}
   patch: |
