@@ -140,6 +140,9 @@ func TestOptInPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	ours := byKustomize["MutatingAdmissionPolicy /pool-priority-scheduler"]
+	if ours == nil {
+		t.Fatal("the component has no policy")
+	}
 	for _, field := range []string{"failurePolicy", "matchConditions", "mutations"} {
 		want, _, _ := unstructured.NestedFieldNoCopy(ours.Object, "spec", field)
 		got, ok, _ := unstructured.NestedFieldNoCopy(example, "spec", field)
