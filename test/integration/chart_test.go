@@ -90,6 +90,9 @@ func TestChartValues(t *testing.T) {
 			t.Errorf("%s: %+v", key, pod)
 		}
 	}
+	if args := pods[want[2]].Spec.Containers[0].Args; !slices.Contains(args, "--installation=pool-priority-scheduler") || !slices.Contains(args, "--scheduler-name=pool-priority-scheduler") {
+		t.Errorf("what cleans up has the arguments %v", args)
+	}
 	scheduler, controller := pods[want[1]], pods[want[0]]
 	if scheduler.Spec.ServiceAccountName != "existing" || controller.Spec.ServiceAccountName != "renamed" {
 		t.Errorf("the pods run as %s and %s", scheduler.Spec.ServiceAccountName, controller.Spec.ServiceAccountName)

@@ -381,7 +381,8 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(overlays) < 2 {
 		t.Fatal(overlays, err)
 	}
-	for _, overlay := range append(overlays, root+"/manifests/examples/own-pools") {
+	more := kustomization(t, "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/network-policy, MANIFESTS/components/viewer]\n", nil)
+	for _, overlay := range append(overlays, root+"/manifests/examples/own-pools", more) {
 		for _, command := range [][]string{{"apply", "--warnings-as-errors"}, {"delete", "--wait=false"}} {
 			if out, err := tool(t, "kubectl", append(command, kubeConfig, "-k", overlay)...); err != nil || strings.Contains(out, "Warning") {
 				t.Errorf("kubectl %v -k %s: %v: %s", command, overlay, err, out)
@@ -389,7 +390,8 @@ func TestInstall(t *testing.T) {
 		}
 		e.gone()
 	}
-	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace"); err != nil || strings.Contains(out, "arning") {
+	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace",
+		"--set=networkPolicy.enabled=true", "--set-json=viewers=[{\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Group\",\"name\":\"developers\"}]"); err != nil || strings.Contains(out, "arning") {
 		t.Fatalf("helm install: %v: %s", err, out)
 	}
 	if _, err := e.Client.AppsV1().Deployments(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{}); err != nil {
