@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// BeforeTravel is the last commit whose manifests keep the configuration in ConfigMaps, and objects in kube-system.
+// BeforeTravel is a commit whose manifests keep the configuration in ConfigMaps, and objects in kube-system.
 const BeforeTravel = "4cf915b"
 
 // Earlier returns a directory with the chart and the manifests that the repository had at the commit.
