@@ -8,7 +8,7 @@ go build -o "$lint/metricsdoc" ./hack/metricsdoc
 cd "${1:-.}"
 "$lint/metricsdoc" > docs/metrics.md
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
-install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/components/coscheduling/podgroup-crd.yaml
+install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/crds/podgroup/podgroup-crd.yaml
 # The chart's roles are those of the manifests.
 for name in serviceaccount scheduler controller controller-write; do
   install -m 644 manifests/rbac/$name.yaml charts/pool-priority-scheduler/files/$name.yaml
@@ -19,6 +19,8 @@ done
 for name in least-rights tenants; do
   install -m 644 manifests/components/$name/policy.yaml charts/pool-priority-scheduler/files/$name.yaml
 done
+install -m 644 manifests/components/network-policy/networkpolicy.yaml charts/pool-priority-scheduler/files/network-policy.yaml
+install -m 644 manifests/components/opt-in/policy.yaml charts/pool-priority-scheduler/files/opt-in.yaml
 # So are its monitoring and its alerts. Azure's is the same in another API group.
 install -m 644 manifests/components/monitoring/{servicemonitor,reader}.yaml manifests/components/alerts/rules.yaml charts/pool-priority-scheduler/files/
 install -m 644 manifests/components/monitoring/reader.yaml manifests/components/monitoring-azure/

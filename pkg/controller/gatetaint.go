@@ -103,7 +103,7 @@ func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
 	} else if !listed && slices.ContainsFunc(node.Spec.Taints, pool.IsUnnamed) {
 		if _, said := r.left.LoadOrStore(node.UID, true); !said {
 			logger.Info("A node that is in no burst pool has a gate taint that does not say whose it is: of a version before, or of another installation that has "+
-				"such a version. It is left alone; if it is nobody's, --remove-gate-taint takes it off", "node", node.Name, "taint", configv1.GateTaintKey)
+				"such a version. It is left alone; if it is nobody's, the command cleanup takes it off", "node", node.Name, "taint", configv1.GateTaintKey)
 		}
 	}
 }

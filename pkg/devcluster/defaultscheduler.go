@@ -16,7 +16,7 @@ func (c *Cluster) StartDefaultScheduler(ctx context.Context) (*Component, error)
 }
 
 func (c *Cluster) startDefaultScheduler(ctx context.Context) (*Component, error) {
-	port, err := freePort()
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}

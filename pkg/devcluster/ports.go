@@ -26,8 +26,8 @@ var ports struct {
 	used map[int]bool // by clusters of this process, which may not have bound them yet
 }
 
-// freePort returns a port on loopback that nothing listens on at the moment, and that was not returned before.
-func freePort() (int, error) {
+// FreePort returns a port on loopback that nothing listens on at the moment, and that was not returned before.
+func FreePort() (int, error) {
 	ports.Lock()
 	defer ports.Unlock()
 	if ports.used == nil {
@@ -57,7 +57,7 @@ func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
 		var err error
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = FreePort(); err != nil {
 			return nil, err
 		}
 	}

@@ -82,6 +82,16 @@ func (p *Process) Log() string { return p.log }
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
+// ExitCode is what the process has ended with, -1 if a signal ended it or it has not ended.
+func (p *Process) ExitCode() int {
+	select {
+	case <-p.done:
+		return p.cmd.ProcessState.ExitCode()
+	default:
+		return -1
+	}
+}
+
 // Stop asks the process to stop and waits; a process that takes more than 5 s is killed.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)

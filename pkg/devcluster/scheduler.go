@@ -46,18 +46,19 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
 }
 
 // StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests would:
-// rbac is the kustomization with its ServiceAccount and rights. It returns when the scheduler serves its probes.
-func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
-	return withFreePorts(func() (*Component, error) { return c.startScheduler(ctx, binary, configFile, rbac) })
+// rbac is the kustomization with its ServiceAccount and rights, and further arguments may be given. It returns when the scheduler serves its probes.
+func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
+	return withFreePorts(func() (*Component, error) { return c.startScheduler(ctx, binary, configFile, rbac, args...) })
 }
 
-func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
-	port, err := freePort()
+func (c *Cluster) startScheduler(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
+	port, err := FreePort()
 	if err != nil {
 		return nil, err
 	}
-	s, err := c.startOwn(ctx, SchedulerName, binary, configFile, rbac, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3",
-		"--authentication-skip-lookup", "--authentication-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"), "--authorization-kubeconfig="+c.ownFile(SchedulerName, configFile, ".kubeconfig"))
+	kubeConfig := c.ownFile(SchedulerName, configFile, ".kubeconfig")
+	s, err := c.startOwn(ctx, SchedulerName, binary, configFile, rbac, append([]string{"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--v=3",
+		"--authentication-skip-lookup", "--authentication-kubeconfig=" + kubeConfig, "--authorization-kubeconfig=" + kubeConfig}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func (ps *problems) findOthers(byPool [][]*v1.Node) {
 	for _, o := range slices.SortedFunc(maps.Keys(found), func(a, b overlap) int { return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.other, b.other)) }) {
 		ps.current = append(ps.current, problem{id: "NodeInTwoInstallations\n" + o.pool + "\n" + o.other, regarding: found[o], code: "NodeInTwoInstallations",
 			message: fmt.Sprintf("pool %s: node %s has the gate taint of another installation, %s, and is not used by this one, %s: list each node in one of them only. If the other is gone, "+
-				"pool-priority-controller --remove-gate-taint --installation=%s takes its taint off", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)})
+				"pool-priority-controller cleanup --taint-only --installation=%s takes its taint off", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)})
 	}
 }
 

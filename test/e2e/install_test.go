@@ -12,17 +12,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestHelm: the preflight finds whom the gate taint would lock out, helm install is enough, a changed value rolls without a gap in
-// scheduling, and helm uninstall leaves no gate taint.
+// TestHelm: the preflight finds whom the gate taint would lock out; in a namespace of one's own, a chart of before, an upgrade, a wrong
+// configuration, a changed one, back, and back to the chart of before, each without a gap in scheduling; and helm uninstall leaves nothing.
 func TestHelm(t *testing.T) {
-	e := start(t)
-	const chart = root + "/charts/pool-priority-scheduler"
-
+	const mine, chart = "mine", root + "/charts/pool-priority-scheduler"
+	old := suite.Earlier(t, root, suite.BeforeTravel)
+	e := start(t, mine)
+	e.logs.unknownBefore = gate.OverrideConfigMap
 	pinned := suite.Deployment("pinned", 1, "1m", small, suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
 	pinned.Spec.Template.Spec.SchedulerName = ""
 	e.Create(pinned)
@@ -33,36 +34,51 @@ func TestHelm(t *testing.T) {
 	e.gone("pinned")
 	e.preflight(false)
 
-	e.helm("install", "pool-priority", chart, "--namespace", system, "--create-namespace", "--values", "values.yaml")
+	e.kubectl("create", "namespace", mine)
+	e.kubectl("-n", mine, "wait", "--for=create", "--timeout=30s", "configmap/kube-root-ca.crt", "serviceaccount/default")
+	before := e.Settled(*kubeconfig)
+	does := func(verb, chart string, args ...string) {
+		t.Helper()
+		e.helm(append([]string{verb, "pool-priority", chart, "--namespace", mine, "--wait", "--timeout=120s"}, args...)...)
+		e.rolledOut()
+	}
+	does("install", filepath.Join(old, "charts/pool-priority-scheduler"), "--values", "values.yaml")
+	end := e.Streamed(5*time.Second, small)
+	does("upgrade", chart, "--values", "values.yaml")
+	if out := e.run("helm", "upgrade", "pool-priority", chart, "--namespace", mine, "--atomic", "--timeout=20s", "--values", e.edited("values.yaml", "limits: {pods: 200}", "limits: {podz: 3}")); !strings.Contains(out, "rolled back due to atomic") {
+		t.Errorf("an upgrade with a wrong configuration: %s", out)
+	}
 	e.rolledOut()
+	end()
 	e.order(5)
 
-	// The new configuration allows three pods on the virtual node. Meanwhile a pod is made each half second.
-	stop := make(chan struct{})
-	slowest := make(chan time.Duration, 1)
-	go func() { slowest <- e.stream("stream", stop) }()
-	e.helm("upgrade", "pool-priority", chart, "--namespace", system, "--values", e.edited("values.yaml", "limits: {pods: 200}", "limits: {pods: 3}"))
-	e.rolledOut()
-	close(stop)
-	if waited := <-slowest; waited > 5*time.Second {
-		t.Errorf("a pod waited %v for its node while the configuration changed", waited)
-	} else {
-		t.Logf("while the configuration changed no pod waited for longer than %v for its node", waited)
-	}
+	end = e.Streamed(5*time.Second, small)
+	does("upgrade", chart, "--values", e.edited("values.yaml", "limits: {pods: 200}", "limits: {pods: 3}")) // on the virtual node
+	end()
 	free := e.free()
 	e.Create(suite.Deployment("budget", int32(free["userpool"]+free["systempool"]+5), "1m", small))
 	e.Lands(60*time.Second, "budget", map[string]int{"userpool": free["userpool"], "systempool": free["systempool"], "aci": 3, "": 2})
-	e.gone("budget")
+	e.gone("budget") // our own pods would take its places
+	end = e.Streamed(5*time.Second, small)
+	e.helm("rollback", "pool-priority", "--namespace", mine, "--timeout=120s", "--wait") // to the budget of 200
+	e.rolledOut()
+	end()
+	e.order(5)
+	end = e.Streamed(5*time.Second, small)
+	e.helm("rollback", "pool-priority", "1", "--namespace", mine, "--timeout=120s", "--wait") // to the chart of before
+	e.rolledOut()
+	does("upgrade", chart, "--values", "values.yaml")
+	end()
 
 	e.logs.end()
-	e.helm("uninstall", "pool-priority", "--namespace", system)
-	e.ungated()
-	e.kubectl("delete", "namespace", system, "--timeout=60s")
+	e.helm("uninstall", "pool-priority", "--namespace", mine)
+	e.NothingLeft(*kubeconfig, before)
+	e.kubectl("delete", "namespace", mine, "--timeout=60s")
 }
 
 // TestKustomize installs with kustomize and lives through what a cluster does.
 func TestKustomize(t *testing.T) {
-	e := start(t)
+	e := start(t, devcluster.SchedulerNamespace)
 	e.kubectl("apply", "-k", root+"/manifests/overlays/kind")
 	e.rolledOut()
 	for _, step := range []struct {
@@ -89,8 +105,12 @@ func TestKustomize(t *testing.T) {
 	}
 	e.logs.end()
 	e.kubectl("delete", "-k", root+"/manifests/overlays/kind", "--ignore-not-found", "--timeout=60s") // the namespace takes the rest along
-	e.must(filepath.Join(*bin, "pool-priority-controller"), "--remove-gate-taint")
-	e.ungated()
+	e.must(filepath.Join(*bin, "pool-priority-controller"), "cleanup")
+	for _, object := range e.Everything(*kubeconfig) { // nodes have come and gone meanwhile, and what is on them
+		if strings.Contains(object, "pool-priority") || strings.Contains(object, "poolpriority.dev") {
+			t.Errorf("there still is %s", object)
+		}
+	}
 }
 
 // preflight runs the preflight of the kind overlay, which ends with status 1 if it finds something.
@@ -105,25 +125,6 @@ func (e *env) preflight(finds bool) string {
 		e.Errorf("the preflight ends without complaint:\n%s", out)
 	}
 	return out
-}
-
-// ungated waits until no node has the gate taint.
-func (e *env) ungated() {
-	e.Helper()
-	e.Eventually(60*time.Second, func() string {
-		nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, node := range nodes.Items {
-			for _, taint := range node.Spec.Taints {
-				if taint.Key == configv1.GateTaintKey {
-					return fmt.Sprintf("%s still has the gate taint; %s", node.Name, e.run("kubectl", "-n", system, "get", "jobs,pods"))
-				}
-			}
-		}
-		return ""
-	})
 }
 
 // order: the pools fill in order, and empty in the reverse order.
@@ -189,18 +190,18 @@ func (e *env) edited(file string, changes ...string) string {
 func (e *env) configure(changes ...string) {
 	e.Helper()
 	dir := filepath.Dir(e.edited(root+"/manifests/overlays/kind/config.yaml", changes...))
-	base, err := filepath.Abs(root + "/manifests/base")
+	manifests, err := filepath.Abs(root + "/manifests")
 	if err != nil {
 		e.Fatal(err)
 	}
-	if base, err = filepath.Rel(dir, base); err != nil {
+	if manifests, err = filepath.Rel(dir, manifests); err != nil {
 		e.Fatal(err)
 	}
-	kustomization := fmt.Sprintf(`resources: [%s]
+	kustomization := fmt.Sprintf(`resources: [%[1]s/base]
+components: [%[1]s/components/config]
 images: [{name: pool-priority-scheduler, newTag: e2e}]
-configMapGenerator:
-- {name: pool-priority-scheduler-config, namespace: %s, files: [config.yaml]}
-`, base, system)
+configMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]
+`, manifests)
 	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
 		e.Fatal(err)
 	}
@@ -252,7 +253,7 @@ func (e *env) failOver(how string, within time.Duration) {
 	}
 	_, before := e.Referee.Judge()
 	name := e.leader()
-	leader, err := e.Client.CoreV1().Pods(system).Get(e.ctx, name, metav1.GetOptions{})
+	leader, err := e.Client.CoreV1().Pods(e.system).Get(e.ctx, name, metav1.GetOptions{})
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -262,7 +263,7 @@ func (e *env) failOver(how string, within time.Duration) {
 	switch how {
 	case "deleted":
 		// Not with kubectl, whose start takes a while on a busy machine.
-		if err := e.Client.CoreV1().Pods(system).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
+		if err := e.Client.CoreV1().Pods(e.system).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
 			e.Fatal(err)
 		}
 	case "killed":
@@ -324,7 +325,7 @@ func (e *env) restartAPIServer() {
 	})
 	down := time.Since(began)
 	e.all(180*time.Second, "restart", total)
-	pods, err := e.Client.CoreV1().Pods(system).List(e.ctx, metav1.ListOptions{})
+	pods, err := e.Client.CoreV1().Pods(e.system).List(e.ctx, metav1.ListOptions{})
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -378,7 +379,7 @@ func (e *env) wrongConfiguration() {
 	restarted := func(times int32) {
 		e.Helper()
 		e.Eventually(90*time.Second, func() string {
-			pods, err := e.Client.CoreV1().Pods(system).List(e.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=pool-priority-scheduler"})
+			pods, err := e.Client.CoreV1().Pods(e.system).List(e.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=pool-priority-scheduler"})
 			if err != nil {
 				return err.Error()
 			}
@@ -407,7 +408,7 @@ func (e *env) wrongConfiguration() {
 	e.runs(60*time.Second, "meanwhile", map[string]int{"userpool": 3})
 	e.gone("meanwhile")
 	restarted(2)
-	described := e.kubectl("-n", system, "describe", "pod", broken)
+	described := e.kubectl("-n", e.system, "describe", "pod", broken)
 	if !strings.Contains(described, "maxPodz") {
 		e.Errorf("kubectl describe does not name the field:\n%s", described)
 	}
@@ -482,52 +483,4 @@ func (e *env) removePool() {
 	})
 	e.Logf("after the pool is gone and the budget has grown: %v", e.Placed("remove"))
 	e.gone("remove")
-}
-
-// stream makes a pod each half second until it is told to stop, and returns how long the slowest took to get its node.
-func (e *env) stream(app string, stop <-chan struct{}) time.Duration {
-	made := map[string]time.Time{}
-	var slowest time.Duration
-	look := func() {
-		pods, err := e.Client.CoreV1().Pods(suite.Namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-		if err != nil {
-			return
-		}
-		for _, pod := range pods.Items {
-			if at, ok := made[pod.Name]; ok && pod.Spec.NodeName != "" {
-				slowest = max(slowest, time.Since(at))
-				delete(made, pod.Name)
-				// They must not fill the pools, however long it takes.
-				if err := e.Client.CoreV1().Pods(pod.Namespace).Delete(e.ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
-					e.Logf("deleting pod %s: %v", pod.Name, err)
-				}
-			}
-		}
-	}
-	d := suite.Deployment(app, 1, "1m", small)
-	var last time.Time
-	for n := 0; ; time.Sleep(50 * time.Millisecond) {
-		select {
-		case <-stop:
-			for deadline := time.Now().Add(30 * time.Second); len(made) > 0 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-				look()
-			}
-			for _, at := range made {
-				slowest = max(slowest, time.Since(at))
-			}
-			e.run("kubectl", "-n", suite.Namespace, "delete", "pods", "-l", "app="+app, "--timeout=60s")
-			return slowest
-		default:
-		}
-		look()
-		if time.Since(last) < 500*time.Millisecond {
-			continue
-		}
-		last = time.Now()
-		n++
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", app, n), Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
-		if _, err := e.Client.CoreV1().Pods(suite.Namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err == nil {
-			made[pod.Name] = last
-		}
-	}
 }

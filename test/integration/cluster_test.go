@@ -55,8 +55,9 @@ type env struct {
 	*devcluster.Cluster
 	ctx       context.Context
 	scheduler *devcluster.Component
-	rbac      string // the kustomization with what our binaries may do
-	refused   bool   // the scheduler may be refused something
+	rbac      string   // the kustomization with what our binaries may do
+	refused   bool     // the scheduler may be refused something
+	args      []string // further arguments of the scheduler
 }
 
 func vms(name, mode string, nodes, minimum, maximum, priority int) devcluster.Pool {
@@ -115,7 +116,7 @@ func fast() *devcluster.AutoscalerOptions {
 func (e *env) schedule(config string, tiers ...referee.Tier) {
 	e.Helper()
 	var err error
-	if e.scheduler, err = e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, e.rbac); err != nil {
+	if e.scheduler, err = e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), config, e.rbac, e.args...); err != nil {
 		e.Fatal(err)
 	}
 	if e.Referee, err = referee.Watch(e.ctx, e.Client, tiers); err != nil {

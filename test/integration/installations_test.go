@@ -150,7 +150,7 @@ func (e *env) setTeam(node, team string) {
 // removesGateTaint takes an installation's gate taint off, as uninstalling does.
 func (e *env) removesGateTaint(args ...string) {
 	e.Helper()
-	out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"--kubeconfig=" + e.KubeConfig(), "--remove-gate-taint"}, args...)...).CombinedOutput()
+	out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"cleanup", "--taint-only", "--kubeconfig=" + e.KubeConfig()}, args...)...).CombinedOutput()
 	if err != nil {
 		e.Fatalf("%v: %s", err, out)
 	}

@@ -20,6 +20,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/devcluster"
 )
 
@@ -34,7 +35,18 @@ func tool(t testing.TB, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
+// render renders what is installed.
 func render(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	objects := renderAll(t, name, args...)
+	maps.DeleteFunc(objects, func(_ string, o *unstructured.Unstructured) bool {
+		return o.GetAnnotations()["helm.sh/hook"] != "" || o.GetKind() == "Namespace"
+	})
+	return objects
+}
+
+// renderAll renders the namespace and Helm's hooks as well.
+func renderAll(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	out, err := tool(t, name, args...)
 	if err != nil {
@@ -48,57 +60,151 @@ func render(t testing.TB, name string, args ...string) map[string]*unstructured.
 		} else if err != nil {
 			t.Fatal(err)
 		}
-		if len(object.Object) == 0 || object.GetAnnotations()["helm.sh/hook"] != "" || object.GetKind() == "Namespace" {
+		if len(object.Object) == 0 {
 			continue
 		}
-		objects[object.GetKind()+" "+object.GetNamespace()+"/"+object.GetName()] = object
+		key := object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+		if objects[key] != nil {
+			t.Errorf("%s %v: there are two of %s", name, args, key)
+		}
+		objects[key] = object
 	}
 }
 
 func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
-	return render(t, "helm", append([]string{"template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
+	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
 }
 
 // anyNamespace is how a policy tells an account of ours.
 var anyNamespace = regexp.MustCompile(`username\.matches\('\^system:serviceaccount:\[a-z0-9-\]\+:([a-z-]+)\$'\)`)
 
-var configHash = regexp.MustCompile(`pool-priority-scheduler-config-[0-9a-z]{10}`)
+// configOf returns the configuration in the Deployment's pod template.
+func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deployment string) string {
+	t.Helper()
+	for key, object := range objects {
+		if object.GetKind() != "Deployment" || object.GetName() != deployment {
+			continue
+		}
+		config, ok, err := unstructured.NestedString(object.Object, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation)
+		if err != nil || !ok {
+			t.Fatalf("%s has no annotation %s: %v", key, configv1.ConfigAnnotation, err)
+		}
+		return config
+	}
+	t.Fatalf("no Deployment %s", deployment)
+	return ""
+}
 
-// plain is the objects as YAML, without what may differ: the hash in the ConfigMap's name, the image's tag, and the form of the
-// configuration file.
+// plain is the objects as YAML, without what may differ: labels, the image's tag, and the form of the configuration.
 func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	all := map[string]string{}
 	for key, object := range objects {
-		if object.GetKind() == "ConfigMap" {
-			data, _, err := unstructured.NestedString(object.Object, "data", "config.yaml")
-			if err != nil {
-				t.Fatal(err)
-			}
+		object = object.DeepCopy()
+		object.SetLabels(nil)
+		if object.GetKind() == "Deployment" {
+			unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "labels")
 			var config map[string]any
-			if err := yaml.Unmarshal([]byte(data), &config); err != nil {
+			if err := yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config); err != nil {
 				t.Fatal(err)
 			}
-			object.Object["data"] = config
-			object.SetAnnotations(nil) // the chart's is kept while an upgrade fails, as kustomize's is anyway
+			if err := unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation); err != nil {
+				t.Fatal(err)
+			}
 		}
 		text, err := yaml.Marshal(object.Object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		normal := strings.ReplaceAll(configHash.ReplaceAllString(string(text), "pool-priority-scheduler-config-HASH"), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
-		all[configHash.ReplaceAllString(key, "pool-priority-scheduler-config-HASH")] = normal
+		all[key] = strings.ReplaceAll(string(text), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
 	}
 	return all
+}
+
+// kustomize renders a kustomization.
+func kustomize(t testing.TB, dir string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	return render(t, "kubectl", "kustomize", dir)
+}
+
+// kustomization makes a directory with a kustomization in it, in which MANIFESTS stands for the path of the manifests, and further files.
+func kustomization(t testing.TB, text string, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	manifests, err := filepath.Abs(root + "/manifests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manifests, err = filepath.Rel(dir, manifests); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{"kustomization.yaml": strings.ReplaceAll(text, "MANIFESTS", manifests)}
+	maps.Copy(all, files)
+	for name, text := range all {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// TestConfigTravels: the pod templates have the configuration, byte for byte, and nothing else does; one's own list of pools comes by the
+// component on top of anything, and what looks like another way to it is refused.
+func TestConfigTravels(t *testing.T) {
+	t.Parallel()
+	read := func(file string) string {
+		t.Helper()
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	carries := func(dir, want string) {
+		t.Helper()
+		objects := kustomize(t, dir)
+		for _, name := range []string{devcluster.SchedulerName, devcluster.ControllerName} {
+			if diff := cmp.Diff(want, configOf(t, objects, name)); diff != "" {
+				t.Errorf("%s: the configuration of %s (-want,+got):\n%s", dir, name, diff)
+			}
+		}
+		for key := range objects {
+			if strings.HasPrefix(key, "ConfigMap ") {
+				t.Errorf("%s: %s is installed", dir, key)
+			}
+		}
+	}
+	shipped, err := filepath.Glob(root + "/manifests/overlays/*")
+	if err != nil || len(shipped) < 5 {
+		t.Fatal(shipped, err)
+	}
+	for _, dir := range append(shipped, root+"/manifests/examples/own-pools") {
+		carries(dir, read(filepath.Join(dir, "config.yaml")))
+	}
+	own := map[string]string{"config.yaml": read(root+"/manifests/examples/own-pools/config.yaml") + "# \"Quotes\", 'others', $dollars, {{braces}}, a tab\t, ünïcödé and no end of line"}
+	const generated = "\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n"
+	for _, below := range []string{"base", "overlays/aks", "examples/own-pools"} {
+		carries(kustomization(t, "resources: [MANIFESTS/"+below+"]\ncomponents: [MANIFESTS/components/config]"+generated, own), own["config.yaml"])
+	}
+	for _, tc := range []struct{ name, text, want string }{
+		{"the overlay's ConfigMap replaced", "resources: [MANIFESTS/overlays/aks]\nconfigMapGenerator: [{name: pool-priority-config, behavior: replace, files: [config.yaml]}]\n",
+			"does not exist; cannot merge or replace"},
+		{"merged with it", "resources: [MANIFESTS/overlays/aks]\nconfigMapGenerator: [{name: pool-priority-config, behavior: merge, files: [config.yaml]}]\n",
+			"does not exist; cannot merge or replace"},
+		{"the component without a ConfigMap", "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/config]\n", "nothing selected by ConfigMap"},
+		{"a file of another name", "resources: [MANIFESTS/base]\ncomponents: [MANIFESTS/components/config]\nconfigMapGenerator: [{name: pool-priority-config, files: [a=config.yaml]}]\n",
+			"fieldPath `data.[config.yaml]` is missing"},
+	} {
+		if out, err := tool(t, "kubectl", "kustomize", kustomization(t, tc.text, own)); err == nil || !strings.Contains(out, tc.want) {
+			t.Errorf("%s: %v: no %q in %s", tc.name, err, tc.want, out)
+		}
+	}
 }
 
 // TestChart: the chart and the manifests render the same objects, and what a user gets wrong is refused with its name.
 func TestChart(t *testing.T) {
 	t.Parallel()
-	kustomize := func(overlay string) map[string]*unstructured.Unstructured {
-		return render(t, "kubectl", "kustomize", root+"/manifests/overlays/"+overlay)
-	}
 	values := func(text string) string {
 		file := filepath.Join(t.TempDir(), "values.yaml")
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -106,7 +212,7 @@ func TestChart(t *testing.T) {
 		}
 		return "--values=" + file
 	}
-	if diff := cmp.Diff(plain(t, kustomize("aks")), plain(t, helm(t))); diff != "" {
+	if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/aks")), plain(t, helm(t))); diff != "" {
 		t.Errorf("overlays/aks and the chart (-kustomize,+helm):\n%s", diff)
 	}
 	for _, overlay := range []string{"karpenter", "aks-observe"} {
@@ -118,7 +224,7 @@ func TestChart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(plain(t, kustomize(overlay)), plain(t, helm(t, values(string(whole))))); diff != "" {
+		if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/"+overlay)), plain(t, helm(t, values(string(whole))))); diff != "" {
 			t.Errorf("overlays/%s and the chart with its configuration (-kustomize,+helm):\n%s", overlay, diff)
 		}
 	}
@@ -179,8 +285,9 @@ func TestChart(t *testing.T) {
 		t.Errorf("with Coscheduling, its role is not among %v", slices.Sorted(maps.Keys(objects)))
 	}
 	for _, tc := range []struct{ values, want string }{
-		{"config: '{profiles: []}'", "leaderElection must have resourceName: pool-priority-scheduler and resourceNamespace: pool-priority-system"},
-		{"args: {statusConfigMap: a/b, pools: [{name: user, nodeSelector: {}}]}", "statusConfigMap must be pool-priority-system/pool-priority-status"},
+		{"config: '{leaderElection: {resourceNamespace: other}}'", "leaderElection.resourceNamespace must be the release's namespace pool-priority-system, or be left out; it is other"},
+		{"args: {statusConfigMap: a/b, pools: [{name: user, nodeSelector: {}}]}", "statusConfigMap must be in the release's namespace pool-priority-system, for which the scheduler has rights; it is a/b"},
+		{"config: '{profiles: []}'", ""}, // start-up says what is wrong
 		{"args: {pools: [{name: aci, nodeSelector: {}, burst: {return: null}}, {name: b, nodeSelector: {}, burst: {}}]}", ""}, // start-up says what is wrong
 		{"scheduler: {replica: 3}", "replica"},
 		{"monitoring: {serviceMonitor: true}", "serviceMonitor"},
@@ -193,12 +300,93 @@ func TestChart(t *testing.T) {
 		{"policies: {tenants: {enabled: true, nodeNames: '['}}", "missing closing ]"},
 		{"policies: {tenants: {enabled: true, labels: {type: '('}}}", "missing closing )"},
 	} {
-		if out, err := tool(t, "helm", "template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
+		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
 			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)
 		}
 	}
 	if out, err := tool(t, "helm", "template", "release", chart, "--kube-version", "1.34.2"); err == nil || !strings.Contains(out, "incompatible with Kubernetes v1.34.2") {
 		t.Errorf("with Kubernetes 1.34: %v: %s", err, out)
+	}
+}
+
+// TestNamespaceAndNames: kustomize's namespace, which is also how Argo CD and Flux set it, and Helm's both put all there is into the namespace and
+// nothing into kube-system; and the names go by the release.
+func TestNamespaceAndNames(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "pool-priority-of-mine" // it has our name in it
+	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts"} {
+		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
+		if component != "" {
+			text += "components: [MANIFESTS/components/" + component + "]\n"
+		}
+		inNamespace(t, kustomize(t, kustomization(t, text, nil)), elsewhere)
+	}
+	for text, want := range map[string]bool{"": true, "components: [MANIFESTS/components/existing-namespace]\n": false} {
+		all := renderAll(t, "kubectl", "kustomize", kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n"+text, nil))
+		if got := all["Namespace /"+elsewhere] != nil; got != want || all["Namespace /"+devcluster.SchedulerNamespace] != nil {
+			t.Errorf("%q: the namespace is part of the installation: %t, want %t", text, got, want)
+		}
+	}
+	diff := cmp.Diff(plain(t, kustomize(t, kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n", nil))), plain(t, helm(t, "--namespace", elsewhere)))
+	if diff != "" {
+		t.Errorf("overlays/aks and the chart in another namespace (-kustomize,+helm):\n%s", diff)
+	}
+	release := func(name string, args ...string) map[string]*unstructured.Unstructured {
+		return render(t, "helm", append([]string{"template", name, chart, "--namespace", elsewhere, "--kube-version", "1.35.4"}, args...)...)
+	}
+	first := release("pool-priority")
+	for _, same := range [][]string{{"pool-priority-scheduler"}, {"other", "--set=fullnameOverride=pool-priority"}} {
+		if diff := cmp.Diff(plain(t, first), plain(t, release(same[0], same[1:]...))); diff != "" {
+			t.Errorf("the releases pool-priority and %v (-want,+got):\n%s", same, diff)
+		}
+	}
+	for name, want := range map[string]string{"team-a": "team-a-pool-priority", "my-pool-priority": "my-pool-priority", "a.b": "a-b-pool-priority",
+		strings.Repeat("long-", 9) + "er": strings.Repeat("long-", 9) + "er-pool-priority"} {
+		want = strings.TrimSuffix(want[:min(len(want), 50)], "-")
+		objects := release(name)
+		inNamespace(t, objects, elsewhere)
+		for key, object := range objects {
+			if !strings.HasPrefix(object.GetName(), want) || first[key] != nil {
+				t.Errorf("release %s: %s", name, key)
+			}
+			if labels := object.GetLabels()["app.kubernetes.io/name"]; len(labels) > 63 {
+				t.Errorf("release %s: %s has the label %s", name, key, labels)
+			}
+		}
+		config := configOf(t, objects, want+"-scheduler")
+		for _, text := range []string{"resourceName: " + want + "-scheduler\n", "statusConfigMap: " + elsewhere + "/" + want + "-status\n"} {
+			if !strings.Contains(config, text) {
+				t.Errorf("release %s: no %q in\n%s", name, text, config)
+			}
+		}
+		rights := fmt.Sprint(objects["Role "+elsewhere+"/"+want+"-scheduler:leader-election"], objects["Role "+elsewhere+"/"+want+"-scheduler:status"], objects["Role "+elsewhere+"/"+want+"-controller:leader-election"])
+		for _, name := range []string{"[" + want + "-scheduler]", "[" + want + "-status]", "[" + want + "-controller]"} {
+			if !strings.Contains(rights, name) {
+				t.Errorf("release %s: no right to %s in %s", name, name, rights)
+			}
+		}
+	}
+	// The rights follow what a configuration names.
+	named := release("pool-priority", "--set-json=args="+`{"statusConfigMap":"`+elsewhere+`/published","capacity":{"clusterAutoscalerStatus":"a/autoscaler"},"pools":[{"name":"user","nodeSelector":{}}]}`)
+	if rights := fmt.Sprint(named["Role "+elsewhere+"/pool-priority-scheduler:status"], named["ClusterRole /pool-priority-scheduler:configmaps"]); !strings.Contains(rights, "[published]") || !strings.Contains(rights, "[autoscaler]") {
+		t.Errorf("the rights do not follow the configuration: %s", rights)
+	}
+}
+
+// inNamespace fails the test if an object is in another namespace, or names the one that the manifests are written for.
+func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, namespace string) {
+	t.Helper()
+	for key, object := range objects {
+		if n := object.GetNamespace(); n != "" && n != namespace {
+			t.Errorf("%s is in the namespace %s", key, n)
+		}
+		text, err := yaml.Marshal(object.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if object.GetKind() != "CustomResourceDefinition" && (strings.Contains(string(text), devcluster.SchedulerNamespace) || strings.Contains(string(text), "kube-system")) {
+			t.Errorf("%s names another namespace:\n%s", key, text)
+		}
 	}
 }
 
@@ -212,7 +400,8 @@ func TestInstall(t *testing.T) {
 	if err != nil || len(overlays) < 2 {
 		t.Fatal(overlays, err)
 	}
-	for _, overlay := range append(overlays, "testdata/policies") {
+	more := kustomization(t, "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/network-policy, MANIFESTS/components/viewer]\n", nil)
+	for _, overlay := range append(overlays, root+"/manifests/examples/own-pools", more, "testdata/policies") {
 		for _, command := range [][]string{{"apply", "--warnings-as-errors"}, {"delete", "--wait=false"}} {
 			if out, err := tool(t, "kubectl", append(command, kubeConfig, "-k", overlay)...); err != nil || strings.Contains(out, "Warning") {
 				t.Errorf("kubectl %v -k %s: %v: %s", command, overlay, err, out)
@@ -220,15 +409,15 @@ func TestInstall(t *testing.T) {
 		}
 		e.gone()
 	}
-	if out, err := tool(t, "helm", kubeConfig, "install", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace",
-		"--set=policies.leastRights=true,policies.tenants.enabled=true"); err != nil || strings.Contains(out, "arning") {
+	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace",
+		"--set=networkPolicy.enabled=true,policies.leastRights=true,policies.tenants.enabled=true", "--set-json=viewers=[{\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Group\",\"name\":\"developers\"}]"); err != nil || strings.Contains(out, "arning") {
 		t.Fatalf("helm install: %v: %s", err, out)
 	}
 	if _, err := e.Client.AppsV1().Deployments(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
 	// No pod runs in this cluster, so that the Job of the hook would wait for ever.
-	if out, err := tool(t, "helm", kubeConfig, "uninstall", "release", "--namespace", devcluster.SchedulerNamespace, "--no-hooks"); err != nil {
+	if out, err := tool(t, "helm", kubeConfig, "uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace, "--no-hooks"); err != nil {
 		t.Fatalf("helm uninstall: %v: %s", err, out)
 	}
 	roles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})

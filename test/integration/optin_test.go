@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
@@ -22,29 +23,45 @@ func TestOptIn(t *testing.T) {
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 	})
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	if err := e.ApplyFile(e.ctx, root+"/manifests/components/opt-in/policy.yaml"); err != nil {
+	// The shipped component, for a second scheduler's name as well. The namespace, which kustomize gives to kinds that it does not know, does no harm.
+	dir := kustomization(t, `namespace: mine
+components: [MANIFESTS/components/opt-in]
+patches:
+- target: {kind: MutatingAdmissionPolicyBinding}
+  patch: |
+    - {op: add, path: /spec/matchResources/namespaceSelector/matchExpressions/0/values/-, value: team-a}
+`, nil)
+	if err := e.Apply(e.ctx, dir); err != nil {
 		t.Fatal(err)
 	}
-	label := func(value string) {
+	labelled := func(namespace, value string) {
 		t.Helper()
 		if _, err := e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"poolpriority.dev/scheduler":`+value+`}}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	label := func(value string) { t.Helper(); labelled(namespace, value) }
 	// named creates a pod that names the scheduler and returns the one that it gets.
 	n := 0
-	named := func(scheduler string, owners ...metav1.OwnerReference) string {
+	labels := map[string]string{"app": "probe"}
+	restricted := &corev1.SecurityContext{RunAsNonRoot: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+	namedIn := func(namespace, scheduler string, owners ...metav1.OwnerReference) string {
 		t.Helper()
 		n++
 		pod, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("probe-%d", n), OwnerReferences: owners},
-			Spec:       corev1.PodSpec{SchedulerName: scheduler, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("probe-%d", n), Labels: labels, OwnerReferences: owners},
+			Spec: corev1.PodSpec{SchedulerName: scheduler, Containers: []corev1.Container{{Name: "web", Image: "web", SecurityContext: restricted}},
+				SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return pod.Spec.SchedulerName
+	}
+	named := func(scheduler string, owners ...metav1.OwnerReference) string {
+		t.Helper()
+		return namedIn(namespace, scheduler, owners...)
 	}
 	label(`"pool-priority-scheduler"`)
 	e.Eventually(30*time.Second, func() string { // the API server reads its policies now and then
@@ -59,6 +76,49 @@ func TestOptIn(t *testing.T) {
 	if got := named("", metav1.OwnerReference{APIVersion: "apps/v1", Kind: "DaemonSet", Name: "d", UID: "d"}); got != corev1.DefaultSchedulerName {
 		t.Errorf("a DaemonSet's pod is given to %s", got)
 	}
+	excepted := []string{metav1.NamespaceSystem, devcluster.SchedulerNamespace}
+	for _, namespace := range excepted {
+		labelled(namespace, `"pool-priority-scheduler"`)
+	}
+	last := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "last", Labels: map[string]string{"poolpriority.dev/scheduler": "pool-priority-scheduler"}}}
+	if _, err := e.Client.CoreV1().Namespaces().Create(e.ctx, last, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.Eventually(30*time.Second, func() string { // by then the API server has seen the other labels
+		if _, err := e.Client.CoreV1().ServiceAccounts(last.Name).Get(e.ctx, "default", metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		if got := namedIn(last.Name, ""); got != devcluster.SchedulerName {
+			return "a pod is given to " + got
+		}
+		return ""
+	})
+	for _, namespace := range excepted {
+		if got := namedIn(namespace, ""); got != corev1.DefaultSchedulerName {
+			t.Errorf("a pod in %s is given to %s", namespace, got)
+		}
+	}
+	labels = map[string]string{"app.kubernetes.io/part-of": "pool-priority"}
+	if got := named(""); got != corev1.DefaultSchedulerName {
+		t.Errorf("a pod of ours is given to %s", got)
+	}
+	labels = nil
+	for value, want := range map[string]string{"team-a": "team-a", "mistyped": corev1.DefaultSchedulerName, "pool-priority-scheduler": devcluster.SchedulerName} {
+		label(`"` + value + `"`)
+		e.Eventually(30*time.Second, func() string { // the API server sees the label in its time
+			if got := named(""); got != want {
+				return fmt.Sprintf("in a namespace labelled %s a pod is given to %s, want %s", value, got, want)
+			}
+			return ""
+		})
+	}
+	label(`"pool-priority-scheduler"`)
+	e.Eventually(30*time.Second, func() string {
+		if got := named(""); got != devcluster.SchedulerName {
+			return "a pod is given to " + got
+		}
+		return ""
+	})
 	d := suite.Deployment("web", 2, "100m")
 	d.Spec.Template.Spec.SchedulerName = ""
 	e.Create(d)

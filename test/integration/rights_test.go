@@ -43,6 +43,7 @@ func TestRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.rbac, e.refused = returnRBAC, true
+	e.args = []string{"--authentication-skip-lookup=false"} // as in a cluster
 	const config = "testdata/rights.yaml"
 	node := e.nodesOf("userpool")[0].Name
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })

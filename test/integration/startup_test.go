@@ -123,7 +123,7 @@ func testConfigurationsThatShip(t *testing.T, shared *env) {
 		t.Fatal(err)
 	}
 	var files []string
-	for _, pattern := range []string{"manifests/overlays/*/config.yaml", "manifests/examples/*.yaml"} {
+	for _, pattern := range []string{"manifests/overlays/*/config.yaml", "manifests/examples/*.yaml", "manifests/examples/*/config.yaml"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil || len(found) == 0 {
 			t.Fatalf("%s: %v, %v", pattern, found, err)
@@ -196,10 +196,15 @@ func testBadConfigurations(t *testing.T, shared *env) {
 	}
 }
 
-// testDefaultLease: a configuration that names no lease would take that of the cluster's own scheduler, and stop it.
+// testDefaultLease: a configuration that names no lease gets one of our own, and that of the cluster's own scheduler, which would stop that
+// one, is refused.
 func testDefaultLease(t *testing.T, shared *env) {
 	e := shared.of(t)
-	out, code := e.run("testdata/no-lease.yaml", "Handlers synced", "--v=3", "--leader-elect=true")
+	const ours = `lock="pool-priority-system/pool-priority-scheduler"`
+	if out, code := e.run("testdata/no-lease.yaml", ours, "--leader-elect=true"); code != stillRunning {
+		t.Errorf("exit code %d, and no %q:\n%s", code, ours, suite.Tail([]byte(out), 2000))
+	}
+	out, code := e.run("testdata/no-lease.yaml", "Handlers synced", "--v=3", "--leader-elect=true", "--leader-elect-resource-name=kube-scheduler", "--leader-elect-resource-namespace=kube-system")
 	if want := "leaderElection: kube-system/kube-scheduler is the lease of the cluster's default scheduler"; code != 1 || !strings.Contains(out, want) {
 		t.Errorf("exit code %d, want 1 and %q:\n%s", code, want, suite.Tail([]byte(out), 2000))
 	}

@@ -1,13 +1,133 @@
-{{- define "image" -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{/* What the names of all objects begin with: the release's name if that has pool-priority in it, or else both. A release called
+pool-priority, or pool-priority-scheduler, thus has the names that kustomize gives. */}}
+{{- define "pool-priority-scheduler.fullname" -}}
+{{- $name := .Values.nameOverride | default "pool-priority" }}
+{{- $release := .Release.Name | trimSuffix "-scheduler" }}
+{{- .Values.fullnameOverride | default (contains $name $release | ternary $release (printf "%s-%s" $release $name)) | replace "." "-" | trunc 50 | trimSuffix "-" }}
 {{- end }}
 
-{{/* The files that kustomize uses too, for the release's namespace. */}}
-{{- define "file" -}}
-{{ .root.Files.Get (printf "files/%s.yaml" .name) | replace "pool-priority-system" .root.Release.Namespace }}
+{{/* The labels of an object: those that Helm's charts have, and yours. */}}
+{{- define "pool-priority-scheduler.labels" -}}
+{{- $labels := dict "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/part-of" "pool-priority"
+  "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/managed-by" .root.Release.Service
+  "helm.sh/chart" (printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" | trunc 63) }}
+{{- toYaml (merge $labels (.labels | default dict) (.root.Values.commonLabels | default dict)) }}
 {{- end }}
 
-{{- define "config" -}}
+{{/* The labels of a pod: none that change from version to version. */}}
+{{- define "pool-priority-scheduler.podLabels" -}}
+{{- $labels := dict "app.kubernetes.io/name" .name "app.kubernetes.io/instance" .root.Release.Name "app.kubernetes.io/part-of" "pool-priority" }}
+{{- toYaml (merge $labels ((.component).podLabels | default dict) (.root.Values.commonLabels | default dict)) }}
+{{- end }}
+
+{{/* The metadata of the object called name, with further labels and annotations; with cluster it is in no namespace. */}}
+{{- define "pool-priority-scheduler.metadata" -}}
+name: {{ .name }}
+{{- if not .cluster }}
+namespace: {{ .root.Release.Namespace }}
+{{- end }}
+labels: {{- include "pool-priority-scheduler.labels" . | nindent 2 }}
+{{- with merge dict (.annotations | default dict) (.root.Values.commonAnnotations | default dict) }}
+annotations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "pool-priority-scheduler.image" -}}
+{{- $image := .Values.image }}
+{{- $tag := $image.tag | default (empty $image.digest | ternary .Chart.AppVersion "") }}
+{{- $image.repository }}{{ with $tag }}:{{ . }}{{ end }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* The name of the ServiceAccount of the scheduler or the controller. */}}
+{{- define "pool-priority-scheduler.serviceAccountName" -}}
+{{- $default := printf "%s-%s" (include "pool-priority-scheduler.fullname" .root) .name }}
+{{- ((index .root.Values .name).serviceAccount).name | default $default }}
+{{- end }}
+
+{{/* Whether something is switched on that is unless it is switched off. (Values of an earlier version, reused, do not know it.) */}}
+{{- define "pool-priority-scheduler.on" -}}
+{{- if ne (toString .) "false" }}true{{ end }}
+{{- end }}
+
+{{/* The files that kustomize uses too, with the release's namespace, names, ServiceAccounts, labels and annotations. */}}
+{{- define "pool-priority-scheduler.file" -}}
+{{- $root := .root }}
+{{- $fullname := include "pool-priority-scheduler.fullname" .root }}
+{{- $text := .root.Files.Get (printf "files/%s.yaml" .name) }}
+{{- $text = $text | replace "pool-priority-system" "@NAMESPACE@" }}
+{{- $text = $text | replace "resourceNames: [pool-priority-scheduler]" "resourceNames: [@LEASE@]" }}
+{{- $text = $text | replace "resourceNames: [pool-priority-status]" "resourceNames: [@STATUS@]" }}
+{{- $text = $text | replace "resourceNames: [pool-priority-override]" "resourceNames: [@OVERRIDE@]" }}
+{{- $text = $text | replace "resourceNames: [cluster-autoscaler-status]" "resourceNames: [@AUTOSCALER@]" }}
+{{- $text = $text | replace "values: [pool-priority-scheduler]" "values: [@SCHEDULER@]" }}
+{{- $text = $text | replace "'pool-priority'" "'@PARTOF@'" }}
+{{- $text = $text | replace "pool-priority" $fullname }}
+{{- range $key, $value := include "pool-priority-scheduler.objects" .root | fromYaml }}
+{{- $text = $text | replace (printf "@%s@" $key) $value }}
+{{- end }}
+{{- $accounts := dict }}
+{{- $created := dict }}
+{{- range tuple "scheduler" "controller" }}
+{{- $name := printf "%s-%s" $fullname . }}
+{{- $_ := set $accounts $name (include "pool-priority-scheduler.serviceAccountName" (dict "root" $root "name" .)) }}
+{{- $_ := set $created $name (index $root.Values .).serviceAccount }}
+{{- end }}
+{{- range $document := splitList "\n---\n" $text }}
+{{- $object := fromYaml $document }}
+{{- $annotations := merge dict ($object.metadata.annotations | default dict) }}
+{{- $settings := dict }}
+{{- if eq $object.kind "ServiceAccount" }}
+{{- $settings = index $created $object.metadata.name | default dict }}
+{{- $_ := set $object.metadata "name" (index $accounts $object.metadata.name) }}
+{{- end }}
+{{- $annotations = merge $annotations ($settings.annotations | default dict) ($root.Values.commonAnnotations | default dict) }}
+{{- if include "pool-priority-scheduler.on" $settings.create }}
+{{- $_ := set $object.metadata "labels" (include "pool-priority-scheduler.labels" (dict "root" $root "name" "pool-priority-scheduler" "labels" $object.metadata.labels) | fromYaml) }}
+{{- with $annotations }}{{- $_ := set $object.metadata "annotations" . }}{{- end }}
+{{- range $subject := $object.subjects }}{{- with index $accounts .name }}{{- $_ := set $subject "name" . }}{{- end }}{{- end }}
+---
+{{ toYaml $object }}
+{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* What the configuration names and the scheduler needs rights for. */}}
+{{- define "pool-priority-scheduler.objects" -}}
+{{- $config := include "pool-priority-scheduler.config" . | fromYaml }}
+{{- $lease := $config.leaderElection | default dict }}
+{{- if ne ($lease.resourceNamespace | default .Release.Namespace) .Release.Namespace }}
+{{- fail (printf "config: leaderElection.resourceNamespace must be the release's namespace %s, or be left out; it is %s" .Release.Namespace $lease.resourceNamespace) }}
+{{- end }}
+{{- $args := include "pool-priority-scheduler.args" $config | fromYaml }}
+{{- $status := $args.statusConfigMap | default (printf "%s/pool-priority-status" .Release.Namespace) }}
+{{- if ne (dir $status) .Release.Namespace }}
+{{- fail (printf "statusConfigMap must be in the release's namespace %s, for which the scheduler has rights; it is %s" .Release.Namespace $status) }}
+{{- end -}}
+NAMESPACE: {{ .Release.Namespace }}
+PARTOF: pool-priority
+SCHEDULER: {{ include "pool-priority-scheduler.schedulerName" . | quote }}
+LEASE: {{ $lease.resourceName | default "pool-priority-scheduler" }}
+STATUS: {{ base $status }}
+OVERRIDE: pool-priority-override
+AUTOSCALER: {{ dig "capacity" "clusterAutoscalerStatus" "kube-system/cluster-autoscaler-status" $args | base }}
+{{- end }}
+
+{{/* The plugin's arguments in a configuration. */}}
+{{- define "pool-priority-scheduler.args" -}}
+{{- range .profiles }}{{- range .pluginConfig }}{{- if eq .name "PoolPriority" }}
+{{- toYaml .args }}
+{{- end }}{{- end }}{{- end }}
+{{- end }}
+
+{{/* The name of the profile that configures the plugin. */}}
+{{- define "pool-priority-scheduler.schedulerName" -}}
+{{- range (include "pool-priority-scheduler.config" . | fromYaml).profiles }}
+{{- $name := .schedulerName }}
+{{- range .pluginConfig }}{{- if eq .name "PoolPriority" }}{{ $name }}{{- end }}{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "pool-priority-scheduler.config" -}}
 {{- if .Values.config -}}
 {{ .Values.config }}
 {{- else -}}
@@ -15,8 +135,7 @@ apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 leaderElection:
   leaderElect: true
-  resourceName: pool-priority-scheduler
-  resourceNamespace: {{ .Release.Namespace }}
+  resourceName: {{ include "pool-priority-scheduler.fullname" . }}-scheduler
   leaseDuration: 10s
   renewDeadline: 7s
   retryPeriod: 500ms
@@ -31,59 +150,72 @@ profiles:
   - name: PoolPriority
     args:
       {{- $args := deepCopy .Values.args }}
-      {{- if and (ne .Release.Namespace "pool-priority-system") (not $args.statusConfigMap) }}
-      {{- $_ := set $args "statusConfigMap" (printf "%s/pool-priority-status" .Release.Namespace) }}
+      {{- $name := include "pool-priority-scheduler.fullname" . }}
+      {{- if and (ne $name "pool-priority") (not $args.statusConfigMap) }}
+      {{- $_ := set $args "statusConfigMap" (printf "%s/%s-status" .Release.Namespace $name) }}
       {{- end }}
       {{- toYaml $args | nindent 6 }}
 {{- end }}
 {{- end }}
 
-{{- define "configMapName" -}}
-pool-priority-scheduler-config-{{ include "config" . | sha256sum | trunc 10 }}
+{{/* The annotations of the pods: the configuration travels with their template. */}}
+{{- define "pool-priority-scheduler.podAnnotations" -}}
+{{ merge (dict "poolpriority.dev/config" (printf "%s\n" (include "pool-priority-scheduler.config" .root | trimSuffix "\n"))) (.component.podAnnotations | default dict) | toYaml }}
 {{- end }}
 
-{{/* What the pods of both have in common. */}}
-{{- define "podSpec" }}
-serviceAccountName: {{ .name }}
-priorityClassName: system-cluster-critical
-{{- with .root.Values.imagePullSecrets }}
-imagePullSecrets: {{ toYaml . | nindent 2 }}
+{{/* What the pods of all have in common. */}}
+{{- define "pool-priority-scheduler.podSpec" -}}
+priorityClassName: {{ .Values.priorityClassName | default "system-cluster-critical" }}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.nodeSelector }}
-nodeSelector: {{ toYaml . | nindent 2 }}
+{{- with .Values.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.tolerations }}
-tolerations: {{ toYaml . | nindent 2 }}
+{{- with .Values.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .root.Values.affinity }}
-affinity: {{ toYaml . | nindent 2 }}
+{{- with .Values.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* What the pods of both Deployments have besides. */}}
+{{- define "pool-priority-scheduler.deploymentPodSpec" -}}
 topologySpreadConstraints:
 - maxSkew: 1
   topologyKey: kubernetes.io/hostname
   whenUnsatisfiable: ScheduleAnyway
   labelSelector:
     matchLabels: {app.kubernetes.io/name: {{ .name }}}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: 65532
-  seccompProfile: {type: RuntimeDefault}
 volumes:
 - name: config
-  configMap: {name: {{ include "configMapName" .root }}}
+  downwardAPI:
+    items:
+    - {path: config.yaml, fieldRef: {fieldPath: "metadata.annotations['poolpriority.dev/config']"}}
 {{- end }}
 
-{{- define "container" }}
-image: {{ include "image" .root }}
+{{/* What all containers have in common. */}}
+{{- define "pool-priority-scheduler.container" -}}
+image: {{ include "pool-priority-scheduler.image" .root }}
 {{- if ne .root.Values.image.pullPolicy "IfNotPresent" }}
 imagePullPolicy: {{ .root.Values.image.pullPolicy }}
 {{- end }}
 terminationMessagePolicy: FallbackToLogsOnError
-resources: {{ toYaml .component.resources | nindent 2 }}
+resources: {{- toYaml .resources | nindent 2 }}
 securityContext:
   allowPrivilegeEscalation: false
   readOnlyRootFilesystem: true
   capabilities: {drop: [ALL]}
+{{- end }}
+
+{{- define "pool-priority-scheduler.deploymentContainer" -}}
+env:
+- {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
 volumeMounts:
 - {name: config, mountPath: /etc/pool-priority-scheduler, readOnly: true}
 {{- end }}

@@ -7,17 +7,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register" // for --logging-format=json
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
@@ -35,14 +35,16 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/controller/cleanup"
 	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
+	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
 const (
-	// leaseName is the name of the leader's lease.
+	// leaseName is the name of the leader's lease, unless a flag names another, and of the controller's ServiceAccount.
 	leaseName = "pool-priority-controller"
 
 	// leaseDuration, renewDeadline and retryPeriod are those of the lease: the scheduler's.
@@ -51,53 +53,62 @@ const (
 	// reconcileTimeout is how long a reconciler may wait for the API server.
 	reconcileTimeout = 2 * time.Minute
 
-	// removeQuiet is how often in a row no node may have the gate taint for it to count as gone; nodes are looked at every
-	// removeInterval, removeTries times at the most.
-	removeQuiet, removeInterval, removeTries = 3, 2 * time.Second, 30
+	// cleanupRate is how many requests a second what cleans up may make: it may have to change every pod of a large cluster.
+	cleanupRate = 500
+	// preflightRate is how many a preflight may make.
+	preflightRate = 20
 )
 
+var errNoConfig = errors.New("--config is required: name the scheduler's configuration file")
+
 type options struct {
-	config, namespace, installation string
-	healthAddress, metricsAddress   string
-	leaderElect, removeGateTaint    bool
+	config, namespace, lease      string
+	installation                  string
+	healthAddress, metricsAddress string
+	leaderElect, removeGateTaint  bool
 }
 
 // New returns the command pool-priority-controller.
 func New() *cobra.Command {
 	o := options{}
+	logging := logsapi.NewLoggingConfiguration()
 	command := &cobra.Command{
 		Use:     "pool-priority-controller",
 		Short:   "Keep the gate taint on burst nodes, give the pods that run there its toleration, take back those that are lost, keep deletion costs in line, and bring pods back",
 		Version: version.String(),
 		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
+			if err := logsapi.ValidateAndApply(logging, nil); err != nil {
+				return err
+			}
 			ctrl.SetLogger(klog.Background())
 			return run(ctrl.SetupSignalHandler(), o)
 		},
 	}
-	command.AddCommand(newPreflight(&o))
+	command.AddCommand(newPreflight(&o), newCleanup(&o))
 	fs := command.Flags()
 	command.PersistentFlags().StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
-	command.PersistentFlags().StringVar(&o.namespace, "namespace", "pool-priority-system", "namespace of the leader's lease and of the controller's ServiceAccount")
+	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; in a pod, the pod's")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
+	fs.StringVar(&o.lease, "leader-elect-resource-name", leaseName, "name of the leader's lease")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
-	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the installation's gate taint off all nodes and end, for uninstalling; needs no --config, and no controller may run any more")
-	fs.StringVar(&o.installation, "installation", configv1.DefaultInstallation, "with --remove-gate-taint, the name of the installation: leaderElection.resourceName of its configuration")
-	klogFlags := flag.NewFlagSet("klog", flag.ContinueOnError)
-	klog.InitFlags(klogFlags)
-	fs.AddGoFlag(klogFlags.Lookup("v"))
+	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the installation's gate taint off all nodes and end; needs no --config, and no controller may run any more")
+	_ = fs.MarkDeprecated("remove-gate-taint", "use the command cleanup, with --taint-only") // it fails for a flag that does not exist
+	command.PersistentFlags().StringVar(&o.installation, "installation", configv1.DefaultInstallation, "with the command cleanup, the name of the installation: leaderElection.resourceName of its configuration")
+	logsapi.AddFlags(logging, fs)                                  // --v, --logging-format and the like, as the scheduler has them
 	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime's own
 	return command
 }
 
 func run(ctx context.Context, o options) error {
 	if o.removeGateTaint {
-		c, err := newClient("")
+		c, err := newClient(cleanupRate)
 		if err != nil {
 			return err
 		}
-		return removeGateTaint(ctx, c, o.installation)
+		cleaner := &cleanup.Cleaner{Client: c, Clock: clock.RealClock{}, Installation: o.installation, TaintOnly: true}
+		return cleaner.Run(ctx)
 	}
 	profile, args, pools, err := load(o.config)
 	if err != nil {
@@ -107,12 +118,21 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return fmt.Errorf("reading the cluster's address: %w", err)
 	}
-	client, err := discovery.NewDiscoveryClientForConfig(restConfig)
+	client, err := kubernetes.NewForConfig(restConfig)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	if err := version.CheckServer(klog.FromContext(ctx), client); err != nil {
+	if err := version.CheckServer(klog.FromContext(ctx), client.Discovery()); err != nil {
 		return err
+	}
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	if o.leaderElect {
+		rights := &lease.Rights{Client: client, Namespace: o.namespace, Name: o.lease, Clock: clock.RealClock{}}
+		if err := rights.Await(ctx); err != nil {
+			return err
+		}
+		go rights.Watch(ctx, end)
 	}
 	lock := &watchedLock{clock: clock.RealClock{}}
 	m, err := newManager(restConfig, lock, o)
@@ -123,14 +143,20 @@ func run(ctx context.Context, o options) error {
 	if err := errors.Join(setUp(ctx, m, watch, profile, args, pools), setUpProbes(ctx, m, lock, watch, o.leaderElect, args)); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
-	return m.Start(ctx)
+	if err := m.Start(ctx); err != nil {
+		return err
+	}
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err // it may not have its lease
+	}
+	return nil
 }
 
 // newManager returns the manager, whose lock is watched by the one given.
 func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Manager, error) {
 	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
-		LeaderElection: o.leaderElect, LeaderElectionID: leaseName, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
+		LeaderElection: o.leaderElect, LeaderElectionID: o.lease, LeaderElectionResourceLockInterface: lock, LeaderElectionReleaseOnCancel: true,
 		LeaseDuration: ptr.To(leaseDuration), RenewDeadline: ptr.To(renewDeadline), RetryPeriod: ptr.To(retryPeriod),
 		Cache:                  cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 		Controller:             controllerconfig.Controller{ReconciliationTimeout: reconcileTimeout},
@@ -148,7 +174,7 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 		return m, nil
 	}
 	if lock.Interface, err = leaderelection.NewResourceLock(restConfig, m, leaderelection.Options{
-		LeaderElection: true, LeaderElectionID: leaseName, LeaderElectionNamespace: o.namespace, RenewDeadline: renewDeadline,
+		LeaderElection: true, LeaderElectionID: o.lease, LeaderElectionNamespace: o.namespace, RenewDeadline: renewDeadline,
 	}); err != nil {
 		return nil, fmt.Errorf("making the leader's lock: %w", err)
 	}
@@ -213,12 +239,17 @@ func setUp(ctx context.Context, m ctrl.Manager, watch *progress.Watch, profile *
 // their pools.
 func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
-		return nil, nil, pool.List{}, errors.New("--config is required: name the scheduler's configuration file")
+		return nil, nil, pool.List{}, errNoConfig
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("reading the configuration: %w", err)
 	}
+	return parse(file, data)
+}
+
+// parse returns the same from the configuration that was read from the file.
+func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	profile, args, err := configv1.Load(data)
 	if err != nil {
 		return nil, nil, pool.List{}, fmt.Errorf("%s: %w", file, err)
@@ -227,75 +258,20 @@ func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPrior
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end. With a name, it acts as that user.
-func newClient(as string) (client.Client, error) {
+// newClient returns a client without a cache, for commands that end, which may make so many requests a second.
+func newClient(rate float32) (client.Client, error) { return newClientAs("", rate) }
+
+// newClientAs returns one that acts as the user, or with "" as oneself.
+func newClientAs(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's address: %w", err)
 	}
-	restConfig.Impersonate.UserName = as
+	restConfig.Impersonate.UserName = user
+	restConfig.QPS, restConfig.Burst = rate, int(rate)
 	c, err := client.New(restConfig, client.Options{Scheme: clientgoscheme.Scheme})
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	return c, nil
-}
-
-// removeGateTaint takes the installation's taint off all nodes, and those that do not say whose they are, and looks again until they stay off: a
-// controller that is about to end may put one back. It goes on where a node cannot be changed.
-func removeGateTaint(ctx context.Context, c client.Client, installation string) error {
-	name, invalid := configv1.InstallationOf(installation)
-	if invalid != nil {
-		return fmt.Errorf("--installation: %s", invalid.ErrorBody())
-	}
-	none, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: name})
-	if err != nil {
-		return err
-	}
-	r := &controller.GateTaint{Client: c, Pools: none, Off: true, Unnamed: true}
-	var last error
-	others := map[string]bool{}
-	defer func() {
-		for _, other := range slices.Sorted(maps.Keys(others)) {
-			klog.FromContext(ctx).Info("Left the gate taint of another installation on nodes", "installation", other)
-		}
-	}()
-	for quiet, tries := 0, 0; quiet < removeQuiet; tries++ {
-		if tries > 0 {
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(removeInterval):
-			}
-		}
-		nodes := &corev1.NodeList{}
-		if err := c.List(ctx, nodes); err != nil {
-			return fmt.Errorf("listing the nodes: %w", err)
-		}
-		tainted := 0
-		var errs []error
-		for i := range nodes.Items {
-			if other := none.OtherOf(&nodes.Items[i]); other != "" {
-				others[other] = true
-			}
-			if r.InLine(&nodes.Items[i]) {
-				continue
-			}
-			tainted++
-			if err := r.Write(ctx, &nodes.Items[i]); err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				errs = append(errs, err)
-			}
-		}
-		if last = errors.Join(errs...); tainted > 0 {
-			quiet = 0
-		} else {
-			quiet++
-		}
-		if tries >= removeTries && controller.Denied(last) {
-			return last
-		} else if tries >= removeTries {
-			return errors.Join(last, fmt.Errorf("the gate taint comes back on %d node(s): does a controller still run? Remove it first", tainted))
-		}
-	}
-	return nil
 }

@@ -1,10 +1,12 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,20 +26,54 @@ func newPreflight(o *options) *cobra.Command {
 		Long: `Looks at the cluster before an installation, and changes nothing in it. It lists the workloads of other schedulers that run on
 the nodes of burst pools, or could, and would not get there any more once these have the gate taint; and the pods that
 tolerate every taint, which keep autoscalers from adding nodes for them. It tries by a dry run whether a node may be given the
-gate taint, as the controller's ServiceAccount if it may, or else as you. It ends with status 1 if it finds any trouble.`,
+gate taint, as the controller's ServiceAccount if it may, or else as you. It ends with status 1 if it finds any trouble.
+
+--config is the scheduler's configuration file, a ConfigMap that holds it, or Deployments whose pod templates do, such as "kubectl kustomize",
+"helm template" or "kubectl get deployment --output=yaml" print; with - it is read from the standard input.`,
+		Example: `  pool-priority-controller preflight --config=config.yaml
+  kubectl kustomize . | pool-priority-controller preflight --config=-`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return runPreflight(ctrl.SetupSignalHandler(), o, command.OutOrStdout())
+			source, err := readSource(o.config, command.InOrStdin())
+			if err != nil {
+				return err
+			}
+			if flag := command.Flags().Lookup("namespace"); !flag.Changed && source.Namespace != "" {
+				o.namespace = source.Namespace
+			}
+			return runPreflight(ctrl.SetupSignalHandler(), o, source, command.OutOrStdout())
 		},
 	}
 }
 
-func runPreflight(ctx context.Context, o *options, out io.Writer) error {
-	profile, args, pools, err := load(o.config)
+// readSource reads the configuration from the file, or from the standard input if that is named -.
+func readSource(file string, stdin io.Reader) (*preflight.Source, error) {
+	if file == "" {
+		return nil, errNoConfig
+	}
+	var data []byte
+	var err error
+	if file == "-" {
+		data, err = io.ReadAll(stdin)
+	} else {
+		data, err = os.ReadFile(file)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the configuration: %w", err)
+	}
+	source, err := preflight.Find(data)
+	if err != nil {
+		return nil, fmt.Errorf("--config=%s: %w", file, err)
+	}
+	return source, nil
+}
+
+func runPreflight(ctx context.Context, o *options, source *preflight.Source, out io.Writer) error {
+	profile, args, pools, err := parse(o.config, source.Config)
 	if err != nil {
 		return err
 	}
-	c, err := newClient("")
+	c, err := newClient(preflightRate)
 	if err != nil {
 		return err
 	}
@@ -52,8 +88,8 @@ func runPreflight(ctx context.Context, o *options, out io.Writer) error {
 	report := preflight.Check(pools, []string{*profile.SchedulerName}, nodes.Items, workloads)
 	tried := trial{}
 	if *args.GateTaint {
-		account := "system:serviceaccount:" + o.namespace + ":" + leaseName
-		asAccount, err := newClient(account)
+		account := "system:serviceaccount:" + o.namespace + ":" + cmp.Or(source.ServiceAccount, leaseName)
+		asAccount, err := newClientAs(account, preflightRate)
 		if err != nil {
 			return err
 		}

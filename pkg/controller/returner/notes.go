@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/returning"
 )
 
-// backoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they are left alone.
-const backoffAnnotation = "poolpriority.dev/return-backoff"
+// BackoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they are left alone.
+const BackoffAnnotation = "poolpriority.dev/return-backoff"
 
 // tell logs that an eviction was in vain, and has it noted on the pod that it led to: the next leader goes by that.
 func (r *Returner) tell(ctx context.Context, f *returning.Arrival, w *world) {
@@ -47,7 +47,7 @@ func (r *Returner) writeNotes(ctx context.Context, w *world) {
 			continue
 		}
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": uid, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{backoffAnnotation: note}}})
+			"uid": uid, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{BackoffAnnotation: note}}})
 		if err == nil {
 			_, err = r.client.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
@@ -68,7 +68,7 @@ func (r *Returner) restore(ctx context.Context) {
 		return // a lister of everything does not fail
 	}
 	for _, pod := range pods {
-		noted, owner := pod.Annotations[backoffAnnotation], metav1.GetControllerOfNoCopy(pod)
+		noted, owner := pod.Annotations[BackoffAnnotation], metav1.GetControllerOfNoCopy(pod)
 		if noted == "" || owner == nil {
 			continue
 		}
@@ -76,7 +76,7 @@ func (r *Returner) restore(ctx context.Context) {
 		failures, err := strconv.Atoi(count)
 		until, timeErr := time.Parse(time.RFC3339, at)
 		if err := errors.Join(err, timeErr); err != nil || failures < 1 {
-			klog.FromContext(ctx).Info("An annotation is not as the controller writes it, and is passed over", "pod", klog.KObj(pod), "annotation", backoffAnnotation, "value", noted)
+			klog.FromContext(ctx).Info("An annotation is not as the controller writes it, and is passed over", "pod", klog.KObj(pod), "annotation", BackoffAnnotation, "value", noted)
 			continue
 		}
 		r.planner.Restore(r.workloadOf(pod.Namespace, owner), failures, until)

@@ -65,7 +65,7 @@ type Returner struct {
 	replicaSets appslisters.ReplicaSetLister
 	planner     *returning.Planner
 	away        map[types.UID]move   // what was evicted and may not have been replaced
-	notes       map[types.UID]string // to be written on pods, of the backoffAnnotation
+	notes       map[types.UID]string // to be written on pods, of the BackoffAnnotation
 }
 
 // Wanted reports whether a pool has Return enabled.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -234,23 +235,23 @@ func TestBackoffIsNoted(t *testing.T) {
 	}
 	c.after(c.interval())
 	noted := get()
-	if note, ok := noted.Annotations[backoffAnnotation]; ok {
+	if note, ok := noted.Annotations[BackoffAnnotation]; ok {
 		t.Errorf("%q is noted on a pod on a burst node that has not started, which may lose it", note)
 	}
 	noted.Status.Phase = corev1.PodRunning
 	if _, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, noted, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && get().Annotations[backoffAnnotation] == ""; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && get().Annotations[BackoffAnnotation] == ""; time.Sleep(10 * time.Millisecond) {
 		c.round(c.ctx) // no time passes
 	}
 	noted = get()
 	want := "1 " + start.Add(time.Minute+c.interval()+time.Minute).UTC().Format(time.RFC3339)
-	if got := noted.Annotations[backoffAnnotation]; got != want {
+	if got := noted.Annotations[BackoffAnnotation]; got != want {
 		t.Fatalf("noted %q, want %q", got, want)
 	}
-	noted.Annotations[backoffAnnotation] = "5 " + start.Add(time.Hour).UTC().Format(time.RFC3339)
-	garbled := pod("garbled", 1).Annotation(backoffAnnotation, "tomorrow").Obj()
+	noted.Annotations[BackoffAnnotation] = "5 " + start.Add(time.Hour).UTC().Format(time.RFC3339)
+	garbled := pod("garbled", 1).Annotation(BackoffAnnotation, "tomorrow").Obj()
 	next := newCluster(t, virtual(), node("user", "user", "1").Obj(), noted, garbled)
 	next.restore(next.ctx)
 	next.expect("the pause of the one, and not of the other", next.after(time.Minute+next.interval()), "garbled")
@@ -337,14 +338,11 @@ func TestLanded(t *testing.T) {
 // TestOwnProfile: a profile with plugins of others, and with few of Kubernetes' own, serves as well.
 func TestOwnProfile(t *testing.T) {
 	files := []string{"../../../manifests/overlays/karpenter/config.yaml"}
-	examples, err := os.ReadDir("../../../manifests/examples")
-	if err != nil {
-		t.Fatal(err)
+	examples, err := filepath.Glob("../../../manifests/examples/*.yaml")
+	if err != nil || len(examples) == 0 {
+		t.Fatal(examples, err)
 	}
-	for _, example := range examples {
-		files = append(files, "../../../manifests/examples/"+example.Name())
-	}
-	for _, file := range files {
+	for _, file := range append(files, examples...) {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

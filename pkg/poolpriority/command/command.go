@@ -3,6 +3,7 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -10,9 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	basecompatibility "k8s.io/component-base/compatibility"
+	componentbaseconfig "k8s.io/component-base/config"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -22,9 +26,11 @@ import (
 	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
 	"k8s.io/klog/v2"
+	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/utils/clock"
 	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // for the arguments of its plugins
 	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 	"sigs.k8s.io/scheduler-plugins/pkg/noderesources"
@@ -76,7 +82,11 @@ that --config names. Pods opt in by schedulerName.`,
 
 func run(ctx context.Context, opts *options.Options, features featuregate.FeatureGate) error {
 	scheme.Register()
-	if err := checkProfiles(opts.ConfigFile); err != nil {
+	file, err := read(opts.ConfigFile)
+	if err != nil {
+		return err
+	}
+	if err := placeLease(opts, file); err != nil {
 		return err
 	}
 	leadership := lease.NewLeadership()
@@ -91,10 +101,15 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		return err
 	}
 	if config.LeaderElection != nil && config.LeaderElection.Lock.Describe() == defaultLease && configured(config.ComponentConfig.Profiles) {
-		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this one holds it: set resourceName: pool-priority-scheduler and a resourceNamespace of your own", defaultLease)
+		return fmt.Errorf("leaderElection: %s is the lease of the cluster's default scheduler, which would stop while this one holds it: leave out resourceName and resourceNamespace", defaultLease)
 	}
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
+	}
+	if config.LeaderElection != nil {
+		if err := checkRights(ctx, config.KubeConfig, config.ComponentConfig.LeaderElection); err != nil {
+			return err
+		}
 	}
 	if err := leadership.Fence(config.Client.CoreV1().RESTClient()); err != nil {
 		return err
@@ -116,22 +131,64 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	return app.Run(ctx, config, scheduler)
 }
 
-// checkProfiles refuses a file with several profiles that configure the plugin, before the plugin is made for each of them: the second
-// one would fail over what the first one has registered. What else may be wrong with the file, app.Setup says; and a file that is not a
-// regular one is left to it, because it may be read only once.
-func checkProfiles(file string) error {
+// read reads the file. It refuses one that is empty, and one with several profiles that configure the plugin, before the plugin is made
+// for each of them: the second one would fail over what the first one has registered. What else may be wrong with the file, app.Setup
+// says, and nil is returned; so it is for a file that is not a regular one, because it may be read only once.
+func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
-		return nil
+		return nil, nil //nolint:nilerr // app.Setup says it
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil //nolint:nilerr // app.Setup says it
+		return nil, nil //nolint:nilerr // app.Setup says it
 	}
 	config, err := configv1.Decode(data)
-	if err != nil {
-		return nil //nolint:nilerr // app.Setup says it
+	if errors.Is(err, configv1.ErrEmpty) {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	} else if err != nil {
+		return nil, nil //nolint:nilerr // app.Setup says it
 	}
-	return configv1.CheckProfiles(config)
+	return config, configv1.CheckProfiles(config)
+}
+
+// placeLease has the leader's lease named pool-priority-scheduler, in the namespace that this process runs in, where neither the file nor
+// a flag says otherwise: by kube-scheduler's defaults it would be that of the cluster's default scheduler. A file that does not configure
+// the plugin keeps those.
+func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfiguration) error {
+	if file == nil || !configv1.Configures(file) {
+		return nil
+	}
+	flags := opts.Flags.FlagSet("leader election")
+	for _, f := range []struct{ flag, said, value string }{
+		{"leader-elect-resource-name", file.LeaderElection.ResourceName, configv1.DefaultInstallation},
+		{"leader-elect-resource-namespace", file.LeaderElection.ResourceNamespace, configv1.PodNamespace()},
+	} {
+		if f.said != "" || flags.Changed(f.flag) {
+			continue
+		}
+		if err := flags.Set(f.flag, f.value); err != nil { // such flags go before the file
+			return fmt.Errorf("setting --%s: %w", f.flag, err)
+		}
+	}
+	return nil
+}
+
+// checkRights waits for the right to the lease, and ends the process when that is gone later: a standby that may not have it would be Ready
+// and of no use.
+func checkRights(ctx context.Context, config *rest.Config, election componentbaseconfig.LeaderElectionConfiguration) error {
+	client, err := kubernetes.NewForConfig(config) // of its own: the scheduler's may write nothing before it leads
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	rights := &lease.Rights{Client: client, Namespace: election.ResourceNamespace, Name: election.ResourceName, Clock: clock.RealClock{}}
+	if err := rights.Await(ctx); err != nil {
+		return err
+	}
+	go rights.Watch(ctx, func(err error) {
+		klog.FromContext(ctx).Error(err, "Ending: this scheduler cannot lead any more")
+		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
+	})
+	return nil
 }
 
 // configured reports whether a profile configures the plugin.

@@ -8,12 +8,16 @@ import (
 	"testing"
 
 	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+
+	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 )
 
 // TestRefusals: what is wrong with the configuration's file is said before anything talks to an API server: there is none.
 func TestRefusals(t *testing.T) {
+	const empty = "empty"
 	const args = "pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"
 	for _, tc := range []struct{ name, file, want string }{
 		{"two profiles", "profiles: [{schedulerName: a, " + args + "}, {schedulerName: b, " + args + "}]",
@@ -21,6 +25,7 @@ func TestRefusals(t *testing.T) {
 		{"an unknown field", "profiles: [{schedulerName: a, " + strings.Replace(args, "nodeSelector", "nodeSelecter", 1) + "}]", `unknown field "pools[0].nodeSelecter"`},
 		{"two profiles of one name", "profiles: [{schedulerName: a, " + args + "}, {schedulerName: a}]", "profiles[1].schedulerName: Duplicate value"},
 		{"no file", "", "no such file"},
+		{"a pod without the annotation", empty, "config.yaml: the configuration is empty: the pod has no annotation poolpriority.dev/config"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			opts := options.NewOptions()
@@ -28,6 +33,9 @@ func TestRefusals(t *testing.T) {
 			opts.ConfigFile = filepath.Join(t.TempDir(), "config.yaml")
 			if tc.file != "" {
 				text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n" + tc.file
+				if tc.file == empty {
+					text = ""
+				}
 				if err := os.WriteFile(opts.ConfigFile, []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -71,5 +79,51 @@ func TestConfigured(t *testing.T) {
 		if got := configured(tc.profiles); got != tc.want {
 			t.Errorf("%s: %t, want %t", tc.name, got, tc.want)
 		}
+	}
+}
+
+// TestPlaceLease: the lease is in the pod's namespace and has our name, unless the file or a flag says otherwise.
+func TestPlaceLease(t *testing.T) {
+	const ours = "pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"
+	for _, tc := range []struct {
+		name, leaderElection, profile string
+		flags                         []string
+		want                          string
+	}{
+		{name: "says nothing", profile: ours, want: "mine/pool-priority-scheduler"},
+		{name: "names it", leaderElection: "resourceName: other", profile: ours, want: "mine/other"},
+		{name: "says where", leaderElection: "resourceNamespace: other", profile: ours, want: "other/pool-priority-scheduler"},
+		{name: "a flag goes before the file", leaderElection: "resourceNamespace: other", profile: ours, flags: []string{"--leader-elect-resource-namespace=flagged"}, want: "flagged/pool-priority-scheduler"},
+		{name: "flags", profile: ours, flags: []string{"--leader-elect-resource-namespace=flagged", "--leader-elect-resource-name=lease"}, want: "flagged/lease"},
+		{name: "another scheduler", profile: "schedulerName: stock", want: "kube-system/kube-scheduler"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Setenv("POD_NAMESPACE", "mine")
+			opts := options.NewOptions()
+			if err := opts.Flags.FlagSet("leader election").Parse(tc.flags); err != nil {
+				t.Fatal(err)
+			}
+			opts.ConfigFile = filepath.Join(t.TempDir(), "config.yaml")
+			text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {" + tc.leaderElection + "}\nprofiles: [{" + tc.profile + "}]\n"
+			if err := os.WriteFile(opts.ConfigFile, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			file, err := read(opts.ConfigFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := placeLease(opts, file); err != nil {
+				t.Fatal(err)
+			}
+			scheme.Register()
+			config, err := options.LoadConfigFromFile(klog.Background(), opts.ConfigFile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			opts.ApplyLeaderElectionTo(config)
+			if got := config.LeaderElection.ResourceNamespace + "/" + config.LeaderElection.ResourceName; got != tc.want {
+				t.Errorf("the lease is %s, want %s", got, tc.want)
+			}
+		})
 	}
 }

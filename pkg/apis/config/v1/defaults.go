@@ -16,7 +16,7 @@ func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,styl
 		args.Mode = ModeEnforce
 	}
 	if args.StatusConfigMap == "" {
-		args.StatusConfigMap = "pool-priority-system/pool-priority-status"
+		args.StatusConfigMap = PodNamespace() + "/" + StatusName
 	}
 	if args.ScaleIn.PodDeletionCost == nil {
 		args.ScaleIn.PodDeletionCost = ptr.To(true)

@@ -48,6 +48,11 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
 }
 
+// Configures reports whether a profile configures the plugin.
+func Configures(config *configv1.KubeSchedulerConfiguration) bool {
+	return slices.ContainsFunc(config.Profiles, func(profile configv1.KubeSchedulerProfile) bool { return argsOf(&profile) != nil })
+}
+
 // CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state of the pools,
 // and there is one controller.
 func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
@@ -64,9 +69,12 @@ func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 }
 
 // Decode reads a KubeSchedulerConfiguration without the scheduler's own packages, and refuses what the scheduler's decoder refuses:
-// an unknown or a duplicate field, in the arguments of Kubernetes' own plugins and of PoolPriority, too. PoolPriority's arguments are
-// there, defaulted, in every profile that enables the plugin. Of the rest only the name of a single profile is defaulted.
+// an unknown or a duplicate field, in the arguments of Kubernetes' own plugins and of PoolPriority, too. One that is empty is ErrEmpty.
+// PoolPriority's arguments are there, defaulted, in every profile that enables the plugin. Of the rest only the name of a single profile is defaulted.
 func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
+	if empty(data) {
+		return nil, ErrEmpty
+	}
 	obj, _, err := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDecoder(configv1.SchemeGroupVersion).Decode(data, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("decoding the configuration: %w", err)

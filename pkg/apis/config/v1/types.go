@@ -57,7 +57,7 @@ type PoolPriorityArgs struct {
 
 	// StatusConfigMap is the namespace/name of the ConfigMap in which the leader publishes the pools' states, for tools and
 	// for its successor. It matters only where a burst pool is in the list.
-	// Default: pool-priority-system/pool-priority-status.
+	// Default: pool-priority-status in the namespace that the scheduler runs in.
 	StatusConfigMap string `json:"statusConfigMap,omitempty"`
 
 	// Installation is the name of the installation, which tells its gate taint from others'. It is not written here: whoever reads the

@@ -1,0 +1,35 @@
+package v1
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestPodNamespace: what is published follows the pod, unless the arguments say where.
+func TestPodNamespace(t *testing.T) {
+	mounted := filepath.Join(t.TempDir(), "namespace")
+	if err := os.WriteFile(mounted, []byte("mounted\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := serviceAccountNamespace
+	t.Cleanup(func() { serviceAccountNamespace = before })
+	for _, tc := range []struct{ name, variable, file, args, want string }{
+		{name: "the variable", variable: "mine", file: mounted, want: "mine/pool-priority-status"},
+		{name: "the ServiceAccount's", file: mounted, want: "mounted/pool-priority-status"},
+		{name: "outside of a cluster", file: "/nowhere", want: "pool-priority-system/pool-priority-status"},
+		{name: "said by the arguments", variable: "mine", file: mounted, args: "statusConfigMap: a/b\n", want: "a/b"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Setenv(NamespaceVariable, tc.variable)
+			serviceAccountNamespace = tc.file
+			args, err := decodeArgs(tc.args + "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if args.StatusConfigMap != tc.want {
+				t.Errorf("published in %s, want %s", args.StatusConfigMap, tc.want)
+			}
+		})
+	}
+}

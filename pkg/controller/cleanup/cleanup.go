@@ -1,0 +1,239 @@
+// Package cleanup takes away what an installation leaves in a cluster besides the objects that install it.
+package cleanup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/controller/returner"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/scalein"
+)
+
+const (
+	// quietLooks is how many looks in a row must find nothing: a controller that is about to end may put back what was taken away. There
+	// is one each lookInterval, and at most maxLooks.
+	quietLooks, lookInterval, maxLooks = 3, 2 * time.Second, 30
+
+	// workers is how many pods are written at a time, and page how many are read.
+	workers, page = 10, 500
+)
+
+// ownAnnotations are what we write on pods. The deletion cost is not among them: it is ours only where it is what we wrote.
+var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.RecordAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
+
+// Cleaner takes away the gate taint of nodes, what was written on pods, the leases and the published state. Tolerations that pods were given
+// stay: the API server takes none away. Nothing that would write it again may run any more.
+type Cleaner struct {
+	Client client.Client
+	Clock  clock.Clock
+	// Installation is the one whose gate taint goes; what is empty means the default one. Gate taints that do not say whose they are go, too.
+	Installation string
+	// TaintOnly leaves all but the taint alone.
+	TaintOnly bool
+	// SchedulerName has only pods looked at that name this scheduler; empty are all, unless there is another installation: whose a pod is cannot
+	// be told otherwise.
+	SchedulerName string
+	// Namespace has the Leases and ConfigMaps with these names.
+	Namespace          string
+	Leases, ConfigMaps []string
+}
+
+// found is what a look found.
+type found struct {
+	nodes, pods, objects int
+	starting             int              // pods that may not be changed yet
+	others               sets.Set[string] // installations whose gate taint nodes have
+	unclear              bool             // pods were left alone, because they may be another installation's
+	errs                 []error
+}
+
+// Run takes all of it away, and looks again until nothing comes back. It goes on where something cannot be changed. Pods on burst nodes that
+// have not started are waited for, a minute in all, and keep what they have if they do not start in that time: a change may lose them.
+func (c *Cleaner) Run(ctx context.Context) error {
+	taint, err := c.taint()
+	if err != nil {
+		return err
+	}
+	for quiet, looks := 0, 1; ; looks++ {
+		f := c.look(ctx, taint)
+		if f.nodes+f.pods+f.objects+f.starting+len(f.errs) > 0 {
+			quiet = 0
+		} else if quiet++; quiet == quietLooks {
+			return f.left(ctx)
+		}
+		if looks > maxLooks {
+			return errors.Join(f.left(ctx), f.result(ctx))
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.Clock.After(lookInterval):
+		}
+	}
+}
+
+// taint returns what takes off the installation's gate taint.
+func (c *Cleaner) taint() (*controller.GateTaint, error) {
+	name, invalid := configv1.InstallationOf(c.Installation)
+	if invalid != nil {
+		return nil, fmt.Errorf("the installation's name: %s", invalid.ErrorBody())
+	}
+	none, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: name})
+	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true, Unnamed: true}, err
+}
+
+// left says what is another installation's, or may be, and is left.
+func (f *found) left(ctx context.Context) error {
+	others := strings.Join(sets.List(f.others), ", ")
+	if others != "" {
+		klog.FromContext(ctx).Info("Left the gate taint of another installation on nodes", "installation", others)
+	}
+	if f.unclear {
+		return fmt.Errorf("there is another installation in the cluster, %s, and whose a pod is cannot be told: say whose annotations are to go by --scheduler-name", others)
+	}
+	return nil
+}
+
+// result is what came of it when the last look was not quiet.
+func (f *found) result(ctx context.Context) error {
+	if f.starting > 0 {
+		klog.FromContext(ctx).Info("Pods on burst nodes have not started and keep our annotations, which do no harm: a change might lose them", "pods", f.starting)
+	}
+	err := errors.Join(f.errs...)
+	if f.nodes+f.pods+f.objects == 0 || controller.Denied(err) {
+		return err
+	}
+	return errors.Join(err, fmt.Errorf("what is taken away comes back: the gate taint on %d node(s), annotations on %d pod(s), %d lease(s) and ConfigMap(s). Does a scheduler or a controller still run? Remove it first",
+		f.nodes, f.pods, f.objects))
+}
+
+// look takes away what there is.
+func (c *Cleaner) look(ctx context.Context, taint *controller.GateTaint) *found {
+	f := &found{others: sets.New[string]()}
+	c.nodes(ctx, f, taint)
+	if c.TaintOnly {
+		return f
+	}
+	if f.unclear = c.SchedulerName == "" && f.others.Len() > 0; !f.unclear {
+		c.pods(ctx, f)
+	}
+	for _, name := range c.Leases {
+		c.remove(ctx, f, &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}})
+	}
+	for _, name := range c.ConfigMaps {
+		c.remove(ctx, f, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: name}})
+	}
+	return f
+}
+
+// nodes takes the gate taint off all nodes.
+func (c *Cleaner) nodes(ctx context.Context, f *found, taint *controller.GateTaint) {
+	nodes := &corev1.NodeList{}
+	if err := c.Client.List(ctx, nodes); err != nil {
+		f.failed("listing the nodes", err)
+		return
+	}
+	for i := range nodes.Items {
+		if other := taint.Pools.OtherOf(&nodes.Items[i]); other != "" {
+			f.others.Insert(other)
+		}
+		if taint.InLine(&nodes.Items[i]) {
+			continue
+		}
+		f.nodes++
+		f.failed("", taint.Write(ctx, &nodes.Items[i]))
+	}
+}
+
+// pods takes our annotations off all pods.
+func (c *Cleaner) pods(ctx context.Context, f *found) {
+	pods := &corev1.PodList{}
+	for more := true; more; more = pods.Continue != "" {
+		if err := c.Client.List(ctx, pods, client.Limit(page), client.Continue(pods.Continue)); err != nil {
+			f.failed("listing the pods", err)
+			return
+		}
+		var mu sync.Mutex
+		workqueue.ParallelizeUntil(ctx, workers, len(pods.Items), func(i int) {
+			pod := &pods.Items[i]
+			if c.SchedulerName != "" && pod.Spec.SchedulerName != c.SchedulerName || !marked(pod) {
+				return
+			}
+			_, burst := pod.Annotations[refusal.BoundAtAnnotation]
+			starting := burst && !refusal.Started(pod)
+			var err error
+			if !starting {
+				err = c.unmark(ctx, pod)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if starting {
+				f.starting++
+				return
+			}
+			f.pods++
+			f.failed("taking our annotations off pod "+pod.Namespace+"/"+pod.Name, err)
+		})
+	}
+}
+
+// marked reports whether the pod has an annotation of ours.
+func marked(pod *corev1.Pod) bool {
+	for _, key := range ownAnnotations {
+		if _, ok := pod.Annotations[key]; ok {
+			return true
+		}
+	}
+	return false
+}
+
+// unmark takes our annotations off the pod, and its deletion cost if nobody has changed that.
+func (c *Cleaner) unmark(ctx context.Context, pod *corev1.Pod) error {
+	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
+	if own, ours := pod.Annotations[scalein.OwnCostAnnotation]; ours && own == pod.Annotations[scalein.CostAnnotation] {
+		delete(pod.Annotations, scalein.CostAnnotation)
+	}
+	for _, key := range ownAnnotations {
+		delete(pod.Annotations, key)
+	}
+	return c.Client.Patch(ctx, pod, patch)
+}
+
+// remove deletes the object, if it is there.
+func (c *Cleaner) remove(ctx context.Context, f *found, object client.Object) {
+	err := c.Client.Delete(ctx, object)
+	if err == nil {
+		f.objects++
+	}
+	f.failed("deleting "+c.Namespace+"/"+object.GetName(), err)
+}
+
+// failed notes an error. What is gone needs nothing, and what somebody else has changed is looked at next.
+func (f *found) failed(doing string, err error) {
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return
+	}
+	if doing != "" {
+		err = fmt.Errorf("%s: %w", doing, err)
+	}
+	f.errs = append(f.errs, err)
+}

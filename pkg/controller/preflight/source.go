@@ -1,0 +1,127 @@
+package preflight
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+)
+
+// Source is a scheduler configuration, with what is known of where it came from.
+type Source struct {
+	// Config is the KubeSchedulerConfiguration.
+	Config []byte
+	// Namespace and ServiceAccount are those of the controller that has it, empty if it is not known.
+	Namespace, ServiceAccount string
+}
+
+const (
+	configKind     = "KubeSchedulerConfiguration"
+	controllerName = "pool-priority-controller"
+)
+
+// Find finds the configuration in what a user has of it: a KubeSchedulerConfiguration, a ConfigMap that holds one, or what has pods with the
+// annotation, such as the Deployments that Helm and kustomize render or that the API server has. There may be several documents and lists; what
+// has nothing to do with it is passed over.
+func Find(data []byte) (*Source, error) {
+	f := found{source: &Source{}}
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for {
+		text, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("reading the documents: %w", err)
+		}
+		var object map[string]any
+		if err := yaml.Unmarshal(text, &object); err != nil {
+			return nil, fmt.Errorf("reading a document: %w", err)
+		}
+		f.look(text, unstructured.Unstructured{Object: object})
+	}
+	switch {
+	case len(f.names) == 0:
+		return nil, fmt.Errorf("no configuration is in it: neither a %s, nor a ConfigMap with one, nor pods or a pod template with the annotation %s", configKind, configv1.ConfigAnnotation)
+	case f.differ:
+		return nil, fmt.Errorf("%s hold configurations that differ: give one of them", strings.Join(f.names, ", "))
+	}
+	return f.source, nil
+}
+
+// found collects what Find finds.
+type found struct {
+	source *Source
+	names  []string // of what holds a configuration
+	differ bool
+}
+
+func (f *found) add(name string, config []byte) {
+	f.differ = f.differ || len(f.names) > 0 && !bytes.Equal(bytes.TrimSpace(f.source.Config), bytes.TrimSpace(config))
+	f.names = append(f.names, name)
+	f.source.Config = config
+}
+
+// look looks at an object; text is what it was read from, nil if that is a list.
+func (f *found) look(text []byte, o unstructured.Unstructured) {
+	items, _, _ := unstructured.NestedSlice(o.Object, "items")
+	for _, item := range items {
+		if object, ok := item.(map[string]any); ok {
+			f.look(nil, unstructured.Unstructured{Object: object})
+		}
+	}
+	if o.GetKind() == configKind && text != nil {
+		f.add(configKind, text)
+	}
+	name := o.GetKind() + " " + o.GetName()
+	if o.GetKind() == "ConfigMap" {
+		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+		for _, value := range data {
+			if kindOf(value) == configKind {
+				f.add(name, []byte(value))
+			}
+		}
+	}
+	f.lookAtPod(name, o.GetNamespace(), o.Object)
+	template, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
+	f.lookAtPod(name, o.GetNamespace(), template)
+}
+
+// lookAtPod looks at a pod, or a template of pods, of the object in the namespace.
+func (f *found) lookAtPod(name, namespace string, pod map[string]any) {
+	config, ok, _ := unstructured.NestedString(pod, "metadata", "annotations", configv1.ConfigAnnotation)
+	if !ok {
+		return
+	}
+	f.add(name, []byte(config))
+	containers, _, _ := unstructured.NestedSlice(pod, "spec", "containers")
+	if slices.ContainsFunc(containers, runsController) {
+		f.source.Namespace = namespace
+		f.source.ServiceAccount, _, _ = unstructured.NestedString(pod, "spec", "serviceAccountName")
+	}
+}
+
+func runsController(container any) bool {
+	c, _ := container.(map[string]any)
+	command, _, _ := unstructured.NestedStringSlice(c, "command")
+	return len(command) > 0 && path.Base(command[0]) == controllerName
+}
+
+// kindOf returns the kind of the object that the text is, "" if it is none.
+func kindOf(text string) string {
+	t := metav1.TypeMeta{}
+	if err := yaml.Unmarshal([]byte(text), &t); err != nil {
+		return ""
+	}
+	return t.Kind
+}

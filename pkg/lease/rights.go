@@ -1,0 +1,104 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// rightsGrace is how long a process waits for rights that it lacks when it starts: those that are installed with it may come a moment later.
+	rightsGrace, rightsRetry = 10 * time.Second, time.Second
+	// rightsInterval is how often it is asked whether it still has them.
+	rightsInterval = 30 * time.Second
+)
+
+// Rights are what a process needs to have its lease. One without them would be a standby that is Ready and can never take over: leader
+// election tries again for ever.
+type Rights struct {
+	// Client is not fenced by a Leadership.
+	Client kubernetes.Interface
+	// Namespace and Name are the lease's.
+	Namespace, Name string
+	Clock           clock.Clock
+}
+
+// Await returns when the process may have its lease or it cannot be told, or with an error that says what it may not after 10 s.
+func (r *Rights) Await(ctx context.Context) error {
+	for begun := r.Clock.Now(); ; {
+		err := r.missing(ctx)
+		if err == nil || r.Clock.Since(begun) >= rightsGrace {
+			return err
+		}
+		klog.FromContext(ctx).Error(err, "Waiting for the right to the leader's lease")
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-r.Clock.After(rightsRetry):
+		}
+	}
+}
+
+// Watch calls lost, once, when the process may not have its lease any more: two looks in a row, 30 s apart, have to say so. It returns then, or
+// with the context.
+func (r *Rights) Watch(ctx context.Context, lost func(error)) {
+	for inARow := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-r.Clock.After(rightsInterval):
+		}
+		err := r.missing(ctx)
+		if err == nil {
+			inARow = 0
+			continue
+		}
+		klog.FromContext(ctx).Error(err, "The right to the leader's lease is gone")
+		if inARow++; inARow == 2 {
+			lost(err)
+			return
+		}
+	}
+}
+
+// missing returns an error that says what the process may not, nil if it may all or it cannot be told.
+func (r *Rights) missing(ctx context.Context) error {
+	var verbs []string
+	for _, verb := range []string{"get", "update", "create"} {
+		if r.denied(ctx, verb) {
+			verbs = append(verbs, verb)
+		}
+	}
+	if len(verbs) == 0 {
+		return nil
+	}
+	return fmt.Errorf(`leases.coordination.k8s.io %q is forbidden: this process may not %s it in the namespace %s: its account has rights, by the manifests, to a lease of its own in the namespace that it runs in. `+
+		`Is leaderElection in the configuration about another one?`, r.Name, strings.Join(verbs, " or "), r.Namespace)
+}
+
+// denied reports whether it is certain that the process may not do that with its lease. A lease that exists need not be created.
+func (r *Rights) denied(ctx context.Context, verb string) bool {
+	attributes := &authorizationv1.ResourceAttributes{Group: coordinationv1.GroupName, Resource: "leases", Namespace: r.Namespace, Name: r.Name, Verb: verb}
+	if verb == "create" {
+		attributes.Name = "" // of what is created the authorizer knows no name
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
+	answer, err := r.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil || answer.Status.Allowed || answer.Status.EvaluationError != "" {
+		return false
+	}
+	if verb == "create" {
+		_, err := r.Client.CoordinationV1().Leases(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package suite
+
+import (
+	"archive/tar"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// BeforeTravel is a commit whose manifests keep the configuration in ConfigMaps, and objects in kube-system.
+const BeforeTravel = "4cf915b"
+
+// Earlier returns a directory with the chart and the manifests that the repository had at the commit.
+func Earlier(t *testing.T, root, commit string) string {
+	t.Helper()
+	var said bytes.Buffer
+	command := exec.Command("git", "-C", root, "archive", commit, "charts", "manifests")
+	command.Stderr = &said
+	out, err := command.Output()
+	if err != nil {
+		t.Skipf("the history does not go back to %s, as that of a shallow clone: %v: %s", commit, err, said.String())
+	}
+	dir := t.TempDir()
+	for archive := tar.NewReader(bytes.NewReader(out)); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			return dir
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(dir, filepath.Clean("/"+header.Name))
+		switch header.Typeflag {
+		case tar.TypeDir:
+			err = os.MkdirAll(path, 0o700)
+		case tar.TypeReg:
+			var text []byte
+			if text, err = io.ReadAll(archive); err == nil {
+				err = os.WriteFile(path, text, 0o600)
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Everything lists all objects of the cluster but events and the tests' pods, with the keys of their annotations, and the nodes' taints.
+func (s *Suite) Everything(kubeConfig string) []string {
+	s.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeConfig)
+	if err != nil {
+		s.Fatal(err)
+	}
+	config.QPS, config.Burst = 200, 400
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		s.Fatal(err)
+	}
+	lists, err := s.client.Discovery().ServerPreferredResources()
+	if err != nil {
+		s.Fatal(err)
+	}
+	kinds, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists))
+	if err != nil {
+		s.Fatal(err)
+	}
+	var all []string
+	for gvr := range kinds {
+		if gvr.Resource == "events" {
+			continue
+		}
+		objects, err := client.Resource(gvr).List(s.ctx, metav1.ListOptions{})
+		if err != nil {
+			s.Fatal(gvr, err)
+		}
+		for i := range objects.Items {
+			o := &objects.Items[i]
+			if o.Namespace == Namespace && (gvr.Resource == "pods" || gvr.Resource == "replicasets") {
+				continue
+			}
+			var keys []string
+			for key := range o.Annotations {
+				if !strings.HasPrefix(key, "virtual-kubelet.io/") { // which that one writes when its node changes
+					keys = append(keys, key)
+				}
+			}
+			slices.Sort(keys)
+			all = append(all, fmt.Sprint(gvr.GroupResource(), " ", o.Namespace, "/", o.Name, " ", keys))
+		}
+	}
+	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for _, node := range nodes.Items {
+		for _, taint := range node.Spec.Taints {
+			all = append(all, "taint of "+node.Name+": "+taint.ToString())
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Settled is Everything once it does not change any more: what controllers of the cluster make of a new namespace comes in its time.
+func (s *Suite) Settled(kubeConfig string) []string {
+	s.Helper()
+	var last []string
+	s.Eventually(30*time.Second, func() string {
+		now := s.Everything(kubeConfig)
+		diff := cmp.Diff(last, now)
+		last = now
+		return diff
+	})
+	return last
+}
+
+// NothingLeft waits until Everything is as it was, and no pod has an annotation of ours.
+func (s *Suite) NothingLeft(kubeConfig string, before []string) {
+	s.Helper()
+	s.Eventually(60*time.Second, func() string {
+		if diff := cmp.Diff(before, s.Everything(kubeConfig)); diff != "" {
+			return "the objects differ (-before,+after):\n" + diff
+		}
+		for _, pod := range s.Pods("") {
+			for key := range pod.Annotations {
+				if strings.Contains(key, "poolpriority.dev/") || key == corev1.PodDeletionCost {
+					return fmt.Sprintf("pod %s has the annotation %s", pod.Name, key)
+				}
+			}
+		}
+		return ""
+	})
+}
+
+// Streamed makes pods from now on; what it returns ends that, and fails the test if one of them waited for its node for longer than that.
+func (s *Suite) Streamed(longest time.Duration, changes ...func(*corev1.PodTemplateSpec)) (end func()) {
+	stop, slowest := make(chan struct{}), make(chan time.Duration, 1)
+	go func() { slowest <- s.stream("stream", stop, changes...) }()
+	return func() {
+		s.Helper()
+		close(stop)
+		waited := <-slowest
+		if waited > longest {
+			s.Errorf("a pod waited %v for its node meanwhile, want at most %v", waited, longest)
+		}
+		s.Logf("no pod waited for longer than %v for its node", waited.Round(100*time.Millisecond))
+	}
+}
+
+// stream makes a pod each half second until it is told to stop, and returns how long the slowest took to get its node.
+func (s *Suite) stream(app string, stop <-chan struct{}, changes ...func(*corev1.PodTemplateSpec)) time.Duration {
+	made := map[string]time.Time{}
+	var slowest time.Duration
+	look := func() {
+		pods, err := s.client.CoreV1().Pods(Namespace).List(s.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+		if err != nil {
+			return
+		}
+		for _, pod := range pods.Items {
+			if at, ok := made[pod.Name]; ok && pod.Spec.NodeName != "" {
+				slowest = max(slowest, time.Since(at))
+				delete(made, pod.Name)
+				// They must not fill the pools, however long it takes.
+				if err := s.client.CoreV1().Pods(pod.Namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
+					s.Logf("deleting pod %s: %v", pod.Name, err)
+				}
+			}
+		}
+	}
+	d := Deployment(app, 1, "1m", changes...)
+	var last time.Time
+	for n := 0; ; time.Sleep(50 * time.Millisecond) {
+		select {
+		case <-stop:
+			for deadline := time.Now().Add(30 * time.Second); len(made) > 0 && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+				look()
+			}
+			for _, at := range made {
+				slowest = max(slowest, time.Since(at))
+			}
+			if err := s.client.CoreV1().Pods(Namespace).DeleteCollection(s.ctx, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "app=" + app}); err != nil {
+				s.Logf("deleting the pods of %s: %v", app, err)
+			}
+			for deadline := time.Now().Add(60 * time.Second); len(s.Pods(app)) > 0 && time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+			}
+			return slowest
+		default:
+		}
+		look()
+		if time.Since(last) < 500*time.Millisecond {
+			continue
+		}
+		last = time.Now()
+		n++
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%d", app, n), Labels: d.Spec.Template.Labels}, Spec: d.Spec.Template.Spec}
+		if _, err := s.client.CoreV1().Pods(Namespace).Create(s.ctx, pod, metav1.CreateOptions{}); err == nil {
+			made[pod.Name] = last
+		}
+	}
+}
