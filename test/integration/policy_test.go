@@ -527,7 +527,7 @@ func TestPoliciesByHelm(t *testing.T) {
 	if err := os.WriteFile(dir+"/values.yaml", data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := tool(t, "helm", "template", "release", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
+	out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
 	if err != nil {
 		t.Fatal(err, out)
 	}
