@@ -124,7 +124,10 @@ func (e *env) landed() {
 func TestSecondDay(t *testing.T) {
 	t.Parallel()
 	const mine = "mine"
-	old := suite.Earlier(t, root, suite.BeforeTravel)
+	old, ok := suite.Earlier(t, root, suite.BeforeTravel)
+	if !ok {
+		t.Skip("there is nothing to upgrade from")
+	}
 	e := secondDay(t, mine)
 	helm := func(args ...string) (string, error) {
 		t.Helper()
@@ -240,7 +243,10 @@ func TestSecondDay(t *testing.T) {
 // before, an upgrade, a wrong configuration with which replicas have to move, back, and away.
 func TestPruned(t *testing.T) {
 	t.Parallel()
-	old := suite.Earlier(t, root, suite.BeforeTravel)
+	old, ok := suite.Earlier(t, root, suite.BeforeTravel)
+	if !ok {
+		t.Skip("there is nothing to upgrade from")
+	}
 	e := secondDay(t)
 	kubectl := func(args ...string) {
 		t.Helper()
