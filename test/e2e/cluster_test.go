@@ -164,12 +164,18 @@ func (e *env) gated() {
 
 // leader returns the name of the scheduler's pod that leads, or "".
 func (e *env) leader() string {
+	pod, _ := e.leads()
+	return pod
+}
+
+// leads returns the pod that leads, and since when it does by its own clock, which is this machine's.
+func (e *env) leads() (string, time.Time) {
 	lease, err := e.Client.CoordinationV1().Leases(e.system).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
-	if err != nil || lease.Spec.HolderIdentity == nil {
-		return ""
+	if err != nil || lease.Spec.HolderIdentity == nil || lease.Spec.AcquireTime == nil {
+		return "", time.Time{}
 	}
 	pod, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")
-	return pod
+	return pod, lease.Spec.AcquireTime.Time
 }
 
 // free returns how many pods the nodes of each pool can still take, by their kubelets' maxima.
