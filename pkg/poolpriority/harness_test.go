@@ -64,7 +64,7 @@ func setOrder(cfg *schedconfig.KubeSchedulerConfiguration, order configv1.Order)
 
 // harness is a scheduler without an API server: the real framework, cache and queue, fed by hand.
 type harness struct {
-	*testing.T
+	testing.TB
 	ctx    context.Context
 	sched  *scheduler.Scheduler
 	plugin *PoolPriority
@@ -77,7 +77,7 @@ type harness struct {
 	onDelete func(pod string) // nil: pods are deleted as in any fake
 }
 
-func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
+func newHarness(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
 	t.Helper()
 	h, err := tryHarness(t, cfg)
 	if err != nil {
@@ -86,16 +86,16 @@ func newHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration) *harn
 	return h
 }
 
-func tryHarness(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, objects ...runtime.Object) (*harness, error) {
+func tryHarness(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, objects ...runtime.Object) (*harness, error) {
 	return tryHarnessWith(t, cfg, nil, objects...)
 }
 
 // tryHarnessWith makes one with further plugins, which the configuration can name.
-func tryHarnessWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, plugins frameworkruntime.Registry, objects ...runtime.Object) (*harness, error) {
+func tryHarnessWith(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, plugins frameworkruntime.Registry, objects ...runtime.Object) (*harness, error) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.Verbosity(0)))
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.LoggerWithName(klog.Background(), t.Name())))
 	t.Cleanup(cancel)
-	h := &harness{T: t, ctx: ctx, logger: logger, bound: map[string]*v1.Pod{}}
+	h := &harness{TB: t, ctx: ctx, logger: logger, bound: map[string]*v1.Pod{}}
 	registry := frameworkruntime.Registry{Name: func(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 		plugin, err := newPlugin(ctx, args, handle, clock.RealClock{})
 		h.plugin = plugin

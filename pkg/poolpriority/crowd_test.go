@@ -1,0 +1,225 @@
+package poolpriority
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+const crowdNodes = 5000
+
+// vm is the i-th of crowdNodes VMs, of which three in five are user nodes; there are 200 kinds of them.
+func vm(i int) *v1.Node {
+	name := fmt.Sprintf("node-%d", i)
+	b := systemNode(name)
+	if i%5 < 3 {
+		b = userNode(name)
+	}
+	return b.Label("kind", fmt.Sprint(i%200)).Condition(v1.NodeReady, v1.ConditionTrue, "", "").Obj()
+}
+
+// filler fills the i-th VM.
+func filler(i int) *v1.Pod {
+	return st.MakePod().Name(fmt.Sprint("filler-", i)).UID(fmt.Sprint("filler-", i)).Namespace("default").Node(fmt.Sprintf("node-%d", i)).
+		Req(map[v1.ResourceName]string{"cpu": "4"}).Obj()
+}
+
+// cycles returns how long each of n scheduling cycles takes, sorted, with the snapshot; the pods that make returns are placed nowhere.
+func (h *harness) cycles(n int, make func(i int) *v1.Pod) []time.Duration {
+	h.Helper()
+	took := []time.Duration{}
+	for i := range n {
+		p := make(i)
+		began := time.Now()
+		_, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], framework.NewCycleState(), p)
+		took = append(took, time.Since(began))
+		var fit *framework.FitError
+		if err != nil && !errors.As(err, &fit) {
+			h.Fatal(err)
+		}
+	}
+	slices.Sort(took)
+	return took
+}
+
+// churn changes a node ten times a second, until stopped: the pools are judged, and those that wait are looked at, again and again.
+func (h *harness) churn() (stop func()) {
+	ctx, cancel := context.WithCancel(h.ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			node := vm(i)
+			node.Annotations = map[string]string{"changed": fmt.Sprint(i)}
+			node.Spec.Unschedulable = true // so that the pools are judged
+			if _, err := h.client.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{}); err != nil && ctx.Err() == nil {
+				h.Error(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
+}
+
+// BenchmarkBesideHeld compares the cycles of a pod that has a place while 10,000 pods of 20 kinds are held, which the pool's 200 kinds of nodes do
+// not fit, with those while none is. In both, a node changes ten times a second. It is p99, and the median.
+func BenchmarkBesideHeld(b *testing.B) {
+	const held, cycles = 10000, 4000
+	status := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status",
+		Annotations: map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": time.Now().UTC().String()}},
+		Data: map[string]string{"status": fmt.Sprintf(`
+autoscalerStatus: Running
+clusterWide: {health: {status: Healthy, lastTransitionTime: "2026-11-21T09:00:00Z"}}
+nodeGroups:
+- name: aks-userpool-12345678-vmss
+  health: {status: Healthy, nodeCounts: {registered: {ready: %d}}, cloudProviderTarget: %[1]d, minSize: 0, maxSize: %d}
+  scaleUp: {status: NoActivity}
+- name: aks-systempool-12345678-vmss
+  health: {status: Healthy, nodeCounts: {registered: {ready: %d}}, cloudProviderTarget: %[3]d, minSize: 0, maxSize: %[3]d}
+  scaleUp: {status: NoActivity}
+`, crowdNodes*3/5, crowdNodes, crowdNodes*2/5)}}
+	objects := []runtime.Object{status, virtualNode("virtual").Obj()}
+	for i := range crowdNodes {
+		objects = append(objects, vm(i))
+		if i%5 < 3 {
+			objects = append(objects, filler(i))
+		}
+	}
+	h, err := tryHarnessWith(b, aks(b), nil, objects...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	h.shared.Start(h.ctx.Done())
+	h.shared.WaitForCacheSync(h.ctx.Done())
+	if err := h.sched.WaitForHandlersSync(h.ctx); err != nil {
+		b.Fatal(err)
+	}
+	h.plugin.run(h.ctx)
+	plain := func(i int) *v1.Pod { return pod(fmt.Sprint("plain-", i)).Obj() }
+	h.cycles(1, plain) // it leads
+	time.Sleep(2 * time.Second)
+	stop := h.churn()
+	h.cycles(cycles/4, plain)
+	none := h.cycles(cycles, plain)
+	stop()
+	for i := range held {
+		p := pod(fmt.Sprint("held-", i)).NodeSelector(map[string]string{"agentpool": "userpool", "kind": "none"}).
+			Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 100+i%20)}).Obj()
+		if i%2 == 0 {
+			delete(p.Spec.NodeSelector, "kind")
+		}
+		state := framework.NewCycleState()
+		if i < 20 {
+			if _, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p); err == nil {
+				b.Fatalf("%s is not held", p.Name)
+			}
+		} else if d := h.plugin.decide(p, gate.Wait{}); d.Opens() {
+			b.Fatalf("%s is not held: %+v", p.Name, d.Burst[len(d.Burst)-1])
+		}
+		d := h.plugin.decide(p, gate.Wait{})
+		h.hold(p, &d, nil)
+	}
+	stop = h.churn()
+	h.cycles(cycles/4, plain)
+	many := h.cycles(cycles, plain)
+	stop()
+	for i := range held {
+		if _, ok := h.plugin.gatekeeper.Lookup(types.UID(fmt.Sprint("held-", i))); !ok {
+			b.Fatalf("held-%d is not held in the end", i)
+		}
+	}
+	p50, p99 := ratioAt(many, none, 50), ratioAt(many, none, 99)
+	fmt.Printf("cycle beside %d held pods, against none: p50 %v / %v = %.2f; p99 %v / %v = %.2f, target ≤ 1.5: %s\n", held,
+		at(many, 50).Round(time.Microsecond), at(none, 50).Round(time.Microsecond), p50, at(many, 99).Round(time.Microsecond), at(none, 99).Round(time.Microsecond), p99, mark(p99 <= 1.5))
+	b.ReportMetric(p99, "p99-held/none")
+}
+
+// BenchmarkRolloutCycle compares the cycles of a rollout's new pod with those of a plain pod, in a cluster of 60,000 pods: where the new pod waits for
+// one that it replaces, and the plain one for a pool that can grow; and where both find a place.
+func BenchmarkRolloutCycle(b *testing.B) {
+	const cycles, replicas = 400, 1000
+	h := newHarness(b, aks(b))
+	h.addNodes(virtualNode("virtual"))
+	for i := range crowdNodes {
+		h.sched.Cache.AddNode(h.logger, vm(i))
+		for n := range 12 {
+			p := small(fmt.Sprintf("there-%d-%d", i, n))
+			p.OwnerReferences = owner("ReplicaSet", fmt.Sprint("rs-", (i*12+n)/100))
+			if n == 0 && i < replicas {
+				p.OwnerReferences = owner("ReplicaSet", "old")
+			}
+			h.place(p, fmt.Sprintf("node-%d", i))
+		}
+	}
+	w := &rolling{harness: h, followsRollouts: true}
+	w.replicas("old", 1, replicas)
+	w.replicas("new", 2, replicas/4)
+	w.deploy(&appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "web"}, Spec: appsv1.DeploymentSpec{
+		Replicas: ptr.To[int32](replicas), Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{
+			MaxSurge: ptr.To(intstr.FromInt32(replicas / 4)), MaxUnavailable: ptr.To(intstr.FromInt32(replicas / 4))}}}}, "new")
+	plain := func(i int) *v1.Pod { return small(fmt.Sprint("plain-", i)) }
+	rolling := func(i int) *v1.Pod {
+		p := small(fmt.Sprint("new-", i))
+		p.OwnerReferences = owner("ReplicaSet", "new")
+		return p
+	}
+	compare := func(what string, waits bool, prepare func(rolling bool)) {
+		prepare(true)
+		if _, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], framework.NewCycleState(), rolling(-1)); (err != nil) != waits {
+			b.Fatalf("a new pod that %s: %v", what, err)
+		}
+		prepare(false)
+		h.cycles(cycles/4, plain)
+		theirs := h.cycles(cycles, plain)
+		prepare(true)
+		h.cycles(cycles/4, rolling)
+		ours := h.cycles(cycles, rolling)
+		ratio := ratioAt(ours, theirs, 50)
+		fmt.Printf("cycle of a rollout's pod that %s, 60,000 pods, against a plain one's: p50 %v / %v = %.2f, target ≤ 2: %s\n", what,
+			at(ours, 50).Round(time.Microsecond), at(theirs, 50).Round(time.Microsecond), ratio, mark(ratio <= 2))
+	}
+	compare("waits", true, func(rolling bool) {
+		if h.setCapacity(capacity.CanGrow, capacity.Full); rolling {
+			h.setCapacity(capacity.Full, capacity.Full)
+		}
+	})
+	h.addNodes(userNode("empty"))
+	compare("has a place", false, func(bool) {})
+}
+
+// small is a pod of which twelve fill a VM.
+func small(name string) *v1.Pod {
+	return st.MakePod().Name(name).UID(name).Namespace("default").SchedulerName(ourProfile).Req(map[v1.ResourceName]string{"cpu": "330m", "memory": "64Mi"}).Obj()
+}
+
+func at(sorted []time.Duration, percent int) time.Duration { return sorted[len(sorted)*percent/100] }
+
+func ratioAt(mine, theirs []time.Duration, percent int) float64 {
+	return at(mine, percent).Seconds() / at(theirs, percent).Seconds()
+}
+
+func mark(ok bool) string {
+	if ok {
+		return "ok"
+	}
+	return "MISSED"
+}
