@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"maps"
 	"math"
 	"slices"
 
@@ -23,6 +24,7 @@ type index struct {
 	pools   pool.List
 	seen    []int64 // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
 	entries []entry // by position in the snapshot
+	slots   []int   // the nodes' slots, by position: numbers that they keep, whatever their positions, and that others get when they are gone
 	ranks   map[*v1.Node]ranked
 	tiers   [][]int      // rank -> positions
 	next    []int        // rank -> where in the tier the next search starts
@@ -30,6 +32,9 @@ type index struct {
 	endings int          // entries that have pods which are ending
 	stale   []int        // positions of entries whose pods changed since they were counted by their owners
 	owners  podsByOwner
+
+	slotOf   map[string]int // by the node's name
+	allSlots int
 }
 
 // ranked is what a node's labels say.
@@ -156,6 +161,7 @@ func (e *entry) fill(info fwk.NodeInfo) {
 }
 
 func (x *index) rebuild() {
+	x.assignSlots()
 	x.ranks = make(map[*v1.Node]ranked, len(x.entries))
 	x.tiers = make([][]int, x.pools.Ranks())
 	x.nodes = make([]gate.Nodes, x.pools.Regular())
@@ -177,6 +183,33 @@ func (x *index) rebuild() {
 				x.nodes[e.pool].Tainted++
 			}
 		}
+	}
+}
+
+// assignSlots gives new nodes the slots of nodes that are gone, and further ones.
+func (x *index) assignSlots() {
+	old := x.slotOf
+	x.slots, x.slotOf = make([]int, len(x.entries)), make(map[string]int, len(x.entries))
+	var added []int
+	for i := range x.entries {
+		name := x.entries[i].node.Name
+		slot, ok := old[name]
+		if !ok {
+			added = append(added, i)
+			continue
+		}
+		delete(old, name)
+		x.slots[i], x.slotOf[name] = slot, slot
+	}
+	free := slices.Collect(maps.Values(old))
+	for _, i := range added {
+		if len(free) == 0 {
+			free = append(free, x.allSlots)
+			x.allSlots++
+		}
+		slot := free[len(free)-1]
+		free = free[:len(free)-1]
+		x.slots[i], x.slotOf[x.entries[i].node.Name] = slot, slot
 	}
 }
 

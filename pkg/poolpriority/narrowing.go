@@ -79,7 +79,7 @@ func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
 				return err
 			}
 			pl.wrapped = true
-			profiles[name] = &narrowing{Framework: profile, pl: pl, preemption: preemption}
+			profiles[name] = &narrowing{Framework: profile, pl: pl, preemption: preemption, lowerOnly: preemptsLowerOnly(profile)}
 		}
 	}
 	return nil
@@ -90,6 +90,7 @@ type narrowing struct {
 	framework.Framework
 	pl         *PoolPriority
 	preemption *defaultpreemption.DefaultPreemption // nil: the profile has none
+	lowerOnly  bool                                 // PostFilter plugins preempt pods of lower priority, if any
 }
 
 // RunPreFilterPlugins runs the PreFilter plugins, and narrows the cycle to nodes of the best rank that has room.
@@ -110,13 +111,25 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 			return result, status, plugins
 		}
 	}
+	var recalled *objections
 	err = n.pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
 		state.Write(stateKey, proving)
-		return n.pl.newSearch(state, pod, c.nodes, result), nil
+		c.search = n.pl.newSearch(state, pod, c.nodes, result)
+		recalled, err = n.pl.failures.recall(ctx, c.search)
+		c.search.burstOnly = recalled != nil
+		return c.search, err
 	})
 	state.Write(stateKey, c)
 	if err != nil {
 		return result, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err)), plugins
+	}
+	if recalled != nil && !c.narrowed {
+		if status, err := n.repeat(ctx, state, pod, c, recalled); err != nil {
+			return result, fwk.AsStatus(err), plugins
+		} else if status != nil {
+			c.repeated = true
+			return nil, status, recalled.plugins.Union(plugins)
+		}
 	}
 	if c.narrowed {
 		if plugins == nil {
@@ -129,14 +142,20 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 
 // RunFilterPluginsWithNominatedPods runs the Filter plugins.
 func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
-	return runFilters(ctx, n.Framework, state, pod, node)
+	status, alone := runFilters(ctx, n.Framework, state, pod, node)
+	if !alone {
+		if c, err := readCycle(state); err == nil {
+			c.flags.beside.note(node.Node().Name)
+		}
+	}
+	return status
 }
 
-// runFilters runs the profile's Filter plugins as a cycle does. A node that no pod is nominated for, as most are, is spared what the
-// framework prepares for those.
-func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) *fwk.Status {
+// runFilters runs the profile's Filter plugins as a cycle does, and reports whether no pod is nominated to the node. Such a node, as most
+// are, is spared what the framework prepares for those.
+func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
-		return profile.RunFilterPlugins(ctx, state, pod, node)
+		return profile.RunFilterPlugins(ctx, state, pod, node), true
 	}
-	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node)
+	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node), false
 }

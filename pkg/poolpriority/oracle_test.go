@@ -42,9 +42,14 @@ func TestStrictOrder(t *testing.T) {
 	for _, tc := range []struct {
 		nodes   int
 		wrapped bool
+		alike   bool
 		share   float64 // of the placements
-	}{{*nodes, true, 1}, {*nodes, false, 0.5}, {4 * *nodes, true, 0.1}} {
-		t.Run(fmt.Sprintf("%d nodes, wrapped %t", tc.nodes, tc.wrapped), func(t *testing.T) {
+	}{{*nodes, true, false, 1}, {*nodes, false, false, 0.5}, {4 * *nodes, true, false, 0.1}, {*nodes, true, true, 0.3}} {
+		name := fmt.Sprintf("%d nodes, wrapped %t", tc.nodes, tc.wrapped)
+		if tc.alike {
+			name += ", pods alike"
+		}
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := *seed
 			if s == 0 {
@@ -52,6 +57,7 @@ func TestStrictOrder(t *testing.T) {
 			}
 			t.Logf("seed %d", s)
 			w := newWorld(t, rand.New(rand.NewPCG(s, uint64(tc.nodes))), tc.nodes)
+			w.alike = tc.alike
 			if !tc.wrapped {
 				w.unwrap()
 			}
@@ -71,12 +77,19 @@ func TestStrictOrder(t *testing.T) {
 			}
 			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about, %d preemptions, %d placed after one, %d with a volume, %.0f by batch hints so far",
 				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preemptions, w.preempted, w.volumes, hints)
+			t.Logf("%d failed as others of their kind had, %d of them with nobody nominated to a node", w.repeated, w.compared)
 			t.Logf("%d tried while their victims were ending, %d of them beside a virtual node with room; %d would have preempted others while the gate was closed for a moment",
 				w.early, w.patient, w.spared)
 			if w.wrong > 0 || w.wronglyUnschedulable > 0 || w.wronglyPlaced > 0 {
 				t.Errorf("%d pods in the wrong pool, %d wrongly unschedulable, %d on nodes that were not feasible", w.wrong, w.wronglyUnschedulable, w.wronglyPlaced)
 			}
 			if !covers {
+				return
+			}
+			if tc.alike {
+				if w.repeated == 0 || w.compared == 0 {
+					t.Error("no pod failed as others of its kind had: the test does not cover it")
+				}
 				return
 			}
 			if w.preempted == 0 || w.volumes == 0 || hints == 0 {
@@ -108,6 +121,7 @@ type world struct {
 	nominees []*v1.Pod
 	gate     string
 
+	alike      bool      // pods are of few kinds, nothing but nodes matters to them, and seldom is one nominated
 	like       *v1.Pod   // the next pods are copies of it
 	copies     int       // that many
 	preemptors []*v1.Pod // wait for the room that their victims leave, or have left
@@ -118,7 +132,7 @@ type world struct {
 
 	placed, unschedulable, nominated           int
 	preemptions, preempted, volumes            int
-	early, patient, spared                     int
+	early, patient, spared, repeated, compared int
 	wrong, wronglyUnschedulable, wronglyPlaced int
 	byRank                                     [4]int
 }
@@ -240,6 +254,9 @@ func (w *world) randomPod() *v1.Pod {
 }
 
 func (w *world) newPod() *v1.Pod {
+	if w.alike {
+		return w.plainPod()
+	}
 	p := st.MakePod().Name(fmt.Sprintf("pod-%d", w.serial)).UID(fmt.Sprintf("pod-%d", w.serial)).Namespace("default").SchedulerName(ourProfile).
 		Label("app", fmt.Sprintf("app-%d", w.r.IntN(4))).Priority(int32(w.r.IntN(3))).
 		Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 100+w.r.IntN(3500)), "memory": fmt.Sprintf("%dMi", 64+w.r.IntN(4000))})
@@ -272,6 +289,30 @@ func (w *world) newPod() *v1.Pod {
 	return p.Obj()
 }
 
+// plainPod is one of few kinds, which differ in one thing each that Filters go by.
+func (w *world) plainPod() *v1.Pod {
+	name := fmt.Sprintf("pod-%d", w.serial)
+	p := st.MakePod().Name(name).UID(name).Namespace("default").SchedulerName(ourProfile).Priority(int32(w.r.IntN(20) / 19)).
+		Req(map[v1.ResourceName]string{"cpu": []string{"500m", "1800m", "3500m"}[w.r.IntN(3)], "memory": []string{"1Gi", "7Gi"}[w.r.IntN(2)]})
+	switch w.r.IntN(8) {
+	case 0:
+		p = p.NodeSelector(map[string]string{"disk": "ssd"})
+	case 1:
+		p = p.NodeSelector(map[string]string{"disk": "hdd"})
+	case 2:
+		p = p.NodeAffinityIn("agentpool", []string{"userpool"}, st.NodeSelectorTypeMatchExpressions)
+	case 3:
+		p = p.NodeAffinityIn("agentpool", []string{"systempool"}, st.NodeSelectorTypeMatchExpressions)
+	case 4:
+		p = p.Toleration("dedicated")
+	case 5:
+		p = p.HostPort(8000)
+	case 6:
+		p = p.PVC(fmt.Sprintf("disk-%d", w.r.IntN(3)))
+	}
+	return p.Obj()
+}
+
 // step changes the cluster a little and schedules a pod.
 func (w *world) step() {
 	switch n := w.r.IntN(40); {
@@ -287,7 +328,7 @@ func (w *world) step() {
 		w.changeNode()
 	case n == 4:
 		w.setGate([]string{open, open, closed, unseen}[w.r.IntN(4)])
-	case n == 5:
+	case n == 5 && (!w.alike || w.r.IntN(10) == 0):
 		w.nominate()
 	case n < 8 && len(w.ending) > 0:
 		i := w.r.IntN(len(w.ending))
@@ -315,7 +356,7 @@ func (w *world) step() {
 	if preemptor {
 		pod, w.preemptors = w.preemptors[0], w.preemptors[1:]
 		w.list(pod)
-	} else if pod = w.randomPod(); w.r.IntN(30) == 0 && len(w.nodes) > 0 {
+	} else if pod = w.randomPod(); w.r.IntN(30) == 0 && len(w.nodes) > 0 && !w.alike {
 		// Nominated in an earlier cycle, perhaps to a node of a worse pool than has room now.
 		pod.Status.NominatedNodeName = w.nodes[w.r.IntN(len(w.nodes))].Name
 		w.list(pod)
@@ -330,11 +371,13 @@ func (w *world) step() {
 	state := framework.NewCycleState()
 	node, err := w.scheduleIn(state, pod)
 	w.check(pod, want, node, err)
+	var fit *framework.FitError
 	if err == nil {
 		w.checkCounted(state, node)
+	} else if errors.As(err, &fit) {
+		w.checkRepeated(state, pod, fit)
 	}
 	w.unlist(pod)
-	var fit *framework.FitError
 	switch {
 	case err == nil && preemptor:
 		w.preempted++
@@ -347,6 +390,59 @@ func (w *world) step() {
 		w.sched.SchedulingQueue.DeleteNominatedPodIfExists(pod)
 	case errors.As(err, &fit) && *pod.Spec.Priority > 0 && w.r.IntN(3) == 0:
 		w.preempt(state, pod, fit)
+	case fit != nil:
+		if n, ok := w.sched.Profiles[ourProfile].(*narrowing); ok {
+			n.pl.failures.remember(mustCycle(w, state), fit.Diagnosis.NodeToStatus) // as PostFilter would
+		}
+		if w.r.IntN(2) == 0 { // others that are alike
+			w.like, w.copies = pod, 1+w.r.IntN(4)
+		}
+	}
+}
+
+func mustCycle(t testing.TB, state fwk.CycleState) *cycle {
+	c, err := readCycle(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// checkRepeated: a pod that was not looked at, because others of its kind had failed, fails as it would have if it had been.
+func (w *world) checkRepeated(state fwk.CycleState, pod *v1.Pod, fit *framework.FitError) {
+	c, err := readCycle(state)
+	if err != nil || !c.repeated {
+		return
+	}
+	w.repeated++
+	known := w.plugin.failures
+	w.plugin.failures = failures{}
+	defer func() { w.plugin.failures = known }()
+	again := framework.NewCycleState()
+	node, err := w.sched.SchedulePod(w.ctx, w.sched.Profiles[ourProfile], again, pod)
+	var plain *framework.FitError
+	if !errors.As(err, &plain) {
+		w.Fatalf("%s was said to find no room, and finds %v, %v", pod.Name, node, err)
+	}
+	if len(w.nominees)+len(w.preemptors) == 0 && pod.Status.NominatedNodeName == "" {
+		w.compared++
+	} else { // they take room of nodes that had none before, too, and may add reasons
+		plain.Diagnosis.PreFilterMsg, fit.Diagnosis.PreFilterMsg = "-", "-"
+	}
+	if a, b := fit.Error(), plain.Error(); a != b {
+		w.Fatalf("%s failed by %q, and by %q when it was looked at", pod.Name, a, b)
+	}
+	if !maps.Equal(fit.Diagnosis.UnschedulablePlugins, plain.Diagnosis.UnschedulablePlugins) || len(fit.Diagnosis.PendingPlugins)+len(plain.Diagnosis.PendingPlugins) > 0 {
+		w.Fatalf("%s failed by %v, and by %v when it was looked at", pod.Name, fit.Diagnosis.UnschedulablePlugins, plain.Diagnosis.UnschedulablePlugins)
+	}
+	d := mustCycle(w, again)
+	for name, flags := range map[string][2]bool{
+		"gated": {c.flags.gated.Load(), d.flags.gated.Load()}, "passing": {c.flags.passing.Load(), d.flags.passing.Load()},
+		"ungated": {c.flags.ungated.Load(), d.flags.ungated.Load()}, "unproven": {c.flags.unproven.Load(), d.flags.unproven.Load()},
+	} {
+		if flags[0] != flags[1] {
+			w.Fatalf("%s: %s is %t, and %t when it was looked at", pod.Name, name, flags[0], flags[1])
+		}
 	}
 }
 
@@ -497,7 +593,7 @@ func (w *world) changeNode() {
 
 // nominate puts a pod of high priority, or takes one away, for which a node keeps room.
 func (w *world) nominate() {
-	if len(w.nominees) > 3 {
+	if len(w.nominees) > 3 || w.alike && len(w.nominees) > 0 {
 		w.sched.SchedulingQueue.Delete(w.nominees[0])
 		w.nominees = w.nominees[1:]
 		return

@@ -31,6 +31,7 @@ type cycle struct {
 	worst    pool.Rank        // nodes ranked below it are rejected
 	narrowed bool             // worst is the rank that has room
 	widened  bool             // nodes of all ranks pass, because narrowed cycles failed
+	repeated bool             // no node is feasible, as is known of the pod's kind
 	pool     int              // that rank's
 	found    sets.Set[string] // nodes of that rank, at least one of which has room
 	decision gate.Decision
@@ -39,7 +40,8 @@ type cycle struct {
 	victims  *gatekeeper.Promise // the place that pods leave which the pod preempts, if there are such
 	promise  *gatekeeper.Promise // what the pod waits for, if that closed the gate
 
-	nodes []fwk.NodeInfo // the snapshot
+	nodes  []fwk.NodeInfo // the snapshot
+	search *search        // of a profile that is wrapped
 
 	flags *flags
 }
@@ -54,6 +56,8 @@ type flags struct {
 	ungated atomic.Bool
 	// unproven is set when a node was rejected because the search for the best rank failed.
 	unproven atomic.Bool
+	// beside are nodes that were asked about together with pods that are nominated to them.
+	beside beside
 }
 
 // Clone implements the mandatory Clone interface. We don't really copy the data: it is not changed after PreFilter, and

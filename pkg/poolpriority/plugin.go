@@ -1,6 +1,6 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go decides which
 // pool a pod goes to, by a search (search.go) over an index of the snapshot (index.go), and what the new pods of a rollout wait for
-// (surge.go); narrowing.go says when. filtering.go keeps a pod in its pool and keeps burst pools closed, scoring.go weighs the order
+// (surge.go); narrowing.go says when, and failures.go spares pods the search that is known to fail. filtering.go keeps a pod in its pool and keeps burst pools closed, scoring.go weighs the order
 // where it is only preferred, preempting.go has preemption go by it, binding.go binds with the order of scale-in, requeue.go wakes pods that
 // events help, retrying.go tries pods again that lost a race, and profile.go checks the plugin's place among the others. What is decided beside the cycle is package gatekeeper's.
 package poolpriority
@@ -62,6 +62,7 @@ type PoolPriority struct {
 	binder     typedcorev1.PodsGetter
 	wrapped    bool // the profile looks for the best pool after PreFilter
 	retries    retries
+	failures   failures
 }
 
 var _ fwk.PreFilterPlugin = &PoolPriority{}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
+	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -46,11 +47,24 @@ func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpree
 	return plugin, nil
 }
 
+// preemptsLowerOnly reports whether the profile's PostFilter plugins are known, and preempt none but pods of a lower priority.
+func preemptsLowerOnly(profile framework.Framework) bool {
+	known := []string{Name, names.DefaultPreemption, names.DynamicResources, coscheduling.Name}
+	return !slices.ContainsFunc(profile.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool { return !slices.Contains(known, p.Name) })
+}
+
 // RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best pool among those where it
 // would do equally little harm; and a pod that preempted others is tried again once they are gone.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); nodes != nil {
+	c, err := readCycle(state)
+	if err == nil && n.lowerOnly {
+		n.pl.failures.remember(c, statuses)
+	}
+	switch nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); {
+	case nodes != nil:
 		statuses = &among{NodeToStatusReader: statuses, nodes: nodes}
+	case err == nil && n.lowerOnly && !n.pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes):
+		statuses = &among{NodeToStatusReader: statuses} // where nobody is less important, preemption would look at each node to find that out
 	}
 	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
 	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {

@@ -27,6 +27,7 @@ type search struct {
 	request     requests
 	byResources bool                               // whether NodeResourcesFit would reject what does not fit
 	affinity    *nodeaffinity.RequiredNodeAffinity // what NodeAffinity would reject nodes by; nil if by nothing
+	burstOnly   bool                               // no other nodes are feasible, as is known
 }
 
 // newSearch returns a search for feasible nodes by a state that all PreFilters have run on, with what they allow. The cycle in it says
@@ -51,7 +52,7 @@ func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error
 	pools := s.pl.pools
 	for rank := range s.pl.index.tiers {
 		r := pool.Rank(rank)
-		if pools.IsBurstRank(r) && !decision.Burst[pools.PoolAt(r)].Open {
+		if pools.IsBurstRank(r) && !decision.Burst[pools.PoolAt(r)].Open || s.burstOnly && !pools.IsBurstRank(r) {
 			continue
 		}
 		found, err := s.tier(ctx, rank)
@@ -153,7 +154,7 @@ func (s *search) rest(ctx context.Context, positions []int) (sets.Set[string], e
 }
 
 func (s *search) feasible(ctx context.Context, position int) (bool, error) {
-	status := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[position])
+	status, _ := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[position])
 	if !status.IsSuccess() && !status.IsRejected() {
 		return false, status.AsError()
 	}

@@ -1,0 +1,290 @@
+package poolpriority
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+)
+
+const (
+	// maxKinds is for how many kinds of pods failures are remembered, at 12 bytes a node each: those asked about last.
+	maxKinds = 256
+	// maxObjections is how many different objections are told apart, over all kinds.
+	maxObjections = 1000
+)
+
+// nodeLocal are the Filters that go by nothing but the node, as its NodeInfo has it, and by what kindOf reads of the pod.
+var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeResourcesFit, names.NodeUnschedulable, names.TaintToleration)
+
+// failures remembers, for kinds of pods, what Filter had against each node of a regular pool, so that of thousands of pods that nothing tells
+// apart and that no node has room for, one is looked at in full. After that, only nodes that have changed are asked about again.
+//
+// It is sound because nothing else can make a difference. All PreFilters run for each pod, and a pod counts as one of a kind only if all
+// Filters that they leave on are nodeLocal: volumes, claims, gangs, spreading and affinity between pods are none of these, whoever has them.
+// What such a Filter says depends on the pod's kind and the node's generation, which is never used twice. The nodes of burst pools, for which
+// the gate and the clock count too, are asked each time. Pods that are nominated to a node can only take room away: a node is not
+// remembered if there were any when it was asked. And where there is somebody to preempt, nothing is repeated.
+type failures struct {
+	kinds      map[string]*failure
+	asked      int64
+	objections []*fwk.Status
+	numbers    map[string]int32
+}
+
+// failure is what Filter had against nodes for one kind of pod, by the node's slot in the index.
+type failure struct {
+	seen       []int64 // the generation that the node had
+	objections []int32 // in failures.objections
+	asked      int64   // when it was asked about last
+}
+
+// kindOf returns what nodeLocal Filters read of the pod, or false if they are not all that could reject it.
+func (s *search) kindOf() (string, bool) {
+	pl, spec := s.pl, &s.pod.Spec
+	if s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" || pl.features.EnableDRAExtendedResource {
+		return "", false
+	}
+	skipped := s.state.GetSkipFilterPlugins()
+	for name := range pl.filters() {
+		if !nodeLocal.Has(name) && !skipped.Has(name) {
+			return "", false
+		}
+	}
+	var kind []byte
+	list := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		quantity := list[name]
+		value := quantity.Value()
+		if name == v1.ResourceCPU {
+			value = quantity.MilliValue()
+		}
+		kind = strconv.AppendInt(strconv.AppendQuote(kind, string(name)), value, 10)
+	}
+	for i := range spec.Tolerations {
+		t := &spec.Tolerations[i] // how long it tolerates does not matter here
+		for _, part := range [...]string{"t", t.Key, string(t.Operator), t.Value, string(t.Effect)} {
+			kind = strconv.AppendQuote(kind, part)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
+		kind = strconv.AppendQuote(strconv.AppendQuote(append(kind, 's'), key), spec.NodeSelector[key])
+	}
+	if affinity := spec.Affinity; affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
+		required, err := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.Marshal()
+		if err != nil {
+			return "", false
+		}
+		kind = append(append(kind, 'a'), required...)
+	}
+	return string(kind), true
+}
+
+// recall returns what Filter has against the nodes of all pools but burst pools, if each rejects the search's pod as it rejected others of its
+// kind. It asks about nodes that have changed. It returns nil if one of them has room or that is not known.
+func (f *failures) recall(ctx context.Context, s *search) (*objections, error) {
+	if len(f.kinds) == 0 {
+		return nil, nil
+	}
+	kind, ok := s.kindOf()
+	if known := f.kinds[kind]; ok && known != nil && !s.pl.mayPreempt(s.pod, s.nodes) {
+		return f.renew(ctx, s, known)
+	}
+	return nil, nil
+}
+
+// renew asks about the nodes that have changed since what is known was.
+func (f *failures) renew(ctx context.Context, s *search, known *failure) (*objections, error) {
+	f.asked++
+	known.asked = f.asked
+	index := s.pl.index
+	known.grow(index.allSlots)
+	counts := make([]int, len(f.objections))
+	var changed [maxNodes]int
+	n := 0
+	for i, slot := range index.slots {
+		switch {
+		case known.seen[slot] == index.seen[i]:
+			counts[known.objections[slot]]++
+		case s.pl.pools.IsBurstRank(index.entries[i].rank):
+		case n == len(changed):
+			return nil, nil
+		default:
+			changed[n] = i
+			n++
+		}
+	}
+	found := newObjections()
+	for _, i := range changed[:n] {
+		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
+		if status.IsSuccess() {
+			return nil, nil
+		} else if !status.IsRejected() {
+			return nil, status.AsError()
+		}
+		found.add(status, 1)
+		if alone {
+			f.note(known, index, i, status)
+		}
+	}
+	for number, count := range counts {
+		found.add(f.objections[number], count)
+	}
+	return found, nil
+}
+
+// remember notes the statuses of a cycle in which no node was feasible, if they are those of all nodes, for pods of the same kind.
+func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
+	s := c.search
+	if s == nil || !s.pl.strict || c.worst != anyRank || c.widened || c.repeated {
+		return
+	}
+	kind, ok := s.kindOf()
+	if !ok {
+		return
+	}
+	if len(f.objections) >= maxObjections {
+		*f = failures{}
+	}
+	known := f.kinds[kind]
+	if known == nil {
+		known = &failure{}
+		f.add(kind, known)
+	}
+	index := s.pl.index
+	known.grow(index.allSlots)
+	for i := range index.entries {
+		e := &index.entries[i]
+		if s.pl.pools.IsBurstRank(e.rank) || c.flags.beside.has(e.node.Name) {
+			continue
+		}
+		if status := statuses.Get(e.node.Name); status.IsRejected() && status.Plugin() != "" {
+			f.note(known, index, i, status)
+		}
+	}
+}
+
+// add adds the kind, in place of the one that was asked about longest ago if there are too many.
+func (f *failures) add(kind string, known *failure) {
+	if f.kinds == nil {
+		f.kinds, f.numbers = map[string]*failure{}, map[string]int32{}
+	}
+	if len(f.kinds) >= maxKinds {
+		oldest := ""
+		for k, other := range f.kinds {
+			if oldest == "" || other.asked < f.kinds[oldest].asked {
+				oldest = k
+			}
+		}
+		delete(f.kinds, oldest)
+	}
+	f.asked++
+	known.asked = f.asked
+	f.kinds[kind] = known
+}
+
+// note remembers what Filter had against the node at the position.
+func (f *failures) note(known *failure, index *index, position int, status *fwk.Status) {
+	text := status.Plugin() + "\n" + strings.Join(status.Reasons(), "\n")
+	number, ok := f.numbers[text]
+	if !ok {
+		number = int32(len(f.objections)) //nolint:gosec // there are not that many
+		f.numbers[text] = number
+		f.objections = append(f.objections, status)
+	}
+	slot := index.slots[position]
+	known.seen[slot], known.objections[slot] = index.seen[position], number
+}
+
+// grow makes place for so many slots.
+func (k *failure) grow(slots int) {
+	if n := slots - len(k.seen); n > 0 {
+		k.seen, k.objections = append(k.seen, make([]int64, n)...), append(k.objections, make([]int32, n)...)
+	}
+}
+
+// objections are what Filter had against nodes.
+type objections struct {
+	reasons map[string]int // how many nodes, by reason
+	plugins sets.Set[string]
+}
+
+func newObjections() *objections {
+	return &objections{reasons: map[string]int{}, plugins: sets.New[string]()}
+}
+
+func (o *objections) add(status *fwk.Status, nodes int) {
+	if nodes == 0 {
+		return
+	}
+	o.plugins.Insert(status.Plugin())
+	for _, reason := range status.Reasons() {
+		o.reasons[reason] += nodes
+	}
+}
+
+// String is the reasons as framework.FitError lists them.
+func (o *objections) String() string {
+	lines := make([]string, 0, len(o.reasons))
+	for reason, nodes := range o.reasons {
+		lines = append(lines, fmt.Sprintf("%d %s", nodes, reason))
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, ", ")
+}
+
+// repeat completes what was recalled with the burst nodes, which are asked each time, and returns it as a status of PreFilter, which ends the
+// cycle: with the reasons that Filter would have given for all nodes, and nobody to preempt. It returns nil if a burst node would take the pod.
+func (n *narrowing) repeat(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *objections) (*fwk.Status, error) {
+	for i := range n.pl.pools.Burst() {
+		for _, position := range n.pl.index.tiers[n.pl.pools.RankAt(i)] {
+			status := n.RunFilterPluginsWithNominatedPods(ctx, state, pod, c.nodes[position])
+			if status.IsSuccess() {
+				return nil, nil
+			} else if !status.IsRejected() {
+				return nil, status.AsError()
+			}
+			recalled.add(status, 1)
+		}
+	}
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, recalled.String()), nil
+}
+
+// mayPreempt reports whether the pod may preempt others and there are others that are less important.
+func (pl *PoolPriority) mayPreempt(pod *v1.Pod, nodes []fwk.NodeInfo) bool {
+	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
+		return false
+	}
+	return pl.index.hasLower(corev1helpers.PodPriority(pod), nodes)
+}
+
+// beside are the names of nodes that Filter was asked about with other pods nominated to them.
+type beside struct {
+	mu    sync.Mutex
+	nodes sets.Set[string]
+}
+
+func (b *beside) note(node string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.nodes == nil {
+		b.nodes = sets.New[string]()
+	}
+	b.nodes.Insert(node)
+}
+
+func (b *beside) has(node string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.nodes.Has(node)
+}

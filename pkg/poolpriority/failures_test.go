@@ -1,0 +1,304 @@
+package poolpriority
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	st "k8s.io/kubernetes/pkg/scheduler/testing"
+
+	"poolpriority.dev/scheduler/pkg/capacity"
+)
+
+// failed has the pod go through a cycle that finds no room, with its PostFilter plugins, and returns the cycle and what is said of it.
+func (h *harness) failed(pod *v1.Pod) (*cycle, string, sets.Set[string]) {
+	h.Helper()
+	if err := h.shared.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil { // preemption asks for it
+		h.Fatal(err)
+	}
+	state := framework.NewCycleState()
+	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, pod)
+	var fit *framework.FitError
+	if !errors.As(err, &fit) {
+		h.Fatalf("%s: %v, %v", pod.Name, result.SuggestedHost, err)
+	}
+	_, status := h.sched.Profiles[ourProfile].RunPostFilterPlugins(h.ctx, state, pod, fit.Diagnosis.NodeToStatus)
+	if status.IsSuccess() {
+		h.Fatalf("%s preempts", pod.Name)
+	}
+	fit.Diagnosis.PostFilterMsg = status.Message()
+	return mustCycle(h, state), fit.Error(), fit.Diagnosis.UnschedulablePlugins
+}
+
+// full is a cluster of full nodes, one of them tainted, and a closed virtual node.
+func full(t testing.TB) *harness {
+	h := newHarness(t, aks(t))
+	h.fill()
+	return h
+}
+
+func (h *harness) fill() {
+	h.addNodes(virtualNode("virtual"), userNode("tainted").Taints([]v1.Taint{{Key: "dedicated", Value: "special", Effect: v1.TaintEffectNoSchedule}}))
+	for i := range 5 {
+		name := fmt.Sprint("user-", i)
+		h.addNodes(userNode(name))
+		h.place(pod(fmt.Sprint("filler-", i)).Req(map[v1.ResourceName]string{"cpu": "3500m"}).Obj(), name)
+	}
+	h.setCapacity(capacity.CanGrow, capacity.Full)
+}
+
+func TestFailureIsRepeated(t *testing.T) {
+	h := full(t)
+	big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
+	first, said, plugins := h.failed(big("first"))
+	if first.repeated {
+		t.Error("the first pod is not looked at")
+	}
+	second, again, same := h.failed(big("second"))
+	if !second.repeated {
+		t.Error("the second pod is looked at in full")
+	}
+	if said != again || !plugins.Equal(same) || !second.flags.gated.Load() {
+		t.Errorf("%q by %v, and then %q by %v, held %t", said, plugins, again, same, second.flags.gated.Load())
+	}
+	if _, ok := h.plugin.gatekeeper.Lookup("second"); !ok {
+		t.Error("the second pod is not held")
+	}
+	if want := "0/7 nodes are available: 1 node(s) had untolerated taint(s)"; !strings.HasPrefix(said, want) {
+		t.Errorf("%q does not begin with %q", said, want)
+	}
+}
+
+// TestFailureEnds: what lets a pod in that others of its kind found no room for is seen at once.
+func TestFailureEnds(t *testing.T) {
+	tests := map[string]func(h *harness, p *v1.Pod){
+		"a pod leaves":   func(h *harness, _ *v1.Pod) { h.remove("filler-3") },
+		"a node comes":   func(h *harness, _ *v1.Pod) { h.addNodes(userNode("new")) },
+		"the gate opens": func(h *harness, _ *v1.Pod) { h.setCapacity(capacity.Full, capacity.Full) },
+		"it tolerates": func(_ *harness, p *v1.Pod) {
+			p.Spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpExists}}
+		},
+		"it asks for less": func(_ *harness, p *v1.Pod) { p.Spec.Containers = p.Spec.Containers[:0] },
+		"there is somebody to preempt": func(h *harness, p *v1.Pod) {
+			high := int32(10)
+			p.Spec.Priority = &high
+		},
+		"a taint goes": func(h *harness, _ *v1.Pod) {
+			node := h.node("tainted")
+			free := node.DeepCopy()
+			free.Spec.Taints = nil
+			h.sched.Cache.UpdateNode(h.logger, node, free)
+		},
+		"an allocatable grows": func(h *harness, _ *v1.Pod) {
+			node := h.node("user-2")
+			more := node.DeepCopy()
+			more.Status.Allocatable = v1.ResourceList{v1.ResourceCPU: resource.MustParse("16"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
+			h.sched.Cache.UpdateNode(h.logger, node, more)
+		},
+		"a node goes and another comes in its place": func(h *harness, _ *v1.Pod) {
+			h.remove("filler-1")
+			node := h.node("user-1")
+			if err := h.sched.Cache.RemoveNode(h.logger, node); err != nil {
+				h.Fatal(err)
+			}
+			h.addNodes(userNode("other"))
+		},
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := full(t)
+			big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
+			h.failed(big("first"))
+			if c, _, _ := h.failed(big("second")); !c.repeated {
+				t.Fatal("the second pod is looked at in full: the test is of nothing")
+			}
+			p := big("third")
+			change(h, p)
+			state := framework.NewCycleState()
+			result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p)
+			if name == "there is somebody to preempt" {
+				if mustCycle(h, state).repeated {
+					t.Error("it is not looked at whom it could preempt")
+				}
+			} else if err != nil {
+				t.Errorf("the third pod: %v", err)
+			} else if result.SuggestedHost == "" {
+				t.Error("the third pod is nowhere")
+			}
+		})
+	}
+}
+
+// TestFailureIsNotRepeated: pods that Filters reject by more than their node and their kind are looked at each time.
+func TestFailureIsNotRepeated(t *testing.T) {
+	tests := map[string]struct {
+		pod      func(b *st.PodWrapper) *st.PodWrapper
+		existing *v1.Pod
+	}{
+		"a host port": {pod: func(b *st.PodWrapper) *st.PodWrapper { return b.HostPort(80) }},
+		"anti-affinity": {pod: func(b *st.PodWrapper) *st.PodWrapper {
+			return b.PodAntiAffinityExists("app", v1.LabelHostname, st.PodAntiAffinityWithRequiredReq)
+		}},
+		"spreading": {pod: func(b *st.PodWrapper) *st.PodWrapper {
+			return b.SpreadConstraint(1, v1.LabelHostname, v1.DoNotSchedule, st.MakeLabelSelector().Exists("app").Obj(), nil, nil, nil, nil)
+		}},
+		"one node": {pod: func(b *st.PodWrapper) *st.PodWrapper {
+			return b.NodeAffinityIn("metadata.name", []string{"user-1"}, st.NodeSelectorTypeMatchFields)
+		}},
+		"a nomination":          {pod: func(b *st.PodWrapper) *st.PodWrapper { return b.NominatedNodeName("user-1") }},
+		"others' anti-affinity": {pod: func(b *st.PodWrapper) *st.PodWrapper { return b.Label("app", "a") }, existing: pod("lonely").PodAntiAffinityExists("app", v1.LabelHostname, st.PodAntiAffinityWithRequiredReq).Obj()},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := full(t)
+			if tc.existing != nil {
+				h.place(tc.existing, "user-4")
+			}
+			for i := range 3 {
+				p := tc.pod(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": "2"})).Obj()
+				if c, said, _ := h.failed(p); c.repeated {
+					t.Errorf("pod %d is not looked at: %s", i, said)
+				}
+			}
+		})
+	}
+}
+
+// TestFailureBesideNominated: a node without room but for pods that are nominated to it is asked again, since they may go unseen.
+func TestFailureBesideNominated(t *testing.T) {
+	h := full(t)
+	h.addNodes(userNode("kept"))
+	nominee := pod("nominee").Priority(10).NominatedNodeName("kept").Req(map[v1.ResourceName]string{"cpu": "4"}).Obj()
+	w := &world{harness: h}
+	w.park(nominee)
+	big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
+	h.failed(big("first"))
+	if c, _, _ := h.failed(big("second")); !c.repeated {
+		t.Error("one node that is kept for another pod keeps the others from being remembered")
+	}
+	h.sched.SchedulingQueue.DeleteNominatedPodIfExists(nominee)
+	if node, err := h.schedule(big("third")); err != nil || node != "kept" {
+		t.Errorf("once nobody is nominated to the node, a pod is on %q: %v", node, err)
+	}
+}
+
+// TestOtherPostFilter: beside a PostFilter plugin that is not known, which may preempt anybody, nothing is repeated, and it is told of all nodes.
+func TestOtherPostFilter(t *testing.T) {
+	cfg := aks(t)
+	cfg.Profiles[0].Plugins.PostFilter.Enabled = append(cfg.Profiles[0].Plugins.PostFilter.Enabled, schedconfig.Plugin{Name: "Greedy"})
+	other := &greedy{}
+	h, err := tryHarnessWith(t, cfg, frameworkruntime.Registry{"Greedy": func(_ context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+		other.handle = handle
+		return other, nil
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.fill()
+	for i := range 3 {
+		other.told = 0
+		if c, _, _ := h.failed(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()); c.repeated {
+			t.Errorf("pod %d is not looked at", i)
+		}
+		if other.told != 5 {
+			t.Errorf("for pod %d the plugin is told of %d nodes, want the 5 full ones", i, other.told)
+		}
+	}
+}
+
+// greedy is a PostFilter plugin.
+type greedy struct {
+	handle fwk.Handle
+	told   int
+}
+
+func (g *greedy) Name() string { return "Greedy" }
+
+func (g *greedy) PostFilter(_ context.Context, _ fwk.CycleState, _ *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	nodes, err := statuses.NodesForStatusCode(g.handle.SnapshotSharedLister().NodeInfos(), fwk.Unschedulable)
+	g.told = len(nodes)
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	return nil, fwk.NewStatus(fwk.Unschedulable)
+}
+
+// TestKindsAreBounded: of more kinds than are remembered, those that were asked about longest ago are forgotten.
+func TestKindsAreBounded(t *testing.T) {
+	h := full(t)
+	ask := func(i int) bool {
+		c, _, _ := h.failed(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 2000+i)}).Obj())
+		return c.repeated
+	}
+	for i := range maxKinds + 5 {
+		ask(i)
+		if again := ask(0); !again {
+			t.Fatalf("the kind that is asked about all the time is forgotten after %d others", i)
+		}
+	}
+	if n := len(h.plugin.failures.kinds); n != maxKinds {
+		t.Errorf("%d kinds are remembered, want %d", n, maxKinds)
+	}
+	if ask(1) {
+		t.Error("the kind that was asked about longest ago is not forgotten")
+	}
+}
+
+// TestSlots: nodes keep their slots, and new ones get those of nodes that are gone.
+func TestSlots(t *testing.T) {
+	h := full(t)
+	h.cycles(1, func(int) *v1.Pod { return pod("first").Obj() })
+	before := maps.Clone(h.plugin.index.slotOf)
+	if err := h.sched.Cache.RemoveNode(h.logger, h.node("tainted")); err != nil {
+		t.Fatal(err)
+	}
+	h.addNodes(userNode("a"), userNode("b"))
+	h.cycles(1, func(int) *v1.Pod { return pod("second").Obj() })
+	after := h.plugin.index.slotOf
+	if h.plugin.index.allSlots != len(before)+1 || len(after) != len(before)+1 {
+		t.Errorf("%d slots for %d nodes, want %d", h.plugin.index.allSlots, len(after), len(before)+1)
+	}
+	taken := map[int]string{}
+	for name, slot := range after {
+		if old, ok := before[name]; ok && old != slot {
+			t.Errorf("%s had slot %d and has %d", name, old, slot)
+		}
+		if other, ok := taken[slot]; ok {
+			t.Errorf("%s and %s have slot %d", name, other, slot)
+		}
+		taken[slot] = name
+	}
+	for i, info := range mustNodes(t, h) {
+		if slot := h.plugin.index.slots[i]; slot != after[info.Node().Name] {
+			t.Errorf("position %d has slot %d, its node %d", i, slot, after[info.Node().Name])
+		}
+	}
+}
+
+func mustNodes(t testing.TB, h *harness) []fwk.NodeInfo {
+	nodes, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodes
+}
+
+// node is the snapshot's.
+func (h *harness) node(name string) *v1.Node {
+	info, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().Get(name)
+	if err != nil {
+		h.Fatal(err)
+	}
+	return info.Node()
+}
