@@ -110,7 +110,7 @@ kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and G
 
 .PHONY: test-long
 test-long: tools build karpenter ## Run what is too long for each run: a million placements, long histories, a random cluster of 10,000 pods (docs/development.md)
-	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 1000000
+	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 600000
 	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000 -published 100000
 	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/judge -histories 5000
 	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
@@ -124,7 +124,7 @@ test-upstream: tools ## Run Kubernetes' own tests of the scheduler with the plug
 .PHONY: bench
 bench: tools build ## Measure a scheduling cycle against other profiles and beside 10,000 pods that wait, how fast the gate acts, what binding costs, throughput, and memory
 	@go run ./test/perf
-	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle' -benchtime 1x
+	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike' -benchtime 1x
 	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Look
 	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Arrivals' -benchtime 3x -bin $(CURDIR)/bin
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput|Arrivals' -benchtime 1x -bin $(CURDIR)/bin

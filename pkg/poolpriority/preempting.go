@@ -19,7 +19,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
-	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
 
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -32,6 +31,8 @@ const (
 	// comes after twice the time, until lastLook, when the queue tries by itself what has waited for five minutes.
 	firstLook = time.Second
 	lastLook  = 2 * time.Minute
+
+	coscheduling = "Coscheduling" // the name of the plugin of scheduler-plugins
 )
 
 // newPreemption returns the in-tree plugin, to be asked which pods it would choose, or nil if the profile does without it.
@@ -49,7 +50,7 @@ func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpree
 
 // preemptsLowerOnly reports whether the profile's PostFilter plugins are known, and preempt none but pods of a lower priority.
 func preemptsLowerOnly(profile framework.Framework) bool {
-	known := []string{Name, names.DefaultPreemption, names.DynamicResources, coscheduling.Name}
+	known := []string{Name, names.DefaultPreemption, names.DynamicResources, coscheduling}
 	return !slices.ContainsFunc(profile.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool { return !slices.Contains(known, p.Name) })
 }
 
