@@ -52,11 +52,19 @@ var (
 			"or to a virtual kubelet's in no burst pool. Must stay 0.",
 		StabilityLevel: metrics.ALPHA,
 	})
+
+	repeatedFailures = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "repeated_failures_total",
+		Help: "Scheduling cycles that found no room without asking each node: others of the pod's kind had found none, and only nodes that had changed since were asked. " +
+			"Where many pods wait, most cycles should be.",
+		StabilityLevel: metrics.ALPHA,
+	})
 )
 
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations}
+	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, repeatedFailures}
 }
 
 // registerMetrics registers the metrics with the scheduler's own.

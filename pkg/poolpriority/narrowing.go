@@ -128,6 +128,7 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 			return result, fwk.AsStatus(err), plugins
 		} else if status != nil {
 			c.repeated = true
+			repeatedFailures.Inc()
 			return nil, status, recalled.plugins.Union(plugins)
 		}
 	}
