@@ -15,13 +15,16 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 )
 
 const (
 	// maxKinds is for how many kinds of pods failures are remembered, at 12 bytes a node each: those asked about last.
 	maxKinds = 256
-	// maxObjections is how many different objections are told apart, over all kinds.
-	maxObjections = 1000
+	// maxAnswers is how many different answers of Filter are told apart, over all kinds; with more, all is forgotten at the next failure.
+	maxAnswers = 1000
+	// maxChanged is of how many changed nodes it is found out whether they have room. Where more have changed, the cycle looks at all of them, in parallel.
+	maxChanged = 100
 )
 
 // nodeLocal are the Filters that go by nothing but the node, as its NodeInfo has it, and by what kindOf reads of the pod.
@@ -36,23 +39,23 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // the gate and the clock count too, are asked each time. Pods that are nominated to a node can only take room away: a node is not
 // remembered if there were any when it was asked. And where there is somebody to preempt, nothing is repeated.
 type failures struct {
-	kinds      map[string]*failure
-	asked      int64
-	objections []*fwk.Status
-	numbers    map[string]int32
+	kinds   map[string]*failure
+	asked   int64
+	answers []*fwk.Status
+	numbers map[string]int32 // of answers, by their text
 }
 
 // failure is what Filter had against nodes for one kind of pod, by the node's slot in the index.
 type failure struct {
-	seen       []int64 // the generation that the node had
-	objections []int32 // in failures.objections
-	asked      int64   // when it was asked about last
+	seen    []int64 // the generation that the node had
+	answers []int32 // the numbers of what was said
+	asked   int64   // when it was asked about last
 }
 
 // kindOf returns what nodeLocal Filters read of the pod, or false if they are not all that could reject it.
 func (s *search) kindOf() (string, bool) {
 	pl, spec := s.pl, &s.pod.Spec
-	if s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" || pl.features.EnableDRAExtendedResource {
+	if s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
 		return "", false
 	}
 	skipped := s.state.GetSkipFilterPlugins()
@@ -64,6 +67,9 @@ func (s *search) kindOf() (string, bool) {
 	var kind []byte
 	list := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
 	for _, name := range slices.Sorted(maps.Keys(list)) {
+		if pl.features.EnableDRAExtendedResource && schedutil.IsScalarResourceName(name) {
+			return "", false // NodeResourcesFit goes by DeviceClasses, too
+		}
 		quantity := list[name]
 		value := quantity.Value()
 		if name == v1.ResourceCPU {
@@ -92,33 +98,33 @@ func (s *search) kindOf() (string, bool) {
 
 // recall returns what Filter has against the nodes of all pools but burst pools, if each rejects the search's pod as it rejected others of its
 // kind. It asks about nodes that have changed. It returns nil if one of them has room or that is not known.
-func (f *failures) recall(ctx context.Context, s *search) (*objections, error) {
+func (f *failures) recall(ctx context.Context, s *search) *objections {
 	if len(f.kinds) == 0 {
-		return nil, nil
+		return nil
 	}
 	kind, ok := s.kindOf()
 	if known := f.kinds[kind]; ok && known != nil && !s.pl.mayPreempt(s.pod, s.nodes) {
 		return f.renew(ctx, s, known)
 	}
-	return nil, nil
+	return nil
 }
 
 // renew asks about the nodes that have changed since what is known was.
-func (f *failures) renew(ctx context.Context, s *search, known *failure) (*objections, error) {
+func (f *failures) renew(ctx context.Context, s *search, known *failure) *objections {
 	f.asked++
 	known.asked = f.asked
 	index := s.pl.index
 	known.grow(index.allSlots)
-	counts := make([]int, len(f.objections))
-	var changed [maxNodes]int
+	counts := make([]int, len(f.answers))
+	var changed [maxChanged]int
 	n := 0
 	for i, slot := range index.slots {
 		switch {
 		case known.seen[slot] == index.seen[i]:
-			counts[known.objections[slot]]++
+			counts[known.answers[slot]]++
 		case s.pl.pools.IsBurstRank(index.entries[i].rank):
 		case n == len(changed):
-			return nil, nil
+			return nil
 		default:
 			changed[n] = i
 			n++
@@ -127,10 +133,8 @@ func (f *failures) renew(ctx context.Context, s *search, known *failure) (*objec
 	found := newObjections()
 	for _, i := range changed[:n] {
 		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
-		if status.IsSuccess() {
-			return nil, nil
-		} else if !status.IsRejected() {
-			return nil, status.AsError()
+		if !status.IsRejected() {
+			return nil // it has room, or the cycle will meet the same error
 		}
 		found.add(status, 1)
 		if alone {
@@ -138,22 +142,25 @@ func (f *failures) renew(ctx context.Context, s *search, known *failure) (*objec
 		}
 	}
 	for number, count := range counts {
-		found.add(f.objections[number], count)
+		found.add(f.answers[number], count)
 	}
-	return found, nil
+	return found
 }
 
 // remember notes the statuses of a cycle in which no node was feasible, if they are those of all nodes, for pods of the same kind.
 func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	s := c.search
-	if s == nil || !s.pl.strict || c.worst != anyRank || c.widened || c.repeated {
+	if s == nil || !s.pl.strict || c.repeated || s.pl.mayPreempt(s.pod, s.nodes) {
 		return
+	}
+	if c.worst != anyRank {
+		return // nodes were rejected because another pool had room
 	}
 	kind, ok := s.kindOf()
 	if !ok {
 		return
 	}
-	if len(f.objections) >= maxObjections {
+	if len(f.answers) >= maxAnswers {
 		*f = failures{}
 	}
 	known := f.kinds[kind]
@@ -165,7 +172,7 @@ func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	known.grow(index.allSlots)
 	for i := range index.entries {
 		e := &index.entries[i]
-		if s.pl.pools.IsBurstRank(e.rank) || c.flags.beside.has(e.node.Name) {
+		if s.pl.pools.IsBurstRank(e.rank) || known.seen[index.slots[i]] == index.seen[i] || c.flags.beside.has(e.node.Name) {
 			continue
 		}
 		if status := statuses.Get(e.node.Name); status.IsRejected() && status.Plugin() != "" {
@@ -198,18 +205,18 @@ func (f *failures) note(known *failure, index *index, position int, status *fwk.
 	text := status.Plugin() + "\n" + strings.Join(status.Reasons(), "\n")
 	number, ok := f.numbers[text]
 	if !ok {
-		number = int32(len(f.objections)) //nolint:gosec // there are not that many
+		number = int32(len(f.answers)) //nolint:gosec // there are not that many
 		f.numbers[text] = number
-		f.objections = append(f.objections, status)
+		f.answers = append(f.answers, status)
 	}
 	slot := index.slots[position]
-	known.seen[slot], known.objections[slot] = index.seen[position], number
+	known.seen[slot], known.answers[slot] = index.seen[position], number
 }
 
 // grow makes place for so many slots.
 func (k *failure) grow(slots int) {
 	if n := slots - len(k.seen); n > 0 {
-		k.seen, k.objections = append(k.seen, make([]int64, n)...), append(k.objections, make([]int32, n)...)
+		k.seen, k.answers = append(k.seen, make([]int64, n)...), append(k.answers, make([]int32, n)...)
 	}
 }
 
@@ -245,19 +252,17 @@ func (o *objections) String() string {
 
 // repeat completes what was recalled with the burst nodes, which are asked each time, and returns it as a status of PreFilter, which ends the
 // cycle: with the reasons that Filter would have given for all nodes, and nobody to preempt. It returns nil if a burst node would take the pod.
-func (n *narrowing) repeat(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *objections) (*fwk.Status, error) {
+func (n *narrowing) repeat(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *objections) *fwk.Status {
 	for i := range n.pl.pools.Burst() {
 		for _, position := range n.pl.index.tiers[n.pl.pools.RankAt(i)] {
 			status := n.RunFilterPluginsWithNominatedPods(ctx, state, pod, c.nodes[position])
-			if status.IsSuccess() {
-				return nil, nil
-			} else if !status.IsRejected() {
-				return nil, status.AsError()
+			if !status.IsRejected() {
+				return nil
 			}
 			recalled.add(status, 1)
 		}
 	}
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, recalled.String()), nil
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, recalled.String())
 }
 
 // mayPreempt reports whether the pod may preempt others and there are others that are less important.

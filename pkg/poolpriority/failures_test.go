@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -17,6 +20,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
@@ -252,6 +256,248 @@ func TestKindsAreBounded(t *testing.T) {
 	}
 	if ask(1) {
 		t.Error("the kind that was asked about longest ago is not forgotten")
+	}
+}
+
+// TestFailuresAgainstFullCycles: in random histories of a small cluster, each failure that is repeated is what a cycle that looks at all nodes ends with:
+// what is said of it, by which plugins, what PostFilter makes of it, and what is noted for the gate.
+func TestFailuresAgainstFullCycles(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			h := &history{harness: newHarness(t, aks(t)), r: rand.New(rand.NewPCG(seed, 7)), nodes: map[string]*v1.Node{}}
+			h.addNodes(virtualNode("virtual"))
+			h.setCapacity(capacity.CanGrow, capacity.Full)
+			for i := range 12 {
+				h.come(fmt.Sprint("node-", i))
+			}
+			repeated := 0
+			for i := range 3000 {
+				h.change()
+				p := h.pod(fmt.Sprint("pod-", i))
+				if err := h.shared.Core().V1().Pods().Informer().GetStore().Add(p); err != nil { // preemption asks for it
+					t.Fatal(err)
+				}
+				got := h.outcome(p)
+				if got.node != "" {
+					h.take(p, got.node)
+				}
+				if !got.repeated {
+					continue
+				}
+				repeated++
+				known := h.plugin.failures
+				h.plugin.failures = failures{}
+				want := h.outcome(p)
+				h.plugin.failures = known
+				if want.repeated = true; got != want {
+					t.Fatalf("%s (step %d):\n%+v, but with a look at all nodes\n%+v", p.Name, i, got, want)
+				}
+			}
+			if repeated < 100 {
+				t.Errorf("%d failures were repeated: the test covers little", repeated)
+			}
+		})
+	}
+}
+
+// history is of a small cluster whose nodes and pods change.
+type history struct {
+	*harness
+	r       *rand.Rand
+	nodes   map[string]*v1.Node
+	gone    []string // names that nodes had
+	assumed []*v1.Pod
+}
+
+// outcome is what comes of a pod.
+type outcome struct {
+	node                              string
+	said, plugins, code, nominated    string
+	gated, passing, ungated, unproven bool
+	repeated                          bool
+}
+
+func (h *history) outcome(p *v1.Pod) outcome {
+	state := framework.NewCycleState()
+	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p)
+	if err == nil {
+		return outcome{node: result.SuggestedHost}
+	}
+	var fit *framework.FitError
+	if !errors.As(err, &fit) || len(fit.Diagnosis.PendingPlugins) > 0 {
+		h.Fatalf("%s: %v", p.Name, err)
+	}
+	post, status := h.sched.Profiles[ourProfile].RunPostFilterPlugins(h.ctx, state, p, fit.Diagnosis.NodeToStatus)
+	fit.Diagnosis.PostFilterMsg = status.Message()
+	c := mustCycle(h, state)
+	o := outcome{said: fit.Error(), plugins: fmt.Sprint(sets.List(fit.Diagnosis.UnschedulablePlugins)), code: status.Code().String(), repeated: c.repeated,
+		gated: c.flags.gated.Load(), passing: c.flags.passing.Load(), ungated: c.flags.ungated.Load(), unproven: c.flags.unproven.Load()}
+	if post != nil && post.NominatingInfo != nil {
+		o.nominated = fmt.Sprintf("%v %q", post.Mode(), post.NominatedNodeName)
+	}
+	return o
+}
+
+// come adds a node, or changes the one of that name.
+func (h *history) come(name string) {
+	b := userNode(name)
+	switch h.r.IntN(6) {
+	case 0, 1:
+		b = systemNode(name)
+	case 2:
+		b = b.Label("type", "virtual-kubelet") // in a regular pool: never used
+	}
+	node := b.Label("disk", []string{"ssd", "hdd"}[h.r.IntN(2)]).Obj()
+	node.Spec.Unschedulable = h.r.IntN(8) == 0
+	if h.r.IntN(4) == 0 {
+		node.Spec.Taints = []v1.Taint{{Key: "dedicated", Value: fmt.Sprint(h.r.IntN(2)), Effect: []v1.TaintEffect{v1.TaintEffectNoSchedule, v1.TaintEffectNoExecute}[h.r.IntN(2)]}}
+	}
+	if h.r.IntN(4) == 0 {
+		node.Status.Allocatable[v1.ResourceEphemeralStorage] = resource.MustParse("10Gi")
+	}
+	if h.r.IntN(4) == 0 {
+		node.Status.Allocatable["example.com/gpu"] = resource.MustParse("2")
+	}
+	if old := h.nodes[name]; old != nil {
+		h.sched.Cache.UpdateNode(h.logger, old, node)
+	} else {
+		h.sched.Cache.AddNode(h.logger, node)
+	}
+	h.nodes[name] = node
+}
+
+// some is one of the keys.
+func some[V any](r *rand.Rand, m map[string]V) string {
+	return slices.Sorted(maps.Keys(m))[r.IntN(len(m))]
+}
+
+// change changes the cluster a little.
+func (h *history) change() {
+	switch n := h.r.IntN(14); {
+	case n == 0 && len(h.nodes) > 6: // its pods stay
+		name := some(h.r, h.nodes)
+		if err := h.sched.Cache.RemoveNode(h.logger, h.nodes[name]); err != nil {
+			h.Fatal(err)
+		}
+		delete(h.nodes, name)
+		h.gone = append(h.gone, name)
+	case n == 1 && len(h.gone) > 0:
+		h.come(h.gone[0])
+		h.gone = h.gone[1:]
+	case n == 2:
+		h.come(some(h.r, h.nodes))
+	case n < 5 && len(h.bound) > 0:
+		h.remove(some(h.r, h.bound))
+	case n == 5 && len(h.bound) > 0: // it is resized
+		name := some(h.r, h.bound)
+		changed := h.bound[name].DeepCopy()
+		changed.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(fmt.Sprint(1 + h.r.IntN(3)))
+		if err := h.sched.Cache.UpdatePod(h.logger, h.bound[name], changed); err != nil {
+			h.Fatal(err)
+		}
+		h.bound[name] = changed
+	case n == 6 && len(h.assumed) > 0: // its binding failed
+		if err := h.sched.Cache.ForgetPod(h.logger, h.assumed[0]); err != nil {
+			h.Fatal(err)
+		}
+		h.assumed = h.assumed[1:]
+	case n == 7:
+		h.setCapacity([]capacity.State{capacity.CanGrow, capacity.CanGrow, capacity.CanGrow, capacity.Full}[h.r.IntN(4)], capacity.Full)
+	}
+}
+
+// pod is one of some hundred kinds, which differ in what Filters read of them.
+func (h *history) pod(name string) *v1.Pod {
+	requests := map[v1.ResourceName]string{"cpu": fmt.Sprint(1 + h.r.IntN(3))}
+	if h.r.IntN(4) == 0 {
+		requests["ephemeral-storage"] = "6Gi"
+	}
+	if h.r.IntN(4) == 0 {
+		requests["example.com/gpu"] = "1"
+	}
+	b := pod(name).Priority(int32(h.r.IntN(30) / 29)).Req(requests) //nolint:gosec // small
+	switch h.r.IntN(6) {
+	case 0:
+		b = b.NodeSelector(map[string]string{"disk": "ssd"})
+	case 1:
+		b = b.NodeAffinityIn("disk", []string{"hdd"}, st.NodeSelectorTypeMatchExpressions)
+	case 2:
+		b = b.NodeAffinityNotIn(metav1.ObjectNameField, []string{"node-1", "node-2"})
+	}
+	p := b.Obj()
+	if h.r.IntN(2) == 0 {
+		p.Spec.Tolerations = []v1.Toleration{[]v1.Toleration{
+			{Key: "dedicated", Operator: v1.TolerationOpExists},
+			{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: "0", Effect: v1.TaintEffectNoSchedule},
+			{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: "1", Effect: v1.TaintEffectNoSchedule},
+			{Key: "dedicated", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule},
+			{Key: "dedicated", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute},
+			{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists},
+		}[h.r.IntN(6)]}
+	}
+	if h.r.IntN(6) == 0 {
+		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}}
+	}
+	if h.r.IntN(4) == 0 {
+		p.Spec.PreemptionPolicy = ptr.To(v1.PreemptNever)
+	}
+	return p
+}
+
+// take has the pod on the node: bound, or on its way there.
+func (h *history) take(p *v1.Pod, node string) {
+	if h.r.IntN(6) > 0 {
+		h.place(p, node)
+		return
+	}
+	assumed := p.DeepCopy()
+	assumed.Spec.NodeName = node
+	if err := h.sched.Cache.AssumePod(h.logger, assumed); err != nil {
+		h.Fatal(err)
+	}
+	h.assumed = append(h.assumed, assumed)
+}
+
+// TestNarrowedIsNotRemembered: that a node is in a worse pool than one that had room says nothing of the next pod.
+func TestNarrowedIsNotRemembered(t *testing.T) {
+	h := full(t)
+	p := pod("p").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()
+	state := framework.NewCycleState()
+	_, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p)
+	var fit *framework.FitError
+	if !errors.As(err, &fit) {
+		t.Fatal(err)
+	}
+	c := *mustCycle(t, state)
+	c.worst = 0
+	h.plugin.failures.remember(&c, fit.Diagnosis.NodeToStatus)
+	if n := len(h.plugin.failures.kinds); n > 0 {
+		t.Errorf("%d kinds are remembered", n)
+	}
+	c.worst = anyRank
+	h.plugin.failures.remember(&c, fit.Diagnosis.NodeToStatus)
+	if n := len(h.plugin.failures.kinds); n != 1 {
+		t.Errorf("%d kinds are remembered, want 1", n)
+	}
+}
+
+// TestSlotsOfNodesThatAreGone: nodes that come and go, one at a time, take no more slots than there were nodes at once.
+func TestSlotsOfNodesThatAreGone(t *testing.T) {
+	h := full(t)
+	h.cycles(1, func(int) *v1.Pod { return pod("first").Obj() })
+	nodes := h.plugin.index.allSlots
+	for i := range 20 {
+		name := fmt.Sprint("spot-", i)
+		h.addNodes(userNode(name))
+		h.cycles(1, func(int) *v1.Pod { return pod("comes").Obj() })
+		if err := h.sched.Cache.RemoveNode(h.logger, h.node(name)); err != nil {
+			t.Fatal(err)
+		}
+		h.cycles(1, func(int) *v1.Pod { return pod("goes").Obj() })
+	}
+	if n := h.plugin.index.allSlots; n != nodes+1 {
+		t.Errorf("%d slots, want %d", n, nodes+1)
 	}
 }
 

@@ -34,6 +34,7 @@ type index struct {
 	owners  podsByOwner
 
 	slotOf   map[string]int // by the node's name
+	free     []int          // slots that no node has
 	allSlots int
 }
 
@@ -201,14 +202,14 @@ func (x *index) assignSlots() {
 		delete(old, name)
 		x.slots[i], x.slotOf[name] = slot, slot
 	}
-	free := slices.Collect(maps.Values(old))
+	x.free = slices.AppendSeq(x.free, maps.Values(old))
 	for _, i := range added {
-		if len(free) == 0 {
-			free = append(free, x.allSlots)
+		if len(x.free) == 0 {
+			x.free = append(x.free, x.allSlots)
 			x.allSlots++
 		}
-		slot := free[len(free)-1]
-		free = free[:len(free)-1]
+		slot := x.free[len(x.free)-1]
+		x.free = x.free[:len(x.free)-1]
 		x.slots[i], x.slotOf[x.entries[i].node.Name] = slot, slot
 	}
 }

@@ -115,18 +115,16 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 	err = n.pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
 		state.Write(stateKey, proving)
 		c.search = n.pl.newSearch(state, pod, c.nodes, result)
-		recalled, err = n.pl.failures.recall(ctx, c.search)
+		recalled = n.pl.failures.recall(ctx, c.search)
 		c.search.burstOnly = recalled != nil
-		return c.search, err
+		return c.search, nil
 	})
 	state.Write(stateKey, c)
 	if err != nil {
 		return result, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err)), plugins
 	}
 	if recalled != nil && !c.narrowed {
-		if status, err := n.repeat(ctx, state, pod, c, recalled); err != nil {
-			return result, fwk.AsStatus(err), plugins
-		} else if status != nil {
+		if status := n.repeat(ctx, state, pod, c, recalled); status != nil {
 			c.repeated = true
 			repeatedFailures.Inc()
 			return nil, status, recalled.plugins.Union(plugins)
