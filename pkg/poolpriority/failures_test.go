@@ -433,8 +433,9 @@ func (h *history) pod(name string) *v1.Pod {
 			{Key: "dedicated", Operator: v1.TolerationOpEqual, Value: "1", Effect: v1.TaintEffectNoSchedule},
 			{Key: "dedicated", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule},
 			{Key: "dedicated", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoExecute},
+			{Key: "dedicated", Operator: v1.TolerationOpEqual, Effect: v1.TaintEffectNoSchedule},
 			{Key: v1.TaintNodeUnschedulable, Operator: v1.TolerationOpExists},
-		}[h.r.IntN(6)]}
+		}[h.r.IntN(7)]}
 	}
 	if h.r.IntN(6) == 0 {
 		p.Spec.Resources = &v1.ResourceRequirements{Requests: v1.ResourceList{v1.ResourceCPU: resource.MustParse("4")}}
