@@ -102,6 +102,7 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 		template = facts.Template(j.Name)
 	}
 	kinds := facts.kinds(j.Members, j.Seen, template, now)
+	g.Settled = settled(g.State, g.Reason.Code)
 	g.startWith(kinds)
 	for _, node := range j.Members {
 		if since := readySince(node); !kinds.isStarting(node) && since.After(g.LastReady) {
@@ -117,7 +118,7 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 	if g.State != Unknown {
 		g.Moved = now
 	}
-	g.settled, g.kinds = settled(g.State, g.Reason.Code), shapesKey(g.Shapes)
+	g.kinds = shapesKey(g.Shapes)
 	if old != nil {
 		g.follow(old, now)
 	}
@@ -135,9 +136,13 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns what is known of a group from what was written down of it.
-func Restored(name string, state State, code string, since, moved time.Time, nodes int) Group {
-	return Group{Judged: Judged{Name: name, State: state}, Since: since, Moved: moved, Nodes: nodes, settled: settled(state, code)}
+// Restored returns what is known of a group from what was written down of it: settled as Settled has it or, if it is empty, as a version says that
+// did not write it down; starting is the number of its nodes that were on their way.
+func Restored(name string, state State, code, before string, since, moved time.Time, nodes, starting int) Group {
+	if before == "" {
+		before = settled(state, code)
+	}
+	return Group{Judged: Judged{Name: name, State: state}, Since: since, Moved: moved, Nodes: nodes, Starting: starting, Settled: before}
 }
 
 // follow takes over from what was known of the group before what has not changed.
@@ -146,9 +151,10 @@ func (g *Group) follow(old *Group, now time.Time) {
 		g.Since = old.Since
 	}
 	if g.State == Unknown {
-		g.settled = old.settled
+		g.Settled = old.Settled
 	}
-	if g.settled == old.settled && g.Nodes <= old.Nodes && !old.Moved.After(now) {
+	arrived := old.Starting > 0 && g.Starting == 0 // or too late
+	if g.Settled == old.Settled && g.Nodes <= old.Nodes && !arrived && !old.Moved.After(now) {
 		g.Moved = old.Moved
 	} else {
 		g.Moved = now

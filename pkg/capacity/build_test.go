@@ -125,7 +125,7 @@ func TestFollow(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	const before = time.Hour
 	old := func(state State, code string) Group {
-		g := Restored("g", state, code, now.Add(-before), now.Add(-before), 2)
+		g := Restored("g", state, code, "", now.Add(-before), now.Add(-before), 2, 0)
 		g.Version, g.Touched = "2/3", now.Add(-before)
 		return g
 	}
@@ -137,7 +137,9 @@ func TestFollow(t *testing.T) {
 		return j
 	}
 	unknown := old(Unknown, "Stale")
-	unknown.settled = "CanGrow BelowMax"
+	unknown.Settled = "CanGrow BelowMax"
+	starting := old(CanGrow, "BelowMax")
+	starting.Starting = 1
 	for _, tc := range []struct {
 		name                  string
 		old                   Group
@@ -154,6 +156,8 @@ func TestFollow(t *testing.T) {
 		{"it is unknown", old(CanGrow, "BelowMax"), is(Unknown, "Stale"), true, false, false},
 		{"it is known again, as it was before", unknown, is(CanGrow, "BelowMax"), true, false, false},
 		{"it is known again, and another", unknown, is(Full, "AtMax"), true, true, false},
+		{"a node that was starting can be used, or is late", starting, is(CanGrow, "BelowMax"), false, true, false},
+		{"and while it is unknown", starting, is(Unknown, "Stale"), true, true, false},
 		{"another kind of nodes", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members, j.Seen = nil, []Shape{{Labels: map[string]string{"a": "b"}}} }), false, false, true},
 		{"another group", Group{Judged: Judged{Name: "other"}}, is(CanGrow, "BelowMax"), true, true, true},
 	} {

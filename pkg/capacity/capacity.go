@@ -137,8 +137,10 @@ type Group struct {
 	// Shapes are the kinds of nodes that the group has or, if it has none, was last seen with; empty while nothing is known.
 	Shapes []Shape `json:"shapes,omitempty"`
 
-	settled string // the last state and reason that were not Unknown
-	kinds   string
+	// Settled is the last state that was not Unknown, with the code of its reason, whatever nodes were starting. It is published beside the view.
+	Settled string `json:"-"`
+
+	kinds string
 }
 
 // Pool is what is known of one pool: what its source says, and what its nodes say.

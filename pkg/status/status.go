@@ -102,8 +102,11 @@ type Group struct {
 	// Since is when the group came into the state; Moved is when something last happened to it after which the autoscaler is given time anew.
 	Since time.Time `json:"since"`
 	Moved time.Time `json:"moved"`
-	// Nodes is the number of the group's nodes.
-	Nodes int `json:"nodes"`
+	// Nodes is the number of the group's nodes, Starting that of those which are not usable yet.
+	Nodes    int `json:"nodes"`
+	Starting int `json:"starting,omitempty"`
+	// Before is in which state the group was, and for which reason, when it was last known but for its nodes; empty if it is so now.
+	Before string `json:"before,omitempty"`
 }
 
 // Of returns what is published of a pool.
@@ -111,7 +114,11 @@ func Of(name string, p *capacity.Pool) Pool {
 	s := Pool{Name: name, State: p.State, Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail, Since: p.Since, Nodes: p.Nodes}
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		s.Groups = append(s.Groups, Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, Moved: g.Moved, Nodes: g.Nodes})
+		published := Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting}
+		if as := published.restored(); as.Settled != g.Settled {
+			published.Before = g.Settled
+		}
+		s.Groups = append(s.Groups, published)
 	}
 	return s
 }
@@ -120,10 +127,13 @@ func Of(name string, p *capacity.Pool) Pool {
 func (p *Pool) Restored() capacity.Pool {
 	r := capacity.Pool{State: p.State, Since: p.Since, Nodes: p.Nodes}
 	for i := range p.Groups {
-		g := &p.Groups[i]
-		r.Groups = append(r.Groups, capacity.Restored(g.Name, g.State, g.Reason, g.Since, g.Moved, g.Nodes))
+		r.Groups = append(r.Groups, p.Groups[i].restored())
 	}
 	return r
+}
+
+func (g *Group) restored() capacity.Group {
+	return capacity.Restored(g.Name, g.State, g.Reason, g.Before, g.Since, g.Moved, g.Nodes, g.Starting)
 }
 
 // Memory is what the API does not hold by itself.

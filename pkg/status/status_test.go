@@ -94,6 +94,20 @@ func (s source) Judge(nodes []*corev1.Node, _ time.Time) capacity.Judgement {
 	return j.Summarized()
 }
 
+// published is what the next leader knows of the pool.
+func published(t *testing.T, name string, p *capacity.Pool) capacity.Pool {
+	t.Helper()
+	data, err := (&Status{Pools: []Pool{Of(name, p)}}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := Decode(&corev1.ConfigMap{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read.Pools[0].Restored()
+}
+
 // TestNextLeader: a leader that starts from what was published has pools and groups be in their states since when they came into them, and
 // knows when something last happened to them, as long as it finds them as they were.
 func TestNextLeader(t *testing.T) {
@@ -119,22 +133,18 @@ func TestNextLeader(t *testing.T) {
 		{"they are Unknown now", groups(capacity.Unknown, capacity.Unknown, "Z"), [2]int{10, 10}, [2]int{0, 5}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			published := &Status{Pools: []Pool{Of("user", &first.Pools[0])}}
-			data, err := published.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
-			read, err := Decode(&corev1.ConfigMap{Data: data})
-			if err != nil {
-				t.Fatal(err)
-			}
-			next := look(tc.groups, nodes, &capacity.View{Pools: []capacity.Pool{read.Pools[0].Restored()}}, at(10))
+			next := look(tc.groups, nodes, &capacity.View{Pools: []capacity.Pool{published(t, "user", &first.Pools[0])}}, at(10))
 			for i, g := range next.Pools[0].Groups {
 				if !g.Since.Equal(at(tc.since[i])) || !g.Moved.Equal(at(tc.moved[i])) {
 					t.Errorf("group %s since %v, moved %v, want minutes %d and %d", g.Name, g.Since.Sub(now), g.Moved.Sub(now), tc.since[i], tc.moved[i])
 				}
 			}
 		})
+	}
+	lost := look(groups(capacity.Unknown, capacity.Unknown, "Lost"), nodes, first, at(6))
+	back := look(groups(capacity.CanGrow, capacity.Full, "X"), nodes, &capacity.View{Pools: []capacity.Pool{published(t, "user", &lost.Pools[0])}}, at(10))
+	if g := back.Pools[0].Groups; !g[0].Moved.Equal(at(0)) || !g[1].Moved.Equal(at(10)) {
+		t.Errorf("groups that were Unknown moved %v and %v, want the first not since, the second just now", g[0].Moved.Sub(now), g[1].Moved.Sub(now))
 	}
 	if p := Of("user", &first.Pools[0]); len(p.Groups) != 2 || p.Groups[1].Nodes != 1 || p.Groups[1].Reason != "X" || p.Name != "user" || p.Nodes != 3 {
 		t.Errorf("published: %+v", p)

@@ -33,14 +33,11 @@ func conceded() concessions {
 	var c concessions
 	for name, concession := range map[string]*bool{
 		"unseenLosses": &c.unseenLosses,
-		"unseenPlaces": &c.unseenPlaces,
 		"reread":       &c.reread,
 		"progress":     &c.progress,
-		"outages":      &c.outages,
 		"silence":      &c.silence,
 		"health":       &c.health,
 		"unlisted":     &c.unlisted,
-		"oneGroup":     &c.oneGroup,
 		"anyKind":      &c.anyKind,
 		"unknown":      &c.unknown,
 	} {

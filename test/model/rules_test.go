@@ -66,14 +66,11 @@ type risk struct {
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
 type concessions struct {
 	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
-	unseenPlaces bool // while there is no status, nodes of groups that had none before are not remembered, nor missed (G17)
 	reread       bool // a back-off in the status that a scheduler reads when it starts counts as seen then (G3)
 	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
-	outages      bool // a status that comes back restarts the clock for groups that have nodes, and nodes that came before do not (G2)
 	silence      bool // a status that was stale and changed while the scheduler was away did not pause the clock (G2)
 	health       bool // to a scheduler that starts, a cluster that was Unhealthy and is not any more has another autoscaler (G3)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
-	oneGroup     bool // while there is no status, nodes of a pool are one group, and those of groups without lasting nodes tell of no other (G2)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
 	unknown      bool // nodes on their way do not count while the pool is Unknown (G19)
 }
@@ -97,8 +94,7 @@ type note struct {
 	starting                               []starting
 	sights                                 map[string][]int   // by group
 	memory                                 map[string]memory  // by group
-	inhabited                              map[int]bool       // pools that have nodes
-	pooled                                 map[int][]shape    // of all nodes of a pool
+	rests                                  map[int][]shape    // of nodes of a pool that are in none of its groups
 	kinds                                  map[string][]shape // those that a group has or had last
 }
 
@@ -249,12 +245,8 @@ func (h *history) isOrphan(name string, k int) bool {
 			return false
 		}
 	}
-	inhabited := len(h.nodesOf(name, k)) > 0 && (h.isReadable(k) || !h.concede.unseenPlaces || h.isTold(name, k))
-	return !inhabited && len(h.remembered(name, k)) == 0
+	return len(h.nodesOf(name, k)) == 0 && len(h.remembered(name, k)) == 0
 }
-
-// isClaimed reports whether the configuration names the group.
-func (h *history) isClaimed(s seat) bool { return !h.settings.pools[s.pool].byNodes() }
 
 // poolOf is the pool that nodes of the group are in.
 func (h *history) poolOf(g *group) (int, bool) {
@@ -277,13 +269,13 @@ func (h *history) findSeats(k int) []seat {
 		n := len(seats)
 		if h.isReadable(from) {
 			for _, name := range slices.Sorted(maps.Keys(h.looks[from].status.groups)) {
-				s := seat{p, name}
-				if slices.Contains(h.pools(name, k), p) && (h.notes[k].believed || !h.concede.oneGroup || h.isClaimed(s) || h.isOrphan(name, k) || len(h.remembered(name, k)) > 0) {
-					seats = append(seats, s)
+				if slices.Contains(h.pools(name, k), p) {
+					seats = append(seats, seat{p, name})
 				}
 			}
 		}
-		if len(seats) == n || h.concede.oneGroup && !h.notes[k].believed && h.notes[k].inhabited[p] {
+		stray := func(node *node) bool { return !slices.Contains(seats, seat{p, node.group.name}) }
+		if len(seats) == n || !h.notes[k].believed && slices.ContainsFunc(h.nodesIn(p, k), stray) {
 			seats = append(seats, seat{p, ""})
 		}
 	}
@@ -383,7 +375,7 @@ func (h *history) shrinking(name string, k int) string {
 			}
 		}
 		for _, n := range h.nodesOf(name, j-1) {
-			if !h.exists(n.name, j) && !(h.concede.unseenPlaces && !h.isReadable(j-1) && !h.isTold(name, j-1)) && !(h.concede.unseenLosses && h.looks[j].restarted) {
+			if !h.exists(n.name, j) && !(h.concede.unseenLosses && h.looks[j].restarted) {
 				lost = append(lost, 0)
 			}
 		}
@@ -556,16 +548,18 @@ func templateOf(g *group) shape {
 	return (&node{group: &group{agentPool: g.agentPool, kind: *g.template}}).shape(nil)
 }
 
-// pooledKinds are the kinds of the pool's nodes while there is no status.
-func (h *history) pooledKinds(p, k int) []shape {
+// rest are the nodes of a pool that are in no group which a status told of, as far as is known at the look. They are taken for one group:
+// without a status, nothing tells what groups the autoscaler has.
+func (h *history) rest(p, k int) []*node {
+	return slices.DeleteFunc(h.nodesIn(p, k), func(n *node) bool { return slices.Contains(h.notes[k].seats, seat{p, n.group.name}) })
+}
+
+// restKinds are the kinds of such nodes.
+func (h *history) restKinds(p, k int) []shape {
 	var kinds []shape
-	nodes := h.nodesIn(p, k)
+	nodes := h.rest(p, k)
 	for _, n := range nodes {
-		s := n.shape(h.strangeTaints(n, k))
-		if h.concede.oneGroup {
-			s = n.shape(h.strangeAmong(n, nodes, nil, k))
-		}
-		kinds = append(kinds, h.sized(s, n, k))
+		kinds = append(kinds, h.sized(n.shape(h.strangeAmong(n, nodes, nil, k)), n, k))
 	}
 	return alike(kinds)
 }
@@ -627,7 +621,7 @@ func (h *history) remember(name string, k int) memory {
 		if _, ok := l.status.groups[name]; !ok {
 			return memory{}
 		}
-	} else if h.concede.unseenPlaces && !h.isTold(name, k) || len(h.sights(name, k)) == 0 {
+	} else if len(h.sights(name, k)) == 0 {
 		return before
 	}
 	if len(before.kinds) > 0 && l.at.Sub(before.at) < 10*time.Second && !l.restarted {
@@ -654,24 +648,6 @@ func (h *history) remember(name string, k int) memory {
 	return before
 }
 
-// isTold reports whether a node of the group was there since the last status to go by was written, and before it went.
-func (h *history) isTold(name string, k int) bool {
-	for ; k >= 0 && !h.isReadable(k); k-- {
-		if h.looks[k].restarted {
-			return false
-		}
-	}
-	for ; k >= 0 && h.isReadable(k); k-- {
-		if len(h.nodesOf(name, k)) > 0 {
-			return true
-		}
-		if h.notes[k].seen {
-			return false
-		}
-	}
-	return false
-}
-
 // fits reports whether a node of the kind would run the pod.
 func (s *shape) fits(pod *podKind) bool {
 	return (pod.disk == "" || pod.disk == s.disk) && (pod.agentPool == "" || pod.agentPool == s.agentPool) &&
@@ -684,14 +660,11 @@ func (h *history) applicable(s seat, k int, pod *podKind) bool {
 		return false
 	}
 	if s.group == "" {
-		kinds := h.notes[k].pooled[s.pool]
+		kinds := h.notes[k].rests[s.pool]
 		return len(kinds) == 0 || h.isUnread(k) || slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) }) // nothing may be known
 	}
 	g := h.known[s.group]
 	kinds := h.notes[k].kinds[s.group]
-	if h.concede.oneGroup && !h.notes[k].believed {
-		kinds = h.remembered(s.group, k)
-	}
 	if len(kinds) > 0 {
 		return slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) })
 	}
@@ -744,20 +717,13 @@ func (h *history) moved(s seat, j int) bool {
 	}
 	replaced := h.concede.unseenLosses && h.looks[j].restarted && len(h.nodesOf(s.group, j)) <= len(h.nodesOf(s.group, j-1))
 	for _, n := range h.nodesOf(s.group, j) {
-		ignored := h.concede.outages && h.notes[j].states[s] == capacity.Unknown
-		if !h.exists(n.name, j-1) && !replaced && !ignored {
+		if !h.exists(n.name, j-1) && !replaced {
 			return true
 		}
 	}
 	if h.notes[j].states[s] != capacity.Unknown {
 		i := j - 1
-		if h.concede.outages && h.notes[i].states[s] == capacity.Unknown && len(h.nodesOf(s.group, j)) > 0 {
-			return true
-		}
-		for i >= 0 && (h.notes[i].states[s] == capacity.Unknown || !h.concede.outages && !h.notes[i].believed) {
-			if h.looks[i+1].restarted && h.concede.outages {
-				return true
-			}
+		for i >= 0 && (h.notes[i].states[s] == capacity.Unknown || !h.notes[i].believed) {
 			i--
 		}
 		if i < 0 || h.notes[i].states[s] != h.notes[j].states[s] || h.notes[i].whys[s] != h.notes[j].whys[s] {
@@ -847,14 +813,16 @@ func (h *history) came(k int, pod *podKind) time.Time {
 		if !h.applicable(s, k, pod) {
 			continue
 		}
-		for i := range h.looks[k].nodes {
-			n := &h.looks[k].nodes[i]
-			its := n.group.name == s.group && (h.notes[k].believed || !h.concede.oneGroup) || s.group == "" && h.isIn(n, s.pool)
-			strange := h.strangeTaints(n, k)
-			if s.group == "" && h.concede.oneGroup {
-				strange = h.strangeAmong(n, h.nodesIn(s.pool, k), nil, k)
+		if s.group == "" {
+			nodes := h.rest(s.pool, k)
+			for _, n := range nodes {
+				if n.ready && !n.startup && len(h.strangeAmong(n, nodes, nil, k)) == 0 {
+					came = latest(came, n.readyAt)
+				}
 			}
-			if its && n.ready && !n.startup && len(strange) == 0 {
+		}
+		for _, n := range h.nodesOf(s.group, k) {
+			if n.ready && !n.startup && len(h.strangeTaints(n, k)) == 0 {
 				came = latest(came, n.readyAt)
 			}
 		}
@@ -994,7 +962,7 @@ func (h *history) unknownSince(s seat, k int) time.Time {
 func (h *history) see(l look) {
 	h.looks = append(h.looks, l)
 	k := h.last()
-	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, memory: map[string]memory{}, pooled: map[int][]shape{}, inhabited: map[int]bool{}, kinds: map[string][]shape{}})
+	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, memory: map[string]memory{}, rests: map[int][]shape{}, kinds: map[string][]shape{}})
 	n := &h.notes[k]
 	n.write = h.isWrite(k)
 	n.seen = n.write || l.restarted && h.concede.reread
@@ -1007,9 +975,6 @@ func (h *history) see(l look) {
 	}
 	n.quiet = n.write && h.isReadable(k) && h.isQuiet(k)
 	for i := range l.nodes {
-		if p, ok := h.poolOf(l.nodes[i].group); ok {
-			n.inhabited[p] = true
-		}
 		if m := &h.looks[k].nodes[i]; h.isStarting(m, k) {
 			s := m.shape(h.strangeTaints(m, k))
 			s.cpu = 0
@@ -1019,10 +984,10 @@ func (h *history) see(l look) {
 	for name := range h.known {
 		n.kinds[name] = h.kindsOf(name, k)
 	}
-	for p := range h.settings.pools {
-		n.pooled[p] = h.pooledKinds(p, k)
-	}
 	n.seats = h.findSeats(k)
+	for p := range h.settings.pools {
+		n.rests[p] = h.restKinds(p, k)
+	}
 	for _, s := range n.seats {
 		n.states[s], n.whys[s] = h.state(s, k)
 	}

@@ -35,7 +35,7 @@ type Claim struct {
 // may be that of any pool that tells its groups by its nodes: it counts for all of them, so that one that is scaled to nothing is not taken
 // for one that cannot grow. It is returned.
 func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orphans []string) {
-	t.members.look(nodes, t.groups)
+	t.members.look(nodes)
 	pools := map[string]bool{}
 	for i := range claims {
 		pools[claims[i].Groups.pool] = true
@@ -75,7 +75,7 @@ const seeAgain = 10 * time.Second
 func (t *Tracker) see(c *Claim, now time.Time) {
 	byGroup := map[string][]*corev1.Node{}
 	for _, node := range c.Nodes {
-		names, _ := t.members.groupsOf(node, t.groups)
+		names, _ := t.members.groupsOf(node)
 		for _, name := range names {
 			byGroup[name] = append(byGroup[name], node)
 		}
@@ -127,20 +127,24 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) capacity.Judgement {
 	return j.Summarized()
 }
 
-// unknown are the pool's groups while there is no status, as far as they are remembered. As long as none was seen, there may be any.
+// unknown are the pool's groups while there is no status: those that are remembered, each with its nodes, as if there were one, so that nothing
+// happens to a group because the status was away for a while. As long as none was seen, there may be any.
 func (s Source) unknown(nodes []*corev1.Node, problem capacity.Reason) []capacity.Judged {
 	t := s.Tracker
-	groups := []capacity.Judged{{State: capacity.Unknown, Reason: problem, Members: nodes, Open: len(t.memory) == 0}}
+	members, elsewhere, anywhere := s.split(nodes)
+	var groups []capacity.Judged
 	for _, name := range sortedKeys(t.memory) {
-		if s.has(name, false) || s.mayHave(name) {
-			g := capacity.Judged{Name: name, State: capacity.Unknown, Reason: problem}
-			g.Reason.Detail = name
+		if s.has(name, len(members[name]) > 0) || s.mayHave(name) {
+			g := capacity.Judged{Name: name, State: capacity.Unknown, Reason: problem, Members: members[name]}
+			if g.Reason.Detail = name; len(groups) == 0 && problem.Detail != "" { // said once
+				g.Reason.Detail += ": " + problem.Detail
+			}
 			s.tell(&g)
 			groups = append(groups, g)
 		}
 	}
-	if len(nodes) == 0 && len(groups) > 1 {
-		return groups[1:]
+	if rest := slices.Concat(elsewhere, anywhere); len(rest) > 0 || len(groups) == 0 {
+		groups = append(groups, capacity.Judged{State: capacity.Unknown, Reason: problem, Members: rest, Open: len(t.memory) == 0})
 	}
 	return groups
 }
@@ -204,7 +208,7 @@ func (s Source) has(group string, hasNodes bool) bool {
 func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, elsewhere, anywhere []*corev1.Node) {
 	byGroup = map[string][]*corev1.Node{}
 	for _, node := range nodes {
-		names, told := s.Tracker.members.groupsOf(node, s.Tracker.groups)
+		names, told := s.Tracker.members.groupsOf(node)
 		its := false
 		for _, name := range names {
 			if s.has(name, true) {

@@ -200,12 +200,12 @@ func TestGroups(t *testing.T) {
 			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3), group("aks-new-4-vmss", 0, 0, 1)), nodes: []*corev1.Node{general1, gpu1}},
 			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3), group("aks-new-4-vmss", 0, 0, 1)), nodes: []*corev1.Node{general1}},
 			{nodes: []*corev1.Node{general1}},
-		}, []string{": Unknown StatusMissing g1", "aks-general-1-vmss: Unknown StatusMissing seen=plain", "aks-gpu-2-vmss: Unknown StatusMissing seen=gpu!sku",
+		}, []string{"aks-general-1-vmss: Unknown StatusMissing g1 seen=plain", "aks-gpu-2-vmss: Unknown StatusMissing seen=gpu!sku",
 			"aks-new-4-vmss: Unknown StatusMissing new agentpool=new agentpool=new"}},
 		{"a status that is lost while schedulers come and go", byNodes, []step{
 			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3)), nodes: []*corev1.Node{general1, gpu1}},
 			{nodes: []*corev1.Node{general1}, anew: true},
-		}, []string{": Unknown StatusMissing g1", "aks-general-1-vmss: Unknown StatusMissing seen=plain", "aks-gpu-2-vmss: Unknown StatusMissing seen=gpu!sku"}},
+		}, []string{"aks-general-1-vmss: Unknown StatusMissing g1 seen=plain", "aks-gpu-2-vmss: Unknown StatusMissing seen=gpu!sku"}},
 		{"a status that is lost, without nodes", byNodes, []step{
 			{status: running(group(gpu, 1, 1, 3)), nodes: []*corev1.Node{gpu1}},
 			{},
@@ -213,12 +213,12 @@ func TestGroups(t *testing.T) {
 		{"a status that is lost: another pool's groups", byNodes, []step{
 			{status: running(group(general, 1, 1, 1), group(sys, 1, 1, 3)), nodes: []*corev1.Node{general1}, others: []*corev1.Node{grown("s1", "sys", "plain")}},
 			{nodes: []*corev1.Node{general1}},
-		}, []string{": Unknown StatusMissing g1", "aks-general-1-vmss: Unknown StatusMissing seen=plain"}},
+		}, []string{"aks-general-1-vmss: Unknown StatusMissing g1 seen=plain"}},
 		{"a status that was never seen", byNodes, []step{{nodes: []*corev1.Node{general1}}}, []string{": Unknown StatusMissing g1 open"}},
 		{"a stale status", byNodes, []step{
 			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}},
 			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}, at: time.Hour, frozen: true},
-		}, []string{": Unknown StatusStale g1", "aks-general-1-vmss: Unknown StatusStale seen=plain", "aks-gpu-2-vmss: Unknown StatusStale new agentpool=gpu agentpool=gpu"}},
+		}, []string{"aks-general-1-vmss: Unknown StatusStale g1 seen=plain", "aks-gpu-2-vmss: Unknown StatusStale new agentpool=gpu agentpool=gpu"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(graces)

@@ -1,6 +1,7 @@
 package clusterautoscaler
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,12 +18,15 @@ type members struct {
 	byName  map[string]*member
 	leaving map[string]int    // by group: nodes that are being taken away
 	lost    map[string][]loss // by group: nodes that are gone and may be in the target still, the oldest first
+	strays  map[place]int     // nodes that went since the last status, of places in none of its groups
 	targets map[string]int    // by group, of the last status
+	names   []string          // of the groups of the last status that told of them
 	groups  map[place][]string
 }
 
 type member struct {
 	look   int // at which it was last there
+	place  place
 	groups []string
 }
 
@@ -34,17 +38,24 @@ type loss struct{ writes int }
 const lostFor = 2
 
 func newMembers() *members {
-	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]loss{}, targets: map[string]int{}, groups: map[place][]string{}}
+	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]loss{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
 }
 
 // written takes in a new status. What its targets fell by is no longer to come.
 func (m *members) written(groups []nodeGroup) {
+	for p, n := range m.strays {
+		for i := range groups {
+			if name := groups[i].Name; p.holds(name) {
+				m.lost[name] = append(m.lost[name], slices.Repeat([]loss{{m.writes}}, n)...)
+			}
+		}
+	}
+	clear(m.strays)
 	m.writes++
-	clear(m.groups) // there may be others now
-	targets := make(map[string]int, len(groups))
+	names, targets := make([]string, len(groups)), make(map[string]int, len(groups))
 	for i := range groups {
 		name, target := groups[i].Name, groups[i].Health.CloudProviderTarget
-		targets[name] = target
+		names[i], targets[name] = name, target
 		lost := m.lost[name]
 		if before, known := m.targets[name]; known && target < before {
 			lost = lost[min(before-target, len(lost)):]
@@ -55,6 +66,7 @@ func (m *members) written(groups []nodeGroup) {
 		m.lost[name] = lost
 	}
 	m.targets = targets
+	m.are(names)
 	for name := range m.lost {
 		if _, known := targets[name]; !known || len(m.lost[name]) == 0 {
 			delete(m.lost, name)
@@ -62,8 +74,14 @@ func (m *members) written(groups []nodeGroup) {
 	}
 }
 
+// are takes in which groups there are. While there is no status, they are those of the last one.
+func (m *members) are(names []string) {
+	m.names = names
+	clear(m.groups)
+}
+
 // look takes in all nodes of the cluster.
-func (m *members) look(nodes []*corev1.Node, groups []nodeGroup) {
+func (m *members) look(nodes []*corev1.Node) {
 	m.looks++
 	clear(m.leaving)
 	for _, node := range nodes {
@@ -72,8 +90,8 @@ func (m *members) look(nodes []*corev1.Node, groups []nodeGroup) {
 			known = &member{}
 			m.byName[node.Name] = known
 		}
-		known.look = m.looks
-		known.groups, _ = m.groupsOf(node, groups)
+		known.look, known.place = m.looks, placeOf(node)
+		known.groups = m.groupsAt(known.place)
 		if capacity.IsLeaving(node) {
 			for _, name := range known.groups {
 				m.leaving[name]++
@@ -85,8 +103,12 @@ func (m *members) look(nodes []*corev1.Node, groups []nodeGroup) {
 			continue
 		}
 		delete(m.byName, name)
-		for _, group := range known.groups {
+		groups := m.groupsAt(known.place) // there may be others than when it was there
+		for _, group := range groups {
 			m.lost[group] = append(m.lost[group], loss{m.writes})
+		}
+		if len(groups) == 0 && known.place != (place{}) {
+			m.strays[known.place]++
 		}
 	}
 }
@@ -119,22 +141,23 @@ func (p place) holds(group string) bool {
 	return isVMSS(p.agentPool, group) || isVirtualMachines(p.agentPool, group) && strings.EqualFold(sku, p.size) || isWindowsVMSS(p.agentPool, group)
 }
 
-// groupsOf returns the node groups that the node is in, and whether it says where it is at all. Nodes of one place have the same: they are
-// looked up once for each status.
-func (m *members) groupsOf(node *corev1.Node, groups []nodeGroup) (names []string, told bool) {
-	key := placeOf(node)
-	if key == (place{}) {
-		return nil, false
+// groupsOf returns the node groups that the node is in, and whether it says where it is at all.
+func (m *members) groupsOf(node *corev1.Node) (names []string, told bool) {
+	p := placeOf(node)
+	return m.groupsAt(p), p != (place{})
+}
+
+// groupsAt returns the node groups that nodes of the place are in. They are looked up once for each status.
+func (m *members) groupsAt(p place) []string {
+	found, ok := m.groups[p]
+	if ok || p == (place{}) {
+		return found
 	}
-	found, ok := m.groups[key]
-	if ok {
-		return found, true
-	}
-	for i := range groups {
-		if key.holds(groups[i].Name) {
-			found = append(found, groups[i].Name)
+	for _, name := range m.names {
+		if p.holds(name) {
+			found = append(found, name)
 		}
 	}
-	m.groups[key] = found
-	return found, true
+	m.groups[p] = found
+	return found
 }

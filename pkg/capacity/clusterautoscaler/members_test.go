@@ -80,6 +80,19 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 			{group(group1, 3, 3, 3), all, "AtMaxSize"},
 			{"", plain("a", "b"), "StatusBehind"},
 		}},
+		{"a node goes while the status cannot be read", []moment{
+			{group(group1, 3, 3, 3), all, "AtMaxSize"},
+			{"{", all, "StatusUnreadable"},
+			{"", plain("a", "b"), "StatusUnreadable"},
+			{group(group1, 3, 3, 3), plain("a", "b"), "StatusBehind"},
+			{group(group1, 3, 3, 3), plain("a", "b"), "AtMaxSize"},
+		}},
+		{"a node goes before there is a status", []moment{
+			{"", all, "StatusMissing"},
+			{"", plain("a", "b"), "StatusMissing"},
+			{group(group1, 3, 3, 3), plain("a", "b"), "StatusBehind"},
+			{group(group1, 3, 3, 3), plain("a", "b"), "AtMaxSize"},
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(graces)

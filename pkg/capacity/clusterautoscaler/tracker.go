@@ -140,6 +140,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 		}
 		t.memory[name] = &group
 	}
+	t.members.are(sortedKeys(t.memory))
 }
 
 func hash(s string) string {
