@@ -11,7 +11,8 @@ import (
 // firstGrace is how long the first node of a group of which nothing else is known may take to lose the taints that it came with.
 const firstGrace = 3 * time.Minute
 
-var reasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
+// ReasonStarting is that of a group that is Growing because of nodes that exist.
+var ReasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
 
 // kinds tells of each of some nodes that belong together which kind it is, and whether it is on its way to be one.
 type kinds struct {
@@ -98,7 +99,7 @@ func (k *kinds) taints(node *corev1.Node) []corev1.Taint {
 }
 
 // startWith counts the nodes that are on their way, and corrects the state for them: a group that could grow or is Full is Growing, for at
-// most the grace after each came. That a node was ready before and is so no longer does not matter within the grace: it may come back.
+// most the grace after each came. One that is Unknown stays so, and IsGrowing all the same: what exists is known. That a node was ready before and is so no longer does not matter within the grace: it may come back.
 func (g *Group) startWith(k *kinds) {
 	var until time.Time
 	for _, node := range k.nodes {
@@ -107,14 +108,22 @@ func (g *Group) startWith(k *kinds) {
 			until = Earliest(until, late)
 		}
 	}
+	if g.Starting > 0 && g.State == Unknown {
+		g.Until = Earliest(Earliest(g.Until, until), k.until)
+	}
 	if g.Starting == 0 || g.State != Full && g.State != CanGrow {
 		return
 	}
 	detail := g.Reason.Detail
-	g.State, g.Reason = Growing, reasonStarting
+	g.State, g.Reason = Growing, ReasonStarting
 	g.Reason.Detail = fmt.Sprintf("%d of %d nodes", g.Starting, len(k.nodes))
 	if detail != "" {
 		g.Reason.Detail = detail + ", " + g.Reason.Detail + " starting"
 	}
 	g.Until = Earliest(Earliest(g.Until, until), k.until)
+}
+
+// IsGrowing reports whether nodes of the group are on their way.
+func (g *Group) IsGrowing() bool {
+	return g.State == Growing || g.State == Unknown && g.Starting > 0
 }

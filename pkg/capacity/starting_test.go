@@ -42,7 +42,7 @@ func TestStarting(t *testing.T) {
 		{"one is not ready for long", Full, []*corev1.Node{node(time.Hour, corev1.ConditionFalse)}, Full, 0},
 		{"one is cordoned", Full, []*corev1.Node{node(time.Minute, corev1.ConditionTrue, corev1.TaintNodeUnschedulable)}, Full, 0},
 		{"a pool that can grow has one on its way, too", CanGrow, []*corev1.Node{node(time.Minute, corev1.ConditionFalse)}, Growing, 14 * time.Minute},
-		{"a pool that is unknown stays so", Unknown, []*corev1.Node{node(time.Minute, corev1.ConditionFalse)}, Unknown, 0},
+		{"a pool that is unknown stays so", Unknown, []*corev1.Node{node(time.Minute, corev1.ConditionFalse)}, Unknown, 14 * time.Minute},
 		{"the earliest change counts", Full, []*corev1.Node{node(time.Minute, corev1.ConditionFalse), node(10*time.Minute, corev1.ConditionFalse)}, Growing, 5 * time.Minute},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -594,6 +594,10 @@ func TestGroups(t *testing.T) {
 	unseen := func(state capacity.State) capacity.Group {
 		return capacity.Group{Judged: capacity.Judged{Name: "unseen", State: state, New: &capacity.NewNodes{Choices: map[string][]string{"agentpool": {"unseen"}}}}, Moved: ago(time.Hour)}
 	}
+	starting := func(g capacity.Group) capacity.Group {
+		g.Starting = 1
+		return g
+	}
 	plain, tolerant := &corev1.Pod{}, &corev1.Pod{Spec: corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: "sku", Operator: corev1.TolerationOpExists}}}}
 	elsewhere := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"agentpool": "general"}}}
 	for _, tc := range []struct {
@@ -611,6 +615,8 @@ func TestGroups(t *testing.T) {
 		{"a group of which nothing is known might run it", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
 		{"until it is declined", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
 		{"not while nodes are on their way that it can use", []capacity.Group{general(capacity.Growing), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
+		{"nor if it has been unknown for long whether more would come", []capacity.Group{starting(general(capacity.Unknown)), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
+		{"without them that counts as full", []capacity.Group{general(capacity.Unknown), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
 		{"unless the group's name tells", []capacity.Group{unseen(capacity.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
 		{"what a group does that the pod cannot use touches nothing", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, plain, 5 * time.Minute, true, "Declined"},
 		{"what another does that it can use does", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, tolerant, 5 * time.Minute, false, "PoolCanGrow"},

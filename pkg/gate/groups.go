@@ -88,7 +88,7 @@ func (r *Rule) clock(req Request, a *Assessment, view *capacity.View) (clock, ca
 			}
 			g := &view.Pools[i].Groups[k]
 			clock, came = latest(clock, g.Moved), latest(came, g.LastReady)
-			growing = growing || g.State == capacity.Growing
+			growing = growing || g.IsGrowing()
 		}
 	}
 	if growing || req.NoRoomSince.IsZero() || isExpendable(req.Pod) {
@@ -217,6 +217,9 @@ func (r *Rule) judgeGroup(req Request, a *Assessment, i int, p *capacity.Pool, k
 	case capacity.CanGrow:
 		return r.judgeGrowth(req, a, i, p, k, clock, now)
 	default:
+		if g.IsGrowing() {
+			return groupVerdict{holds: true, reason: capacity.ReasonStarting, closed: ReasonGrowing, until: g.Until}
+		}
 		counts := g.Since.Add(r.UnknownGrace)
 		if !now.Before(counts) {
 			reason := reasonUnknownLong

@@ -39,7 +39,6 @@ func conceded() concessions {
 		"health":       &c.health,
 		"unlisted":     &c.unlisted,
 		"anyKind":      &c.anyKind,
-		"unknown":      &c.unknown,
 	} {
 		*concession = *strict != "all" && !slices.Contains(strings.Split(*strict, ","), name)
 	}
@@ -230,7 +229,7 @@ func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 	}
 	for _, s := range note.seats {
 		want, why := note.states[s], note.whys[s]
-		if want != capacity.Unknown && slices.ContainsFunc(note.starting, func(m starting) bool { return m.group == s.group }) {
+		if want != capacity.Unknown && slices.ContainsFunc(note.starting, func(m starting) bool { return m.seat == s }) {
 			if want != capacity.Growing {
 				why = "NodesStarting"
 			}

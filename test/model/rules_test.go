@@ -72,7 +72,6 @@ type concessions struct {
 	health       bool // to a scheduler that starts, a cluster that was Unhealthy and is not any more has another autoscaler (G3)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
-	unknown      bool // nodes on their way do not count while the pool is Unknown (G19)
 }
 
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
@@ -100,7 +99,7 @@ type note struct {
 
 // starting is a node that is on its way for pods that fit the shape.
 type starting struct {
-	group string
+	seat  seat
 	shape shape
 }
 
@@ -462,12 +461,30 @@ func (h *history) isRestartedBetween(j, k int) bool {
 	return false
 }
 
-// isStarting is G19: the node exists, is not usable yet, and is on its way to be.
-func (h *history) isStarting(n *node, k int) bool {
+// isStarting is G19: the node, which has these taints that need not last, exists, is not usable yet, and is on its way to be.
+func (h *history) isStarting(n *node, strange []string, k int) bool {
 	if p, listed := h.poolOf(n.group); n.leaving || !listed || h.looks[k].at.Sub(n.created) >= h.settings.pools[p].provision {
 		return false
 	}
-	return !n.ready || n.startup || len(h.strangeTaints(n, k)) > 0
+	return !n.ready || n.startup || len(strange) > 0
+}
+
+// findStarting returns those of the pool's nodes that are on their way.
+func (h *history) findStarting(p, k int) []starting {
+	var found []starting
+	rest := h.rest(p, k)
+	for _, n := range h.nodesIn(p, k) {
+		of, strange := seat{p, n.group.name}, h.strangeTaints(n, k)
+		if slices.Contains(rest, n) {
+			of.group, strange = "", h.strangeAmong(n, rest, nil, k)
+		}
+		if h.isStarting(n, strange, k) {
+			s := n.shape(strange)
+			s.cpu = 0
+			found = append(found, starting{of, s})
+		}
+	}
+	return found
 }
 
 // strangeTaints are those of the node's taints that need not last: neither an older node, now or before, nor the template has them.
@@ -685,9 +702,9 @@ func (h *history) isUnread(k int) bool {
 	return true
 }
 
-// isOnItsWay reports whether a node of the group that exists is on its way for the pod.
-func (h *history) isOnItsWay(name string, k int, pod *podKind) bool {
-	return slices.ContainsFunc(h.notes[k].starting, func(s starting) bool { return s.group == name && (h.concede.anyKind || s.shape.fits(pod)) })
+// isOnItsWay reports whether a node of the group that exists is on its way for the pod, whatever the status says.
+func (h *history) isOnItsWay(of seat, k int, pod *podKind) bool {
+	return slices.ContainsFunc(h.notes[k].starting, func(s starting) bool { return s.seat == of && (h.concede.anyKind || s.shape.fits(pod)) })
 }
 
 // clock is when the time began that the autoscaler is given for the pod.
@@ -698,8 +715,7 @@ func (h *history) clock(k int, pod *podKind) time.Time {
 			continue
 		}
 		for j := k; j > 0 && h.looks[j].at.After(start); j-- {
-			ignored := h.concede.unknown && h.notes[j-1].states[s] == capacity.Unknown
-			if h.notes[j].moved[s] || !ignored && h.isOnItsWay(s.group, j-1, pod) {
+			if h.notes[j].moved[s] || h.isOnItsWay(s, j-1, pod) {
 				start = h.looks[j].at
 			}
 		}
@@ -908,7 +924,7 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 		if !h.applicable(s, k, pod) {
 			continue
 		}
-		if h.isOnItsWay(s.group, k, pod) && !(h.concede.unknown && h.notes[k].states[s] == capacity.Unknown) {
+		if h.isOnItsWay(s, k, pod) {
 			return verdict{false, "Starting"}
 		}
 		switch h.notes[k].states[s] {
@@ -974,19 +990,13 @@ func (h *history) see(l look) {
 		n.memory[name] = h.remember(name, k)
 	}
 	n.quiet = n.write && h.isReadable(k) && h.isQuiet(k)
-	for i := range l.nodes {
-		if m := &h.looks[k].nodes[i]; h.isStarting(m, k) {
-			s := m.shape(h.strangeTaints(m, k))
-			s.cpu = 0
-			n.starting = append(n.starting, starting{m.group.name, s})
-		}
-	}
 	for name := range h.known {
 		n.kinds[name] = h.kindsOf(name, k)
 	}
 	n.seats = h.findSeats(k)
 	for p := range h.settings.pools {
 		n.rests[p] = h.restKinds(p, k)
+		n.starting = append(n.starting, h.findStarting(p, k)...)
 	}
 	for _, s := range n.seats {
 		n.states[s], n.whys[s] = h.state(s, k)
