@@ -33,7 +33,6 @@ func conceded() concessions {
 	var c concessions
 	for name, concession := range map[string]*bool{
 		"unseenLosses": &c.unseenLosses,
-		"reread":       &c.reread,
 		"progress":     &c.progress,
 		"silence":      &c.silence,
 		"health":       &c.health,

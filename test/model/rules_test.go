@@ -66,7 +66,6 @@ type risk struct {
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
 type concessions struct {
 	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
-	reread       bool // a back-off in the status that a scheduler reads when it starts counts as seen then (G3)
 	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
 	silence      bool // a status that was stale and changed while the scheduler was away did not pause the clock (G2)
 	health       bool // to a scheduler that starts, a cluster that was Unhealthy and is not any more has another autoscaler (G3)
@@ -85,16 +84,16 @@ type history struct {
 
 // note is what the rules say of one look.
 type note struct {
-	believed, write, seen, takeover, quiet bool
-	seats                                  []seat
-	states                                 map[seat]capacity.State
-	whys                                   map[seat]string
-	moved                                  map[seat]bool
-	starting                               []starting
-	sights                                 map[string][]int   // by group
-	memory                                 map[string]memory  // by group
-	rests                                  map[int][]shape    // of nodes of a pool that are in none of its groups
-	kinds                                  map[string][]shape // those that a group has or had last
+	believed, write, takeover, quiet bool
+	seats                            []seat
+	states                           map[seat]capacity.State
+	whys                             map[seat]string
+	moved                            map[seat]bool
+	starting                         []starting
+	sights                           map[string][]int   // by group
+	memory                           map[string]memory  // by group
+	rests                            map[int][]shape    // of nodes of a pool that are in none of its groups
+	kinds                            map[string][]shape // those that a group has or had last
 }
 
 // starting is a node that is on its way for pods that fit the shape.
@@ -182,7 +181,7 @@ func (h *history) findSights(name string, k int) []int {
 	if k > 0 {
 		before = h.sights(name, k-1)
 	}
-	if !h.notes[k].seen || !h.isReadable(k) {
+	if !h.notes[k].write || !h.isReadable(k) {
 		return before
 	}
 	if _, ok := h.looks[k].status.groups[name]; !ok {
@@ -357,7 +356,7 @@ func (h *history) shrinking(name string, k int) string {
 		if h.looks[j].restarted && h.concede.unseenLosses {
 			lost = nil
 		}
-		if h.notes[j].seen && h.isReadable(j) {
+		if h.notes[j].write && h.isReadable(j) {
 			sights := h.sights(name, j)
 			if n := len(sights); n > 1 && sights[n-1] == j {
 				fell := h.at(sights[n-2], name).target - h.at(j, name).target
@@ -746,7 +745,7 @@ func (h *history) moved(s seat, j int) bool {
 			return true
 		}
 	}
-	return h.notes[j].seen && h.rises(s.group, j)
+	return h.notes[j].write && h.rises(s.group, j)
 }
 
 // rises reports whether the status of the look shows for the first time that the group rose or began to fail.
@@ -981,7 +980,6 @@ func (h *history) see(l look) {
 	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, memory: map[string]memory{}, rests: map[int][]shape{}, kinds: map[string][]shape{}})
 	n := &h.notes[k]
 	n.write = h.isWrite(k)
-	n.seen = n.write || l.restarted && h.concede.reread
 	for name := range h.known {
 		n.sights[name] = h.findSights(name, k)
 	}

@@ -190,7 +190,8 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	return t.err
 }
 
-// read takes in the status. One that is known was counted as the end of a loop before.
+// read takes in the status. One that is known was taken in before, by the tracker whose memory this one has: it tells nothing new, and a back-off
+// in it was not seen again.
 func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
@@ -201,7 +202,9 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
 	case status.AutoscalerStatus == autoscalerInitializing:
 		t.lose(reasonInitializing, now)
-		t.forget(now)
+		if !known {
+			t.forget(now)
+		}
 		return nil
 	}
 	if t.identify(status, now); t.unhealthy {
@@ -210,6 +213,10 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	}
 	t.problem = capacity.Reason{}
 	t.groups = status.NodeGroups
+	if known && t.remembersAll() {
+		t.attention.resume(now)
+		return nil
+	}
 	t.members.written(t.groups)
 	quiet, listed := true, make(map[string]bool, len(t.groups))
 	for i := range t.groups {
@@ -230,6 +237,11 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 		t.attention.loop(quiet, now)
 	}
 	return nil
+}
+
+// remembersAll reports whether there is a memory of each group of the status.
+func (t *Tracker) remembersAll() bool {
+	return !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil })
 }
 
 // identify tells by the time of the cluster's last transition whether another autoscaler has written the status. That the cluster became

@@ -1,0 +1,63 @@
+package clusterautoscaler
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestRestarts: a tracker that takes over judges as the one before would have.
+func TestRestarts(t *testing.T) {
+	const user = "aks-userpool-123-vmss"
+	type moment struct {
+		at      time.Duration
+		cm      *corev1.ConfigMap // nil: missing
+		nodes   string            // their names, a letter each
+		restart bool              // a new tracker looks
+		same    bool              // the status is the one before
+		want    string            // the code of the group's reason
+	}
+	for _, tc := range []struct {
+		name    string
+		moments []moment
+	}{
+		{"a back-off in a status that nobody writes any more is not seen again", []moment{
+			{at: 0, cm: running(group(user, 1, 1, 3, inBackoff)), nodes: "a", want: "BackingOff"},
+			{at: 2 * time.Minute, cm: running(group(user, 1, 1, 3, inBackoff)), nodes: "a", same: true, restart: true, want: "Backoff"},
+			{at: 150 * time.Second, cm: running(group(user, 1, 1, 3)), nodes: "a", want: "Backoff"},
+			{at: 5 * time.Minute, cm: running(group(user, 1, 1, 3)), nodes: "a", want: "BelowMaxSize"},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			for i, m := range tc.moments {
+				now := epoch.Add(m.at)
+				if m.restart {
+					tracker = again(t, tracker, now)
+				}
+				if m.cm != nil {
+					stamp := i
+					if m.same {
+						stamp--
+					}
+					m.cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(stamp)}
+				}
+				_ = tracker.Observe(m.cm, now)
+				var nodes []*corev1.Node
+				for _, name := range m.nodes {
+					nodes = append(nodes, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: string(name), Labels: map[string]string{"agentpool": "userpool"},
+						CreationTimestamp: metav1.NewTime(epoch.Add(time.Duration(name-'z') * time.Minute))},
+						Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
+				}
+				source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+				tracker.Look([]Claim{{Groups: source.Groups, Nodes: nodes}}, nodes, now)
+				if got := source.Judge(nodes, now); got.Reason.Code != m.want {
+					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)
+				}
+			}
+		})
+	}
+}
