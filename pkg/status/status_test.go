@@ -28,7 +28,7 @@ func TestRoundTrip(t *testing.T) {
 		Problems:   []string{"pool system: a problem"},
 		Memory: Memory{
 			Written: now,
-			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Pauses: []capacity.Pause{{From: now, To: now}, {From: now}}, Incarnation: "a", UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
+			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Pauses: []capacity.Pause{{From: now, To: now}, {From: now}}, Incarnation: "a", Unhealthy: true, UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
 				"aks-userpool-1-vmss": {Target: 3, Present: 2, Rose: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"},
 					UnhealthySince: now, Pool: "user", Seen: []capacity.Shape{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
 			}},

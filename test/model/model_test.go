@@ -35,7 +35,6 @@ func conceded() concessions {
 		"unseenLosses": &c.unseenLosses,
 		"progress":     &c.progress,
 		"silence":      &c.silence,
-		"health":       &c.health,
 		"unlisted":     &c.unlisted,
 		"anyKind":      &c.anyKind,
 	} {

@@ -68,7 +68,6 @@ type concessions struct {
 	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
 	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
 	silence      bool // a status that was stale and changed while the scheduler was away did not pause the clock (G2)
-	health       bool // to a scheduler that starts, a cluster that was Unhealthy and is not any more has another autoscaler (G3)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
 }
@@ -160,15 +159,9 @@ func (h *history) isTakeover(k int) bool {
 	if s.kind == "garbage" {
 		return false
 	}
-	for j, kind := k-1, ""; j >= 0; j-- {
-		if h.looks[j+1].restarted && h.concede.health && kind == "" {
-			kind = "running"
-		}
+	for j := k - 1; j >= 0; j-- {
 		if before := h.looks[j].status; before != nil && (before.kind == "running" || before.kind == "unhealthy") {
-			if kind == "" {
-				kind = before.kind
-			}
-			return before.began != s.began && kind == s.kind // that it became unhealthy, or healthy again, is another such time, too
+			return before.began != s.began && before.kind == s.kind // that it became unhealthy, or healthy again, is another such time, too
 		}
 	}
 	return false

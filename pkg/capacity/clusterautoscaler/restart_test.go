@@ -20,6 +20,11 @@ func TestRestarts(t *testing.T) {
 		same    bool              // the status is the one before
 		want    string            // the code of the group's reason
 	}
+	health := func(health, transition, group string) *corev1.ConfigMap {
+		cm := running(group)
+		cm.Data[StatusKey] += fmt.Sprintf("clusterWide: {health: {status: %s, lastTransitionTime: %q}}\n", health, transition)
+		return cm
+	}
 	for _, tc := range []struct {
 		name    string
 		moments []moment
@@ -29,6 +34,12 @@ func TestRestarts(t *testing.T) {
 			{at: 2 * time.Minute, cm: running(group(user, 1, 1, 3, inBackoff)), nodes: "a", same: true, restart: true, want: "Backoff"},
 			{at: 150 * time.Second, cm: running(group(user, 1, 1, 3)), nodes: "a", want: "Backoff"},
 			{at: 5 * time.Minute, cm: running(group(user, 1, 1, 3)), nodes: "a", want: "BelowMaxSize"},
+		}},
+		{"a cluster that is healthy again has no other autoscaler", []moment{
+			{at: 0, cm: health("Healthy", "a", group(user, 1, 1, 3, inBackoff)), nodes: "a", want: "BackingOff"},
+			{at: 2 * time.Minute, cm: health("Healthy", "a", group(user, 1, 1, 3, inBackoff)), nodes: "a", want: "Backoff"},
+			{at: 3 * time.Minute, cm: health("Unhealthy", "b", group(user, 1, 1, 3, inBackoff)), nodes: "a", want: "ClusterUnhealthy"},
+			{at: 4 * time.Minute, cm: health("Healthy", "c", group(user, 1, 1, 3)), nodes: "a", restart: true, want: "Backoff"},
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -68,8 +68,10 @@ type Memory struct {
 	// Loops are the autoscaler's last loops, as far as they still tell of something, and Pauses the spells in which there were none.
 	Loops  []Loop           `json:"loops,omitempty"`
 	Pauses []capacity.Pause `json:"pauses,omitempty"`
-	// Incarnation changes when the autoscaler starts anew; UID, the ConfigMap's, when that was made anew.
+	// Incarnation changes when the autoscaler starts anew, and with the cluster's health; Unhealthy says that it is that of an unhealthy one. UID,
+	// the ConfigMap's, changes when that was made anew.
 	Incarnation string    `json:"incarnation,omitempty"`
+	Unhealthy   bool      `json:"unhealthy,omitempty"`
 	UID         types.UID `json:"uid,omitempty"`
 	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long, or whose loop is among the Loops.
 	Stamp   string    `json:"stamp,omitempty"`
@@ -108,7 +110,7 @@ const quiet = time.Minute
 // Memory returns what is remembered at the time now. Without the loops, which matter while pods wait, it is the same from one write of the
 // status to the next as long as nothing but the time went on, to within a minute.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
-	m := Memory{Pauses: t.attention.pauses, Incarnation: t.incarnation, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	m := Memory{Pauses: t.attention.pauses, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if loops {
 		m.Loops = slices.Clone(t.attention.loops)
 	}
@@ -132,7 +134,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 
 // Restore takes over what another tracker remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
-	t.restored, t.uid, t.incarnation = m, m.UID, m.Incarnation
+	t.restored, t.uid, t.incarnation, t.unhealthy = m, m.UID, m.Incarnation, m.Unhealthy
 	t.attention.restore(m.Loops, m.Pauses)
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
