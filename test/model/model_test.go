@@ -34,7 +34,6 @@ func conceded() concessions {
 	for name, concession := range map[string]*bool{
 		"unseenLosses": &c.unseenLosses,
 		"progress":     &c.progress,
-		"silence":      &c.silence,
 		"unlisted":     &c.unlisted,
 		"anyKind":      &c.anyKind,
 	} {

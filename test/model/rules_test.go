@@ -67,7 +67,6 @@ type risk struct {
 type concessions struct {
 	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
 	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
-	silence      bool // a status that was stale and changed while the scheduler was away did not pause the clock (G2)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
 }
@@ -776,9 +775,6 @@ func (h *history) isSilent(j, k int) bool {
 	end := j
 	for end < k && h.isSame(j, end) {
 		end++
-	}
-	if h.concede.silence && h.looks[end].restarted && !h.isSame(j, end) {
-		return false
 	}
 	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
 }

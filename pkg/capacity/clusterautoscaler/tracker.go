@@ -177,13 +177,15 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if stamp == t.stamp {
 		return t.err
 	}
-	t.checkSilence(now)
+	known := t.restored.Stamp == hash(stamp)
+	if !known {
+		t.checkSilence(now)
+	}
 	t.stamp, t.changed = stamp, now
 	if t.uid != "" && t.uid != cm.UID {
 		t.forget(now)
 	}
 	t.uid = cm.UID
-	known := t.restored.Stamp == hash(stamp)
 	if known {
 		t.changed = t.restored.Changed
 	}
@@ -256,10 +258,15 @@ func (t *Tracker) identify(status *status, now time.Time) {
 	t.incarnation, t.unhealthy = incarnation, unhealthy
 }
 
-// checkSilence takes in that a status which had not changed for long at the time now has been one of an autoscaler that does not look.
+// checkSilence takes in that a status which had not changed for long at the time now, or was the last that was seen before nobody looked for as
+// long, has been one of an autoscaler that does not look: that there is another by then does not say that it did.
 func (t *Tracker) checkSilence(now time.Time) {
-	if t.stamp != "" && t.stale(now) {
-		t.attention.pause(t.changed)
+	last := t.changed
+	if t.stamp == "" {
+		last = t.restored.Changed
+	}
+	if !last.IsZero() && now.Sub(last) >= t.graces.StaleAfter {
+		t.attention.pause(last)
 	}
 }
 

@@ -457,6 +457,14 @@ func TestRestore(t *testing.T) {
 		t.Errorf("it speaks again: %+v, want CanGrow; pauses (-want,+got):\n%s", j, diff)
 	}
 
+	// And when it spoke while nobody looked, it is not known that it looked all the time.
+	fourth := restart(third, at(30*time.Minute))
+	observe(fourth, stamped(running(group(user, 1, 1, 3)), "6"), at(30*time.Minute))
+	pauses = append(pauses, capacity.Pause{From: at(24 * time.Minute), To: at(30 * time.Minute)})
+	if diff := cmp.Diff(pauses, judge(fourth, at(30*time.Minute)).Pauses); diff != "" {
+		t.Errorf("it spoke while nobody looked: pauses (-want,+got):\n%s", diff)
+	}
+
 	// An autoscaler that starts anew while nobody looks has had no time for any pod yet.
 	incarnation := func(cm *corev1.ConfigMap, transition string) *corev1.ConfigMap {
 		cm.Data[StatusKey] += "clusterWide: {health: {lastTransitionTime: \"" + transition + "\"}}\n"
