@@ -33,7 +33,6 @@ func conceded() concessions {
 	var c concessions
 	for name, concession := range map[string]*bool{
 		"unseenLosses": &c.unseenLosses,
-		"progress":     &c.progress,
 		"unlisted":     &c.unlisted,
 		"anyKind":      &c.anyKind,
 	} {

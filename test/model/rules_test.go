@@ -66,7 +66,6 @@ type risk struct {
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
 type concessions struct {
 	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
-	progress     bool // a scheduler that starts while there is no status, or nothing on its way, gives nodes their time anew (A2)
 	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
 	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
 }
@@ -327,9 +326,6 @@ func (h *history) progress(name string, k int) time.Time {
 	for j := 1; j <= k; j++ {
 		if h.notes[j].takeover && len(h.sights(name, j-1)) > 0 {
 			progress = latest(progress, h.looks[j].at) // it gives the nodes their full time again
-		}
-		if h.concede.progress && h.looks[j].restarted && h.looks[j].at.After(progress) && (!h.isReadable(j-1) || h.at(j-1, name).upcoming() <= 0) {
-			progress = h.looks[j].at
 		}
 	}
 	return progress

@@ -41,6 +41,19 @@ func TestRestarts(t *testing.T) {
 			{at: 3 * time.Minute, cm: health("Unhealthy", "b", group(user, 1, 1, 3, inBackoff)), nodes: "a", want: "ClusterUnhealthy"},
 			{at: 4 * time.Minute, cm: health("Healthy", "c", group(user, 1, 1, 3)), nodes: "a", restart: true, want: "Backoff"},
 		}},
+		{"nodes that were ordered are given no more time because the status is away", []moment{
+			{at: 0, cm: running(group(user, 3, 1, 3)), nodes: "a", want: "Provisioning"},
+			{at: 10 * time.Minute, nodes: "a", want: "StatusMissing"},
+			{at: 11 * time.Minute, nodes: "a", restart: true, want: "StatusMissing"},
+			{at: 12 * time.Minute, cm: running(group(user, 3, 1, 3)), nodes: "a", want: "Provisioning"},
+			{at: 15 * time.Minute, cm: running(group(user, 3, 1, 3)), nodes: "a", want: "NodesMissing"},
+		}},
+		{"nor those that were last there when there was one", []moment{
+			{at: 0, cm: running(group(user, 2, 2, 3)), nodes: "ab", want: "BelowMaxSize"},
+			{at: time.Minute, nodes: "ab", want: "StatusMissing"},
+			{at: 14 * time.Minute, nodes: "ab", restart: true, want: "StatusMissing"},
+			{at: 15 * time.Minute, cm: running(group(user, 2, 1, 3)), nodes: "a", want: "BelowMaxSize"},
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(graces)

@@ -1,6 +1,7 @@
 package clusterautoscaler
 
 import (
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"slices"
@@ -85,7 +86,8 @@ type Group struct {
 	// Target is the number of nodes that were ordered, Present those of them that came.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// Rose is when the target was last seen to rise; Progress when it rose, a node came or nothing was on its way.
+	// Rose is when the target was last seen to rise; Progress when it rose, a node came or nothing was on its way: left out of what outlives the
+	// process while nothing is, as of the status that is there.
 	Rose     time.Time `json:"rose,omitzero"`
 	Progress time.Time `json:"progress,omitzero"`
 	// BackoffSince and BackoffSeen are the first and the last sight of a back-off; zero without one.
@@ -117,14 +119,10 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	if t.stamp != "" && (loops || now.Sub(t.changed) >= quiet) {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
-	upcoming := map[string]bool{}
-	for i := range t.groups {
-		upcoming[t.groups[i].Name] = t.groups[i].Health.upcoming() > 0
-	}
 	for name, group := range t.memory {
 		g := *group
-		if !upcoming[name] {
-			g.Progress = time.Time{}
+		if g.Present >= g.Target && t.problem.Code == "" {
+			g.Progress = time.Time{} // it goes on with every status
 		}
 		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
 		m.Groups[name] = g
@@ -138,7 +136,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.attention.restore(m.Loops, m.Pauses)
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
-			group.Progress = now
+			group.Progress = cmp.Or(m.Changed, now)
 		}
 		t.memory[name] = &group
 	}
