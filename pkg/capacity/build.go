@@ -105,6 +105,9 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 	g.Settled = settled(g.State, g.Reason.Code)
 	g.startWith(kinds)
 	for _, node := range j.Members {
+		if made := node.CreationTimestamp.Time; made.After(g.Newest) {
+			g.Newest = made
+		}
 		if since := readySince(node); !kinds.isStarting(node) && since.After(g.LastReady) {
 			g.LastReady = since
 		}
@@ -136,13 +139,14 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns what is known of a group from what was written down of it: settled as Settled has it or, if it is empty, as a version says that
-// did not write it down; starting is the number of its nodes that were on their way.
-func Restored(name string, state State, code, before string, since, moved time.Time, nodes, starting int) Group {
-	if before == "" {
-		before = settled(state, code)
+// Restored returns what is known of a group that was in the state, for the reason with the code, when it was written down. Settled, if it is empty, was
+// the same.
+func Restored(name string, state State, code string, g Group) Group {
+	if g.Settled == "" {
+		g.Settled = settled(state, code)
 	}
-	return Group{Judged: Judged{Name: name, State: state}, Since: since, Moved: moved, Nodes: nodes, Starting: starting, Settled: before}
+	g.Name, g.State = name, state
+	return g
 }
 
 // follow takes over from what was known of the group before what has not changed.
@@ -153,8 +157,9 @@ func (g *Group) follow(old *Group, now time.Time) {
 	if g.State == Unknown {
 		g.Settled = old.Settled
 	}
-	arrived := old.Starting > 0 && g.Starting == 0 // or too late
-	if g.Settled == old.Settled && g.Nodes <= old.Nodes && !arrived && !old.Moved.After(now) {
+	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest) && !old.Newest.IsZero() // a version that did not write Newest down left it out
+	arrived := old.Starting > 0 && g.Starting == 0                                    // or is late
+	if g.Settled == old.Settled && !came && !arrived && !old.Moved.After(now) {
 		g.Moved = old.Moved
 	} else {
 		g.Moved = now

@@ -125,7 +125,7 @@ func TestFollow(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	const before = time.Hour
 	old := func(state State, code string) Group {
-		g := Restored("g", state, code, "", now.Add(-before), now.Add(-before), 2, 0)
+		g := Restored("g", state, code, Group{Since: now.Add(-before), Moved: now.Add(-before), Nodes: 2, Newest: now.Add(-2 * before)})
 		g.Version, g.Touched = "2/3", now.Add(-before)
 		return g
 	}
@@ -152,6 +152,9 @@ func TestFollow(t *testing.T) {
 		{"it rose", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Rose = now; j.Version = "3/3" }), false, true, true},
 		{"its target fell", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Version = "1/3" }), false, false, true},
 		{"a node came", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members = append(j.Members, nil) }), false, true, false},
+		{"a node came, and another went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) {
+			j.Members = []*corev1.Node{nil, {ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-before))}}}
+		}), false, true, false},
 		{"a node went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members = j.Members[:1] }), false, false, false},
 		{"it is unknown", old(CanGrow, "BelowMax"), is(Unknown, "Stale"), true, false, false},
 		{"it is known again, as it was before", unknown, is(CanGrow, "BelowMax"), true, false, false},
@@ -162,7 +165,9 @@ func TestFollow(t *testing.T) {
 		{"another group", Group{Judged: Judged{Name: "other"}}, is(CanGrow, "BelowMax"), true, true, true},
 	} {
 		for i := range tc.now.Members {
-			tc.now.Members[i] = &corev1.Node{}
+			if tc.now.Members[i] == nil {
+				tc.now.Members[i] = &corev1.Node{}
+			}
 		}
 		if len(tc.now.Members) > 0 {
 			tc.old.kinds = shapesKey([]Shape{{}})

@@ -137,7 +137,9 @@ type Group struct {
 	// Shapes are the kinds of nodes that the group has or, if it has none, was last seen with; empty while nothing is known.
 	Shapes []Shape `json:"shapes,omitempty"`
 
-	// Settled is the last state that was not Unknown, with the code of its reason, whatever nodes were starting. It is published beside the view.
+	// Newest is when the newest of its nodes was made; zero if there is none. It is published beside the view, as Settled is.
+	Newest time.Time `json:"-"`
+	// Settled is the last state that was not Unknown, with the code of its reason, whatever nodes were starting.
 	Settled string `json:"-"`
 
 	kinds string

@@ -105,6 +105,8 @@ type Group struct {
 	// Nodes is the number of the group's nodes, Starting that of those which are not usable yet.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
+	// Newest is when the newest of them was made.
+	Newest time.Time `json:"newest,omitzero"`
 	// Before is in which state the group was, and for which reason, when it was last known but for its nodes; empty if it is so now.
 	Before string `json:"before,omitempty"`
 }
@@ -114,7 +116,7 @@ func Of(name string, p *capacity.Pool) Pool {
 	s := Pool{Name: name, State: p.State, Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail, Since: p.Since, Nodes: p.Nodes}
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		published := Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting}
+		published := Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest}
 		if as := published.restored(); as.Settled != g.Settled {
 			published.Before = g.Settled
 		}
@@ -133,7 +135,7 @@ func (p *Pool) Restored() capacity.Pool {
 }
 
 func (g *Group) restored() capacity.Group {
-	return capacity.Restored(g.Name, g.State, g.Reason, g.Before, g.Since, g.Moved, g.Nodes, g.Starting)
+	return capacity.Restored(g.Name, g.State, g.Reason, capacity.Group{Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest, Settled: g.Before})
 }
 
 // Memory is what the API does not hold by itself.

@@ -22,7 +22,7 @@ var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 func TestRoundTrip(t *testing.T) {
 	want := &Status{
 		Pools: []Pool{{Name: "user", State: capacity.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
-			Groups: []Group{{Name: "aks-userpool-1-vmss", State: capacity.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3}, {State: capacity.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
+			Groups: []Group{{Name: "aks-userpool-1-vmss", State: capacity.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3, Starting: 1, Newest: now, Before: "Full AtMaxSize"}, {State: capacity.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
 		BurstPools: []BurstPool{{Name: "aci", State: refusal.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
 		Override:   gate.Override{Gate: gate.OverrideClosed, Until: now},
 		Problems:   []string{"pool system: a problem"},
@@ -30,7 +30,7 @@ func TestRoundTrip(t *testing.T) {
 			Written: now,
 			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Pauses: []capacity.Pause{{From: now, To: now}, {From: now}}, Incarnation: "a", Unhealthy: true, UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
 				"aks-userpool-1-vmss": {Target: 3, Present: 2, Rose: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"},
-					UnhealthySince: now, Pool: "user", Seen: []capacity.Shape{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
+					UnhealthySince: now, Nodes: 2, Newest: now, Lost: []int{0, 1}, Pool: "user", Seen: []capacity.Shape{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
 			}},
 			NodePools:     map[string]karpenter.Memory{"default": {Pauses: []capacity.Pause{{From: now}}, Present: 1}},
 			Unschedulable: map[types.UID]time.Time{"u": now},

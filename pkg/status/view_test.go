@@ -31,6 +31,7 @@ var notPublished = map[string]string{
 	"capacity.Judged.Rose":             "Moved has it",
 	"capacity.Judged.Version":          "Touched has when it changed",
 	"capacity.Group.Settled":           "the status has it, for the next leader",
+	"capacity.Group.Newest":            "the status has it, for the next leader",
 }
 
 // filler gives each field of what it fills a value of its own that is not zero.

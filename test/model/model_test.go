@@ -32,9 +32,8 @@ const (
 func conceded() concessions {
 	var c concessions
 	for name, concession := range map[string]*bool{
-		"unseenLosses": &c.unseenLosses,
-		"unlisted":     &c.unlisted,
-		"anyKind":      &c.anyKind,
+		"unlisted": &c.unlisted,
+		"anyKind":  &c.anyKind,
 	} {
 		*concession = *strict != "all" && !slices.Contains(strings.Split(*strict, ","), name)
 	}

@@ -65,9 +65,8 @@ type risk struct {
 
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
 type concessions struct {
-	unseenLosses bool // a scheduler that starts does not know of nodes that went before (G17, A2)
-	unlisted     bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
-	anyKind      bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
+	unlisted bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
+	anyKind  bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
 }
 
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
@@ -341,9 +340,6 @@ func (h *history) shrinking(name string, k int) string {
 	}
 	var lost []int // the writes since, for each
 	for j := 1; j <= k; j++ {
-		if h.looks[j].restarted && h.concede.unseenLosses {
-			lost = nil
-		}
 		if h.notes[j].write && h.isReadable(j) {
 			sights := h.sights(name, j)
 			if n := len(sights); n > 1 && sights[n-1] == j {
@@ -361,7 +357,7 @@ func (h *history) shrinking(name string, k int) string {
 			}
 		}
 		for _, n := range h.nodesOf(name, j-1) {
-			if !h.exists(n.name, j) && !(h.concede.unseenLosses && h.looks[j].restarted) {
+			if !h.exists(n.name, j) {
 				lost = append(lost, 0)
 			}
 		}
@@ -718,9 +714,8 @@ func (h *history) moved(s seat, j int) bool {
 	if j == 0 {
 		return true
 	}
-	replaced := h.concede.unseenLosses && h.looks[j].restarted && len(h.nodesOf(s.group, j)) <= len(h.nodesOf(s.group, j-1))
 	for _, n := range h.nodesOf(s.group, j) {
-		if !h.exists(n.name, j-1) && !replaced {
+		if !h.exists(n.name, j-1) {
 			return true
 		}
 	}

@@ -54,6 +54,28 @@ func TestRestarts(t *testing.T) {
 			{at: 14 * time.Minute, nodes: "ab", restart: true, want: "StatusMissing"},
 			{at: 15 * time.Minute, cm: running(group(user, 2, 1, 3)), nodes: "a", want: "BelowMaxSize"},
 		}},
+		{"a node that went before is known to be gone for as long", []moment{
+			{at: 0, cm: running(group(user, 3, 3, 3)), nodes: "abc", want: "AtMaxSize"},
+			{at: 5 * time.Second, cm: running(group(user, 3, 3, 3)), same: true, nodes: "ab", want: "StatusBehind"},
+			{at: 10 * time.Second, cm: running(group(user, 3, 3, 3)), nodes: "ab", want: "StatusBehind"},
+			{at: 15 * time.Second, cm: running(group(user, 3, 3, 3)), same: true, nodes: "ab", restart: true, want: "StatusBehind"},
+			{at: 20 * time.Second, cm: running(group(user, 3, 3, 3)), nodes: "ab", want: "AtMaxSize"},
+		}},
+		{"until the target falls", []moment{
+			{at: 0, cm: running(group(user, 3, 3, 3)), nodes: "abc", want: "AtMaxSize"},
+			{at: 5 * time.Second, cm: running(group(user, 3, 3, 3)), same: true, nodes: "ab", want: "StatusBehind"},
+			{at: 15 * time.Second, cm: running(group(user, 2, 2, 2)), nodes: "ab", restart: true, want: "AtMaxSize"},
+		}},
+		{"one that went while nobody looked is missed, although another came", []moment{
+			{at: 0, cm: running(group(user, 3, 3, 3)), nodes: "abc", want: "AtMaxSize"},
+			{at: 5 * time.Second, cm: running(group(user, 3, 3, 3)), same: true, nodes: "acd", restart: true, want: "StatusBehind"},
+			{at: 10 * time.Second, cm: running(group(user, 3, 3, 3)), nodes: "acd", want: "StatusBehind"},
+			{at: 20 * time.Second, cm: running(group(user, 3, 3, 3)), nodes: "acd", want: "AtMaxSize"},
+		}},
+		{"one that only came has replaced none", []moment{
+			{at: 0, cm: running(group(user, 3, 3, 3)), nodes: "abc", want: "AtMaxSize"},
+			{at: 5 * time.Second, cm: running(group(user, 3, 3, 3)), same: true, nodes: "abcd", restart: true, want: "AtMaxSize"},
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(graces)
@@ -64,7 +86,7 @@ func TestRestarts(t *testing.T) {
 				}
 				if m.cm != nil {
 					stamp := i
-					if m.same {
+					for k := i; tc.moments[k].same; k-- {
 						stamp--
 					}
 					m.cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(stamp)}

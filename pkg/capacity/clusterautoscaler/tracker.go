@@ -96,6 +96,11 @@ type Group struct {
 	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
 	// UnhealthySince is since when the group has been unhealthy without a break; zero while it is not.
 	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
+	// Nodes is the number of the group's nodes, Newest when the newest of them was made, and Lost how many vanished since the last status and, after
+	// that, since the one before it, and may be in the target still.
+	Nodes  int       `json:"nodes,omitempty"`
+	Newest time.Time `json:"newest,omitzero"`
+	Lost   []int     `json:"lost,omitempty"`
 	// Pool is the pool that nodes of the group were last seen in, and Seen are their kinds.
 	Pool string           `json:"pool,omitempty"`
 	Seen []capacity.Shape `json:"seen,omitempty"`
@@ -119,8 +124,10 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	if t.stamp != "" && (loops || now.Sub(t.changed) >= quiet) {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
 	}
+	inhabitants := t.members.inhabitants()
 	for name, group := range t.memory {
 		g := *group
+		g.Nodes, g.Newest, g.Lost = inhabitants[name].nodes, inhabitants[name].newest, t.members.lostSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
 			g.Progress = time.Time{} // it goes on with every status
 		}
@@ -140,7 +147,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 		}
 		t.memory[name] = &group
 	}
-	t.members.are(sortedKeys(t.memory))
+	t.members.restore(m.Groups)
 }
 
 func hash(s string) string {
