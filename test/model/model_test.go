@@ -32,8 +32,7 @@ const (
 func conceded() concessions {
 	var c concessions
 	for name, concession := range map[string]*bool{
-		"unlisted": &c.unlisted,
-		"anyKind":  &c.anyKind,
+		"anyKind": &c.anyKind,
 	} {
 		*concession = *strict != "all" && !slices.Contains(strings.Split(*strict, ","), name)
 	}

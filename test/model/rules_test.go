@@ -65,8 +65,7 @@ type risk struct {
 
 // concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
 type concessions struct {
-	unlisted bool // a group at zero of which a node told before that it is in no pool is taken for one of which nothing is known (G3)
-	anyKind  bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
+	anyKind bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
 }
 
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
@@ -614,9 +613,6 @@ func (h *history) remember(name string, k int) memory {
 	l := &h.looks[k]
 	g := h.known[name]
 	p, listed := h.poolOf(g)
-	if !listed && h.concede.unlisted {
-		return memory{}
-	}
 	if h.isReadable(k) {
 		if _, ok := l.status.groups[name]; !ok {
 			return memory{}

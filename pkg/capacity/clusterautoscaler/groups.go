@@ -6,8 +6,11 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
 )
 
 // agentPoolLabels are AKS's labels for the agent pool of a node, the current one and the legacy one.
@@ -18,12 +21,16 @@ type Groups struct {
 	pool       string // its name
 	patterns   []string
 	agentPools []string
+	selector   labels.Selector
 }
 
 // GroupsOf returns the node groups that the pool's configuration names, by its patterns or by its selector. A pool whose configuration
 // names none has those that its nodes are in.
 func GroupsOf(p *configv1.Pool) Groups {
-	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups}
+	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups, selector: labels.Everything()}
+	if selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector); err == nil { // as validated
+		g.selector = selector
+	}
 	if len(g.patterns) > 0 {
 		return g
 	}
@@ -38,6 +45,14 @@ func GroupsOf(p *configv1.Pool) Groups {
 		}
 	}
 	return g
+}
+
+// mayHave reports whether nodes of the kind may be the pool's: by its selector, as far as they are known.
+func (g Groups) mayHave(kind capacity.Shape) bool {
+	requirements, _ := g.selector.Requirements()
+	return !slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
+		return !capacity.IsPlaceLabel(r.Key()) && !slices.Contains(kind.Varied, r.Key()) && !r.Matches(labels.Set(kind.Labels))
+	})
 }
 
 // byNodes reports whether the configuration names no groups.

@@ -31,8 +31,8 @@ type Claim struct {
 }
 
 // Look tells the tracker what each of the pools that it judges has, and which nodes exist, whenever that has changed. The kinds of a group's
-// nodes are remembered for the time while it has none. A group of which neither the configuration nor a node, now or before, tells whose it is
-// may be that of any pool that tells its groups by its nodes: it counts for all of them, so that one that is scaled to nothing is not taken
+// nodes, of any pool or none, are remembered for the time while it has none. A group of which neither the configuration nor a node, now or
+// before, tells whose it is may be that of any pool that tells its groups by its nodes: it counts for all of them, so that one that is scaled to nothing is not taken
 // for one that cannot grow. It is returned.
 func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orphans []string) {
 	t.members.look(nodes)
@@ -41,6 +41,7 @@ func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orp
 		pools[claims[i].Groups.pool] = true
 		t.see(&claims[i], now)
 	}
+	t.see(&Claim{Nodes: t.members.unclaimed(claims, nodes)}, now)
 	inhabited := map[string]bool{}
 	for _, known := range t.members.byName {
 		for _, name := range known.groups {
@@ -50,12 +51,18 @@ func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orp
 	t.orphans = map[string]bool{}
 	for _, name := range sortedKeys(t.memory) { // those of the last status: while there is none, they are what there was
 		named := slices.ContainsFunc(claims, func(c Claim) bool { return c.Groups.claim(name) })
-		if !named && !inhabited[name] && !pools[t.memory[name].Pool] {
+		if !named && !inhabited[name] && !pools[t.memory[name].Pool] && !t.isElsewhere(name, claims) {
 			t.orphans[name] = true
 			orphans = append(orphans, name)
 		}
 	}
 	return orphans
+}
+
+// isElsewhere reports whether the group's nodes were in no pool that the tracker judges, and would be in none of those that there are now.
+func (t *Tracker) isElsewhere(group string, claims []Claim) bool {
+	m := t.memory[group]
+	return m.Pool == "" && len(m.Seen) > 0 && !slices.ContainsFunc(claims, func(c Claim) bool { return slices.ContainsFunc(m.Seen, c.Groups.mayHave) })
 }
 
 // Shared returns a node that may be in several groups, as far as it tells, with their names; "" if there is none.

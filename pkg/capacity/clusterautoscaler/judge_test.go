@@ -281,6 +281,33 @@ func TestOrphansAreTold(t *testing.T) {
 	}
 }
 
+// TestElsewhere: a group at zero whose nodes were in no pool is no orphan, unless there is a pool by now that they would be in.
+func TestElsewhere(t *testing.T) {
+	by := func(key, value string) Claim {
+		return Claim{Groups: GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})}
+	}
+	const lone = "aks-lone-1-vmss"
+	before := NewTracker(graces)
+	_ = before.Observe(running(group(lone, 1, 1, 3)), epoch)
+	before.Look([]Claim{by("mode", "user")}, []*corev1.Node{grown("l1", "lone", "plain")}, epoch)
+	for _, tc := range []struct {
+		name  string
+		claim Claim
+		want  []string
+	}{
+		{"the same pools", by("mode", "user"), nil},
+		{"a pool that would have them", by("kind", "plain"), []string{lone}},
+		{"one that may have them, for labels of the kind say nothing of it", by(corev1.LabelTopologyZone, "1"), []string{lone}},
+		{"one of other nodes", by("kind", "gpu"), nil},
+	} {
+		tracker := again(t, before, epoch.Add(time.Minute))
+		_ = tracker.Observe(running(group(lone, 0, 0, 3)), epoch.Add(time.Minute))
+		if diff := cmp.Diff(tc.want, tracker.Look([]Claim{tc.claim}, nil, epoch.Add(time.Minute))); diff != "" {
+			t.Errorf("%s: orphans (-want,+got):\n%s", tc.name, diff)
+		}
+	}
+}
+
 // TestGracesOfAPool: a pool's own graces are what its groups are judged by; none is none, and not the tracker's.
 func TestGracesOfAPool(t *testing.T) {
 	tracker := NewTracker(graces)

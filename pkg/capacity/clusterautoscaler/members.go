@@ -34,6 +34,7 @@ type inhabitants struct {
 
 type member struct {
 	look   int // at which it was last there
+	claim  int // at which it was last in a pool that is judged by the groups
 	made   time.Time
 	place  place
 	groups []string
@@ -126,6 +127,34 @@ func (m *members) look(nodes []*corev1.Node) {
 	if m.before != nil {
 		m.compare()
 	}
+}
+
+// unclaimed returns, of the nodes, those of groups that have no node in the claims.
+func (m *members) unclaimed(claims []Claim, nodes []*corev1.Node) []*corev1.Node {
+	claimed, all := map[string]bool{}, 0
+	for i := range claims {
+		all += len(claims[i].Nodes)
+		for _, node := range claims[i].Nodes {
+			known := m.byName[node.Name]
+			if known == nil {
+				continue
+			}
+			known.claim = m.looks
+			for _, name := range known.groups {
+				claimed[name] = true
+			}
+		}
+	}
+	if all == len(nodes) {
+		return nil
+	}
+	var rest []*corev1.Node
+	for _, node := range nodes {
+		if known := m.byName[node.Name]; known.claim != m.looks && !slices.ContainsFunc(known.groups, func(name string) bool { return claimed[name] }) {
+			rest = append(rest, node)
+		}
+	}
+	return rest
 }
 
 // inhabitants are the groups' nodes, by group.

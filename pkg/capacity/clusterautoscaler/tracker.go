@@ -101,7 +101,8 @@ type Group struct {
 	Nodes  int       `json:"nodes,omitempty"`
 	Newest time.Time `json:"newest,omitzero"`
 	Lost   []int     `json:"lost,omitempty"`
-	// Pool is the pool that nodes of the group were last seen in, and Seen are their kinds.
+	// Pool is the pool that nodes of the group were last seen in, and Seen are their kinds. Without a Pool, those are of nodes in none of the pools
+	// that are judged by the groups.
 	Pool string           `json:"pool,omitempty"`
 	Seen []capacity.Shape `json:"seen,omitempty"`
 }
