@@ -19,7 +19,6 @@ import (
 
 var (
 	decisions = flag.Int("decisions", 200000, "decisions that TestGate compares")
-	strict    = flag.String("strict", "", "what not to concede to the code: all, or names of concessions with commas between")
 	seed      = flag.Uint64("seed", 0, "seed of TestGate; 0 takes a random one")
 )
 
@@ -28,17 +27,6 @@ const (
 	perStep = 16  // decisions
 )
 
-// conceded is what the code is known to do otherwise than the rules say, but for what the flag says.
-func conceded() concessions {
-	var c concessions
-	for name, concession := range map[string]*bool{
-		"anyKind": &c.anyKind,
-	} {
-		*concession = *strict != "all" && !slices.Contains(strings.Split(*strict, ","), name)
-	}
-	return c
-}
-
 func newHistory(w *world) *history {
 	r := w.r
 	h := &history{known: map[string]*group{}, settings: settings{staleAfter: 3 * time.Minute, unknownGrace: time.Duration(4+r.IntN(12)) * time.Minute,
@@ -46,7 +34,6 @@ func newHistory(w *world) *history {
 	if r.IntN(4) == 0 {
 		h.maxPods = 3
 	}
-	h.concede = conceded()
 	if r.IntN(3) == 0 {
 		h.wait = time.Duration(1+r.IntN(1500)) * time.Second
 	}
@@ -223,7 +210,7 @@ func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 	}
 	for _, s := range note.seats {
 		want, why := note.states[s], note.whys[s]
-		if want != capacity.Unknown && slices.ContainsFunc(note.starting, func(m starting) bool { return m.seat == s }) {
+		if want != capacity.Unknown && slices.Contains(note.starting, s) {
 			if want != capacity.Growing {
 				why = "NodesStarting"
 			}

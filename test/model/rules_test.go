@@ -63,18 +63,12 @@ type risk struct {
 	pods, cpu        int  // what it has run at once
 }
 
-// concessions are rules that the code does not keep, each of which the model reckons as the code does as long as it is conceded.
-type concessions struct {
-	anyKind bool // a node is on its way for all pods that its group could run, whatever kind it is (G19)
-}
-
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
 type history struct {
 	settings
-	concede concessions
-	known   map[string]*group // all groups that there are, for what they are like
-	looks   []look
-	notes   []note // what the rules said at each look, so that it is not reckoned again
+	known map[string]*group // all groups that there are, for what they are like
+	looks []look
+	notes []note // what the rules said at each look, so that it is not reckoned again
 }
 
 // note is what the rules say of one look.
@@ -84,17 +78,11 @@ type note struct {
 	states                           map[seat]capacity.State
 	whys                             map[seat]string
 	moved                            map[seat]bool
-	starting                         []starting
+	starting                         []seat             // groups that have nodes on their way
 	sights                           map[string][]int   // by group
 	memory                           map[string]memory  // by group
 	rests                            map[int][]shape    // of nodes of a pool that are in none of its groups
 	kinds                            map[string][]shape // those that a group has or had last
-}
-
-// starting is a node that is on its way for pods that fit the shape.
-type starting struct {
-	seat  seat
-	shape shape
 }
 
 // seat is a group in a pool. A pool of which no group is known has one without a name.
@@ -451,9 +439,9 @@ func (h *history) isStarting(n *node, strange []string, k int) bool {
 	return !n.ready || n.startup || len(strange) > 0
 }
 
-// findStarting returns those of the pool's nodes that are on their way.
-func (h *history) findStarting(p, k int) []starting {
-	var found []starting
+// findStarting returns the pool's groups that have nodes on their way.
+func (h *history) findStarting(p, k int) []seat {
+	var found []seat
 	rest := h.rest(p, k)
 	for _, n := range h.nodesIn(p, k) {
 		of, strange := seat{p, n.group.name}, h.strangeTaints(n, k)
@@ -461,9 +449,7 @@ func (h *history) findStarting(p, k int) []starting {
 			of.group, strange = "", h.strangeAmong(n, rest, nil, k)
 		}
 		if h.isStarting(n, strange, k) {
-			s := n.shape(strange)
-			s.cpu = 0
-			found = append(found, starting{of, s})
+			found = append(found, of)
 		}
 	}
 	return found
@@ -681,10 +667,9 @@ func (h *history) isUnread(k int) bool {
 	return true
 }
 
-// isOnItsWay reports whether a node of the group that exists is on its way for the pod, whatever the status says.
-func (h *history) isOnItsWay(of seat, k int, pod *podKind) bool {
-	return slices.ContainsFunc(h.notes[k].starting, func(s starting) bool { return s.seat == of && (h.concede.anyKind || s.shape.fits(pod)) })
-}
+// isOnItsWay reports whether a node of the group that exists is on its way, whatever the status says. It is so for all pods that the group could
+// run: the nodes of a group are of one kind, but for what one of them has just lost or is about to lose, and that shows only when it is there.
+func (h *history) isOnItsWay(s seat, k int) bool { return slices.Contains(h.notes[k].starting, s) }
 
 // clock is when the time began that the autoscaler is given for the pod.
 func (h *history) clock(k int, pod *podKind) time.Time {
@@ -694,7 +679,7 @@ func (h *history) clock(k int, pod *podKind) time.Time {
 			continue
 		}
 		for j := k; j > 0 && h.looks[j].at.After(start); j-- {
-			if h.notes[j].moved[s] || h.isOnItsWay(s, j-1, pod) {
+			if h.notes[j].moved[s] || h.isOnItsWay(s, j-1) {
 				start = h.looks[j].at
 			}
 		}
@@ -899,7 +884,7 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 		if !h.applicable(s, k, pod) {
 			continue
 		}
-		if h.isOnItsWay(s, k, pod) {
+		if h.isOnItsWay(s, k) {
 			return verdict{false, "Starting"}
 		}
 		switch h.notes[k].states[s] {
