@@ -343,6 +343,10 @@ func (h *history) shrinking(name string, k int) string {
 				lost = nil
 			}
 		}
+		if h.looks[j].restarted && (len(h.sights(name, j-1)) == 0 || len(h.sights(name, j)) == 0) {
+			lost = nil // nodes are remembered by their groups, and no status told of it
+			continue
+		}
 		for _, n := range h.nodesOf(name, j-1) {
 			if !h.exists(n.name, j) {
 				lost = append(lost, 0)
