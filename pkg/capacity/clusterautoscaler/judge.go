@@ -150,8 +150,14 @@ func (s Source) unknown(nodes []*corev1.Node, problem capacity.Reason) []capacit
 			groups = append(groups, g)
 		}
 	}
-	if rest := slices.Concat(elsewhere, anywhere); len(rest) > 0 || len(groups) == 0 {
-		groups = append(groups, capacity.Judged{State: capacity.Unknown, Reason: problem, Members: rest, Open: len(t.memory) == 0})
+	rest := capacity.Judged{State: capacity.Unknown, Reason: problem, Open: len(t.memory) == 0}
+	if len(anywhere) > 0 {
+		inhabited := func(name string) bool { return t.memory[name].Present > 0 }
+		rest.Members = anywhere
+		groups = s.spread(groups, rest, inhabited)
+	}
+	if rest.Members = elsewhere; len(elsewhere) > 0 || len(groups) == 0 {
+		groups = append(groups, rest)
 	}
 	return groups
 }
@@ -171,19 +177,28 @@ func (s Source) known(nodes []*corev1.Node, now time.Time) []capacity.Judged {
 		return s.none(nodes)
 	}
 	if len(anywhere) > 0 {
-		groups = s.spread(groups, anywhere)
+		groups = s.spread(groups, notScaled(anywhere), t.inhabited())
 	}
 	if len(elsewhere) > 0 {
-		reason := reasonNotScaled
-		reason.Detail = fmt.Sprintf("%d nodes", len(elsewhere))
-		groups = append(groups, notScaled(reason, elsewhere))
+		groups = append(groups, notScaled(elsewhere))
 	}
 	return groups
 }
 
+// inhabited returns a function that reports whether the group has nodes by the status.
+func (t *Tracker) inhabited() func(string) bool {
+	inhabited := map[string]bool{}
+	for i := range t.groups {
+		g := &t.groups[i]
+		inhabited[g.Name] = g.Health.NodeCounts.Registered.Ready+g.Health.NodeCounts.Registered.Unready.Total > 0
+	}
+	return func(name string) bool { return inhabited[name] }
+}
+
 // notScaled is the group of nodes that no autoscaler adds to.
-func notScaled(reason capacity.Reason, nodes []*corev1.Node) capacity.Judged {
-	most := len(nodes)
+func notScaled(nodes []*corev1.Node) capacity.Judged {
+	reason, most := reasonNotScaled, len(nodes)
+	reason.Detail = fmt.Sprintf("%d nodes", most)
 	return capacity.Judged{State: capacity.Full, Reason: reason, Members: nodes, MaxNodes: &most}
 }
 
@@ -272,20 +287,15 @@ func (s Source) graces() Graces {
 	return s.Tracker.graces
 }
 
-// spread gives the nodes that do not say which group they are in to the groups that have none of the others and that have nodes by the
-// status. Several such groups cannot be told apart: they are judged as one.
-func (s Source) spread(groups []capacity.Judged, nodes []*corev1.Node) []capacity.Judged {
-	inhabited := map[string]bool{}
-	for i := range s.Tracker.groups {
-		g := &s.Tracker.groups[i]
-		inhabited[g.Name] = g.Health.NodeCounts.Registered.Ready+g.Health.NodeCounts.Registered.Unready.Total > 0
-	}
+// spread gives the nodes that do not say which group they are in, those of the rest, to the groups that have none of the others and that are
+// inhabited. Several such groups cannot be told apart: they are judged as one. If there are none, the rest is one more.
+func (s Source) spread(groups []capacity.Judged, rest capacity.Judged, inhabited func(name string) bool) []capacity.Judged {
 	var told, empty, homes []capacity.Judged
 	for _, g := range groups {
 		switch {
 		case len(g.Members) > 0:
 			told = append(told, g)
-		case inhabited[g.Name]:
+		case inhabited(g.Name):
 			homes = append(homes, g)
 		default:
 			empty = append(empty, g)
@@ -298,15 +308,16 @@ func (s Source) spread(groups []capacity.Judged, nodes []*corev1.Node) []capacit
 		homes, open = empty, len(empty) > 1 // which of them has the nodes is not known, and the others may get any
 	}
 	if len(homes) == 0 {
-		reason := reasonNotScaled
-		reason.Detail = fmt.Sprintf("%d nodes", len(nodes))
-		return append(told, notScaled(reason, nodes))
+		return append(told, rest)
 	}
+	slices.SortFunc(homes, func(a, b capacity.Judged) int { return strings.Compare(a.Name, b.Name) }) // it is called so whatever comes first in the status
 	one := capacity.Judgement{Groups: homes}.Summarized()
-	all := capacity.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: nodes, Open: open}
+	all := capacity.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
 	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
-		most += *homes[i].MaxNodes // each is as the status has it
+		if homes[i].MaxNodes != nil {
+			most += *homes[i].MaxNodes // each is as the status has it
+		}
 		all.Arriving += homes[i].Arriving
 		names[i], versions[i] = homes[i].Name, homes[i].Version
 		if homes[i].Rose.After(all.Rose) {
@@ -314,6 +325,9 @@ func (s Source) spread(groups []capacity.Judged, nodes []*corev1.Node) []capacit
 		}
 	}
 	all.Name, all.Version, all.MaxNodes = strings.Join(names, ","), strings.Join(versions, ","), &most
+	if homes[0].MaxNodes == nil {
+		all.MaxNodes = nil // there is no status
+	}
 	return append(told, all)
 }
 

@@ -180,6 +180,10 @@ func TestGroups(t *testing.T) {
 		{"patterns, and nodes that do not say where they are: those with nodes by the status have them", patterns, []step{
 			{status: running(group("general-a", 1, 1, 1), group("gpu-a", 0, 0, 3)), nodes: []*corev1.Node{grown("x", "", "plain")}},
 		}, []string{"gpu-a: CanGrow BelowMaxSize new", "general-a: Full AtMaxSize x"}},
+		{"and while there is no status", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1), group("gpu-a", 0, 0, 3)), nodes: []*corev1.Node{grown("x", "", "plain")}},
+			{nodes: []*corev1.Node{grown("x", "", "plain")}},
+		}, []string{"gpu-a: Unknown StatusMissing new", "general-a: Unknown StatusMissing x"}},
 		{"several groups with nodes cannot be told apart", patterns, []step{
 			{status: running(group("general-a", 1, 1, 1), group("general-b", 1, 1, 2), group("gpu-a", 0, 0, 3)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("y", "", "plain")}},
 		}, []string{"gpu-a: CanGrow BelowMaxSize new", "general-a,general-b: CanGrow BelowMaxSize x y"}},
