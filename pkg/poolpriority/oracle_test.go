@@ -557,7 +557,9 @@ func (w *world) victimsOf(pod *v1.Pod) []string {
 
 // keepRoom has the node keep the room for the pod that it is nominated for. It must be feasible without those that are ending.
 func (w *world) keepRoom(pod *v1.Pod, ending []string) {
+	before := w.nominatedBeside(pod)
 	w.park(pod)
+	after := w.nominatedBeside(pod)
 	left := map[string]*v1.Pod{}
 	for _, name := range ending {
 		left[name] = w.bound[name].DeepCopy()
@@ -566,7 +568,8 @@ func (w *world) keepRoom(pod *v1.Pod, ending []string) {
 	}
 	if _, feasible := w.feasible(pod, w.gate == open)[pod.Status.NominatedNodeName]; !feasible {
 		w.wronglyPlaced++
-		w.Logf("%s preempted others on %s, which is not feasible without them", pod.Name, pod.Status.NominatedNodeName)
+		w.Logf("%s preempted others on %s, which is not feasible without them: %v; nominated there %v, before it was parked %v", pod.Name, pod.Status.NominatedNodeName,
+			w.rejection(pod), after, before)
 	}
 	for name, victim := range left {
 		w.bound[name] = victim
@@ -574,6 +577,30 @@ func (w *world) keepRoom(pod *v1.Pod, ending []string) {
 			w.Fatal(err)
 		}
 	}
+}
+
+// nominatedBeside are the other pods that are nominated to the node that the pod is, with their priorities.
+func (w *world) nominatedBeside(pod *v1.Pod) map[string]int32 {
+	found := map[string]int32{}
+	for _, info := range w.sched.Profiles[ourProfile].NominatedPodsForNode(pod.Status.NominatedNodeName) {
+		if p := info.GetPod(); p.UID != pod.UID {
+			found[p.Name] = *p.Spec.Priority
+		}
+	}
+	return found
+}
+
+// rejection is why in-tree filters reject the pod on the node that it is nominated to.
+func (w *world) rejection(pod *v1.Pod) *fwk.Status {
+	oracle, state := w.sched.Profiles[oracleProfile], framework.NewCycleState()
+	info, err := oracle.SnapshotSharedLister().NodeInfos().Get(pod.Status.NominatedNodeName)
+	if err != nil {
+		return fwk.AsStatus(err)
+	}
+	if _, status, _ := oracle.RunPreFilterPlugins(w.ctx, state, pod); !status.IsSuccess() {
+		return status
+	}
+	return oracle.RunFilterPluginsWithNominatedPods(w.ctx, state, pod, info)
 }
 
 func (w *world) changeNode() {
