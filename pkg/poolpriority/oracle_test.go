@@ -517,6 +517,8 @@ func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitErr
 	again := pod.DeepCopy()
 	again.Status.NominatedNodeName = result.NominatedNodeName
 	late := w.endingFor(again)
+	// In-tree spreading counts no pods that are ending, and preemption takes them off its count all the same.
+	misjudged := len(late) > 0 && len(pod.Spec.TopologySpreadConstraints) > 0
 	if len(victims)+len(late) == 0 {
 		w.Fatalf("%s is nominated for %s without a victim", pod.Name, result.NominatedNodeName)
 	}
@@ -537,7 +539,7 @@ func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitErr
 	for _, name := range victims {
 		w.remove(name)
 	}
-	w.keepRoom(again, late)
+	w.keepRoom(again, late, misjudged)
 	w.preemptors = append(w.preemptors, again)
 }
 
@@ -555,21 +557,20 @@ func (w *world) victimsOf(pod *v1.Pod) []string {
 	return victims
 }
 
-// keepRoom has the node keep the room for the pod that it is nominated for. It must be feasible without those that are ending.
-func (w *world) keepRoom(pod *v1.Pod, ending []string) {
-	before := w.nominatedBeside(pod)
+// keepRoom has the node keep the room for the pod that it is nominated for. It must be feasible without those that are ending, unless in-tree
+// preemption may have misjudged it.
+func (w *world) keepRoom(pod *v1.Pod, ending []string, misjudged bool) {
 	w.park(pod)
-	after := w.nominatedBeside(pod)
 	left := map[string]*v1.Pod{}
 	for _, name := range ending {
 		left[name] = w.bound[name].DeepCopy()
 		left[name].DeletionTimestamp = &metav1.Time{Time: time.Now().Add(time.Hour)}
 		w.remove(name)
 	}
-	if _, feasible := w.feasible(pod, w.gate == open)[pod.Status.NominatedNodeName]; !feasible {
+	if _, feasible := w.feasible(pod, w.gate == open)[pod.Status.NominatedNodeName]; !feasible && !misjudged {
 		w.wronglyPlaced++
-		w.Logf("%s preempted others on %s, which is not feasible without them: %v; nominated there %v, before it was parked %v", pod.Name, pod.Status.NominatedNodeName,
-			w.rejection(pod), after, before)
+		w.Logf("%s preempted others on %s, which is not feasible without them, of which %d were ending: %v (the gate is %s)", pod.Name, pod.Status.NominatedNodeName,
+			len(ending), w.rejection(pod), w.gate)
 	}
 	for name, victim := range left {
 		w.bound[name] = victim
@@ -579,20 +580,11 @@ func (w *world) keepRoom(pod *v1.Pod, ending []string) {
 	}
 }
 
-// nominatedBeside are the other pods that are nominated to the node that the pod is, with their priorities.
-func (w *world) nominatedBeside(pod *v1.Pod) map[string]int32 {
-	found := map[string]int32{}
-	for _, info := range w.sched.Profiles[ourProfile].NominatedPodsForNode(pod.Status.NominatedNodeName) {
-		if p := info.GetPod(); p.UID != pod.UID {
-			found[p.Name] = *p.Spec.Priority
-		}
-	}
-	return found
-}
-
 // rejection is why in-tree filters reject the pod on the node that it is nominated to.
 func (w *world) rejection(pod *v1.Pod) *fwk.Status {
 	oracle, state := w.sched.Profiles[oracleProfile], framework.NewCycleState()
+	pod = pod.DeepCopy()
+	pod.Spec.Tolerations = append(pod.Spec.Tolerations, v1.Toleration{Key: "virtual-kubelet.io/provider", Operator: v1.TolerationOpExists}) // if it is a virtual node
 	info, err := oracle.SnapshotSharedLister().NodeInfos().Get(pod.Status.NominatedNodeName)
 	if err != nil {
 		return fwk.AsStatus(err)
