@@ -43,7 +43,7 @@ func copySuites(integration, work string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	copies := filepath.Join(work, "copies")
+	copies := filepath.Join(work, "_copies") // which the go command leaves out of the module around it
 	if err := os.RemoveAll(copies); err != nil {
 		return nil, err
 	}
