@@ -143,23 +143,33 @@ func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac s
 // Failed returns an error if the process has ended.
 func (s *Component) Failed() error { return s.ended() }
 
-// withKubeConfig copies a scheduler configuration and adds the kubeconfig: in a pod, the scheduler finds its credentials
-// by itself.
+// withKubeConfig copies a scheduler configuration and adds the kubeconfig.
 func withKubeConfig(from, to, kubeConfig string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
 		return fmt.Errorf("reading the scheduler's configuration: %w", err)
 	}
-	var config map[string]any
-	if err := yaml.Unmarshal(data, &config); err != nil {
-		return fmt.Errorf("reading the scheduler's configuration %s: %w", from, err)
-	}
-	config["clientConnection"] = map[string]any{"kubeconfig": kubeConfig, "qps": 500, "burst": 1000}
-	if data, err = yaml.Marshal(config); err != nil {
-		return fmt.Errorf("writing the scheduler's configuration: %w", err)
+	if data, err = WithKubeConfig(data, kubeConfig); err != nil {
+		return fmt.Errorf("adding the kubeconfig to %s: %w", from, err)
 	}
 	if err := os.WriteFile(to, data, 0o600); err != nil {
 		return fmt.Errorf("writing the scheduler's configuration: %w", err)
 	}
 	return nil
+}
+
+// WithKubeConfig returns the KubeSchedulerConfiguration with the kubeconfig's path, and otherwise unchanged: in a pod, the scheduler finds
+// its credentials by itself.
+func WithKubeConfig(data []byte, kubeConfig string) ([]byte, error) {
+	var config map[string]any
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return nil, err
+	}
+	connection, _ := config["clientConnection"].(map[string]any)
+	if connection == nil {
+		connection = map[string]any{}
+	}
+	connection["kubeconfig"] = kubeConfig
+	config["clientConnection"] = connection
+	return yaml.Marshal(config)
 }

@@ -174,8 +174,8 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 				if oldObj.(*v1.Pod).Spec.NodeName == "" {
 					g.warnOfDifferences(newPod)
 				}
-			} else {
-				g.held.update(oldObj.(*v1.Pod), newPod, g.config.Clock.Now())
+			} else if g.held.update(oldObj.(*v1.Pod), newPod, g.config.Clock.Now()) {
+				g.config.Activate(klog.Background(), map[string]*v1.Pod{cache.MetaObjectToName(newPod).String(): newPod})
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -352,7 +352,9 @@ func (g *Gatekeeper) Rollout(pod *v1.Pod) Surge { return g.rollouts.of(pod, g.co
 // missing claim: the condition does not say it of a pod that waited for scheduling gates before.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.note(pod, wantsRoom, g.config.Clock.Now())
-	g.forgetIfGone(pod)
+	if g.current(pod) == nil {
+		g.forget(pod.UID)
+	}
 }
 
 // Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate. A view that
@@ -365,15 +367,22 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 		}
 	}
 	g.held.add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
-	g.forgetIfGone(pod)
+	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores after this read finds the pod.
+	switch current := g.current(pod); {
+	case current == nil:
+		g.forget(pod.UID)
+	case g.held.update(pod, current, g.config.Clock.Now()):
+		g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(current).String(): current})
+	}
 	poke(g.earlier)
 }
 
-// forgetIfGone forgets a pod that was deleted in mid-cycle: no event will say so again.
-func (g *Gatekeeper) forgetIfGone(pod *v1.Pod) {
-	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || current.UID != pod.UID {
-		g.forget(pod.UID)
+// current returns the pod as the informer has it; nil if it was deleted.
+func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
+	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
+		return current
 	}
+	return nil
 }
 
 // forget forgets a pod that waits no more.

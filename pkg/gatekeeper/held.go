@@ -221,15 +221,13 @@ func (h *held) stirred(deployment types.UID) bool {
 	return moved
 }
 
-// update follows the pod, which was another before: a bound one is forgotten.
-func (h *held) update(before, pod *v1.Pod, now time.Time) {
+// update follows a pending pod, which was another before. It reports whether a held pod must be scheduled again because its burst annotation
+// changed: the scheduling queue does not requeue it for that.
+func (h *held) update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if pod.Spec.NodeName != "" {
-		h.removeLocked(pod.UID)
-		return
-	}
 	if entry, ok := h.pods[pod.UID]; ok {
+		changed = entry.pod.Annotations[gate.BurstAnnotation] != pod.Annotations[gate.BurstAnnotation]
 		entry.pod = pod
 		entry.version++
 		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {
@@ -241,6 +239,7 @@ func (h *held) update(before, pod *v1.Pod, now time.Time) {
 		c.ignored = now
 		h.clocks[pod.UID] = c
 	}
+	return changed
 }
 
 func (h *held) remove(uid types.UID) {

@@ -82,9 +82,7 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	if got := h.since(b, now); !got.unschedulable.Equal(now) {
 		t.Errorf("unschedulable since %v, want since the first time: %v", got, now)
 	}
-	bound := b.DeepCopy()
-	bound.Spec.NodeName = "node"
-	h.update(b, bound, now)
+	h.remove(b.UID)
 	h.remove(a.UID)
 	if len(h.pods)+len(h.firstFailed)+len(h.clocks)+len(h.added) != 0 {
 		t.Errorf("something is left of the pods: %+v", h)

@@ -154,12 +154,17 @@ func tryHarnessWith(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, p
 // the watch.
 func (h *harness) watches(resource string) {
 	h.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		if slices.ContainsFunc(h.client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", resource) }) {
-			return
-		}
+	h.eventually("somebody watches "+resource, func() bool {
+		return slices.ContainsFunc(h.client.Actions(), func(a clienttesting.Action) bool { return a.Matches("watch", resource) })
+	})
+}
+
+// eventually waits until the condition holds, for at most 10 seconds.
+func (h *harness) eventually(what string, condition func() bool) {
+	h.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			h.Fatalf("nobody watches %s", resource)
+			h.Fatalf("after 10 s it does not hold that %s", what)
 		}
 	}
 }

@@ -4,14 +4,12 @@ import (
 	"context"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/helper"
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -27,9 +25,10 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in, and so can a
 		// burst node that became ready. Capacity is other plugins' business.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
-		// The pod's own tolerations, labels and annotations. Annotations have no action type of their own: a change of
-		// the opt-out annotation comes as the general Update, which has to be registered as a whole. Other pods do not matter.
-		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Update}, QueueingHintFn: pl.isSchedulableAfterPodChange},
+		// The pod's own tolerations, because this plugin answers for TaintToleration. A change of the burst annotation would be the general
+		// Update: registered, it has the queue walk all unschedulable pods for each status update of any bound pod. The gatekeeper sees
+		// that change by itself and activates the pod.
+		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
 		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget the gatekeeper's: it wakes as
 		// many pods as there is room for, the best first.
 	}, nil
@@ -76,19 +75,13 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 	return !untolerated
 }
 
-// isSchedulableAfterPodChange is invoked for updates of all pods. It queues the pod if it changed itself in what this
-// plugin looks at.
-func (pl *PoolPriority) isSchedulableAfterPodChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
-	oldPod, newPod, err := util.As[*v1.Pod](oldObj, newObj)
+// isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the pod if it is the one.
+func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
+	_, newPod, err := util.As[*v1.Pod](oldObj, newObj)
 	if err != nil {
 		return fwk.Queue, err
 	}
-	if oldPod == nil || newPod == nil || newPod.UID != pod.UID {
-		return fwk.QueueSkip, nil
-	}
-	if len(oldPod.Spec.Tolerations) != len(newPod.Spec.Tolerations) || // they can only be added to
-		!labels.Equals(oldPod.Spec.NodeSelector, newPod.Spec.NodeSelector) ||
-		oldPod.Annotations[gate.BurstAnnotation] != newPod.Annotations[gate.BurstAnnotation] {
+	if newPod != nil && newPod.UID == pod.UID {
 		return fwk.Queue, nil
 	}
 	return fwk.QueueSkip, nil

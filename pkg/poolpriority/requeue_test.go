@@ -1,10 +1,14 @@
 package poolpriority
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -58,7 +62,7 @@ func TestIsSchedulableAfterNodeChange(t *testing.T) {
 	}
 }
 
-func TestIsSchedulableAfterPodChange(t *testing.T) {
+func TestIsSchedulableAfterPodTolerationChange(t *testing.T) {
 	h := newHarness(t, aks(t))
 	for _, tc := range []struct {
 		name           string
@@ -68,14 +72,82 @@ func TestIsSchedulableAfterPodChange(t *testing.T) {
 	}{
 		{name: "not a pod", oldPod: "x", newPod: "y", want: fwk.Queue, wantErr: true},
 		{name: "another pod", oldPod: pod("q").Obj(), newPod: pod("q").Toleration("x").Obj(), want: fwk.QueueSkip},
-		{name: "a label", oldPod: pod("p").Obj(), newPod: pod("p").Label("a", "b").Obj(), want: fwk.QueueSkip},
-		{name: "a toleration", oldPod: pod("p").Obj(), newPod: pod("p").Toleration("x").Obj(), want: fwk.Queue},
-		{name: "no longer opted out", oldPod: pod("p").Annotation(gate.BurstAnnotation, gate.BurstNever).Obj(), newPod: pod("p").Obj(), want: fwk.Queue},
+		{name: "the pod", oldPod: pod("p").Obj(), newPod: pod("p").Toleration("x").Obj(), want: fwk.Queue},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got, err := h.plugin.isSchedulableAfterPodChange(h.logger, pod("p").Obj(), tc.oldPod, tc.newPod)
+			got, err := h.plugin.isSchedulableAfterPodTolerationChange(h.logger, pod("p").Obj(), tc.oldPod, tc.newPod)
 			if got != tc.want || (err != nil) != tc.wantErr {
 				t.Errorf("hint = %v, %v, want %v", got, err, tc.want)
+			}
+		})
+	}
+}
+
+// TestBurstAnnotationChanges: a held pod whose burst annotation changes is scheduled again at once, whether the informer delivers the change
+// while the pod waits, or in the middle of the cycle that fails.
+func TestBurstAnnotationChanges(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		inCycle  bool
+		from, to string
+		again    bool
+	}{
+		{name: "opted out no longer, while it waits", from: gate.BurstNever, again: true},
+		{name: "opted out no longer, during the cycle", inCycle: true, from: gate.BurstNever, again: true},
+		{name: "an annotation that does not matter, while it waits"},
+		{name: "an annotation that does not matter, during the cycle", inCycle: true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			h := newHarness(t, aks(t))
+			h.addNodes(virtualNode("virtual"))
+			h.setCapacity(capacity.Full, capacity.Full)
+			if !tc.again {
+				h.setCapacity(capacity.CanGrow, capacity.Full)
+			}
+			h.shared.Start(h.ctx.Done())
+			h.shared.WaitForCacheSync(h.ctx.Done())
+			h.watches("pods")
+			pods, lister := h.client.CoreV1().Pods("default"), h.shared.Core().V1().Pods().Lister()
+			p := pod("p").Annotation(gate.BurstAnnotation, tc.from).Obj()
+			if _, err := pods.Create(h.ctx, p, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			info, err := h.sched.NextPod(h.logger)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change := func() {
+				changed := pod("p").Annotation(gate.BurstAnnotation, tc.to).Annotation("changed", "yes").Obj()
+				if _, err := pods.Update(h.ctx, changed, metav1.UpdateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				h.eventually("the informer has the change", func() bool {
+					p, err := lister.Pods("default").Get("p")
+					return err == nil && p.Annotations["changed"] == "yes"
+				})
+			}
+			if tc.inCycle {
+				change()
+			}
+			state := framework.NewCycleState()
+			_, err = h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, info.Pod)
+			var fit *framework.FitError
+			if !errors.As(err, &fit) {
+				t.Fatalf("the pod has a place (%v)", err)
+			}
+			h.sched.Profiles[ourProfile].RunPostFilterPlugins(h.ctx, state, info.Pod, fit.Diagnosis.NodeToStatus)
+			info.UnschedulablePlugins = fit.Diagnosis.UnschedulablePlugins
+			if err := h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()); err != nil {
+				t.Fatal(err)
+			}
+			if !tc.inCycle {
+				change()
+			}
+			waits := func() bool { return len(h.sched.SchedulingQueue.UnschedulablePods()) == 1 }
+			if tc.again {
+				h.eventually("the pod is scheduled again", func() bool { return !waits() })
+			} else if time.Sleep(50 * time.Millisecond); !waits() {
+				t.Error("the pod is scheduled again")
 			}
 		})
 	}

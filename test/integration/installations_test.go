@@ -17,7 +17,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/devcluster"
@@ -69,12 +68,7 @@ func (e *env) startAs(namespace, account, binary, config string, args ...string)
 	if err != nil {
 		e.Fatal(err)
 	}
-	var c map[string]any
-	if err := yaml.Unmarshal(data, &c); err != nil {
-		e.Fatal(err)
-	}
-	c["clientConnection"] = map[string]any{"kubeconfig": kubeConfig, "qps": 500, "burst": 1000}
-	if data, err = yaml.Marshal(c); err != nil {
+	if data, err = devcluster.WithKubeConfig(data, kubeConfig); err != nil {
 		e.Fatal(err)
 	}
 	own := filepath.Join(e.Dir(), account+".yaml")

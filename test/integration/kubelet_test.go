@@ -176,7 +176,11 @@ func (k *kubelet) write(ctx context.Context, pod *corev1.Pod, volume *corev1.Vol
 	}
 	for name, text := range files {
 		if strings.Contains(text, "kind: KubeSchedulerConfiguration") {
-			text = strings.TrimSuffix(text, "\n") + "\nclientConnection: {kubeconfig: " + kubeConfig + "}\n"
+			data, err := devcluster.WithKubeConfig([]byte(text), kubeConfig)
+			if err != nil {
+				return err
+			}
+			text = string(data)
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return err

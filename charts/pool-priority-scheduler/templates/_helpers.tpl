@@ -139,6 +139,7 @@ leaderElection:
   leaseDuration: 10s
   renewDeadline: 7s
   retryPeriod: 500ms
+clientConnection: {{ toJson .Values.clientConnection }}
 profiles:
 - schedulerName: {{ .Values.schedulerName }}
   plugins:

@@ -178,3 +178,30 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+// TestShippedClientLimits: every configuration that ships sets the client's limits. With kube-scheduler's default of 50 requests a second,
+// 10,000 pods whose message changes stop scheduling for minutes.
+func TestShippedClientLimits(t *testing.T) {
+	found := 0
+	err := filepath.WalkDir("../../../../manifests", func(path string, entry os.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".yaml" {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil || !strings.Contains(string(data), "\nkind: KubeSchedulerConfiguration") {
+			return err
+		}
+		found++
+		config, err := configv1.Decode(data)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if c := config.ClientConnection; c.QPS != 1000 || c.Burst != 2000 {
+			t.Errorf("%s: clientConnection has qps %v and burst %v, want 1000 and 2000", path, c.QPS, c.Burst)
+		}
+		return nil
+	})
+	if err != nil || found < 10 {
+		t.Errorf("%d configurations were found: %v", found, err)
+	}
+}
