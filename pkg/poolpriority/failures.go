@@ -2,12 +2,10 @@ package poolpriority
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -16,6 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
+	"k8s.io/utils/lru"
 )
 
 const (
@@ -39,8 +38,7 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // the gate and the clock count too, are asked each time. Pods that are nominated to a node can only take room away: a node is not
 // remembered if there were any when it was asked. And where there is somebody to preempt, nothing is repeated.
 type failures struct {
-	kinds   map[string]*failure
-	asked   int64
+	kinds   *lru.Cache // of *failure, by kind; nil: none is known
 	answers []*fwk.Status
 	numbers map[string]int32 // of answers, by their text
 }
@@ -49,7 +47,6 @@ type failures struct {
 type failure struct {
 	seen    []int64 // the generation that the node had
 	answers []int32 // the numbers of what was said
-	asked   int64   // when it was asked about last
 }
 
 // kindOf returns what nodeLocal Filters read of the pod, or false if they are not all that could reject it.
@@ -64,55 +61,38 @@ func (s *search) kindOf() (string, bool) {
 			return "", false
 		}
 	}
-	var kind []byte
-	list := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
-	for _, name := range slices.Sorted(maps.Keys(list)) {
+	requests := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
+	for name := range requests {
 		if pl.features.EnableDRAExtendedResource && schedutil.IsScalarResourceName(name) {
 			return "", false // NodeResourcesFit goes by DeviceClasses, too
 		}
-		quantity := list[name]
-		value := quantity.Value()
-		if name == v1.ResourceCPU {
-			value = quantity.MilliValue()
-		}
-		kind = strconv.AppendInt(strconv.AppendQuote(kind, string(name)), value, 10)
 	}
-	for i := range spec.Tolerations {
-		t := &spec.Tolerations[i] // how long it tolerates does not matter here
-		for _, part := range [...]string{"t", t.Key, string(t.Operator), t.Value, string(t.Effect)} {
-			kind = strconv.AppendQuote(kind, part)
-		}
+	var required *v1.NodeSelector
+	if affinity := spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
+		required = affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	}
-	for _, key := range slices.Sorted(maps.Keys(spec.NodeSelector)) {
-		kind = strconv.AppendQuote(strconv.AppendQuote(append(kind, 's'), key), spec.NodeSelector[key])
-	}
-	if affinity := spec.Affinity; affinity != nil && affinity.NodeAffinity != nil && affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution != nil {
-		required, err := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.Marshal()
-		if err != nil {
-			return "", false
-		}
-		kind = append(append(kind, 'a'), required...)
-	}
-	return string(kind), true
+	kind, err := json.Marshal([]any{requests, spec.Tolerations, spec.NodeSelector, required})
+	return string(kind), err == nil
 }
 
 // recall returns what Filter has against the nodes of all pools but burst pools, if each rejects the search's pod as it rejected others of its
 // kind. It asks about nodes that have changed. It returns nil if one of them has room or that is not known.
 func (f *failures) recall(ctx context.Context, s *search) *objections {
-	if len(f.kinds) == 0 {
+	if f.kinds == nil {
 		return nil
 	}
 	kind, ok := s.kindOf()
-	if known := f.kinds[kind]; ok && known != nil && !s.pl.mayPreempt(s.pod, s.nodes) {
-		return f.renew(ctx, s, known)
+	if !ok {
+		return nil
+	}
+	if known, ok := f.kinds.Get(kind); ok && !s.pl.mayPreempt(s.pod, s.nodes) {
+		return f.renew(ctx, s, known.(*failure))
 	}
 	return nil
 }
 
 // renew asks about the nodes that have changed since what is known was.
 func (f *failures) renew(ctx context.Context, s *search, known *failure) *objections {
-	f.asked++
-	known.asked = f.asked
 	index := s.pl.index
 	known.grow(index.allSlots)
 	counts := make([]int, len(f.answers))
@@ -160,44 +140,28 @@ func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	if !ok {
 		return
 	}
-	if len(f.answers) >= maxAnswers {
-		*f = failures{}
+	if f.kinds == nil || len(f.answers) >= maxAnswers {
+		*f = failures{kinds: lru.New(maxKinds), numbers: map[string]int32{}}
 	}
-	known := f.kinds[kind]
-	if known == nil {
-		known = &failure{}
-		f.add(kind, known)
+	known := &failure{}
+	if old, ok := f.kinds.Get(kind); ok {
+		known = old.(*failure)
 	}
+	f.kinds.Add(kind, known)
 	index := s.pl.index
 	known.grow(index.allSlots)
 	for i := range index.entries {
 		e := &index.entries[i]
-		if s.pl.pools.IsBurstRank(e.rank) || known.seen[index.slots[i]] == index.seen[i] || c.flags.beside.has(e.node.Name) {
+		if s.pl.pools.IsBurstRank(e.rank) || known.seen[index.slots[i]] == index.seen[i] {
+			continue
+		}
+		if _, ok := c.flags.beside.Load(e.node.Name); ok {
 			continue
 		}
 		if status := statuses.Get(e.node.Name); status.IsRejected() && status.Plugin() != "" {
 			f.note(known, index, i, status)
 		}
 	}
-}
-
-// add adds the kind, in place of the one that was asked about longest ago if there are too many.
-func (f *failures) add(kind string, known *failure) {
-	if f.kinds == nil {
-		f.kinds, f.numbers = map[string]*failure{}, map[string]int32{}
-	}
-	if len(f.kinds) >= maxKinds {
-		oldest := ""
-		for k, other := range f.kinds {
-			if oldest == "" || other.asked < f.kinds[oldest].asked {
-				oldest = k
-			}
-		}
-		delete(f.kinds, oldest)
-	}
-	f.asked++
-	known.asked = f.asked
-	f.kinds[kind] = known
 }
 
 // note remembers what Filter had against the node at the position.
@@ -271,25 +235,4 @@ func (pl *PoolPriority) mayPreempt(pod *v1.Pod, nodes []fwk.NodeInfo) bool {
 		return false
 	}
 	return pl.index.hasLower(corev1helpers.PodPriority(pod), nodes)
-}
-
-// beside are the names of nodes that Filter was asked about with other pods nominated to them.
-type beside struct {
-	mu    sync.Mutex
-	nodes sets.Set[string]
-}
-
-func (b *beside) note(node string) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.nodes == nil {
-		b.nodes = sets.New[string]()
-	}
-	b.nodes.Insert(node)
-}
-
-func (b *beside) has(node string) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.nodes.Has(node)
 }

@@ -251,7 +251,7 @@ func TestKindsAreBounded(t *testing.T) {
 			t.Fatalf("the kind that is asked about all the time is forgotten after %d others", i)
 		}
 	}
-	if n := len(h.plugin.failures.kinds); n != maxKinds {
+	if n := h.plugin.failures.kinds.Len(); n != maxKinds {
 		t.Errorf("%d kinds are remembered, want %d", n, maxKinds)
 	}
 	if ask(1) {
@@ -473,12 +473,12 @@ func TestNarrowedIsNotRemembered(t *testing.T) {
 	c := *mustCycle(t, state)
 	c.worst = 0
 	h.plugin.failures.remember(&c, fit.Diagnosis.NodeToStatus)
-	if n := len(h.plugin.failures.kinds); n > 0 {
-		t.Errorf("%d kinds are remembered", n)
+	if h.plugin.failures.kinds != nil {
+		t.Errorf("%d kinds are remembered", h.plugin.failures.kinds.Len())
 	}
 	c.worst = anyRank
 	h.plugin.failures.remember(&c, fit.Diagnosis.NodeToStatus)
-	if n := len(h.plugin.failures.kinds); n != 1 {
+	if n := h.plugin.failures.kinds.Len(); n != 1 {
 		t.Errorf("%d kinds are remembered, want 1", n)
 	}
 }

@@ -144,7 +144,7 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	status, alone := runFilters(ctx, n.Framework, state, pod, node)
 	if !alone {
 		if c, err := readCycle(state); err == nil {
-			c.flags.beside.note(node.Node().Name)
+			c.flags.beside.Store(node.Node().Name, nil)
 		}
 	}
 	return status

@@ -56,8 +56,8 @@ type flags struct {
 	ungated atomic.Bool
 	// unproven is set when a node was rejected because the search for the best rank failed.
 	unproven atomic.Bool
-	// beside are nodes that were asked about together with pods that are nominated to them.
-	beside beside
+	// beside has the names of nodes that were asked about together with pods that are nominated to them.
+	beside sync.Map
 }
 
 // Clone implements the mandatory Clone interface. We don't really copy the data: it is not changed after PreFilter, and
