@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func TestExcerpts(t *testing.T) {
 	found := 0
 	for _, page := range pages(t) {
 		for _, block := range page.Blocks {
-			if !block.Is("yaml", "excerpt") {
+			if !slices.Contains(block.Info, "excerpt") {
 				continue
 			}
 			found++

@@ -18,7 +18,7 @@ import (
 	"poolpriority.dev/scheduler/test/markdown"
 )
 
-// TestDemo plays what make demo shows, with the verdicts that the README promises.
+// TestDemo plays what make demo shows, with the verdicts that the documentation promises.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -36,7 +36,7 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	t.Logf("the demo said:\n%s", &out)
-	checkReadme(t, out.String())
+	checkPage(t, out.String())
 	if !t.Failed() {
 		checkTimeline(t, pictures, out.String())
 	}
@@ -63,23 +63,23 @@ func lasting(said string) []string {
 	return lines
 }
 
-// checkReadme checks that what the README shows of the demo is what it says: the experiments, the heads of their tables, the verdicts.
-func checkReadme(t *testing.T, said string) {
-	page, err := markdown.Read(root, "README.md")
+// checkPage checks what docs/development.md shows of the demo: the experiments, the heads of their tables, the verdicts.
+func checkPage(t *testing.T, said string) {
+	page, err := markdown.Read(root, "docs/development.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(page.Blocks, func(b markdown.Block) bool { return b.Is("text", "demo") })
 	if i < 0 {
-		t.Fatal("the README has no block that is marked as the demo's")
+		t.Fatal("docs/development.md has no block that is marked as the demo's")
 	}
 	want, got := lasting(strings.TrimSpace(page.Blocks[i].Text)), lasting(strings.TrimSpace(said))
 	got = got[:min(len(want), len(got))] // then it says where the picture is
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("the README's block is not what the demo says; take one from a run (-README,+demo):\n%s", diff)
+		t.Errorf("the block of docs/development.md is not what the demo says; take one from a run (-docs,+demo):\n%s", diff)
 	}
 	if n := strings.Count(strings.Join(want, "\n"), "Verdict: right."); n != 2 {
-		t.Errorf("the README has %d verdicts", n)
+		t.Errorf("docs/development.md has %d verdicts", n)
 	}
 }
 

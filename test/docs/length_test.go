@@ -1,0 +1,32 @@
+package docs
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// The documentation stays short enough to be read. A change that raises maxWords says in its message what the words buy.
+const maxLines, maxWords = 100, 22000
+
+// TestLength bounds the README's lines, and the words of all pages as wc -w counts them.
+func TestLength(t *testing.T) {
+	words := 0
+	for _, page := range pages(t) {
+		text, err := os.ReadFile(filepath.Join(root, page.Path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		words += len(bytes.Fields(text))
+		if lines := bytes.Count(text, []byte("\n")); page.Path == "README.md" && lines > maxLines {
+			t.Errorf("README.md has %d lines, more than %d", lines, maxLines)
+		}
+	}
+	if words > maxWords {
+		t.Errorf("README.md and docs/*.md have %d words, more than %d", words, maxWords)
+	}
+	if words < maxWords/2 {
+		t.Errorf("only %d words were found", words)
+	}
+}
