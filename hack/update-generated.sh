@@ -4,9 +4,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 lint=$PWD/bin/lint
 plugins=$(hack/module-dir.sh . sigs.k8s.io/scheduler-plugins)
-go build -o "$lint/metricsdoc" ./hack/metricsdoc
+go build -o "$lint/" ./hack/metricsdoc ./hack/configdoc
 cd "${1:-.}"
 "$lint/metricsdoc" > docs/metrics.md
+"$lint/configdoc" # the tables in docs/configuration.md
 "$lint/deepcopy-gen" --go-header-file /dev/null --output-file zz_generated.deepcopy.go ./pkg/apis/config/v1
 install -m 644 "$plugins/config/crd/bases/scheduling.x-k8s.io_podgroups.yaml" manifests/crds/podgroup/podgroup-crd.yaml
 # The chart's roles are those of the manifests.

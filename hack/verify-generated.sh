@@ -9,6 +9,8 @@ files=(pkg/apis/config/v1/zz_generated.deepcopy.go manifests/crds/podgroup/podgr
   charts/pool-priority-scheduler/files/{serviceaccount,scheduler,controller,controller-write,karpenter,least-rights,tenants,return,coscheduling,viewer,network-policy,opt-in,servicemonitor,reader,rules}.yaml)
 cp -r --parents go.mod go.sum pkg/apis manifests/components manifests/crds manifests/overlays manifests/rbac charts docs/metrics.md "$copy"
 rm "${files[@]/#/$copy/}"
+cp docs/configuration.md "$copy/docs/" # only its tables are generated
+files+=(docs/configuration.md)
 hack/update-generated.sh "$copy"
 for file in "${files[@]}"; do
   diff -u "$file" "$copy/$file" || { echo "$file is not up to date; run make generate"; exit 1; }

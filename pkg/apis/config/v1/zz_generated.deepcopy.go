@@ -257,6 +257,11 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 		*out = new(metav1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.NodeTemplate != nil {
+		in, out := &in.NodeTemplate, &out.NodeTemplate
+		*out = new(NodeTemplate)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.ClusterAutoscaler != nil {
 		in, out := &in.ClusterAutoscaler, &out.ClusterAutoscaler
 		*out = new(ClusterAutoscalerSource)
@@ -276,11 +281,6 @@ func (in *Pool) DeepCopyInto(out *Pool) {
 		in, out := &in.Fixed, &out.Fixed
 		*out = new(FixedSource)
 		**out = **in
-	}
-	if in.NodeTemplate != nil {
-		in, out := &in.NodeTemplate, &out.NodeTemplate
-		*out = new(NodeTemplate)
-		(*in).DeepCopyInto(*out)
 	}
 	if in.Capacity != nil {
 		in, out := &in.Capacity, &out.Capacity
