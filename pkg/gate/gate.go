@@ -126,9 +126,8 @@ type Request struct {
 	// Starting returns how many pods on the nodes of the burst pool with index i may still start, those among them that were placed a moment ago.
 	// It is asked only of a pool that is not Open; nil: as many as the view says.
 	Starting func(i int) int
-	// Risk returns what the pod's owner risks in the burst pool with index i. It is asked only for pods that refusal.IsCostly; nil: what the view
-	// says.
-	Risk func(i int) refusal.Risk
+	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is asked only if the owner counts failures; nil: the view's.
+	Pacing func(i int) *refusal.Pacing
 }
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
@@ -179,7 +178,7 @@ func (v *Verdict) Passes() bool {
 		return false
 	}
 	switch v.Reason.Code {
-	case ReasonUnseen.Code, ReasonEarly.Code, ReasonRoom.Code, ReasonVictims.Code, ReasonPaced.Code, reasonOverrideUnread.Code:
+	case ReasonUnseen.Code, ReasonEarly.Code, ReasonRoom.Code, ReasonVictims.Code, ReasonRateLimited.Code, reasonOverrideUnread.Code:
 		return true
 	}
 	return false
@@ -243,7 +242,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *capacity.View, now ti
 		v := r.burst(req, a, i, earlier, r.holdEnds(req, came), view, now)
 		if v.Open && wait.Reason.Code != "" {
 			v = wait
-		} else if v.Reason.Code == ReasonPaced.Code {
+		} else if v.Reason.Code == ReasonRateLimited.Code {
 			wait = v
 		}
 		if r.Observe && !v.Open {

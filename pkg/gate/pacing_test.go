@@ -1,6 +1,7 @@
 package gate
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -39,43 +41,58 @@ func twoPlainBurstPools(t *testing.T) *Rule {
 	return &Rule{Pools: pools}
 }
 
+// startsOf is the pacing of ofJob's owner with so many pods that are starting, and that were refused.
+func startsOf(starting, refused int, p refusal.Pacing) *refusal.Pacing {
+	var known refusal.OwnerPacing
+	for i := range starting {
+		known.Starting = append(known.Starting, now.Add(time.Duration(7+i)*time.Second))
+	}
+	for i := range refused {
+		known.Refused = append(known.Refused, now.Add(time.Duration(1+i)*time.Hour))
+	}
+	p.Owners = map[types.UID]refusal.OwnerPacing{"j": known}
+	return &p
+}
+
 // TestPaced: how a pod of a Job is let in to a burst pool that is open.
 func TestPaced(t *testing.T) {
 	size := func(pods int) refusal.Size { return refusal.Size{Pods: pods, MilliCPU: int64(pods) * 1000} }
-	until, again := now.Add(7*time.Second), now.Add(time.Hour)
+	type pacing = refusal.Pacing
+	trusted := now.Add(time.Minute)
 	for _, tc := range []struct {
 		name   string
-		risk   refusal.Risk
+		pacing *refusal.Pacing
 		used   *Use
 		turn   int // how many are let in; 0: as many as there are
 		reason string
 	}{
-		{"the first of all", refusal.Risk{}, nil, 2, "Open"},
-		{"one is on its way", refusal.Risk{Unanswered: 1, Used: size(1)}, nil, 1, "Open"},
-		{"two are on their way", refusal.Risk{Unanswered: 2, Until: until, Used: size(2)}, nil, 0, "Paced"},
-		{"more than two are", refusal.Risk{Unanswered: 5, Until: until, Used: size(5)}, nil, 0, "Paced"},
-		{"the provider takes pods, and has not run as many", refusal.Risk{Unanswered: 2, Until: until, Sure: true, Proven: size(8), Used: size(8)}, nil, 0, "Paced"},
-		{"the provider takes pods, and has run as many", refusal.Risk{Unanswered: 5, Until: until, Sure: true, Proven: size(9), Used: size(8)}, nil, 0, "Open"},
-		{"it has run as many pods, and not as many CPUs", refusal.Risk{Unanswered: 2, Until: until, Sure: true, Proven: refusal.Size{Pods: 9, MilliCPU: 8999}, Used: size(8)}, nil, 0, "Paced"},
-		{"it has, and by the snapshot one more was placed", refusal.Risk{Unanswered: 2, Until: until, Sure: true, Proven: size(9), Used: size(8)}, &Use{Pods: 9, MilliCPU: 9000}, 0, "Paced"},
-		{"it has, and has taken none lately", refusal.Risk{Unanswered: 2, Until: until, Proven: size(9), Used: size(8)}, nil, 0, "Paced"},
-		{"none has been taken lately, and none is on its way", refusal.Risk{Proven: size(9), Used: size(8)}, nil, 2, "Open"},
-		{"one was refused", refusal.Risk{Doubt: true, Lost: 1, Again: again, Proven: size(8), Used: size(8)}, nil, 1, "Open"},
-		{"one was refused, and one is on its way", refusal.Risk{Doubt: true, Unanswered: 1, Until: until, Lost: 1, Again: again, Proven: size(8), Used: size(9)}, nil, 0, "Paced"},
-		{"another owner's was refused", refusal.Risk{Doubt: true, Unanswered: 1, Until: until, Proven: size(8), Used: size(9)}, nil, 0, "Paced"},
-		{"two were refused, long ago", refusal.Risk{Lost: 2, Again: again, Used: size(8)}, nil, 1, "Open"},
-		{"three were refused", refusal.Risk{Lost: 3, Again: again, Sure: true, Proven: size(8), Used: size(8)}, nil, 0, "OwnerSpared"},
-		{"three were refused, and one of those that ran has ended", refusal.Risk{Lost: 3, Again: again, Doubt: true, Proven: size(8), Used: size(7)}, nil, 1, "Open"},
-		{"three were refused, and several have ended, one of which is replaced", refusal.Risk{Unanswered: 1, Until: until, Lost: 3, Again: again, Doubt: true, Proven: size(8), Used: size(6)}, nil, 0, "Paced"},
-		{"three were refused, and others prove that there is room", refusal.Risk{Lost: 3, Again: again, Sure: true, Proven: size(20), Used: size(8)}, nil, 0, "Open"},
+		{"the first of all", startsOf(0, 0, pacing{}), nil, 1, "Open"},
+		{"one is starting", startsOf(1, 0, pacing{Used: size(1)}), nil, 0, "RateLimited"},
+		{"one has started", startsOf(0, 0, pacing{TrustedUntil: trusted, Peak: size(1), Recent: size(1), Used: size(1)}), nil, 2, "Open"},
+		{"one has started, and one is starting", startsOf(1, 0, pacing{TrustedUntil: trusted, Peak: size(1), Recent: size(1), Used: size(2)}), nil, 1, "Open"},
+		{"one has started, and two are starting", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: size(1), Recent: size(1), Used: size(3)}), nil, 0, "RateLimited"},
+		{"below both", startsOf(5, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(9), Used: size(8)}), nil, 0, "Open"},
+		{"below both in pods, not in CPUs", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: refusal.Size{Pods: 9, MilliCPU: 8999}, Recent: refusal.Size{Pods: 9, MilliCPU: 8999}, Used: size(8)}), nil, 0, "RateLimited"},
+		{"below both, but one more was placed by the snapshot", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(9), Used: size(8)}), &Use{Pods: 9, MilliCPU: 9000}, 0, "RateLimited"},
+		{"below a peak that is not trusted, and none is starting", startsOf(0, 0, pacing{Peak: size(9), Used: size(8)}), nil, 1, "Open"},
+		{"below a peak that is not trusted, and one is starting", startsOf(1, 0, pacing{Peak: size(9), Used: size(8)}), nil, 0, "RateLimited"},
+		{"below the peak, not below what ran recently", startsOf(1, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(4), Used: size(4)}), nil, 1, "Open"},
+		{"the same, after three were refused", startsOf(0, 3, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(4), Used: size(4)}), nil, 1, "Open"},
+		{"a pod started long ago", startsOf(0, 0, pacing{TrustedUntil: now, Peak: size(9), Used: size(9)}), nil, 1, "Open"},
+		{"two were refused", startsOf(0, 2, pacing{TrustedUntil: trusted, Used: size(8)}), nil, 1, "Open"},
+		{"two were refused, and one is starting", startsOf(1, 2, pacing{TrustedUntil: trusted, Used: size(8)}), nil, 0, "RateLimited"},
+		{"three were refused", startsOf(0, 3, pacing{TrustedUntil: trusted, Peak: size(8), Recent: size(8), Used: size(8)}), nil, 0, "FailureLimit"},
+		{"three were refused, and one of those that ran has ended", startsOf(0, 3, pacing{Peak: size(8), Used: size(7)}), nil, 1, "Open"},
+		{"three were refused, and one that ended is being replaced", startsOf(1, 3, pacing{Peak: size(8), Used: size(6)}), nil, 0, "RateLimited"},
+		{"three were refused, and others have run more since", startsOf(0, 3, pacing{TrustedUntil: trusted, Peak: size(20), Recent: size(20), Used: size(8)}), nil, 0, "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := twoPlainBurstPools(t)
-			req := Request{Pod: ofJob(corev1.RestartPolicyNever), Risk: func(i int) refusal.Risk {
+			req := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(i int) *refusal.Pacing {
 				if i == 1 {
-					return tc.risk
+					return tc.pacing
 				}
-				return refusal.Risk{Sure: true, Proven: size(100)}
+				return &refusal.Pacing{TrustedUntil: trusted, Recent: size(100)}
 			}}
 			if tc.used != nil {
 				req.Burst = []Use{{}, *tc.used, {}}
@@ -87,15 +104,15 @@ func TestPaced(t *testing.T) {
 				t.Fatalf("%+v", v)
 			}
 			switch tc.reason {
-			case "Paced":
-				if !v.Until.Equal(until) || !strings.Contains(v.Reason.Detail, "of Job sums are on their way") || !v.Passes() {
+			case "RateLimited":
+				if !v.Until.Equal(now.Add(7*time.Second)) || !strings.Contains(v.Reason.Detail, "of Job sums are starting") || !v.Passes() {
 					t.Errorf("%+v", v)
 				}
-				if second.Open || second.Reason.Code != "Paced" {
+				if second.Open || second.Reason.Code != "RateLimited" {
 					t.Errorf("the next pool, for a pod whose turn comes: %+v", second)
 				}
-			case "OwnerSpared":
-				if !v.Until.Equal(again) || !strings.Contains(v.Reason.Detail, "3 of Job sums in a day, until 2026-11-21T11:00:00Z or until the pool has run more than 8 pods and 8 CPUs") || v.Passes() {
+			case "FailureLimit":
+				if !v.Until.Equal(now.Add(time.Hour)) || !strings.Contains(v.Reason.Detail, "3 of Job sums were refused in a day, until 2026-11-21T11:00:00Z or until the pool has run more than 8 pods and 8 CPUs") || v.Passes() {
 					t.Errorf("%+v", v)
 				}
 				if !second.Open {
@@ -110,7 +127,7 @@ func TestPaced(t *testing.T) {
 func TestWhoIsPaced(t *testing.T) {
 	r := twoPlainBurstPools(t)
 	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {}, {}}}
-	risk := func(int) refusal.Risk { return refusal.Risk{Unanswered: 9, Lost: 9} }
+	pacing := func(int) *refusal.Pacing { return startsOf(9, 9, refusal.Pacing{}) }
 	bare := ofJob(corev1.RestartPolicyNever)
 	bare.OwnerReferences = nil
 	for _, tc := range []struct {
@@ -118,23 +135,23 @@ func TestWhoIsPaced(t *testing.T) {
 		request Request
 		reason  string
 	}{
-		{"OnFailure", Request{Pod: ofJob(corev1.RestartPolicyOnFailure), Risk: risk}, "OwnerSpared"},
-		{"Always", Request{Pod: ofJob(corev1.RestartPolicyAlways), Risk: risk}, "Open"},
-		{"a bare pod", Request{Pod: bare, Risk: risk}, "Open"},
-		{"nobody knows the risk", Request{Pod: ofJob(corev1.RestartPolicyNever)}, "Open"},
+		{"OnFailure", Request{Pod: ofJob(corev1.RestartPolicyOnFailure), Pacing: pacing}, "FailureLimit"},
+		{"Always", Request{Pod: ofJob(corev1.RestartPolicyAlways), Pacing: pacing}, "Open"},
+		{"a bare pod", Request{Pod: bare, Pacing: pacing}, "Open"},
+		{"no pacing is known", Request{Pod: ofJob(corev1.RestartPolicyNever)}, "Open"},
 	} {
 		if v := r.Decide(tc.request, view, now).Burst[1]; v.Reason.Code != tc.reason {
 			t.Errorf("%s: %+v", tc.name, v)
 		}
 	}
 	view.Pools[1].Provider = refusal.Judgement{State: refusal.Probing}
-	one := Request{Pod: ofJob(corev1.RestartPolicyNever), Risk: func(int) refusal.Risk { return refusal.Risk{Doubt: true, Lost: 2} }}
+	one := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(int) *refusal.Pacing { return startsOf(0, 2, refusal.Pacing{}) }}
 	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Probe || v.Turn != 1 {
 		t.Errorf("a probe: %+v", v)
 	}
-	one.Risk = risk
-	if v := r.Decide(one, view, now).Burst[1]; v.Open || v.Reason.Code != "OwnerSpared" {
-		t.Errorf("a probe that its owner may not bear: %+v", v)
+	one.Pacing = pacing
+	if v := r.Decide(one, view, now).Burst[1]; v.Open || v.Reason.Code != "FailureLimit" {
+		t.Errorf("a probe of an owner at its failure limit: %+v", v)
 	}
 	one.Starting = func(int) int { return 1 }
 	if v := r.Decide(one, view, now).Burst[1]; v.Reason.Code != "Probed" {
@@ -146,7 +163,100 @@ func TestWhoIsPaced(t *testing.T) {
 	}
 	r.Observe = true
 	view.Pools[0], view.Pools[1].Provider = in(capacity.Full, time.Hour), refusal.Judgement{}
-	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Observed || v.Reason.Code != "OwnerSpared" {
+	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Observed || v.Reason.Code != "FailureLimit" {
 		t.Errorf("where gates are only observed: %+v", v)
 	}
+}
+
+// TestJobsAgainstQuotas plays Jobs of 100 pods against a provider with a quota in pods, which answers after two seconds: the gate decides, a
+// Tracker watches, a refused pod fails and is replaced. No Job may fail.
+func TestJobsAgainstQuotas(t *testing.T) {
+	const backoffLimit = 6 // of Jobs by default
+	for _, tc := range []struct {
+		name   string
+		quotas []int         // of one Job after the other, with 30 minutes between them
+		runs   time.Duration // each pod
+	}{
+		{"no Job reaches it", []int{200}, time.Minute},
+		{"40", []int{40}, time.Minute},
+		{"41", []int{41}, time.Minute},
+		{"1", []int{1}, time.Minute},
+		{"falls from 40 to 10 while nothing runs", []int{40, 10}, time.Minute},
+		{"rises from 10 to 40 while nothing runs", []int{10, 40}, time.Minute},
+		{"10, for a Job of 10 hours", []int{10}, time.Hour},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := &provider{T: t, tracker: refusal.NewTracker(refusal.NewRules(15 * time.Minute)), rule: twoPlainBurstPools(t), now: now}
+			for i, quota := range tc.quotas {
+				began := p.now
+				failed := p.runJob(fmt.Sprint("job-", i), 100, quota, tc.runs)
+				t.Logf("quota %d: %d pods failed, complete after %v", quota, failed, p.now.Sub(began))
+				if failed > backoffLimit/2 {
+					t.Errorf("quota %d: %d pods failed", quota, failed)
+				}
+				p.now = p.now.Add(30 * time.Minute)
+			}
+		})
+	}
+}
+
+// provider is Container Instances as far as quotas go.
+type provider struct {
+	*testing.T
+	tracker *refusal.Tracker
+	rule    *Rule
+	now     time.Time
+	made    int
+}
+
+// runJob returns how many of the Job's pods failed until so many were complete.
+func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (failed int) {
+	job := ofJob(corev1.RestartPolicyNever)
+	job.OwnerReferences[0].UID = types.UID(name)
+	bound := map[types.UID]*refusal.Pod{}
+	for complete, deadline := 0, p.now.Add(24*time.Hour); complete < pods; p.now = p.now.Add(time.Second) {
+		if p.now.After(deadline) {
+			p.Fatalf("%d of %d pods are complete after a day, %d failed", complete, pods, failed)
+		}
+		running := 0
+		for uid, pod := range bound {
+			if pod.Refusal != nil || pod.Started && p.now.Sub(pod.Bound) >= runs {
+				if pod.Refusal == nil {
+					complete++
+				}
+				p.tracker.Gone(uid)
+				delete(bound, uid)
+			} else if pod.Started {
+				running++
+			}
+		}
+		for _, pod := range bound {
+			if pod.Started || p.now.Sub(pod.Bound) < 2*time.Second {
+				continue
+			}
+			if running < quota {
+				running++
+				pod.Started = true
+			} else {
+				failed++
+				pod.Refusal = &refusal.Refusal{Code: "ContainerGroupQuotaReached", Class: refusal.OfPool}
+			}
+			p.tracker.See(*pod, p.now)
+		}
+		for complete+len(bound) < pods && p.isOpen(job) {
+			p.made++
+			pod := refusal.PodOf(job)
+			pod.UID, pod.Namespace, pod.MilliCPU, pod.Bound = types.UID(fmt.Sprint(p.made)), "default", 1000, p.now
+			bound[pod.UID] = &pod
+			p.tracker.See(pod, p.now)
+		}
+	}
+	return failed
+}
+
+// isOpen reports whether the gate lets a pod of the Job in.
+func (p *provider) isOpen(job *corev1.Pod) bool {
+	judged := p.tracker.Judge(p.now)
+	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {Provider: judged}, {Provider: refusal.Judgement{State: refusal.Refusing}}}}
+	return p.rule.Decide(Request{Pod: job}, view, p.now).Burst[1].Open
 }

@@ -11,7 +11,7 @@ import (
 var (
 	// waitingReasons are those for which a gate is closed that may open without any change of the pod.
 	waitingReasons = []capacity.Reason{
-		ReasonCanGrow, ReasonGrowing, ReasonUnknown, ReasonUnseen, ReasonRoom, ReasonEarly, ReasonVictims, ReasonRefused, ReasonProbed, ReasonPaced, ReasonSpared, ReasonBudget,
+		ReasonCanGrow, ReasonGrowing, ReasonUnknown, ReasonUnseen, ReasonRoom, ReasonEarly, ReasonVictims, ReasonRefused, ReasonProbed, ReasonRateLimited, ReasonFailureLimit, ReasonBudget,
 		ReasonOverridden, reasonOverrideUnread,
 	}
 	// lastingReasons are those for which it is closed for good, beside what a virtual kubelet cannot run: the pod, its namespace or the

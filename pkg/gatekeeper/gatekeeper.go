@@ -296,8 +296,8 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 		return g.providers.starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
 	}
 	owner := ownerOf(request.Pod)
-	request.Risk = func(i int) refusal.Risk {
-		return g.providers.risk(i, owner, placed(i, func(pod *v1.Pod) bool { return ownerOf(pod) == owner && refusal.IsCostly(pod) }), now)
+	request.Pacing = func(i int) *refusal.Pacing {
+		return g.providers.pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return ownerOf(pod) == owner && refusal.CountsFailures(pod) }), now)
 	}
 }
 
@@ -312,7 +312,7 @@ func ownerOf(pod *v1.Pod) types.UID {
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	signature := gate.Signature(g.eligibility(pod))
-	if refusal.IsCostly(pod) {
+	if refusal.CountsFailures(pod) {
 		return []any{signature, ownerOf(pod)}
 	}
 	view := g.view.Load()

@@ -27,7 +27,7 @@ func ofJob(p *v1.Pod, job string) *v1.Pod {
 func (w *world) slowly() {
 	const long = 1000 * time.Hour
 	rules := refusal.NewRules(0)
-	rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Warm, rules.Cost, rules.Proven = long, long, long, long, long, long, long
+	rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
 	w.providers.trackers[2] = refusal.NewTracker(rules)
 }
 
@@ -35,7 +35,7 @@ func (w *world) slowly() {
 // another; and to see whether a provider takes pods again, those come first that cost nobody anything.
 func TestTurnsOfAnOwner(t *testing.T) {
 	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonPaced}}}
+	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRateLimited}}}
 	for i, p := range []*v1.Pod{ofJob(pod("a0"), "a"), ofJob(pod("b0"), "b"), ofJob(pod("a1"), "a"), ofJob(pod("a2"), "a"), pod("web0"), pod("web1")} {
 		h.add(p, "", closed, nil, now.Add(time.Duration(i)*time.Second))
 	}
@@ -75,7 +75,14 @@ func TestTurnsOfAnOwner(t *testing.T) {
 	}
 }
 
-// TestJobIsPaced follows a Job whose pods are let in two at a time until its provider refuses one.
+// pacingOf is the pacing of the Job.
+func (w *world) pacingOf(job string) (refusal.OwnerPacing, *refusal.Pacing) {
+	owner := types.UID("uid-of-" + job)
+	p := w.providers.pacing(2, owner, nil, w.clock.Now())
+	return p.Owners[owner], p
+}
+
+// TestJobIsPaced follows a Job whose pods are let in few at a time until its provider refuses one.
 func TestJobIsPaced(t *testing.T) {
 	w := newWorld(t, burstNode("virtual"))
 	w.slowly()
@@ -92,16 +99,16 @@ func TestJobIsPaced(t *testing.T) {
 		}}
 	}
 	a, b := ofJob(pod("a"), "sums"), ofJob(pod("b"), "sums")
-	if v := w.Decide(next, placed(a, pod("other"), ofJob(pod("c"), "another")), gate.Wait{}).Burst[2]; v.Turn != 1 {
-		t.Errorf("one was placed: %+v", v)
+	if v := w.Decide(next, placed(pod("other"), ofJob(pod("c"), "another")), gate.Wait{}).Burst[2]; v.Turn != 1 {
+		t.Errorf("others were placed: %+v", v)
 	}
-	if v := w.Decide(next, placed(a, b), gate.Wait{}).Burst[2]; v.Reason.Code != "Paced" {
-		t.Errorf("two were placed: %+v", v)
+	if v := w.Decide(next, placed(a), gate.Wait{}).Burst[2]; v.Reason.Code != "RateLimited" {
+		t.Errorf("one was placed: %+v", v)
 	}
 	a, b = ofJob(w.onBurst("a"), "sums"), ofJob(w.onBurst("b"), "sums")
 	w.addPod(a)
 	w.addPod(b)
-	w.verdict(next, "Paced")
+	w.verdict(next, "RateLimited")
 	w.verdict(ofJob(pod("other"), "another"), "Open")
 	if first, second := w.Signature(next), w.Signature(ofJob(pod("other"), "another")); fmt.Sprint(first) == fmt.Sprint(second) {
 		t.Error("the pods of two Jobs are treated alike")
@@ -116,38 +123,41 @@ func TestJobIsPaced(t *testing.T) {
 	b.Status.Phase, b.Status.Reason, b.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, quotaMessage
 	w.update(b)
 	w.eventually(func() string {
-		if risk := w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()); risk.Lost != 1 || !risk.Doubt || risk.Unanswered != 0 || risk.Proven.Pods != 1 || risk.Proven.MilliCPU != 0 {
-			return fmt.Sprintf("after a refusal: %+v", risk)
+		if job, p := w.pacingOf("sums"); len(job.Refused) != 1 || !p.TrustedUntil.IsZero() || len(job.Starting) != 0 || p.Peak.Pods != 1 || p.Peak.MilliCPU != 0 {
+			return fmt.Sprintf("after a refusal: %+v", p)
 		}
 		return ""
 	})
 }
 
-// TestVanishedIsUnanswered: until it is known what became of a pod that the informer lost sight of, it counts as one on its way.
-func TestVanishedIsUnanswered(t *testing.T) {
+// TestVanishedIsStarting: until it is known what became of a pod that the informer lost sight of, it counts as starting.
+func TestVanishedIsStarting(t *testing.T) {
 	w := newWorld(t, burstNode("virtual"))
 	w.slowly()
 	w.run()
 	w.setStatus(3, 3)
 	w.verdict(ofJob(pod("next"), "sums"), "Open")
-	unanswered := func() int { return w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()).Unanswered }
+	starting := func() int {
+		job, _ := w.pacingOf("sums")
+		return len(job.Starting)
+	}
 	p := ofJob(w.onBurst("a"), "sums")
 	w.providers.see(p)
-	if n := unanswered(); n != 1 {
-		t.Fatalf("%d are on their way, want 1", n)
+	if n := starting(); n != 1 {
+		t.Fatalf("%d are starting, want 1", n)
 	}
 	// As the informer's handler has it, while nobody asks.
 	w.vanished.queue.ShutDown()
 	if !w.vanished.add(p) {
 		t.Fatal("nobody is asked")
 	}
-	if n := unanswered(); n != 1 {
-		t.Errorf("%d are on their way while it is not known, want 1", n)
+	if n := starting(); n != 1 {
+		t.Errorf("%d are starting while it is not known, want 1", n)
 	}
 	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, quotaMessage
 	w.providers.ended(p)
-	if risk := w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()); risk.Unanswered != 0 || risk.Lost != 1 || risk.Used.Pods != 0 {
-		t.Errorf("it was refused: %+v", risk)
+	if job, p := w.pacingOf("sums"); len(job.Starting) != 0 || len(job.Refused) != 1 || p.Used.Pods != 0 {
+		t.Errorf("it was refused: %+v", p)
 	}
 }
 
@@ -166,7 +176,7 @@ func TestRecallOfTheRefused(t *testing.T) {
 	w.run()
 	w.setStatus(3, 3)
 	w.verdict(pod("next"), "Refused")
-	if risk := w.providers.risk(2, "uid-of-sums", nil, w.clock.Now()); risk.Lost != 2 {
-		t.Errorf("the Job has lost a and b: %+v", risk)
+	if job, _ := w.pacingOf("sums"); len(job.Refused) != 2 {
+		t.Errorf("a and b of the Job were refused: %+v", job)
 	}
 }

@@ -83,7 +83,7 @@ func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 
 // costs is 1 if it costs the pod's owner something that the pod is refused, and 0 if not.
 func costs(entry *heldPod) int {
-	if refusal.IsCostly(entry.pod) {
+	if refusal.CountsFailures(entry.pod) {
 		return 1
 	}
 	return 0

@@ -184,11 +184,11 @@ func (p *providers) starting(i int, placed []types.UID, now time.Time) int {
 	return p.trackers[i].Starting(placed, now)
 }
 
-// risk is what the owner risks in the burst pool with index i at the time now. Its pods placed may not be known to be bound.
-func (p *providers) risk(i int, owner types.UID, placed []types.UID, now time.Time) refusal.Risk {
+// pacing returns the pacing of the owner in the burst pool with index i at the time now. Its pods placed, by their UIDs, may not be bound yet.
+func (p *providers) pacing(i int, owner types.UID, placed []types.UID, now time.Time) *refusal.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.trackers[i].Risk(owner, placed, now)
+	return p.trackers[i].Pacing(owner, placed, now)
 }
 
 // recall takes in pods that have ended and that may have been refused while nobody looked.

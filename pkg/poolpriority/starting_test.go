@@ -98,8 +98,8 @@ func TestYoung(t *testing.T) {
 	}
 }
 
-// TestJobIsSentTwoAtATime: pods of a Job go to a burst pool two at a time, and to no other burst pool meanwhile; those of others go there at once.
-func TestJobIsSentTwoAtATime(t *testing.T) {
+// TestJobIsPaced: pods of a Job go to a burst pool one at a time before any has started, and to no other burst pool meanwhile; those of others go there at once.
+func TestJobIsPaced(t *testing.T) {
 	h := newHarness(t, withSecondVirtualNode(t))
 	second := virtualNode("second").Label("provider", "other")
 	delete(second.Labels, "type")
@@ -111,21 +111,21 @@ func TestJobIsSentTwoAtATime(t *testing.T) {
 		p.OwnerReferences[0].UID = types.UID("uid-of-" + job)
 		return p
 	}
-	for _, p := range []*v1.Pod{of("a-1", "a"), of("a-2", "a"), of("b-1", "b")} {
+	for _, p := range []*v1.Pod{of("a-1", "a"), of("b-1", "b")} {
 		if node, err := h.schedule(p); node != "virtual" {
 			t.Fatalf("%s is on %q (%v)", p.Name, node, err)
 		}
 	}
 	for range 2 {
-		if node, err := h.schedule(of("a-3", "a")); err == nil || !strings.Contains(err.Error(), gate.ReasonPaced.Sentence) {
-			t.Errorf("the third of a Job is on %q, and was told %v; want %q", node, err, gate.ReasonPaced.Sentence)
+		if node, err := h.schedule(of("a-2", "a")); err == nil || !strings.Contains(err.Error(), gate.ReasonRateLimited.Sentence) {
+			t.Errorf("the second of a Job is on %q, and was told %v; want %q", node, err, gate.ReasonRateLimited.Sentence)
 		}
 	}
 	if node, err := h.schedule(pod("web").CreationTimestamp(metav1.Now()).Obj()); node != "virtual" {
 		t.Errorf("a pod that costs nothing is on %q (%v)", node, err)
 	}
 	h.remove("a-1")
-	if node, err := h.schedule(of("a-4", "a")); node != "virtual" {
+	if node, err := h.schedule(of("a-3", "a")); node != "virtual" {
 		t.Errorf("once one is gone, the next is on %q (%v)", node, err)
 	}
 }

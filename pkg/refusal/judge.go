@@ -32,7 +32,7 @@ func (t *Tracker) Judge(now time.Time) Judgement {
 		t.lapsed = true
 	}
 	j := Judgement{State: t.state, Since: t.since, Lapsed: t.lapsed, Until: t.until, Failed: len(t.failures), Templates: t.templates,
-		Risks: t.risks(func(types.UID) bool { return true })}
+		Pacing: t.Pacing("", nil, now)}
 	if t.state != Open {
 		j.Code, j.Message = t.code, t.text
 	}
@@ -45,7 +45,7 @@ func (t *Tracker) forget(now time.Time) {
 	maps.DeleteFunc(t.failures, func(_ types.UID, f Failure) bool {
 		return f.Bound.Before(t.accepted) || now.Sub(f.At) >= t.rules.Evidence
 	})
-	t.forgetRisks(now)
+	t.forgetRefused(now)
 	maps.DeleteFunc(t.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= t.rules.Template })
 	for key, template := range t.templates {
 		if !now.Before(template.Until) {
@@ -63,7 +63,7 @@ func (t *Tracker) findLate(now time.Time) {
 			continue
 		}
 		k.late = true
-		t.lost(&k.Pod)
+		t.countRefused(&k.Pod)
 		if times := min(k.slowness+1, maxSlow); times >= t.slow[k.Owner].Times {
 			t.slow[k.Owner] = Lateness{Times: times, At: due}
 			trim(t.slow, maxOwners, func(uid types.UID, x Lateness) (time.Time, string) { return x.At, string(uid) })
@@ -160,8 +160,8 @@ func (t *Tracker) schedule(j *Judgement, now time.Time) {
 	for _, template := range t.templates {
 		at(template.Until)
 	}
-	for _, c := range t.costs {
-		at(c.At.Add(t.rules.Cost))
+	for _, r := range t.refusedPods {
+		at(r.bound.Add(t.rules.Forget))
 	}
 }
 

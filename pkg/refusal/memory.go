@@ -37,16 +37,11 @@ type Memory struct {
 	Slow map[types.UID]Lateness `json:"slow,omitempty"`
 	// Templates are the ineligible templates.
 	Templates map[string]Template `json:"templates,omitempty"`
-	// Costs are pods that were lost by owners that count them.
-	Costs map[types.UID]Cost `json:"costs,omitempty"`
-	// Proven is what the provider has been seen to run at once, to the hour.
-	Proven Proven `json:"proven,omitzero"`
 }
 
 // IsZero reports whether there is nothing to hand on.
 func (m Memory) IsZero() bool {
-	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && len(m.Costs) == 0 &&
-		m.Proven.Size == Size{} && m.Accepted.IsZero()
+	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && m.Accepted.IsZero()
 }
 
 // Memory returns what is to be handed on. It is the same while nothing happens.
@@ -57,15 +52,6 @@ func (t *Tracker) Memory() Memory {
 	}
 	if m.Accepted = t.accepted.UTC(); t.state == Open && len(t.failures) == 0 {
 		m.Accepted = m.Accepted.Truncate(time.Minute) // while all is well, what is handed on need not change with each pod
-	}
-	if t.proven.Size != (Size{}) {
-		m.Proven = Proven{t.proven.Size, t.proven.At.UTC().Truncate(time.Hour)}
-	}
-	for _, uid := range newestOf(t.costs, handedCounted, func(uid types.UID, c Cost) (time.Time, string) { return c.At, string(uid) }) {
-		if m.Costs == nil {
-			m.Costs = map[types.UID]Cost{}
-		}
-		m.Costs[uid] = Cost{t.costs[uid].Owner, t.costs[uid].At.UTC()}
 	}
 	for _, uid := range newestOf(t.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
 		f := t.failures[uid]
@@ -133,14 +119,6 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 			x.Until = x.At.Add(t.rules.ban(x.Curable))
 			t.templates[key] = x
 		}
-	}
-	for uid, c := range m.Costs {
-		if len(t.costs) < maxFailures && !c.At.After(now.Add(t.rules.Evidence)) {
-			t.costs[uid] = c
-		}
-	}
-	if p := m.Proven; p.Pods > 0 && p.MilliCPU >= 0 && !p.At.After(now.Add(t.rules.Evidence)) {
-		t.proven = p
 	}
 }
 

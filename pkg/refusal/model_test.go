@@ -5,10 +5,12 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -153,47 +155,70 @@ func (h *history) failures(k int) []Failure {
 	return all
 }
 
-// risk is what must be said of the owner at the step k, in the state, since when there has been the same leader (a step).
-func (h *history) risk(owner types.UID, k, since int, state State) Risk {
-	var r Risk
+// pacing is what must be said of the owner at the step k, in the state, since when there has been the same leader (a step).
+func (h *history) pacing(owner types.UID, k, since int, state State) *Pacing {
+	var p Pacing
+	var known OwnerPacing
 	now, began := h.steps[k].at, h.steps[since].at
-	lately := false
 	for _, uid := range h.uids(k) {
-		p, first, gone := h.seen(uid, k)
+		pod, first, gone := h.seen(uid, k)
 		if !gone {
-			r.Used = r.Used.Plus(p.size())
+			p.Used = p.Used.Plus(pod.size())
 		}
-		lost := false
+		refused := false
 		for i := first; i <= k; i++ {
 			before, _, _ := h.seen(uid, i-1)
 			q, _, _ := h.seen(uid, i)
-			lost = lost || q.Refusal != nil || h.lateSince(uid) == i
-			lately = lately || i >= since && i > first && q.Started && !before.Started && now.Sub(h.steps[i].at) < h.rules.Warm
-		}
-		if !p.Costly || p.Owner != owner {
-			continue
-		}
-		if answered := latest(h.steps[first].at, began).Add(h.rules.Answer); !gone && p.mayStart() && now.Before(answered) {
-			r.Unanswered++
-			r.Until = first0(r.Until, answered)
-		}
-		if forgotten := p.Bound.Add(h.rules.Cost); lost && !p.Started && now.Before(forgotten) {
-			r.Lost++
-			r.Again = first0(r.Again, forgotten)
-		}
-	}
-	for i := k; i >= 0; i-- {
-		running := h.running(i)
-		r.Proven = Size{max(r.Proven.Pods, running.Pods), max(r.Proven.MilliCPU, running.MilliCPU)}
-		if p := h.steps[i].pod; p != nil && p.Refusal != nil && p.Refusal.Class == OfPool {
-			if before, _, _ := h.seen(p.UID, i-1); before.Refusal == nil {
-				break
+			refused = refused || q.Refusal != nil || h.lateSince(uid) == i
+			if i >= since && i > first && q.Started && !before.Started {
+				p.TrustedUntil = latest(p.TrustedUntil, h.steps[i].at.Add(h.rules.Trust))
 			}
 		}
+		if !pod.CountsFailures || pod.Owner != owner {
+			continue
+		}
+		if !gone && pod.mayStart() {
+			known.Starting = append(known.Starting, latest(h.steps[first].at, began).Add(h.rules.Answer))
+		}
+		if forgotten := pod.Bound.Add(h.rules.Forget); refused && !pod.Started && now.Before(forgotten) {
+			known.Refused = append(known.Refused, forgotten)
+		}
 	}
-	r.Doubt = state != Open || len(h.failures(k)) > 0
-	r.Sure = !r.Doubt && lately
-	return r
+	if len(known.Starting)+len(known.Refused) > 0 {
+		slices.SortFunc(known.Starting, time.Time.Compare)
+		slices.SortFunc(known.Refused, time.Time.Compare)
+		p.Owners = map[types.UID]OwnerPacing{owner: known}
+	}
+	p.Peak, p.Recent = h.peaks(k, since)
+	if state != Open || len(h.failures(k)) > 0 {
+		p.TrustedUntil = time.Time{}
+	}
+	return &p
+}
+
+// peaks are the most that ran at once by the step k, since a leader came or a pod was refused for the pool, and the most since one started after none
+// had for long.
+func (h *history) peaks(k, since int) (peak, recent Size) {
+	var lastStart time.Time
+	for i := since; i <= k; i++ {
+		running := h.running(i)
+		peak, recent = peak.max(running), recent.max(running)
+		pod := h.steps[i].pod
+		if pod == nil {
+			continue
+		}
+		before, first, _ := h.seen(pod.UID, i-1)
+		switch {
+		case pod.Refusal != nil && pod.Refusal.Class == OfPool && before.Refusal == nil:
+			peak, recent = running, running
+		case pod.Started && !before.Started && first >= 0:
+			if h.steps[i].at.Sub(lastStart) >= h.rules.Trust {
+				recent = running
+			}
+			lastStart = h.steps[i].at
+		}
+	}
+	return peak, recent
 }
 
 // running is what had started, and was there, at the step k.
@@ -204,14 +229,6 @@ func (h *history) running(k int) (sum Size) {
 		}
 	}
 	return sum
-}
-
-// first0 is the earlier of the two; a is zero for none.
-func first0(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // verdict is the pool's state after a step.
@@ -275,7 +292,7 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 			p := &Pod{UID: types.UID(fmt.Sprintf("%03d", number)), Namespace: []string{"a", "a", "a", "b"}[r.IntN(4)], Bound: at.Add(-time.Duration(r.IntN(3)) * time.Second).Truncate(time.Second)}
 			p.Owner = types.UID(p.Namespace + []string{"/web", "/api"}[r.IntN(2)])
 			p.Template = string(p.Owner)
-			p.Costly, p.MilliCPU = r.IntN(2) == 0, int64(100*(1+r.IntN(3)))
+			p.CountsFailures, p.MilliCPU = r.IntN(2) == 0, int64(100*(1+r.IntN(3)))
 			pods = append(pods, p)
 			s.pod = p
 		case n < 9:
@@ -310,12 +327,12 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 	if testing.Short() {
 		n /= 10
 	}
-	states, lapsed, risks := map[State]int{}, 0, risksSeen{}
+	states, lapsed, paced := map[State]int{}, 0, pacingSeen{}
 	for seed := range uint64(n) {
 		r := rand.New(rand.NewPCG(seed, 16))
 		restarts := seed%2 == 1
 		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstRest: time.Minute, MaxRest: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
-			Answer: 10 * time.Second, Warm: 2 * time.Minute, Proven: 24 * time.Hour, Cost: 30 * time.Minute}
+			Answer: 10 * time.Second, Trust: 2 * time.Minute, Forget: 30 * time.Minute}
 		if restarts {
 			rules.StartWithin = 0
 		}
@@ -341,14 +358,14 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 			}
 			if r.IntN(30) == 0 { // to state it takes long
 				owner := types.UID([]string{"a/web", "a/api", "b/web", "b/api"}[r.IntN(4)])
-				risk := tracker.Risk(owner, nil, s.at)
-				if diff := cmp.Diff(h.risk(owner, k, since, want[k].state), risk); diff != "" {
-					t.Fatalf("seed %d, step %d, %v after the begin: the risk of %s (-want,+got):\n%s", seed, k, s.at.Sub(begin), owner, diff)
+				pacing := tracker.Pacing(owner, nil, s.at)
+				if diff := cmp.Diff(h.pacing(owner, k, since, want[k].state), pacing, cmpopts.EquateEmpty()); diff != "" {
+					t.Fatalf("seed %d, step %d, %v after the begin: the pacing of %s (-want,+got):\n%s", seed, k, s.at.Sub(begin), owner, diff)
 				}
-				if diff := cmp.Diff(risk, j.Risks.Of(owner, s.at)); diff != "" {
-					t.Fatalf("seed %d, step %d: the risk of %s by the judgement (-asked,+judged):\n%s", seed, k, owner, diff)
+				if diff := cmp.Diff(pacing.Owners[owner], j.Pacing.Owners[owner], cmpopts.EquateEmpty()); diff != "" {
+					t.Fatalf("seed %d, step %d: the pacing of %s by the judgement (-asked,+judged):\n%s", seed, k, owner, diff)
 				}
-				risks.count(risk)
+				paced.count(pacing, owner)
 			}
 			if again := tracker.Judge(s.at); again.State != j.State || !again.Until.Equal(j.Until) || !again.Next.IsZero() && !again.Next.After(s.at) {
 				t.Fatalf("seed %d, step %d: judged again it is %+v, was %+v", seed, k, again, j)
@@ -360,20 +377,21 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 			t.Errorf("the histories are too tame: %v", states)
 		}
 	}
-	if least := n / 10; risks.sure < least || risks.unanswered < least || risks.lost < least || risks.beyond < least {
-		t.Errorf("the histories have too few risks: %+v", risks)
+	if least := n / 10; paced.trusted < least || paced.starting < least || paced.refused < least || paced.beyond < least {
+		t.Errorf("the histories have too little pacing: %+v", paced)
 	}
 	if lapsed < n/20 {
 		t.Errorf("of %d histories %d have a pool that nobody needed to try", n, lapsed)
 	}
-	t.Logf("judged %v, open without a probe %d times; risks %+v", states, lapsed, risks)
+	t.Logf("judged %v, open without a probe %d times; pacing %+v", states, lapsed, paced)
 }
 
-// risksSeen counts the kinds of risks that were compared.
-type risksSeen struct{ sure, unanswered, lost, beyond int }
+// pacingSeen counts the kinds of pacing that were compared.
+type pacingSeen struct{ trusted, starting, refused, beyond int }
 
-func (s *risksSeen) count(r Risk) {
-	for counter, is := range map[*int]bool{&s.sure: r.Sure, &s.unanswered: r.Unanswered > 0, &s.lost: r.Lost > 0, &s.beyond: !r.Used.Within(r.Proven)} {
+func (s *pacingSeen) count(p *Pacing, owner types.UID) {
+	for counter, is := range map[*int]bool{&s.trusted: !p.TrustedUntil.IsZero(), &s.starting: len(p.Owners[owner].Starting) > 0,
+		&s.refused: len(p.Owners[owner].Refused) > 0, &s.beyond: !p.Used.Within(p.Peak)} {
 		if is {
 			*counter++
 		}

@@ -45,10 +45,9 @@ type Rules struct {
 	Template, Curable time.Duration
 	// Answer is how long the provider may take to refuse a pod: one that has neither started nor been refused by then counts as taken.
 	Answer time.Duration
-	// Warm is for how long after a pod has started the provider is taken to go on taking pods.
-	Warm time.Duration
-	// Proven is for how long it counts how much the provider has run at once, and Cost for how long it does that an owner has lost a pod.
-	Proven, Cost time.Duration
+	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long a refused pod counts for its owner: a Job never
+	// forgets, and by the hour one that runs for long would fail.
+	Trust, Forget time.Duration
 }
 
 // ban is for how long a template is ineligible after a pod of it was refused.
@@ -64,7 +63,7 @@ func NewRules(startWithin time.Duration) Rules {
 	return Rules{
 		StartWithin: startWithin, Alone: 2 * time.Minute, Evidence: time.Hour, FirstRest: time.Minute, MaxRest: 10 * time.Minute,
 		InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
-		Answer: 10 * time.Second, Warm: 10 * time.Minute, Proven: 7 * 24 * time.Hour, Cost: 24 * time.Hour,
+		Answer: 10 * time.Second, Trust: 10 * time.Minute, Forget: 24 * time.Hour,
 	}
 }
 
@@ -76,8 +75,8 @@ type Pod struct {
 	Owner types.UID
 	// Template is TemplateOf the pod.
 	Template string
-	// Costly is IsCostly of the pod.
-	Costly bool
+	// CountsFailures is CountsFailures of the pod.
+	CountsFailures bool
 	// MilliCPU is what the provider bills for the pod, in thousandths of a CPU. PodOf does not say it.
 	MilliCPU int64
 	Bound    time.Time
@@ -91,7 +90,7 @@ type Pod struct {
 // PodOf returns what is looked at of the pod.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), Costly: IsCostly(pod), Bound: BoundAt(pod),
+		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), CountsFailures: CountsFailures(pod), Bound: BoundAt(pod),
 		Started: Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -133,8 +132,8 @@ type Judgement struct {
 	Starting int `json:"starting,omitempty"`
 	// Templates are those of which the provider has refused pods for what they are, by TemplateOf.
 	Templates map[string]Template `json:"templates,omitempty"`
-	// Risks are what owners risk that count their pods' failures; nil: nobody looks at that.
-	Risks *Risks `json:"risks,omitempty"`
+	// Pacing is that of all owners; nil: there is none.
+	Pacing *Pacing `json:"pacing,omitempty"`
 	// Next is when the judgement changes by itself; zero if it does not.
 	Next time.Time `json:"next,omitzero"`
 }
@@ -164,11 +163,11 @@ type Tracker struct {
 	failures  map[types.UID]Failure
 	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
-	costs     map[types.UID]Cost // by the pod that was lost
 
-	used, running Size // what all pods are together, and those that have started
-	proven        Proven
-	taken         time.Time // when a pod was last seen to start, by the clock
+	refusedPods   map[types.UID]refusedPod // of owners that count them
+	used, running Size                     // what all pods are together, and those that have started
+	peak, recent  Size                     // as in Pacing
+	lastStart     time.Time                // when a pod was last seen to start, by the clock
 
 	state        State
 	since, until time.Time
@@ -188,7 +187,6 @@ type known struct {
 	class    Class         // of its refusal, as counted; empty if it was not refused
 	late     bool          // it was counted as late
 	seen     time.Time     // when it was first seen, by the clock
-	taken    bool          // it was not refused for so long after that that it counts as taken
 	slowness int           // its owner's, then
 	within   time.Duration // it is late if it takes longer to start; 0: never
 }
@@ -216,7 +214,7 @@ type Lateness struct {
 func NewTracker(rules Rules) *Tracker {
 	return &Tracker{
 		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
-		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, costs: map[types.UID]Cost{},
+		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, refusedPods: map[types.UID]refusedPod{},
 	}
 }
 
@@ -245,6 +243,7 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 			if pod.Refusal != nil {
 				k.class = pod.Refusal.Class
 			}
+			t.countRefused(&pod)
 		}
 		t.pods[pod.UID] = k
 	}
@@ -256,9 +255,9 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 	started := pod.Started && !k.Started
 	if seen {
 		before := k.Pod
-		t.weigh(&before, &pod, now)
+		t.measure(&before, &pod)
 	} else {
-		t.weigh(nil, &pod, now)
+		t.measure(nil, &pod)
 	}
 	k.Pod = pod
 	if t.newest = latest(t.newest, pod.Bound); k.mayStart() {
@@ -270,10 +269,10 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 	case started:
 		news.Changed = true
 		delete(t.failures, pod.UID)
-		delete(t.costs, pod.UID)
+		delete(t.refusedPods, pod.UID)
 		t.accepted = latest(t.accepted, pod.Bound)
 		if seen {
-			t.taken = now
+			t.startedAt(now)
 		}
 		if now.Before(pod.Bound.Add(t.rules.StartWithin)) {
 			delete(t.slow, pod.Owner)
@@ -282,7 +281,7 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 		news.Changed = true
 		if k.class == "" {
 			news.Refused = pod.Refusal
-			t.lost(&k.Pod)
+			t.countRefused(&k.Pod)
 		}
 		k.class = pod.Refusal.Class
 		news.Ineligible = t.refused(k, now)
@@ -316,7 +315,7 @@ func (t *Tracker) refused(k *known, now time.Time) bool {
 		t.ban(&k.Pod, now)
 		return !old
 	case OfPool, Unknown:
-		t.failed(&k.Pod, now, now)
+		t.failed(&k.Pod, now)
 	}
 	return false
 }
@@ -329,12 +328,11 @@ func (t *Tracker) ban(p *Pod, at time.Time) {
 	trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 }
 
-// failed takes in, at the time now, that a pod was refused at the time given for what may be the pool. If it surely is, no more is known to run at
-// once than what does.
-func (t *Tracker) failed(p *Pod, at, now time.Time) {
+// failed takes in that a pod was refused at the time given for what may be the pool. If it surely is, no more is known to run at once than what does.
+func (t *Tracker) failed(p *Pod, at time.Time) {
 	t.fail(Failure{UID: p.UID, Namespace: p.Namespace, Class: p.Refusal.Class, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
 	if p.Refusal.Class == OfPool {
-		t.proven = Proven{t.running, now}
+		t.peak, t.recent = t.running, t.running
 	}
 }
 
@@ -347,7 +345,7 @@ func (t *Tracker) fail(f Failure) {
 func (t *Tracker) Gone(uid types.UID) bool {
 	k, seen := t.pods[uid]
 	if seen {
-		t.weigh(&k.Pod, nil, time.Time{})
+		t.measure(&k.Pod, nil)
 	}
 	delete(t.pods, uid)
 	delete(t.waiting, uid)

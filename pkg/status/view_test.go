@@ -150,7 +150,7 @@ func TestWhatTheGateGoesBy(t *testing.T) {
 		"Request.Wait":               "nobody: it is of one rollout, and the pod's condition says when it was what held the pod",
 		"Request.Burst":              "burst",
 		"Request.Starting":           "capacity",
-		"Request.Risk":               "capacity",
+		"Request.Pacing":             "capacity",
 	}
 	seen := map[string]bool{}
 	for name, typ := range map[string]reflect.Type{"Rule": reflect.TypeFor[gate.Rule](), "Request": reflect.TypeFor[gate.Request]()} {

@@ -75,7 +75,7 @@ var covered = struct{ states, statuses, whys []string }{
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
 	[]string{"Asked", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: skipped", "Declined", "Full", "Growing",
-		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "OwnerSpared", "Paced", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
+		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "FailureLimit", "RateLimited", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
 // TestGate compares every decision, and checks that a held pod's wake-up is due no later than its gate opens by itself.
@@ -169,7 +169,7 @@ func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burs
 	now := h.looks[k].at
 	want := h.decide(pod, k, burstPods)
 	request := pod.request(burst, burstPods)
-	sub.risks(pod, burst, now)
+	sub.paces(pod, burst, now)
 	decision := sub.rule.Decide(request, sub.view, now)
 	compareClass(t, sub, request, &decision, now)
 	if c.compared%2 == 0 && c.published < *publications {

@@ -53,14 +53,15 @@ type podKind struct {
 	noRoom    time.Time
 	ignored   time.Time
 	counts    bool // its owner counts how many of its pods fail
-	risk      risk
+	pacing    pacing
 }
 
-// risk is what the owner of a pod risks on the virtual node.
-type risk struct {
-	unanswered, lost int  // its pods that are on their way there, and those that were refused
-	doubt, sure      bool // the provider refuses pods, or takes them
-	pods, cpu        int  // what it has run at once
+// pacing is what is known of the virtual node and of the owner of a pod.
+type pacing struct {
+	starting, refused     int  // pods of the owner
+	trusted               bool // a pod has started lately, and none was refused since
+	peakPods, peakCPU     int  // what ran at once
+	recentPods, recentCPU int
 }
 
 // history is all that was to be seen, and what the configuration says. The functions look through all of it.
@@ -831,20 +832,19 @@ func (h *history) decide(pod *podKind, k, burstPods int) verdict {
 	if !v.open || !pod.counts {
 		return v
 	}
-	// Of an owner that counts failures no more than three pods may be lost, and no two be on their way at once to a provider that has just
-	// refused one, no three in any case, unless it has run as much and takes pods. What it has run, it may run again, one after the other.
-	ran := burstPods+1 <= pod.risk.pods && burstPods+int(pod.cpu) <= pod.risk.cpu
+	// Of an owner that counts failures no more than three pods may be refused. Up to what ran at once recently they go freely while pods start;
+	// beyond that two may be starting, one if none has started lately; and one at a time up to what ever ran at once, whatever was refused.
+	fits := func(pods, cpu int) bool { return burstPods+1 <= pods && burstPods+int(pod.cpu) <= cpu }
+	p := pod.pacing
 	switch {
-	case ran && pod.risk.sure:
+	case p.trusted && fits(p.recentPods, p.recentCPU):
 		return v
-	case pod.risk.unanswered >= 2, pod.risk.unanswered >= 1 && pod.risk.doubt:
-		return verdict{false, "Paced"}
-	case ran && pod.risk.unanswered == 0:
+	case p.refused >= 3 && !fits(p.peakPods, p.peakCPU):
+		return verdict{false, "FailureLimit"}
+	case p.starting == 0:
 		return v
-	case pod.risk.lost >= 3:
-		return verdict{false, "OwnerSpared"}
-	case pod.risk.lost+pod.risk.unanswered >= 3:
-		return verdict{false, "Paced"}
+	case p.starting >= 2, !p.trusted, p.refused+p.starting >= 3:
+		return verdict{false, "RateLimited"}
 	}
 	return v
 }

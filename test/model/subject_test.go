@@ -257,22 +257,26 @@ func (k *podKind) request(burst, burstPods int) gate.Request {
 	return gate.Request{Pod: k.pod(), UnschedulableSince: k.since, NoRoomSince: k.noRoom, IgnoredUntil: k.ignored, Burst: uses}
 }
 
-// risks has the subject know what the pod's owner risks at the time now.
-func (s *subject) risks(k *podKind, burst int, now time.Time) {
-	owner := refusal.OwnerRisk{}
-	for range k.risk.unanswered {
-		owner.Sent = append(owner.Sent, now.Add(5*time.Second))
+// paces has the subject know the pacing of the pod's owner at the time now.
+func (s *subject) paces(k *podKind, burst int, now time.Time) {
+	owner := refusal.OwnerPacing{}
+	for range k.pacing.starting {
+		owner.Starting = append(owner.Starting, now.Add(5*time.Second))
 	}
-	for range k.risk.lost {
-		owner.Lost = append(owner.Lost, now.Add(time.Hour))
+	for range k.pacing.refused {
+		owner.Refused = append(owner.Refused, now.Add(time.Hour))
 	}
-	known := &refusal.Risks{Doubt: k.risk.doubt, Proven: refusal.Size{Pods: k.risk.pods, MilliCPU: int64(k.risk.cpu) * 1000}, Owners: map[types.UID]refusal.OwnerRisk{"job": owner}}
-	if k.risk.sure {
-		known.SureUntil = now.Add(time.Minute)
+	pacing := &refusal.Pacing{
+		Peak:   refusal.Size{Pods: k.pacing.peakPods, MilliCPU: int64(k.pacing.peakCPU) * 1000},
+		Recent: refusal.Size{Pods: k.pacing.recentPods, MilliCPU: int64(k.pacing.recentCPU) * 1000},
+		Owners: map[types.UID]refusal.OwnerPacing{"job": owner},
+	}
+	if k.pacing.trusted {
+		pacing.TrustedUntil = now.Add(time.Minute)
 	}
 	view := *s.view
 	view.Pools = slices.Clone(view.Pools)
-	view.Pools[burst].Provider.Risks = known
+	view.Pools[burst].Provider.Pacing = pacing
 	s.view = &view
 }
 
@@ -302,9 +306,8 @@ func randomPod(r *rand.Rand, now time.Time) podKind {
 		k.ignored = now.Add(-time.Duration(r.IntN(200)) * time.Second)
 	}
 	if k.counts = r.IntN(5) == 0; k.counts {
-		k.risk = risk{unanswered: r.IntN(4), lost: r.IntN(5), pods: r.IntN(8), cpu: r.IntN(10)}
-		k.risk.doubt = r.IntN(3) == 0
-		k.risk.sure = !k.risk.doubt && r.IntN(2) == 0
+		k.pacing = pacing{starting: r.IntN(4), refused: r.IntN(5), peakPods: r.IntN(8), peakCPU: r.IntN(10), trusted: r.IntN(2) == 0}
+		k.pacing.recentPods, k.pacing.recentCPU = r.IntN(k.pacing.peakPods+1), r.IntN(k.pacing.peakCPU+1)
 	}
 	if r.IntN(15) == 0 {
 		k.priority = -11

@@ -1,0 +1,161 @@
+package refusal
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and their like, whose pods always restart, count
+// nothing. A Job counts each pod of restartPolicy Never that fails, and each of OnFailure that is evicted, towards its backoffLimit. Other
+// controllers that run pods to completion do the same. Source: Kubernetes v1.35, pkg/controller/job, isPodFailed.
+func CountsFailures(pod *corev1.Pod) bool {
+	return (pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure) && metav1.GetControllerOfNoCopy(pod) != nil
+}
+
+// Size is what quotas are in: pods, and thousandths of a CPU as the provider bills them.
+type Size struct {
+	Pods     int   `json:"pods"`
+	MilliCPU int64 `json:"milliCPU"`
+}
+
+// Plus returns the sum of the two.
+func (s Size) Plus(o Size) Size { return Size{s.Pods + o.Pods, s.MilliCPU + o.MilliCPU} }
+
+func (s Size) minus(o Size) Size { return Size{s.Pods - o.Pods, s.MilliCPU - o.MilliCPU} }
+
+func (s Size) max(o Size) Size { return Size{max(s.Pods, o.Pods), max(s.MilliCPU, o.MilliCPU)} }
+
+// Within reports whether it is no more than the other, in both.
+func (s Size) Within(o Size) bool { return s.Pods <= o.Pods && s.MilliCPU <= o.MilliCPU }
+
+// Pacing limits how fast pods of owners that count failures go to a burst pool. It must not be changed.
+type Pacing struct {
+	// Peak is the most that ran at once since this process started or the provider last refused a pod.
+	Peak Size `json:"peak"`
+	// Recent is the most that ran at once since then, and since a pod last started after none had for ten minutes: meanwhile the quota may have
+	// fallen unseen.
+	Recent Size `json:"recent"`
+	// Used is what all pods on the pool's nodes are together.
+	Used Size `json:"used"`
+	// TrustedUntil is until when Recent is trusted. Zero if no pod has started, or none that was bound after the last refusal.
+	TrustedUntil time.Time `json:"trustedUntil,omitzero"`
+	// Owners are those with pods that are starting or were refused.
+	Owners map[types.UID]OwnerPacing `json:"owners,omitempty"`
+}
+
+// OwnerPacing is what is known of one owner's pods.
+type OwnerPacing struct {
+	// Starting has, for each pod that is starting, when it counts as accepted. Refused has, for each refused pod, when that is forgotten.
+	Starting []time.Time `json:"starting,omitempty"`
+	Refused  []time.Time `json:"refused,omitempty"`
+}
+
+// refusedPod is a pod that was refused or did not start in time.
+type refusedPod struct {
+	owner types.UID
+	bound time.Time
+}
+
+// Pacing returns the pacing of the owner, or of all owners if it is empty, at the time now. Pods of the owner that were placed, by UID, may not
+// be bound yet.
+func (t *Tracker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pacing {
+	p := &Pacing{Peak: t.peak, Recent: t.recent, Used: t.used, Owners: map[types.UID]OwnerPacing{}}
+	if t.state == Open && len(t.failures) == 0 && !t.lastStart.IsZero() {
+		p.TrustedUntil = t.lastStart.Add(t.rules.Trust)
+	}
+	match := func(o types.UID) bool { return owner == "" || o == owner }
+	starting := func(owner types.UID, seen time.Time) {
+		o := p.Owners[owner]
+		o.Starting = append(o.Starting, seen.Add(t.rules.Answer))
+		p.Owners[owner] = o
+	}
+	for _, k := range t.waiting {
+		if k.CountsFailures && match(k.Owner) {
+			starting(k.Owner, k.seen)
+		}
+	}
+	for _, uid := range placed {
+		if _, known := t.pods[uid]; !known {
+			starting(owner, now)
+		}
+	}
+	for _, r := range t.refusedPods {
+		if match(r.owner) {
+			o := p.Owners[r.owner]
+			o.Refused = append(o.Refused, r.bound.Add(t.rules.Forget))
+			p.Owners[r.owner] = o
+		}
+	}
+	for _, o := range p.Owners { // what is published is the same while nothing happens
+		slices.SortFunc(o.Starting, time.Time.Compare)
+		slices.SortFunc(o.Refused, time.Time.Compare)
+	}
+	return p
+}
+
+// measure keeps the sums and their maxima: before is the pod as it was known, nil if it was not, and after as it is, nil if it is gone.
+func (t *Tracker) measure(before, after *Pod) {
+	if before != nil {
+		t.used = t.used.minus(before.size())
+		if before.Started {
+			t.running = t.running.minus(before.size())
+		}
+	}
+	if after != nil {
+		t.used = t.used.Plus(after.size())
+		if after.Started {
+			t.running = t.running.Plus(after.size())
+		}
+	}
+	t.peak, t.recent = t.peak.max(t.running), t.recent.max(t.running)
+}
+
+// startedAt notes that a pod has started.
+func (t *Tracker) startedAt(now time.Time) {
+	if now.Sub(t.lastStart) >= t.rules.Trust {
+		t.recent = t.running
+	}
+	t.lastStart = now
+}
+
+func (p *Pod) size() Size { return Size{1, p.MilliCPU} }
+
+// countRefused remembers a pod that was refused, or did not start in time, if its owner counts that.
+func (t *Tracker) countRefused(p *Pod) {
+	if p.CountsFailures {
+		t.refusedPods[p.UID] = refusedPod{p.Owner, p.Bound}
+		trim(t.refusedPods, maxFailures, func(uid types.UID, r refusedPod) (time.Time, string) { return r.bound, string(uid) })
+	}
+}
+
+// forgetRefused drops refused pods that no longer count.
+func (t *Tracker) forgetRefused(now time.Time) {
+	maps.DeleteFunc(t.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= t.rules.Forget })
+}
+
+// Recall takes in a pod that was refused and has ended, perhaps before this process started. It counts once, as of its binding.
+func (t *Tracker) Recall(pod Pod, now time.Time) {
+	r := pod.Refusal
+	if r == nil || pod.Bound.After(now.Add(t.rules.Evidence)) {
+		return
+	}
+	if now.Sub(pod.Bound) < t.rules.Forget {
+		t.countRefused(&pod)
+	}
+	switch r.Class {
+	case OfPod:
+		if template, known := t.templates[pod.Template]; pod.Template != "" && (!known || template.At.Before(pod.Bound)) {
+			t.ban(&pod, pod.Bound)
+		}
+	case OfPool, Unknown:
+		if _, known := t.failures[pod.UID]; !known && now.Sub(pod.Bound) < t.rules.Evidence && !pod.Bound.Before(t.accepted) {
+			t.newest = latest(t.newest, pod.Bound)
+			t.failed(&pod, pod.Bound)
+		}
+	}
+}
