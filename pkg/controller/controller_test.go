@@ -27,7 +27,6 @@ import (
 var (
 	other     = corev1.Taint{Key: "other", Effect: corev1.TaintEffectNoSchedule}
 	gateTaint = corev1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: corev1.TaintEffectNoSchedule}
-	unnamed   = corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule}
 	another   = corev1.Taint{Key: configv1.GateTaintKey, Value: "another", Effect: corev1.TaintEffectNoSchedule}
 	soft      = corev1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: corev1.TaintEffectPreferNoSchedule}
 	evicting  = corev1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: corev1.TaintEffectNoExecute}
@@ -72,13 +71,9 @@ func TestGateTaint(t *testing.T) {
 		{"a regular node", user, []corev1.Taint{other}, false, []corev1.Taint{other}},
 		{"a node that left the burst pool", user, []corev1.Taint{gateTaint, other}, false, []corev1.Taint{other}},
 		{"a node in no pool", nil, []corev1.Taint{gateTaint}, false, nil},
-		{"a burst node with the taint of the version before", burst, []corev1.Taint{unnamed, other}, false, []corev1.Taint{other, gateTaint}},
 		{"a burst node with another installation's: it has no room for ours", burst, []corev1.Taint{another, soft}, false, []corev1.Taint{another}},
 		{"a regular node with another installation's", user, []corev1.Taint{another}, false, []corev1.Taint{another}},
-		{"a regular node with one that is not known to be anybody's", user, []corev1.Taint{unnamed}, false, []corev1.Taint{unnamed}},
 		{"switched off, with another installation's", burst, []corev1.Taint{another}, true, []corev1.Taint{another}},
-		{"switched off, with the taint of the version before", burst, []corev1.Taint{unnamed, other}, true, []corev1.Taint{other}},
-		{"switched off, with one elsewhere that is not known to be anybody's", user, []corev1.Taint{unnamed}, true, []corev1.Taint{unnamed}},
 		{"switched off", burst, []corev1.Taint{other, gateTaint}, true, []corev1.Taint{other}},
 		{"a burst node with an effect that hides it from nobody", burst, []corev1.Taint{soft, other}, false, []corev1.Taint{other, gateTaint}},
 		{"a burst node with an effect that evicts pods", burst, []corev1.Taint{evicting}, false, []corev1.Taint{gateTaint}},

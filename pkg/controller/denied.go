@@ -56,7 +56,7 @@ func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes [
 	}
 	node := &nodes[i]
 	tried := node.DeepCopy()
-	tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, func(t corev1.Taint) bool { return pools.Owns(t) || pool.IsUnnamed(t) })
+	tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, pools.Owns)
 	// A node that has the taint loses it: what changes nothing may be let pass.
 	if !slices.ContainsFunc(node.Spec.Taints, pools.Owns) {
 		tried.Spec.Taints = append(tried.Spec.Taints, pools.GateTaint())

@@ -136,7 +136,6 @@ func TestTryGateTaint(t *testing.T) {
 		{"only a VM", []corev1.Node{*vm}, "vm"},
 		{"a burst node", []corev1.Node{*vm, *node("virtual", burst, other)}, "virtual"},
 		{"a burst node with the taint", []corev1.Node{*vm, *node("virtual", burst, gateTaint)}, "virtual"},
-		{"a burst node with the taint of the version before", []corev1.Node{*vm, *node("virtual", burst, unnamed)}, "virtual"},
 		{"a burst node with another installation's", []corev1.Node{*node("theirs", burst, another), *vm}, "vm"},
 		{"only nodes with another installation's", []corev1.Node{*node("theirs", burst, another)}, ""},
 	} {

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -29,9 +28,6 @@ type GateTaint struct {
 	Pools  pool.List
 	// Off takes the taint off all nodes.
 	Off bool
-	// Unnamed takes gate taints that do not say whose they are off all nodes, too. Otherwise one gets the installation's name where that has its gate
-	// taint, and is left alone elsewhere: it may be that of another installation, of a version before.
-	Unnamed bool
 	// Recorder says on a node that its taints may not be changed, or are changed by somebody else.
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
@@ -39,7 +35,7 @@ type GateTaint struct {
 
 	denials  denials
 	contests contests
-	left     sync.Map // nodes of which it was said that they have a gate taint that is left alone, by UID
+	left     sync.Map // nodes that were logged because they have another installation's gate taint, by UID
 }
 
 var _ reconcile.Reconciler = &GateTaint{}
@@ -92,19 +88,14 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
 }
 
-// mention says once of a node that it has a gate taint that is left alone: another installation's on a node of a burst pool, or one elsewhere that
-// is not known to be anybody's.
+// mention logs once that a node of a burst pool has another installation's gate taint, which is left alone.
 func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
-	listed, logger := r.Pools.IsBurstNode(node.Labels), log.FromContext(ctx)
-	if listed && r.Pools.OtherOf(node) != "" {
-		if _, said := r.left.LoadOrStore(node.UID, true); !said {
-			logger.Info("A node of a burst pool has the gate taint of another installation, and gets none of this one: list it in one of them only", "node", node.Name, "other", r.Pools.OtherOf(node))
-		}
-	} else if !listed && slices.ContainsFunc(node.Spec.Taints, pool.IsUnnamed) {
-		if _, said := r.left.LoadOrStore(node.UID, true); !said {
-			logger.Info("A node that is in no burst pool has a gate taint that does not say whose it is: of a version before, or of another installation that has "+
-				"such a version. It is left alone; if it is nobody's, the command cleanup takes it off", "node", node.Name, "taint", configv1.GateTaintKey)
-		}
+	other := r.Pools.OtherOf(node)
+	if other == "" || !r.Pools.IsBurstNode(node.Labels) {
+		return
+	}
+	if _, said := r.left.LoadOrStore(node.UID, true); !said {
+		log.FromContext(ctx).Info("A node of a burst pool has the gate taint of another installation, and gets none of this one: list it in one of them only", "node", node.Name, "other", other)
 	}
 }
 
@@ -130,17 +121,16 @@ func (r *GateTaint) wants(node *corev1.Node) bool {
 	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
 }
 
-// taints returns the taints that the node should have. A gate taint with the installation's name is ours, as is one without a name on a node of a
-// burst pool: what has another effect, which hides the node from nobody or would evict pods, goes. Others' stay.
+// taints returns the taints that the node should have. A gate taint with the installation's name is ours; one with another effect, which hides the
+// node from nobody or would evict pods, goes. Others' stay.
 func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
-	want, listed := r.wants(node), r.Pools.IsBurstNode(node.Labels)
-	own := r.Pools.GateTaint()
+	want, own := r.wants(node), r.Pools.GateTaint()
 	has := false
 	taints := slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool {
-		if !r.Pools.Owns(t) && !((listed || r.Unnamed) && pool.IsUnnamed(t)) {
+		if !r.Pools.Owns(t) {
 			return false
 		}
-		keep := want && !has && t.MatchTaint(&own) && t.Value == own.Value
+		keep := want && !has && t.MatchTaint(&own)
 		has = has || keep
 		return !keep
 	})

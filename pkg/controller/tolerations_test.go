@@ -28,7 +28,7 @@ func TestTolerations(t *testing.T) {
 	anyEffect := corev1.Toleration{Key: gate.Key, Operator: corev1.TolerationOpExists}
 	value := corev1.Toleration{Key: azure.Key, Operator: corev1.TolerationOpEqual, Value: "azure", Effect: corev1.TaintEffectNoSchedule}
 	wrong := corev1.Toleration{Key: azure.Key, Operator: corev1.TolerationOpEqual, Value: "aws", Effect: corev1.TaintEffectNoSchedule}
-	before := corev1.Toleration{Key: gate.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	advised := corev1.Toleration{Key: gate.Key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	list := func(tolerations ...corev1.Toleration) []corev1.Toleration { return tolerations }
 	for _, tc := range []struct {
 		name   string
@@ -40,8 +40,7 @@ func TestTolerations(t *testing.T) {
 		{"pending", "", runs, list(own), nil},
 		{"on a VM", "vm", runs, list(own), nil},
 		{"on a burst node", "virtual", runs, list(own), list(azure, gate)},
-		{"with what the version before gave", "virtual", runs, list(before, azure), nil},
-		{"on a burst node whose gate taint has no name yet", "old", runs, list(own), list(azure, gate)},
+		{"with what the preflight advises", "virtual", runs, list(advised, azure), nil},
 		{"with one of them", "virtual", runs, list(azure), list(gate)},
 		{"with all of them", "virtual", runs, list(gate, azure), nil},
 		{"with one for everything", "virtual", runs, list(everything), nil},
@@ -63,7 +62,7 @@ func TestTolerations(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default"}, Spec: corev1.PodSpec{NodeName: tc.node, Tolerations: tc.have}, Status: tc.status}
 			patches := 0
 			c := fake.NewClientBuilder().WithScheme(scheme.Scheme).
-				WithObjects(pod, node("vm", map[string]string{"mode": "user"}), node("virtual", burst, provider, gateTaint), node("bare", burst), node("other", burst, other, another), node("old", burst, provider, unnamed)).
+				WithObjects(pod, node("vm", map[string]string{"mode": "user"}), node("virtual", burst, provider, gateTaint), node("bare", burst), node("other", burst, other, another)).
 				WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
 					patches++
 					return c.Patch(ctx, o, p, opts...)

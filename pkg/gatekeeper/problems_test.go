@@ -23,7 +23,7 @@ func TestBurstNodeNotGated(t *testing.T) {
 	node := func(name string, effect v1.TaintEffect) *v1.Node {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if effect != "" {
-			n.Spec.Taints = []v1.Taint{{Key: configv1.GateTaintKey, Effect: effect}}
+			n.Spec.Taints = []v1.Taint{{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: effect}}
 		}
 		return n
 	}
@@ -91,7 +91,7 @@ func TestNodeInTwoInstallations(t *testing.T) {
 		user, aci []*v1.Node
 		want      []string // how the problems begin
 	}{
-		{"our own, and one of the version before", []*v1.Node{{}}, []*v1.Node{node("a", "blue"), node("b", "")}, nil},
+		{"our own", []*v1.Node{{}}, []*v1.Node{node("a", "blue")}, nil},
 		{"another's", nil, []*v1.Node{node("b", "green"), node("a", "green"), node("0", "blue")}, []string{"pool aci: node a has the gate taint of another installation, green, and is not used by this one, blue: "}},
 		{"in a regular pool", []*v1.Node{node("vm", "green")}, []*v1.Node{node("a", "red")}, []string{"pool aci: node a has the gate taint of another installation, red,", "pool user: node vm has the gate taint of another installation, green,"}},
 	} {

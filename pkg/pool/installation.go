@@ -9,9 +9,6 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// unnamed is the value of the gate taint that versions kept which knew of one installation in a cluster only.
-const unnamed = ""
-
 // ListOf returns the list that the (validated) arguments state, for their installation.
 func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 	l, err := NewList(args.Pools)
@@ -38,21 +35,16 @@ func (l List) Owns(t corev1.Taint) bool {
 	return t.Key == configv1.GateTaintKey && t.Value == l.installation
 }
 
-// IsUnnamed reports whether the taint is a gate taint, whatever its effect, that does not say whose it is: of a version before there could be
-// several installations.
-func IsUnnamed(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey && t.Value == unnamed }
-
-// IsGated reports whether a scheduler of the installation may look past the node's gate taint, which is there: it is the installation's, or
-// has no name because the controller has not given it one yet.
+// IsGated reports whether the node has the installation's gate taint.
 func (l List) IsGated(node *corev1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return IsGateTaint(t) && (l.Owns(t) || IsUnnamed(t)) })
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return IsGateTaint(t) && l.Owns(t) })
 }
 
 // OtherOf returns the name of the other installation whose gate taint the node has, or "". There is no room for ours then: of taints of one key and
 // effect, the API server allows one.
 func (l List) OtherOf(node *corev1.Node) string {
 	for _, t := range node.Spec.Taints {
-		if IsGateTaint(t) && !l.Owns(t) && !IsUnnamed(t) {
+		if IsGateTaint(t) && !l.Owns(t) {
 			return t.Value
 		}
 	}
@@ -62,15 +54,9 @@ func (l List) OtherOf(node *corev1.Node) string {
 // Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that of the
 // installation's gate taint. A pod gets them once it is bound, never before.
 func (p *Pool) Tolerations() []corev1.Toleration {
-	return append(slices.Clone(p.Burst.Tolerations), tolerating(p.installation))
-}
-
-// LookedPast are the tolerations by which a scheduler looks past the taints of a burst pool's nodes, for pods that the gate lets in: those that
-// pods are given, and that of a gate taint that has no name yet.
-func (p *Pool) LookedPast() []corev1.Toleration { return append(p.Tolerations(), tolerating(unnamed)) }
-
-func tolerating(installation string) corev1.Toleration {
-	return corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpEqual, Value: installation, Effect: corev1.TaintEffectNoSchedule}
+	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
+		Key: configv1.GateTaintKey, Operator: corev1.TolerationOpEqual, Value: p.installation, Effect: corev1.TaintEffectNoSchedule,
+	})
 }
 
 // IsGateTaint reports whether the taint is the gate taint of any installation.

@@ -11,7 +11,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// TestInstallation: of gate taints it is known whose they are, and which of them the scheduler looks past and a pod is given a toleration of.
+// TestInstallation: of gate taints it is known whose they are, and which of them a pod is given a toleration of.
 func TestInstallation(t *testing.T) {
 	list, err := ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
 		{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}}})
@@ -25,30 +25,29 @@ func TestInstallation(t *testing.T) {
 		return corev1.Taint{Key: configv1.GateTaintKey, Value: value, Effect: effect}
 	}
 	for _, tc := range []struct {
-		name                              string
-		taint                             corev1.Taint
-		owns, gated, any, past, tolerated bool
-		other                             string
+		name                        string
+		taint                       corev1.Taint
+		owns, gated, any, tolerated bool
+		other                       string
 	}{
-		{"its own", taint("blue", corev1.TaintEffectNoSchedule), true, true, true, true, true, ""},
-		{"of the version before", taint("", corev1.TaintEffectNoSchedule), false, true, true, true, false, ""},
-		{"another's", taint("green", corev1.TaintEffectNoSchedule), false, false, true, false, false, "green"},
-		{"its own, with an effect that hides it from nobody", taint("blue", corev1.TaintEffectPreferNoSchedule), true, false, false, false, false, ""},
-		{"another key", corev1.Taint{Key: "other", Value: "blue", Effect: corev1.TaintEffectNoSchedule}, false, false, false, false, false, ""},
+		{"its own", taint("blue", corev1.TaintEffectNoSchedule), true, true, true, true, ""},
+		{"another's", taint("green", corev1.TaintEffectNoSchedule), false, false, true, false, "green"},
+		{"its own, with an effect that hides it from nobody", taint("blue", corev1.TaintEffectPreferNoSchedule), true, false, false, false, ""},
+		{"another key", corev1.Taint{Key: "other", Value: "blue", Effect: corev1.TaintEffectNoSchedule}, false, false, false, false, ""},
 	} {
 		node := &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{tc.taint}}}
 		in := func(tolerations []corev1.Toleration) bool {
 			return slices.ContainsFunc(tolerations, func(o corev1.Toleration) bool { return o.ToleratesTaint(klog.Background(), &tc.taint, true) })
 		}
-		if list.Owns(tc.taint) != tc.owns || list.IsGated(node) != tc.gated || IsGated(node) != tc.any || in(list.At(0).LookedPast()) != tc.past || in(list.At(0).Tolerations()) != tc.tolerated {
-			t.Errorf("%s: owns %v, gated %v, gated by anybody %v, looked past %v, tolerated %v", tc.name, list.Owns(tc.taint), list.IsGated(node), IsGated(node), in(list.At(0).LookedPast()), in(list.At(0).Tolerations()))
+		if list.Owns(tc.taint) != tc.owns || list.IsGated(node) != tc.gated || IsGated(node) != tc.any || in(list.At(0).Tolerations()) != tc.tolerated {
+			t.Errorf("%s: owns %v, gated %v, gated by anybody %v, tolerated %v", tc.name, list.Owns(tc.taint), list.IsGated(node), IsGated(node), in(list.At(0).Tolerations()))
 		}
 		if got := list.OtherOf(node); got != tc.other {
 			t.Errorf("%s: of %q, want %q", tc.name, got, tc.other)
 		}
 	}
-	unnamed, err := ListOf(&configv1.PoolPriorityArgs{})
-	if err != nil || unnamed.Installation() != configv1.DefaultInstallation {
-		t.Errorf("without a name it is %q, %v", unnamed.Installation(), err)
+	byDefault, err := ListOf(&configv1.PoolPriorityArgs{})
+	if err != nil || byDefault.Installation() != configv1.DefaultInstallation {
+		t.Errorf("without a name it is %q, %v", byDefault.Installation(), err)
 	}
 }

@@ -61,7 +61,6 @@ func TestUnavailableBurstNodes(t *testing.T) {
 // preempted meanwhile; one that does not get it is used all the same.
 func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 	gateTaint := v1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: v1.TaintEffectNoSchedule}
-	unnamed := v1.Taint{Key: configv1.GateTaintKey, Effect: v1.TaintEffectNoSchedule}
 	for _, tc := range []struct {
 		name   string
 		age    time.Duration
@@ -73,8 +72,7 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 		{"new", 0, nil, false, false, ""},
 		{"new, and no node has the taint", 0, nil, false, true, "virtual"},
 		{"new, with the taint", 0, []v1.Taint{gateTaint}, false, false, "virtual"},
-		{"new, with the taint of the version before", 0, []v1.Taint{unnamed}, false, false, "virtual"},
-		{"new, with a taint of that key and another effect", 0, []v1.Taint{{Key: configv1.GateTaintKey, Effect: v1.TaintEffectPreferNoSchedule}}, false, false, ""},
+		{"new, with a taint of that key and another effect", 0, []v1.Taint{{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: v1.TaintEffectPreferNoSchedule}}, false, false, ""},
 		{"new, and no taint is kept", 0, nil, true, false, "virtual"},
 		{"never tainted", taintGrace, nil, false, false, "virtual"},
 	} {

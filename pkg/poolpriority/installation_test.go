@@ -10,13 +10,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 )
 
-// TestGateTaintOfAnotherInstallation: the scheduler looks past its own installation's gate taint, and one that has no name yet, and past no other.
+// TestGateTaintOfAnotherInstallation: the scheduler tolerates its own installation's gate taint, and no other.
 func TestGateTaintOfAnotherInstallation(t *testing.T) {
 	for _, tc := range []struct {
 		name, value, want string
 	}{
 		{"its own", "blue", "virtual"},
-		{"of the version before", "", "virtual"},
 		{"another's", "green", ""},
 		{"that of an installation with the default name", configv1.DefaultInstallation, ""},
 	} {

@@ -148,7 +148,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	}
 	if args.Mode != configv1.ModeObserve {
 		for i := range pools.Burst() {
-			pl.given[i] = pools.At(i).LookedPast()
+			pl.given[i] = pools.At(i).Tolerations()
 		}
 	}
 	if pools.HasBurst() {

@@ -98,10 +98,6 @@ func (e *env) gateTaints(node string) []string {
 	if err != nil {
 		e.Fatal(err)
 	}
-	return gateTaintsOf(n)
-}
-
-func gateTaintsOf(n *corev1.Node) []string {
 	var values []string
 	for _, t := range n.Spec.Taints {
 		if pool.IsGateTaint(t) {
@@ -267,70 +263,6 @@ func (e *env) changes(ctx context.Context) {
 			e.Scale("green", int32(r.IntN(40)))
 		}
 		time.Sleep(50 * time.Millisecond)
-	}
-}
-
-// TestGateTaintGetsAName: where the version before has kept the taint without a name, it is never away, pods go on to burst before and after it gets
-// its name, and those that were given the toleration of the version before run on.
-func TestGateTaintGetsAName(t *testing.T) {
-	t.Parallel()
-	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	e.leastRights()
-	const config = "testdata/blue.yaml"
-	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule})
-	})
-	watch, err := e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + devcluster.VirtualNodeName})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	e.schedule(config, suite.UserTier(1), suite.VirtualTier())
-	e.Create(suite.Deployment("web", 15, "200m", endsFast))
-	e.Lands(30*time.Second, "web", map[string]int{"userpool": 10, "aci": 5})
-	old := e.Pods("web")[slices.IndexFunc(e.Pods("web"), func(p corev1.Pod) bool { return p.Spec.NodeName == devcluster.VirtualNodeName })]
-	old.Spec.Tolerations = append(old.Spec.Tolerations, corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})
-	e.Eventually(10*time.Second, func() string {
-		p, err := e.Client.CoreV1().Pods(namespace).Get(e.ctx, old.Name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		p.Spec.Tolerations = old.Spec.Tolerations
-		if _, err := e.Client.CoreV1().Pods(namespace).Update(e.ctx, p, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
-	})
-	e.control(config)
-	e.hasGateTaints(devcluster.VirtualNodeName, configv1.DefaultInstallation)
-	e.Scale("web", 20)
-	e.Lands(30*time.Second, "web", map[string]int{"userpool": 10, "aci": 10})
-	e.Eventually(20*time.Second, func() string {
-		for _, p := range e.Pods("web") {
-			var gate []corev1.Toleration
-			for _, o := range p.Spec.Tolerations {
-				if o.Key == configv1.GateTaintKey {
-					gate = append(gate, o)
-				}
-			}
-			switch {
-			case p.Spec.NodeName != devcluster.VirtualNodeName:
-			case len(gate) != 1 || p.Name != old.Name && (gate[0].Value != configv1.DefaultInstallation || gate[0].Operator == corev1.TolerationOpExists):
-				return fmt.Sprintf("pod %s tolerates %v", p.Name, gate)
-			}
-		}
-		return ""
-	})
-	for {
-		select {
-		case event := <-watch.ResultChan():
-			if n, ok := event.Object.(*corev1.Node); ok && len(gateTaintsOf(n)) != 1 {
-				t.Errorf("the node was seen with the gate taints of %q", gateTaintsOf(n))
-			}
-			continue
-		case <-time.After(time.Second):
-		}
-		break
 	}
 }
 

@@ -258,7 +258,6 @@ func TestLeastRights(t *testing.T) {
 			{"its own, with an effect that evicts pods", only, set(taints(), patchNode(controller, taints(taint(key, own, "NoExecute"))))},
 			{"its own", "", set(taints(other), patchNode(controller, taints(other, taint(key, own, "NoSchedule"))))},
 			{"its own, taken off", "", set(taints(other, taint(key, own, "NoSchedule")), patchNode(controller, taints(other)))},
-			{"that of the version before, which gets a name", "", set(taints(taint(key, "", "NoSchedule"), other), patchNode(controller, taints(other, taint(key, own, "NoSchedule"))))},
 			{"a cordon by somebody else", "", patchNode(e.Client, `{"spec":{"unschedulable":false}}`)},
 		})
 	})

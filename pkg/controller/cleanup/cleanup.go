@@ -45,7 +45,7 @@ var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation,
 type Cleaner struct {
 	Client client.Client
 	Clock  clock.Clock
-	// Installation is the one whose gate taint goes; what is empty means the default one. Gate taints that do not say whose they are go, too.
+	// Installation is the one whose gate taint goes; what is empty means the default one.
 	Installation string
 	// TaintOnly leaves all but the taint alone.
 	TaintOnly bool
@@ -98,7 +98,7 @@ func (c *Cleaner) taint() (*controller.GateTaint, error) {
 		return nil, fmt.Errorf("the installation's name: %s", invalid.ErrorBody())
 	}
 	none, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: name})
-	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true, Unnamed: true}, err
+	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true}, err
 }
 
 // left says what is another installation's, or may be, and is left.

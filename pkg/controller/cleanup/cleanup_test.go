@@ -35,7 +35,7 @@ func world() []client.Object {
 	theirs.Spec.SchedulerName = "another"
 	return []client.Object{
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "virtual"}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
-			{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule}, {Key: "other", Effect: corev1.TaintEffectNoSchedule},
+			{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: corev1.TaintEffectNoSchedule}, {Key: "other", Effect: corev1.TaintEffectNoSchedule},
 		}}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "vm"}},
 		pod("ours", corev1.PodRunning, map[string]string{cost: "2000", own: "2000", "poolpriority.dev/pool": "user", "poolpriority.dev/burst": "Never", "app": "a"}),
@@ -142,7 +142,7 @@ func TestOtherInstallation(t *testing.T) {
 		{"ours are named", "pool-priority-scheduler", "pool-priority-scheduler", "", map[string]string{
 			"node virtual": "other ", "node green": configv1.GateTaintKey + "=green ", "pod theirs": theirs, "pod changed": "pod-deletion-cost=5"}},
 		{"the other is the one", "green", "another", "", map[string]string{
-			"node virtual": "other ", "node green": "", "pod theirs": "", "pod changed": "pod-deletion-cost=5 pod-deletion-cost=2000 pool=user"}},
+			"node virtual": configv1.GateTaintKey + "=" + configv1.DefaultInstallation + " other ", "node green": "", "pod theirs": "", "pod changed": "pod-deletion-cost=5 pod-deletion-cost=2000 pool=user"}},
 		{"a name that a taint cannot have", "a b", "", "the installation's name", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -36,7 +36,7 @@ var nodes = []corev1.Node{
 	{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{
 		{Key: azure, Value: "azure", Effect: corev1.TaintEffectNoSchedule},
 		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}, // it will be ready again
-		{Key: configv1.GateTaintKey, Effect: corev1.TaintEffectNoSchedule},
+		{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: corev1.TaintEffectNoSchedule},
 	}}},
 }
 
