@@ -29,7 +29,7 @@ const (
 	// consequence is what follows from nodes that may not be changed.
 	consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node"
 	// lasting is what follows from a gate taint that may not be taken off, as in mode Observe, in which the controller has no rights to.
-	lasting = "the gate taint stays there and hides the node from other schedulers: have somebody who may edit nodes take it off, by pool-priority-controller --remove-gate-taint"
+	lasting = "the gate taint stays there and hides the node from other schedulers: have somebody who may edit nodes take it off, by pool-priority-controller cleanup --taint-only"
 	// rightsAdvice and exemptionAdvice say what to do.
 	rightsAdvice    = "give the controller the rights of manifests/rbac/controller-write.yaml"
 	exemptionAdvice = "an admission rule denies it: exempt the controller's ServiceAccount there. AKS's deployment safeguards, for one, " +

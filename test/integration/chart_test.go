@@ -123,9 +123,9 @@ func TestChartValues(t *testing.T) {
 			t.Errorf("%s: %v: %s", set, err, out)
 		}
 	}
-	for _, set := range []string{"image.tag=v1", "cleanup.enabled=false", "removeGateTaint=false", "affinity=null", "tolerations=null", "scheduler.resources=null", "scheduler.serviceAccount=null", "cleanup=null", "x-anchor.a=1"} {
+	for _, set := range []string{"image.tag=v1", "cleanup.enabled=false", "affinity=null", "tolerations=null", "scheduler.resources=null", "scheduler.serviceAccount=null", "cleanup=null", "x-anchor.a=1"} {
 		out, err := tool(t, "helm", "template", "pool-priority", chart, "--kube-version", "1.35.4", "--set", set)
-		if off := set == "cleanup.enabled=false" || set == "removeGateTaint=false"; err != nil || strings.Contains(out, "kind: Job") == off {
+		if off := set == "cleanup.enabled=false"; err != nil || strings.Contains(out, "kind: Job") == off {
 			t.Errorf("%s: %v: %s", set, err, out)
 		}
 	}

@@ -195,14 +195,11 @@ func TestGateTaintIsKept(t *testing.T) {
 	e.waitGated(true)
 
 	// The controller ends a little later, and puts the taint back until then.
-	remove := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "--kubeconfig="+e.KubeConfig(), "--remove-gate-taint")
 	time.AfterFunc(3*time.Second, controller.Stop)
-	if out, err := remove.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	e.cleanUp("--taint-only")
 	<-controller.Done()
 	if e.isGated() {
-		t.Error("the taint is there after --remove-gate-taint")
+		t.Error("the taint is there after cleanup --taint-only")
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -137,15 +136,6 @@ func (e *env) setTeam(node, team string) {
 	e.updateNode(node, func(n *corev1.Node) { n.Labels["team"] = team })
 }
 
-// removesGateTaint takes an installation's gate taint off, as uninstalling does.
-func (e *env) removesGateTaint(args ...string) {
-	e.Helper()
-	out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"cleanup", "--taint-only", "--kubeconfig=" + e.KubeConfig()}, args...)...).CombinedOutput()
-	if err != nil {
-		e.Fatalf("%v: %s", err, out)
-	}
-}
-
 // TestTwoInstallations: two installations whose pools have no node in common write to their own burst nodes once each, whatever nodes and pods do.
 // A node that both list keeps the taint of the first and is a problem of the other, and nobody fights. Uninstalling one leaves the other's.
 func TestTwoInstallations(t *testing.T) {
@@ -231,7 +221,7 @@ func TestTwoInstallations(t *testing.T) {
 	})
 
 	blue.Stop()
-	e.removesGateTaint()
+	e.cleanUp("--taint-only")
 	e.hasGateTaints(devcluster.VirtualNodeName)
 	e.hasGateTaints("green", "green")
 }

@@ -44,7 +44,7 @@ annotations: {{- toYaml . | nindent 2 }}
 {{- ((index .root.Values .name).serviceAccount).name | default $default }}
 {{- end }}
 
-{{/* Whether something is switched on that is unless it is switched off. (Values of an earlier version, reused, do not know it.) */}}
+{{/* Whether something is switched on that is unless it is switched off. */}}
 {{- define "pool-priority-scheduler.on" -}}
 {{- if ne (toString .) "false" }}true{{ end }}
 {{- end }}

@@ -24,14 +24,15 @@ API server lets nobody take a toleration away. It needs no --config.`,
 			if c.Client, err = newClient(cleanupRate); err != nil {
 				return err
 			}
-			c.Namespace, c.Installation = o.namespace, o.installation
+			c.Namespace = o.namespace
 			if len(c.Leases) == 0 {
-				c.Leases = []string{o.installation, leaseName}
+				c.Leases = []string{c.Installation, leaseName}
 			}
 			return c.Run(ctrl.SetupSignalHandler())
 		},
 	}
 	fs := command.Flags()
+	fs.StringVar(&c.Installation, "installation", configv1.DefaultInstallation, "name of the installation: leaderElection.resourceName of its configuration")
 	fs.StringVar(&c.SchedulerName, "scheduler-name", "", "look only at pods that name this scheduler; default: at all pods, unless there is another installation")
 	fs.BoolVar(&c.TaintOnly, "taint-only", false, "take the gate taint off, and nothing else away")
 	fs.StringSliceVar(&c.Leases, "leases", nil, "names of the leases in the namespace (default: the installation's and pool-priority-controller)")

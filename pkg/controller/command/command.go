@@ -35,7 +35,6 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
-	"poolpriority.dev/scheduler/pkg/controller/cleanup"
 	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/lease"
@@ -63,9 +62,8 @@ var errNoConfig = errors.New("--config is required: name the scheduler's configu
 
 type options struct {
 	config, namespace, lease      string
-	installation                  string
 	healthAddress, metricsAddress string
-	leaderElect, removeGateTaint  bool
+	leaderElect                   bool
 }
 
 // New returns the command pool-priority-controller.
@@ -93,23 +91,12 @@ func New() *cobra.Command {
 	fs.StringVar(&o.lease, "leader-elect-resource-name", leaseName, "name of the leader's lease")
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
-	fs.BoolVar(&o.removeGateTaint, "remove-gate-taint", false, "take the installation's gate taint off all nodes and end; needs no --config, and no controller may run any more")
-	_ = fs.MarkDeprecated("remove-gate-taint", "use the command cleanup, with --taint-only") // it fails for a flag that does not exist
-	command.PersistentFlags().StringVar(&o.installation, "installation", configv1.DefaultInstallation, "with the command cleanup, the name of the installation: leaderElection.resourceName of its configuration")
 	logsapi.AddFlags(logging, fs)                                  // --v, --logging-format and the like, as the scheduler has them
 	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime's own
 	return command
 }
 
 func run(ctx context.Context, o options) error {
-	if o.removeGateTaint {
-		c, err := newClient(cleanupRate)
-		if err != nil {
-			return err
-		}
-		cleaner := &cleanup.Cleaner{Client: c, Clock: clock.RealClock{}, Installation: o.installation, TaintOnly: true}
-		return cleaner.Run(ctx)
-	}
 	profile, args, pools, err := load(o.config)
 	if err != nil {
 		return err
