@@ -272,8 +272,6 @@ type logReader struct {
 	// excused is set while an API server starts: it refuses what it is asked before it knows the roles.
 	excused bool
 	refused int // what it excused
-	// unknownBefore is an object that the roles of an earlier version know nothing of: while those are there, it is refused.
-	unknownBefore string
 }
 
 func (r *logReader) excuse(yes bool) {
@@ -348,8 +346,7 @@ func (r *logReader) check(e *env) {
 	for pod, lines := range r.lines {
 		total += len(lines)
 		for _, line := range lines {
-			unknown := r.unknownBefore != "" && strings.Contains(line, r.unknownBefore)
-			if strings.Contains(line, "forbidden") && !unknown || strings.Contains(line, "panic") {
+			if strings.Contains(line, "forbidden") || strings.Contains(line, "panic") {
 				e.Errorf("%s: %s", pod, line)
 			}
 		}

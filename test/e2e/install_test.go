@@ -13,20 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestHelm: the preflight finds whom the gate taint would lock out; in a namespace of one's own, a chart of before, an upgrade, a wrong
-// configuration, a changed one, back, and back to the chart of before, each without a gap in scheduling; and helm uninstall leaves nothing.
+// TestHelm: the preflight finds whom the gate taint would lock out; in a namespace of one's own, a wrong configuration, a changed one, and
+// back, each without a gap in scheduling; and helm uninstall leaves nothing.
 func TestHelm(t *testing.T) {
 	const mine, chart = "mine", root + "/charts/pool-priority-scheduler"
-	old, ok := suite.Earlier(t, root, suite.BeforeTravel)
-	if !ok {
-		old = root // all but the upgrade from that chart
-	}
 	e := start(t, mine)
-	e.logs.unknownBefore = gate.OverrideConfigMap
 	pinned := suite.Deployment("pinned", 1, "1m", small, suite.ToleratesVirtualNode, suite.Selects("type", "virtual-kubelet"))
 	pinned.Spec.Template.Spec.SchedulerName = ""
 	e.Create(pinned)
@@ -40,14 +34,13 @@ func TestHelm(t *testing.T) {
 	e.kubectl("create", "namespace", mine)
 	e.kubectl("-n", mine, "wait", "--for=create", "--timeout=30s", "configmap/kube-root-ca.crt", "serviceaccount/default")
 	before := e.Settled(*kubeconfig)
-	does := func(verb, chart string, args ...string) {
+	does := func(verb, values string) {
 		t.Helper()
-		e.helm(append([]string{verb, "pool-priority", chart, "--namespace", mine, "--wait", "--timeout=120s"}, args...)...)
+		e.helm(verb, "pool-priority", chart, "--namespace", mine, "--wait", "--timeout=120s", "--values", values)
 		e.rolledOut()
 	}
-	does("install", filepath.Join(old, "charts/pool-priority-scheduler"), "--values", "values.yaml")
+	does("install", "values.yaml")
 	end := e.Streamed(5*time.Second, small)
-	does("upgrade", chart, "--values", "values.yaml")
 	if out := e.run("helm", "upgrade", "pool-priority", chart, "--namespace", mine, "--atomic", "--timeout=20s", "--values", e.edited("values.yaml", "limits: {pods: 200}", "limits: {podz: 3}")); !strings.Contains(out, "rolled back due to atomic") {
 		t.Errorf("an upgrade with a wrong configuration: %s", out)
 	}
@@ -56,7 +49,7 @@ func TestHelm(t *testing.T) {
 	e.order(5)
 
 	end = e.Streamed(5*time.Second, small)
-	does("upgrade", chart, "--values", e.edited("values.yaml", "limits: {pods: 200}", "limits: {pods: 3}")) // on the virtual node
+	does("upgrade", e.edited("values.yaml", "limits: {pods: 200}", "limits: {pods: 3}")) // on the virtual node
 	end()
 	free := e.free()
 	e.Create(suite.Deployment("budget", int32(free["userpool"]+free["systempool"]+5), "1m", small))
@@ -67,11 +60,6 @@ func TestHelm(t *testing.T) {
 	e.rolledOut()
 	end()
 	e.order(5)
-	end = e.Streamed(5*time.Second, small)
-	e.helm("rollback", "pool-priority", "1", "--namespace", mine, "--timeout=120s", "--wait") // to the chart of before
-	e.rolledOut()
-	does("upgrade", chart, "--values", "values.yaml")
-	end()
 
 	e.logs.end()
 	e.helm("uninstall", "pool-priority", "--namespace", mine)

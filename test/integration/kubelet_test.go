@@ -8,7 +8,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -280,9 +279,8 @@ func (k *kubelet) said() string {
 	return b.String()
 }
 
-// clean fails the test if a pod was refused something, or crashed, up to now; each log is looked at once. What is refused where the roles are those of
-// before, which know nothing of the objects given, is no fault.
-func (k *kubelet) clean(unknownBefore ...string) {
+// clean fails the test if a pod was refused something, or crashed, up to now; each log is looked at once.
+func (k *kubelet) clean() {
 	k.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -292,8 +290,7 @@ func (k *kubelet) clean(unknownBefore ...string) {
 			k.Error(err)
 		}
 		for _, line := range strings.Split(string(data), "\n") {
-			unknown := func(object string) bool { return strings.Contains(line, object) }
-			if strings.Contains(line, "forbidden") && !slices.ContainsFunc(unknownBefore, unknown) || strings.Contains(line, "panic") {
+			if strings.Contains(line, "forbidden") || strings.Contains(line, "panic") {
 				k.Errorf("%s has: %s", filepath.Base(log), line)
 			}
 		}

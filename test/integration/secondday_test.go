@@ -13,11 +13,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/devcluster"
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -119,15 +117,11 @@ func (e *env) landed() {
 	})
 }
 
-// TestSecondDay is Helm's: in a namespace of one's own a chart of before, an upgrade, a wrong configuration, a changed one, back, back to the chart of
-// before, and on again, while pods are scheduled all the time; and in the end nothing is left, also where the Job that cleans up cannot run.
+// TestSecondDay is Helm's, in a namespace of one's own: a wrong configuration, a changed one, and back, while pods are scheduled all the time. In the
+// end nothing is left, also where the Job that cleans up cannot run.
 func TestSecondDay(t *testing.T) {
 	t.Parallel()
 	const mine = "mine"
-	old, ok := suite.Earlier(t, root, suite.BeforeTravel)
-	if !ok {
-		t.Skip("there is nothing to upgrade from")
-	}
 	e := secondDay(t, mine)
 	helm := func(args ...string) (string, error) {
 		t.Helper()
@@ -164,23 +158,16 @@ func TestSecondDay(t *testing.T) {
 	before := e.Settled(e.KubeConfig())
 	k := e.kubelet(mine)
 
-	does("install", "pool-priority", filepath.Join(old, "charts/pool-priority-scheduler"), values, "--wait", "--timeout=60s")
-	k.rolledOut("pool-priority")
-	e.landed()
-	end := e.Streamed(10 * time.Second)
-	notes := does("upgrade", "pool-priority", chart, values, "--wait", "--timeout=60s")
+	notes := does("install", "pool-priority", chart, values, "--wait", "--timeout=60s")
 	for _, want := range []string{"schedulerName: pool-priority-scheduler", "rollout status deployment/pool-priority-scheduler", "helm get manifest pool-priority -n mine"} {
 		if !strings.Contains(notes, want) {
 			t.Errorf("no %q in the notes:\n%s", want, notes)
 		}
 	}
 	k.rolledOut("pool-priority")
+	e.landed()
 	budget("200")
-	for _, object := range e.Everything(e.KubeConfig()) {
-		if strings.Contains(object, " kube-system/pool-priority") {
-			t.Errorf("after the upgrade there is %s", object)
-		}
-	}
+	end := e.Streamed(10 * time.Second)
 
 	// A wrong configuration is taken back by itself.
 	out, err := helm("upgrade", "pool-priority", chart, changed("limits: {podz: 3}"), "--atomic", "--timeout=15s")
@@ -202,12 +189,8 @@ func TestSecondDay(t *testing.T) {
 	does("rollback", "pool-priority", "--wait", "--timeout=60s")
 	k.rolledOut("pool-priority")
 	budget("200")
-	does("rollback", "pool-priority", "1", "--wait", "--timeout=60s") // the chart of before
-	k.rolledOut("pool-priority")
-	does("upgrade", "pool-priority", chart, "--reuse-values", "--wait", "--timeout=60s") // those values know nothing of what is new
-	k.rolledOut("pool-priority")
 	end()
-	k.clean(gate.OverrideConfigMap)
+	k.clean()
 	does("uninstall", "pool-priority", "--timeout=60s")
 	e.NothingLeft(e.KubeConfig(), before)
 
@@ -239,14 +222,9 @@ func TestSecondDay(t *testing.T) {
 	e.NothingLeft(e.KubeConfig(), before)
 }
 
-// TestPruned is kustomize's second day, with what is not in the manifests any more pruned at each step, as GitOps tools do: an installation of
-// before, an upgrade, a wrong configuration with which replicas have to move, back, and away.
-func TestPruned(t *testing.T) {
+// TestSecondDayOfKustomize is a wrong configuration with which a replica has to move, back, and away.
+func TestSecondDayOfKustomize(t *testing.T) {
 	t.Parallel()
-	old, ok := suite.Earlier(t, root, suite.BeforeTravel)
-	if !ok {
-		t.Skip("there is nothing to upgrade from")
-	}
 	e := secondDay(t)
 	kubectl := func(args ...string) {
 		t.Helper()
@@ -255,46 +233,27 @@ func TestPruned(t *testing.T) {
 			t.Fatalf("kubectl %v: %v: %s", args, err, out)
 		}
 	}
-	installed := map[string]*unstructured.Unstructured{}
-	apply := func(dir string) {
-		t.Helper()
-		kubectl("apply", "-k", dir)
-		wanted := renderAll(t, "kubectl", "kustomize", dir)
-		for key, o := range installed {
-			if wanted[key] == nil {
-				kubectl("delete", o.GetKind(), o.GetName(), "--namespace="+o.GetNamespace())
-			}
-		}
-		installed = wanted
-	}
 	before := e.Settled(e.KubeConfig())
 	k := e.kubelet(devcluster.SchedulerNamespace)
-	apply(filepath.Join(old, "manifests/overlays/kind"))
+	const overlay = root + "/manifests/overlays/kind"
+	kubectl("apply", "-k", overlay)
 	k.rolledOut("pool-priority")
 	e.landed()
 	end := e.Streamed(10 * time.Second)
-	const now = root + "/manifests/overlays/kind"
-	apply(now)
-	k.rolledOut("pool-priority")
-	for _, object := range e.Everything(e.KubeConfig()) {
-		if strings.Contains(object, " kube-system/pool-priority") || strings.HasPrefix(object, "configmaps pool-priority-system/pool-priority-scheduler-config") {
-			t.Errorf("after the upgrade there is %s", object)
-		}
-	}
-	config, err := os.ReadFile(now + "/config.yaml")
+	config, err := os.ReadFile(overlay + "/config.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	wrong := strings.Replace(string(config), "limits: {pods: 200}", "limits: {podz: 3}", 1)
-	apply(kustomization(t, "resources: [MANIFESTS/overlays/kind]\ncomponents: [MANIFESTS/components/config]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n",
+	kubectl("apply", "-k", kustomization(t, "resources: [MANIFESTS/overlays/kind]\ncomponents: [MANIFESTS/components/config]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n",
 		map[string]string{"config.yaml": wrong}))
 	k.stuck("podz")
 	k.replaced()
-	apply(now)
+	kubectl("apply", "-k", overlay)
 	k.rolledOut("pool-priority")
 	end()
-	k.clean(gate.OverrideConfigMap)
-	kubectl("delete", "-k", now, "--timeout=60s")
+	k.clean()
+	kubectl("delete", "-k", overlay, "--timeout=60s")
 	e.cleanUp()
 	e.NothingLeft(e.KubeConfig(), before)
 }

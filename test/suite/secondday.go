@@ -1,17 +1,9 @@
 package suite
 
 import (
-	"archive/tar"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,45 +13,6 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/clientcmd"
 )
-
-// BeforeTravel is a commit whose manifests keep the configuration in ConfigMaps, and objects in kube-system.
-const BeforeTravel = "4cf915b"
-
-// Earlier returns a directory with the chart and the manifests that the repository had at the commit. In a clone whose history does not go back as
-// far, a shallow one, it returns false and says so.
-func Earlier(t *testing.T, root, commit string) (string, bool) {
-	t.Helper()
-	var said bytes.Buffer
-	command := exec.Command("git", "-C", root, "archive", commit, "charts", "manifests")
-	command.Stderr = &said
-	out, err := command.Output()
-	if err != nil {
-		t.Logf("the history does not go back to %s, as that of a shallow clone: %v: %s", commit, err, said.String())
-		return "", false
-	}
-	dir := t.TempDir()
-	for archive := tar.NewReader(bytes.NewReader(out)); ; {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return dir, true
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		path := filepath.Join(dir, filepath.Clean("/"+header.Name))
-		switch header.Typeflag {
-		case tar.TypeDir:
-			err = os.MkdirAll(path, 0o700)
-		case tar.TypeReg:
-			var text []byte
-			if text, err = io.ReadAll(archive); err == nil {
-				err = os.WriteFile(path, text, 0o600)
-			}
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
 
 // Everything lists all objects of the cluster but events and the tests' pods, with the keys of their annotations, and the nodes' taints.
 func (s *Suite) Everything(kubeConfig string) []string {
