@@ -157,8 +157,8 @@ func (g *Group) follow(old *Group, now time.Time) {
 	if g.State == Unknown {
 		g.Settled = old.Settled
 	}
-	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest) && !old.Newest.IsZero() // a version that did not write Newest down left it out
-	arrived := old.Starting > 0 && g.Starting == 0                                    // or is late
+	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest)
+	arrived := old.Starting > 0 && g.Starting == 0 // or is late
 	if g.Settled == old.Settled && !came && !arrived && !old.Moved.After(now) {
 		g.Moved = old.Moved
 	} else {

@@ -101,7 +101,7 @@ func (d *dump) collect(ctx context.Context) {
 	d.configMap(ctx, d.statusNamespace, d.statusName)
 	expander, autoscaler := "kube-system/cluster-autoscaler-priority-expander", "kube-system/cluster-autoscaler-status"
 	scheduler, karpenter := shippedName, false
-	if p != nil && p.view != nil {
+	if p != nil {
 		if p.view.SchedulerName != "" {
 			scheduler = p.view.SchedulerName
 		}

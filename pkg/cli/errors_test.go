@@ -15,24 +15,6 @@ import (
 
 const theStatus = "get /api/v1/namespaces/pool-priority-system/configmaps/"
 
-// asOld is what a version published that published no view.
-func asOld(t *testing.T, w *world) *corev1.ConfigMap {
-	s := status.Status{Memory: status.Memory{Written: date.Add(-5 * time.Second)}}
-	for i := range w.pools.Regular() {
-		s.Pools = append(s.Pools, status.Of(w.pools.At(i).Name, &w.view.Pools[i]))
-	}
-	for i := range w.pools.Burst() {
-		s.BurstPools = append(s.BurstPools, status.OfBurst(w.pools.At(i).Name, &w.view.Pools[i]))
-	}
-	data, err := s.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cm := w.published(0)
-	cm.Data = data
-	return cm
-}
-
 // with is the ConfigMap with something else in its view.
 func with(cm *corev1.ConfigMap, before, after string) *corev1.ConfigMap {
 	cm.Data[status.ViewKey] = strings.Replace(cm.Data[status.ViewKey], before, after, 1)
@@ -66,7 +48,6 @@ func TestLess(t *testing.T) {
 		{"other-namespace", growing(t, selective).published(0), nil, [][]string{nil, {"explain", held}}},
 		{"no-rights", growing(t).published(0), []string{"get "}, [][]string{nil, {"explain", held}, {"pods"}, {"version"}, {"dump", "-"}}},
 		{"no-leader", growing(t).published(3*time.Minute + 20*time.Second), nil, some},
-		{"older", asOld(t, growing(t)), nil, append([][]string{nil, {"pods"}, {"version"}}, pods...)},
 		{"newer", with(foreign.published(0), "poolpriority.dev/v1alpha1", "poolpriority.dev/v1beta1"), nil, some},
 		{"left-out", with(growing(t).published(0), `"held":`, `"leftOut":["waits","shapes"],"held":`), nil, some},
 		{"garbage", with(growing(t).published(0), `{`, `<html>`), nil, append([][]string{{"version"}, {"pods"}}, some...)},

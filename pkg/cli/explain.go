@@ -133,9 +133,6 @@ func (s *subject) explain(now time.Time) *Explanation {
 	return e
 }
 
-// view reports whether the leader's view is there.
-func (s *subject) view() bool { return s.published != nil && s.published.view != nil }
-
 // ofPod explains a pod, by what becomes of it.
 func (s *subject) ofPod(e *Explanation, now time.Time) {
 	pod := s.pod
@@ -171,7 +168,7 @@ func scheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 // isOurs reports whether the pod asks for the scheduler that published. While that is not known, every pod does that does not ask for Kubernetes' own.
 func (s *subject) isOurs(pod *corev1.Pod) bool {
 	asked := cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
-	if s.view() && s.published.view.SchedulerName != "" {
+	if s.published != nil && s.published.view.SchedulerName != "" {
 		return asked == s.published.view.SchedulerName
 	}
 	return asked != corev1.DefaultSchedulerName
@@ -214,7 +211,7 @@ func (s *subject) waits(e *Explanation, condition *corev1.PodCondition, now time
 		return
 	}
 	s.addLockedOut(e)
-	if !s.view() {
+	if s.published == nil {
 		e.Summary = waited + "."
 		return
 	}
@@ -293,7 +290,7 @@ func cures(verdicts []PoolVerdict) []string {
 
 // addLockedOut adds that a pod tolerates the gate taint before it has a node, if it does: autoscalers believe that it fits burst nodes.
 func (s *subject) addLockedOut(e *Explanation) {
-	if s.view() && (!*s.published.view.Args.GateTaint || !s.published.pools.HasBurst()) || !toleratesGate(s.pod) {
+	if s.published != nil && (!*s.published.view.Args.GateTaint || !s.published.pools.HasBurst()) || !toleratesGate(s.pod) {
 		return
 	}
 	if slices.ContainsFunc(s.pod.Spec.Tolerations, toleratesAll) {

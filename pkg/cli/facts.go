@@ -27,7 +27,7 @@ type facts struct {
 // factsOf reads what the gate goes by of the pod's namespace and volumes, and where the pod is: as little as is needed.
 func (c *cluster) factsOf(ctx context.Context, pod *corev1.Pod, p *published) facts {
 	f := facts{pool: pool.None}
-	if p == nil || p.view == nil {
+	if p == nil {
 		return f
 	}
 	if pod.Spec.NodeName != "" {

@@ -69,7 +69,7 @@ func (s *subject) ofOthers(e *Explanation) {
 			e.Message = condition.Message
 		}
 	}
-	if !s.view() || !s.published.pools.HasBurst() {
+	if s.published == nil || !s.published.pools.HasBurst() {
 		return
 	}
 	v := s.published.view
@@ -113,11 +113,11 @@ func (s *subject) burst(e *Explanation, now time.Time) {
 			e.Facts = append(e.Facts, Fact{"Let in because", story(&record, s.published)})
 		}
 	} else {
-		e.Facts = append(e.Facts, Fact{"Let in because", "that was not recorded: another scheduler, an older version or a person put it there"})
+		e.Facts = append(e.Facts, Fact{"Let in because", "that was not recorded: another scheduler or a person put it there"})
 	}
 	s.addRefusal(e)
 	s.addScaleIn(e)
-	if !s.view() || !s.facts.known {
+	if s.published == nil || !s.facts.known {
 		return
 	}
 	s.addReturn(e)
@@ -154,7 +154,7 @@ func story(r *gate.Record, p *published) string {
 		}
 	}
 	named := map[string]bool{}
-	if p != nil && p.view != nil { // in the order of the list
+	if p != nil { // in the order of the list
 		for i := range p.pools.Len() {
 			named[p.pools.At(i).Name] = true
 			add(p.pools.At(i).Name)
@@ -266,7 +266,7 @@ func (s *subject) onVM(e *Explanation, now time.Time) {
 
 // addBetter adds why the pod is in no better pool, as far as that is known.
 func (s *subject) addBetter(e *Explanation) {
-	if !s.view() || !s.facts.known {
+	if s.published == nil || !s.facts.known {
 		return
 	}
 	var better []string

@@ -83,10 +83,10 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 		if data.published, err = c.published(ctx); err != nil {
 			data.notes = append(data.notes, "The pools are not known: "+err.Error()+".")
 		}
-		if data.published != nil && data.published.view != nil {
+		if data.published != nil {
 			scheduler = cmp.Or(data.published.view.SchedulerName, scheduler)
 		}
-		if po.pool != "" && data.published != nil && data.published.view != nil {
+		if po.pool != "" && data.published != nil {
 			if _, ok := data.published.indexOf(po.pool); !ok {
 				return nil, fmt.Errorf("there is no pool %s: there are %s", po.pool, strings.Join(namesOf(data.published.list(c.now()).Items), ", "))
 			}
@@ -107,7 +107,7 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 
 // schedulerName is the name by which pods ask for the scheduler that leads.
 func (c *cluster) schedulerName(ctx context.Context) string {
-	if p, err := c.published(ctx); err == nil && p.view != nil {
+	if p, err := c.published(ctx); err == nil {
 		return cmp.Or(p.view.SchedulerName, shippedName)
 	}
 	return shippedName
@@ -127,7 +127,7 @@ func (c *cluster) readPods(ctx context.Context, data *podsData, namespace, sched
 	}
 	data.pods = list.Items
 	unsaid := slices.ContainsFunc(data.pods, func(p corev1.Pod) bool { return p.Spec.NodeName != "" && p.Annotations[scalein.PoolAnnotation] == "" })
-	if !unsaid || data.published == nil || data.published.view == nil {
+	if !unsaid || data.published == nil {
 		return nil
 	}
 	nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})

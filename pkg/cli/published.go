@@ -24,11 +24,9 @@ const silence = 3 * status.Heartbeat
 
 // published is what the scheduler's leader says of the pools.
 type published struct {
-	// view is nil if a version wrote it that published none: status has what people read then.
-	view   *status.View
-	pools  pool.List
-	status *status.Status
-	where  string // namespace/name
+	view  *status.View
+	pools pool.List
+	where string // namespace/name
 }
 
 // published reads what the leader published. An error says in one line what keeps it from being shown, and what to do.
@@ -54,14 +52,7 @@ func readPublished(cm *corev1.ConfigMap) (*published, error) {
 	}
 	data, ok := cm.Data[status.ViewKey]
 	if !ok {
-		var err error
-		if p.status, err = status.Decode(cm); err != nil {
-			return nil, garbage(err)
-		}
-		if len(p.status.Pools)+len(p.status.BurstPools) == 0 {
-			return nil, garbage(fmt.Errorf("it has no key %q", status.ViewKey))
-		}
-		return p, nil
+		return nil, garbage(fmt.Errorf("it has no key %q", status.ViewKey))
 	}
 	var err error
 	if p.view, err = status.DecodeView([]byte(data)); err != nil {
@@ -75,39 +66,14 @@ func readPublished(cm *corev1.ConfigMap) (*published, error) {
 
 func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
-// version and leader are those of the scheduler that leads; "" if they are not published.
-func (p *published) version() string {
-	if p.view == nil {
-		return ""
-	}
-	return p.view.Version
-}
-
-func (p *published) leader() string {
-	if p.view == nil {
-		return ""
-	}
-	return p.view.Leader
-}
-
-func (p *published) written() time.Time {
-	if p.view == nil {
-		return p.status.Memory.Written
-	}
-	return p.view.Written
-}
-
 // notes are what is to be known of what was published, a sentence each.
 func (p *published) notes(now time.Time) []string {
 	var notes []string
-	if age := now.Sub(p.written()); age > silence {
+	if age := now.Sub(p.view.Written); age > silence {
 		namespace, _, _ := strings.Cut(p.where, "/")
 		notes = append(notes, fmt.Sprintf("no leader for %s: this is as of then; kubectl -n %s get pods,leases", duration.HumanDuration(age), namespace))
 	}
-	switch {
-	case p.view == nil:
-		return append(notes, "the scheduler that leads is older than this command, and does not publish what it decides by: upgrade it to see the rest")
-	case p.view.IsForeign():
+	if p.view.IsForeign() {
 		notes = append(notes, fmt.Sprintf("written by %s as %s, and this is %s: what it does not know is left out, and verdicts may differ from the scheduler's",
 			cmp.Or(p.view.Version, "another version"), cmp.Or(p.view.APIVersion, "a format without a version"), version.String()))
 	}

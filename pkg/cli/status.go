@@ -80,12 +80,8 @@ func namesOf(pools []PoolStatus) []string {
 
 // list is how the pools are at the time now, by what was published.
 func (p *published) list(now time.Time) *PoolStatusList {
-	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: p.written(), Leader: p.leader(), Version: p.version(), Notes: p.notes(now)}
-	if p.view == nil {
-		l.Items, l.Problems = old(p.status), p.status.Problems
-		return l
-	}
 	v := p.view
+	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: v.Written, Leader: v.Leader, Version: v.Version, Notes: p.notes(now)}
 	l.SchedulerName, l.Mode, l.Order = v.SchedulerName, string(v.Args.Mode), string(v.Args.Order)
 	l.Held, l.UnlistedNodes, l.Problems = v.Held, v.Unlisted, v.Problems
 	decision := p.decide(v.Request(gate.PlainPod(), now), now)
@@ -195,28 +191,4 @@ func limitsOf(p *pool.Pool) corev1.ResourceList {
 		limits[corev1.ResourceMemory] = *budget.Memory
 	}
 	return limits
-}
-
-// old is what a version published that published no view.
-func old(s *status.Status) []PoolStatus {
-	var items []PoolStatus
-	for i := range s.Pools {
-		p := &s.Pools[i]
-		item := PoolStatus{Name: p.Name, Rank: i, State: string(p.State), Reason: capacity.Reason{Code: p.Reason, Sentence: p.Message, Detail: p.Detail}, Since: p.Since}
-		item.Nodes.Total = p.Nodes
-		for k := range p.Groups {
-			g := &p.Groups[k]
-			item.Groups = append(item.Groups, GroupStatus{Name: g.Name, State: string(g.State), Reason: capacity.Reason{Code: g.Reason, Detail: g.Detail}, Since: g.Since, Nodes: g.Nodes})
-		}
-		items = append(items, item)
-	}
-	for i := range s.BurstPools {
-		p := &s.BurstPools[i]
-		item := PoolStatus{Name: p.Name, Rank: len(s.Pools) + i, Burst: true, State: none, Since: p.Since, Until: p.Until, Nodes: NodeCounts{Total: p.Nodes}}
-		if p.State != refusal.Open {
-			item.State, item.Reason = string(p.State), capacity.Reason{Code: p.Code, Sentence: p.Message}
-		}
-		items = append(items, item)
-	}
-	return items
 }

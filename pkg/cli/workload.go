@@ -169,7 +169,7 @@ func (s *subject) ofWorkload(e *Explanation, now time.Time) {
 		e.Facts = append(e.Facts, Fact{"Those that wait", waiting})
 	}
 	s.addLockedOut(e)
-	if !s.view() {
+	if s.published == nil {
 		return
 	}
 	a := s.published.ask(s.pod, &s.facts, now)
@@ -231,7 +231,7 @@ func (s *subject) poolOf(p *corev1.Pod) string {
 		return name
 	}
 	node := s.workload.nodes[p.Spec.NodeName]
-	if node == nil || !s.view() {
+	if node == nil || s.published == nil {
 		return unknown
 	}
 	if i := s.published.pools.Of(node.Labels); i != pool.None {
@@ -265,7 +265,7 @@ func (e *Explanation) podsText(p *published) string {
 		return ""
 	}
 	var names []string
-	if p != nil && p.view != nil {
+	if p != nil {
 		for i := range p.pools.Len() {
 			names = append(names, p.pools.At(i).Name)
 		}

@@ -61,7 +61,7 @@ func TestWhoseCosts(t *testing.T) {
 	}
 }
 
-// TestCostsOfOthersAreTakenBack: what was written to pods of other schedulers, by a version that did that or with others: true, is taken off again,
+// TestCostsOfOthersAreTakenBack: what was written to pods of other schedulers, with others: true, is taken off again,
 // and only once. What their owners wrote stays.
 func TestCostsOfOthersAreTakenBack(t *testing.T) {
 	yes := true

@@ -202,18 +202,18 @@ func TestBurstNodeComesLate(t *testing.T) {
 	w.verdict(pod("other"), "Refused")
 }
 
-// TestRefusingIsTakenOver: what the last leader knew of a burst pool is gone by, and a state without it, of an older version, is fine.
+// TestRefusingIsTakenOver: what the last leader knew of a burst pool is gone by, and a state without it is fine.
 func TestRefusingIsTakenOver(t *testing.T) {
 	for _, tc := range []struct {
-		name string
-		old  bool
-		want refusal.State
-	}{{"known", false, refusal.Refusing}, {"of an older version", true, refusal.Open}} {
+		name  string
+		known bool
+		want  refusal.State
+	}{{"known", true, refusal.Refusing}, {"not known", false, refusal.Open}} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, burstNode("virtual"))
 			now := w.clock.Now()
 			state := &status.Status{Memory: status.Memory{Written: now}}
-			if !tc.old {
+			if tc.known {
 				state.Memory.BurstPools = map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now.Add(5 * time.Minute), Rests: 3, Code: "HTTP429"}}
 			}
 			data, err := state.Encode()

@@ -88,8 +88,8 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == Probing {
 		t.state, t.since, t.rests = m.State, m.Since, min(max(m.Rests, 1), 30)
 		t.code, t.text, t.closed, t.probed = m.Code, m.Message, m.Closed, m.Probed
-		if t.shut = m.Shut; t.shut.IsZero() || t.shut.After(now) {
-			t.shut = now // a version before did not say it, or the clock of the leader before was ahead
+		if t.shut = m.Shut; t.shut.After(now) {
+			t.shut = now // the clock of the leader before was ahead
 		}
 		if m.State == Refusing {
 			t.until = m.Until

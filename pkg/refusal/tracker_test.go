@@ -240,11 +240,6 @@ func TestProbeThatNobodyNeeds(t *testing.T) {
 	if j := s.is(Refusing); j.Lapsed || !j.Until.Equal(s.now.Add(time.Minute)) {
 		t.Errorf("it is %+v, want a rest of a minute, as at first", j)
 	}
-
-	s = newScript(t) // a version before did not hand on when it was closed
-	s.Restore(Memory{State: Probing, Closed: begin, Probed: begin}, begin)
-	s.at(time.Hour - time.Second).is(Probing)
-	s.at(time.Hour).is(Open)
 }
 
 // TestOneImageClosesForNobody: failures that may be a pod's own count only if pods in two namespaces fail and none starts between.

@@ -44,10 +44,10 @@ type View struct {
 	Args *configv1.PoolPriorityArgs `json:"args"`
 	// Capacity is what is known of the pools, by their index in Args.
 	Capacity capacity.View `json:"capacity"`
-	// SchedulerName is that by which pods ask for the scheduler; empty from a version that did not publish it.
+	// SchedulerName is that by which pods ask for the scheduler.
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// Available is how many of each pool's nodes are ready and not cordoned, by the pool's index, and Unlisted how many nodes are in no pool. For
-	// people: a version that did not publish them left them out.
+	// people: another version may leave them out.
 	Available []int `json:"available,omitempty"`
 	Unlisted  int   `json:"unlisted,omitempty"`
 	// Burst is what is on the nodes of each burst pool, by the pool's index. Those of regular pools are empty.
@@ -194,7 +194,7 @@ func DecodeView(data []byte) (*View, error) {
 			return nil, fmt.Errorf("reading key %q: args.pools[%d] is a regular pool after a burst pool", ViewKey, i)
 		}
 	}
-	configv1.SetDefaults_PoolPriorityArgs(v.Args) // an older leader knew less
+	configv1.SetDefaults_PoolPriorityArgs(v.Args) // another version may leave fields out
 	return v, nil
 }
 

@@ -2,8 +2,6 @@ package status
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/yaml"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/capacity"
@@ -291,53 +288,4 @@ func FuzzDecodeView(f *testing.F) {
 			v.Decide(v.Request(pod, now), pools, now)
 		}
 	})
-}
-
-// TestOtherVersions: what other versions published is taken over by this one, and by what it is, decides as it did there.
-func TestOtherVersions(t *testing.T) {
-	files, err := filepath.Glob("testdata/published/*.yaml")
-	if err != nil || len(files) < 2 {
-		t.Fatalf("files %v, %v", files, err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cm := &corev1.ConfigMap{}
-			if err := yaml.UnmarshalStrict(data, cm); err != nil {
-				t.Fatal(err)
-			}
-			s, err := Decode(cm)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if len(s.Pools) != 2 || s.Pools[1].State != capacity.Full || s.Pools[1].Restored().Since.IsZero() || s.Memory.Written.IsZero() || len(s.Memory.ClusterAutoscaler.Groups) != 2 {
-				t.Errorf("status and memory: %+v", s)
-			}
-			published, ok := cm.Data[ViewKey]
-			if !ok {
-				return
-			}
-			v, err := DecodeView([]byte(published))
-			if err != nil {
-				t.Fatal(err)
-			}
-			pools, err := v.Pools()
-			if err != nil {
-				t.Fatal(err)
-			}
-			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
-			d := v.Decide(v.Request(pod, v.Written), pools, v.Written)
-			if !d.Burst[2].Open || d.Regular[0].Reason.Code != "AtMaxSize" || v.Held.Total != 10 {
-				t.Errorf("decision %+v, held %+v", d, v.Held)
-			}
-			opted := pod.DeepCopy()
-			opted.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
-			if d := v.Decide(v.Request(opted, v.Written), pools, v.Written); d.Burst[2].Open {
-				t.Error("the gate is open for a pod that opted out")
-			}
-		})
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	gomaps "maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -13,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/devcluster"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -164,78 +162,6 @@ func TestPublishedState(t *testing.T) {
 		}
 		return ""
 	})
-}
-
-// TestPublishedAcrossVersions: a leader of a version that publishes less leaves nothing behind that is not its own, and what a version that publishes
-// more has written is taken over as far as it is understood.
-func TestPublishedAcrossVersions(t *testing.T) {
-	t.Parallel()
-	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 10), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
-	e.Create(suite.Deployment("web", 1, "500m"))
-	e.Lands(40*time.Second, "web", map[string]int{"userpool": 1})
-	maps := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace)
-	data := func() map[string]string {
-		cm, err := maps.Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return cm.Data
-	}
-	full := func() string { // what is published says that the pools are full, and since when user is
-		s, err := status.Decode(&corev1.ConfigMap{Data: data()})
-		if err != nil || len(s.Pools) != 2 || s.Pools[0].State != "Full" {
-			return ""
-		}
-		if v, err := status.DecodeView([]byte(data()[status.ViewKey])); err != nil || v.IsForeign() || len(v.Args.Pools) != 3 {
-			return ""
-		}
-		return s.Pools[0].Since.Format(time.RFC3339Nano)
-	}
-	var since string
-	e.Eventually(20*time.Second, func() string {
-		if since = full(); since == "" {
-			return fmt.Sprint(data())
-		}
-		return ""
-	})
-	// write publishes as another version does.
-	write := func(published map[string]string) {
-		t.Helper()
-		config := applycorev1.ConfigMap("pool-priority-status", devcluster.SchedulerNamespace).WithData(published)
-		if _, err := maps.Apply(e.ctx, config, metav1.ApplyOptions{FieldManager: "PoolPriority", Force: true}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, tc := range []struct {
-		name   string
-		change func(map[string]string)
-	}{
-		{"an older one", func(d map[string]string) { delete(d, status.ViewKey) }},
-		{"a newer one", func(d map[string]string) {
-			d[status.ViewKey] = strings.Replace(d[status.ViewKey], "v1alpha1", "v2", 1)
-			d[status.StatusKey] += "future: [1]\n"
-			d[status.MemoryKey] += "future: {a: b}\n"
-			d["more"] = "of it"
-		}},
-	} {
-		e.scheduler.Kill()
-		published := data()
-		tc.change(published)
-		write(published)
-		if got := data(); !gomaps.Equal(got, published) {
-			t.Errorf("%s leaves %v, want %v", tc.name, got, published)
-		}
-		if err := e.scheduler.Restart(); err != nil {
-			t.Fatal(err)
-		}
-		e.Eventually(40*time.Second, func() string {
-			if got := full(); got != since || data()["more"] != "" {
-				return fmt.Sprintf("after %s: user is full since %q, want %q: %v", tc.name, got, since, data())
-			}
-			return ""
-		})
-	}
 }
 
 // TestProblems: what is wrong around the scheduler is in the log, in the published state, and in an event on the object.
