@@ -25,13 +25,12 @@ func stock(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }
 
 // autoscalerEnv is the set-up of the recorded runs: a user pool 0..3 and a system pool 1..2 of 2-CPU nodes, the system
 // node full, pods that ask for 1500m, and a stock scheduler that refuses the virtual node.
-func autoscalerEnv(t *testing.T, unneeded time.Duration, further ...devcluster.Pool) *env {
-	return autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded}, further...)
+func autoscalerEnv(t *testing.T, unneeded time.Duration) *env {
+	return autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded})
 }
 
-func autoscalerEnvWith(t *testing.T, options devcluster.AutoscalerOptions, further ...devcluster.Pool) *env {
-	pools := append([]devcluster.Pool{vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10)}, further...)
-	e := start(t, &options, pools...)
+func autoscalerEnvWith(t *testing.T, options devcluster.AutoscalerOptions) *env {
+	e := start(t, &options, vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	e.schedule("testdata/stock-scheduler.yaml")
 	e.Create(suite.Deployment("filler", 1, "1900m", stock, suite.Selects(devcluster.ModeLabel, "system")))
 	e.Lands(20*time.Second, "filler", map[string]int{"systempool": 1})
@@ -41,19 +40,6 @@ func autoscalerEnvWith(t *testing.T, options devcluster.AutoscalerOptions, furth
 // targets are the sizes of the user and the system pool.
 func (e *env) targets() string {
 	return fmt.Sprintf("%d %d", e.pool("userpool").Target(), e.pool("systempool").Target())
-}
-
-func (e *env) noScaleUp() {
-	e.Helper()
-	e.staysFor(10, func() string {
-		if got := e.targets(); got != "0 1" {
-			return "scaled up to " + got
-		}
-		return ""
-	})
-	if got := e.Events("TriggeredScaleUp"); len(got) > 0 {
-		e.Errorf("events: %v", got)
-	}
 }
 
 func (e *env) scalesTo(want string) {
@@ -66,33 +52,14 @@ func (e *env) scalesTo(want string) {
 	})
 }
 
-// TestRecordedRuns replays on the simulated autoscaler what a real one was recorded to do.
+// TestRecordedRuns replays what a real autoscaler was recorded to do with events, drains, stops and deletions on an API server. All of it is replayed
+// in memory, by TestRunA to TestRunN of pkg/devcluster/autoscaler/virtual.
 func TestRecordedRuns(t *testing.T) {
 	t.Parallel()
-	extraTaint := func(e *env) {
-		e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "example.com/ours", Effect: corev1.TaintEffectNoSchedule})
-		})
-	}
-	pending := func(e *env, changes ...func(*corev1.PodTemplateSpec)) {
-		e.Create(suite.Deployment("pending", 1, "1500m", append(changes, stock)...))
-	}
-	t.Run("A: a pending pod that tolerates the virtual node triggers nothing", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		pending(e, suite.ToleratesVirtualNode)
-		e.Eventually(10*time.Second, func() string {
-			if e.Said("pending") == "" {
-				return "the pod is not pending"
-			}
-			return ""
-		})
-		e.noScaleUp()
-	})
 	t.Run("B, B2: pods without the toleration grow the pools, one a loop", func(t *testing.T) {
 		t.Parallel()
 		e := autoscalerEnv(t, 0)
-		pending(e)
+		e.Create(suite.Deployment("pending", 1, "1500m", stock))
 		e.scalesTo("1 1")
 		want := "pod triggered scale-up: [{" + e.pool("userpool").Group() + " 0->1 (max: 3)}]"
 		e.Eventually(5*time.Second, func() string {
@@ -112,51 +79,6 @@ func TestRecordedRuns(t *testing.T) {
 			return ""
 		})
 	})
-	t.Run("C1: a cordoned virtual node is skipped", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-		pending(e, suite.ToleratesVirtualNode)
-		e.scalesTo("1 1")
-	})
-	t.Run("C2: a taint of our own hides the virtual node from pods that tolerate only AKS's", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		extraTaint(e)
-		pending(e, suite.ToleratesVirtualNode)
-		e.scalesTo("1 1")
-	})
-	t.Run("C2b: but not from a pod that tolerates everything", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		extraTaint(e)
-		pending(e, func(t *corev1.PodTemplateSpec) {
-			t.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
-		})
-		e.noScaleUp()
-	})
-	t.Run("C4: a pod that tolerates and requires another node", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		pending(e, suite.ToleratesVirtualNode, func(t *corev1.PodTemplateSpec) {
-			t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
-					{Key: "type", Operator: corev1.NodeSelectorOpNotIn, Values: []string{"virtual-kubelet"}}}}}}}}
-		})
-		e.scalesTo("1 1")
-	})
-	t.Run("C6, C7: only the reason Unschedulable counts", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		d := suite.Deployment("nobodys", 1, "1500m")
-		d.Spec.Template.Spec.SchedulerName = "nobody"
-		e.Create(d)
-		e.noScaleUp() // no condition at all
-		e.setUnschedulable("nobodys", corev1.PodReasonSchedulerError)
-		e.noScaleUp()
-		e.setUnschedulable("nobodys", corev1.PodReasonUnschedulable)
-		e.scalesTo("1 1")
-	})
 	t.Run("D1: a VM is drained onto the virtual node, whose pod then waits for ever", func(t *testing.T) {
 		t.Parallel()
 		e := autoscalerEnv(t, 5*interval)
@@ -170,31 +92,6 @@ func TestRecordedRuns(t *testing.T) {
 		e.staysFor(10, func() string {
 			if got := e.targets(); got != "0 1" {
 				return "scaled up to " + got
-			}
-			return ""
-		})
-	})
-	t.Run("D2: without the toleration the VM is kept", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 5*interval)
-		e.Create(suite.Deployment("running", 1, "600m", stock))
-		e.Lands(20*time.Second, "running", map[string]int{"userpool": 1})
-		e.staysFor(20, func() string {
-			if got := e.targets(); got != "1 1" {
-				return "scaled to " + got
-			}
-			return ""
-		})
-	})
-	t.Run("D3: with a taint of our own on the virtual node the VM is kept", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 5*interval)
-		extraTaint(e)
-		e.Create(suite.Deployment("running", 1, "600m", stock, suite.ToleratesVirtualNode))
-		e.Lands(20*time.Second, "running", map[string]int{"userpool": 1})
-		e.staysFor(20, func() string {
-			if got := e.targets(); got != "1 1" {
-				return "scaled to " + got
 			}
 			return ""
 		})
@@ -245,43 +142,6 @@ func TestRecordedRuns(t *testing.T) {
 			e.Error("the status is there after a polite stop")
 		}
 	})
-	t.Run("F: a refused scale-up puts the group in back-off, and the next pool grows", func(t *testing.T) {
-		t.Parallel()
-		const backoff = 3 * time.Second
-		e := autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, InitialBackoff: backoff})
-		e.pool("userpool").Refuse(quota)
-		e.Create(suite.Deployment("pending", 2, "1500m", stock))
-		e.scalesTo("0 2")
-		shown := func() string {
-			if complaint := e.scaleUpOf("userpool"); !strings.HasPrefix(complaint, "Backoff cloudProviderError ") || !strings.Contains(complaint, "QuotaExceeded") {
-				return "the user pool's scale-up is " + complaint
-			}
-			return ""
-		}
-		e.Eventually(5*time.Second, shown)
-		e.Stays(backoff+4*interval, shown) // without a gap, for it is tried again at once
-		e.Scale("pending", 0)
-		e.Eventually(3*backoff+5*time.Second, func() string {
-			if got := e.scaleUpOf("userpool"); got != "NoActivity  " {
-				return "nothing is pending, and the user pool's scale-up is " + got
-			}
-			return ""
-		})
-	})
-	t.Run("G: a pod that is bound to the virtual node directly is no business of the autoscaler's", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		e.Create(suite.Deployment("bound", 1, "1500m", func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = devcluster.VirtualNodeName }))
-		e.Eventually(10*time.Second, func() string {
-			for _, p := range e.Pods("bound") {
-				if p.Status.Phase == corev1.PodRunning {
-					return ""
-				}
-			}
-			return "the pod does not run"
-		})
-		e.noScaleUp()
-	})
 	t.Run("H: a removal is a taint, a delay and a deletion, and the status follows", func(t *testing.T) {
 		t.Parallel()
 		const delay = 2 * time.Second
@@ -314,49 +174,7 @@ func TestRecordedRuns(t *testing.T) {
 			return ""
 		})
 	})
-	t.Run("L: a group whose taint the pods do not tolerate never grows for them", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0, gpuPool(30))
-		e.Scale("filler", 0)
-		e.Create(suite.Deployment("pending", 8, "1500m", stock))
-		e.Lands(20*time.Second, "pending", map[string]int{"userpool": 3, "systempool": 2, "": 3})
-		e.staysFor(10, func() string {
-			if got := e.scaleUpOf("gpupool"); got != "NoActivity  " || e.pool("gpupool").Target() != 0 {
-				return fmt.Sprintf("the GPU pool's scale-up is %s, its target %d", got, e.pool("gpupool").Target())
-			}
-			return ""
-		})
-	})
-	t.Run("N: a restart forgets back-offs", func(t *testing.T) {
-		t.Parallel()
-		e := autoscalerEnv(t, 0)
-		e.pool("userpool").Refuse(quota)
-		e.Create(suite.Deployment("pending", 2, "1500m", stock))
-		e.Eventually(10*time.Second, func() string {
-			if got := e.scaleUpOf("userpool"); !strings.HasPrefix(got, "Backoff") {
-				return got
-			}
-			return ""
-		})
-		e.Scale("pending", 0)
-		e.Lands(10*time.Second, "pending", map[string]int{})
-		e.Autoscaler.Kill()
-		if err := e.Autoscaler.Start(e.ctx); err != nil {
-			e.Fatal(err)
-		}
-		e.staysFor(1, func() string {
-			if got := e.scaleUpOf("userpool"); strings.HasPrefix(got, "Backoff") {
-				return "after the restart: " + got
-			}
-			return ""
-		})
-		if got := e.scaleUpOf("userpool"); got != "NoActivity  " {
-			t.Errorf("after the restart: %s", got)
-		}
-	})
 }
-
-const quota = "QuotaExceeded: Operation could not be completed as it results in exceeding approved Total Regional Cores quota"
 
 // gpuPool is an agent pool of mode user at zero of four, with a taint.
 func gpuPool(priority int) devcluster.Pool {
@@ -377,17 +195,6 @@ func (e *env) status() autoscaler.Status {
 		e.Fatal(err)
 	}
 	return status
-}
-
-// scaleUpOf is what the status says of the pool's scale-up: its status, the error's code and its message.
-func (e *env) scaleUpOf(pool string) string {
-	e.Helper()
-	group := e.status().Of(e.pool(pool).Group())
-	if group == nil {
-		return "missing"
-	}
-	up := group.ScaleUp
-	return fmt.Sprintf("%s %s %s", up.Status, up.BackoffInfo.ErrorCode, up.BackoffInfo.ErrorMessage)
 }
 
 // statusTargets are the sizes of the user and the system pool in the status.
@@ -414,15 +221,4 @@ func (e *env) tainted(want int) string {
 		return fmt.Sprintf("%d nodes are about to be removed, not %d", n, want)
 	}
 	return ""
-}
-
-// setUnschedulable sets the condition that a scheduler would.
-func (e *env) setUnschedulable(app, reason string) {
-	e.Helper()
-	for _, p := range e.Pods(app) {
-		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: reason, LastTransitionTime: metav1.Now()}}
-		if _, err := e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, &p, metav1.UpdateOptions{}); err != nil {
-			e.Fatal(err)
-		}
-	}
 }

@@ -290,9 +290,7 @@ func TestCrashLoop(t *testing.T) {
 		e.burstAfter(grace, "web", started)
 	})
 	t.Run("while the autoscaler declines a pod that had a scheduling gate", func(t *testing.T) {
-		options := fast()
-		e := start(t, options, vms("userpool", "user", 1, 1, 3, 20))
-		e.pool("userpool").Refuse("") // it can grow, but not for what does not fit its nodes' zone
+		e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20)) // the pool can grow
 		e.schedule("testdata/crash-loop-decline.yaml", suite.UserTier(1), suite.VirtualTier())
 		e.Create(suite.Deployment("web", 1, "500m", func(t *corev1.PodTemplateSpec) {
 			t.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}}
