@@ -31,39 +31,21 @@ type AutoscalerOptions struct {
 	UnneededTime time.Duration
 	// DelayAfterAdd is how long after a scale-up no VM is removed; the real one's is 10 min. Default: three intervals.
 	DelayAfterAdd time.Duration
-	// DelayAfterFailure is how long after a removal failed no VM is removed; the real one's is 3 min. Default: three intervals.
-	DelayAfterFailure time.Duration
 	// DeleteDelay is the time between a node's taint and its drain and deletion; the real one's is 5 s. Default: half an
 	// interval.
 	DeleteDelay time.Duration
-	// InitialBackoff and MaxBackoff bound how long a group that failed to grow is left alone. Default 5 and 30 min.
-	InitialBackoff, MaxBackoff time.Duration
-	// MaxNodeProvisionTime is how long a VM may take to register before it is given up. Default 15 min.
-	MaxNodeProvisionTime time.Duration
-	// NewPodDelay is the age below which pods are ignored. Default 0.
-	NewPodDelay time.Duration
-	// PodBatch is how old the oldest pending pod must be; the real one's is 2 s. Default 0.
-	PodBatch time.Duration
 	// SizeCache is how long targets are believed before the cloud is asked again, up to a minute on Azure. Default 0.
 	SizeCache time.Duration
-	// Utilization is the share of requested CPU or memory below which a VM may be unneeded. Default 0.5.
-	Utilization float64
 }
 
 func (o *AutoscalerOptions) setDefaults() {
 	setDefault(&o.Interval, time.Second)
 	setDefault(&o.DelayAfterAdd, 3*o.Interval)
-	setDefault(&o.DelayAfterFailure, 3*o.Interval)
 	setDefault(&o.DeleteDelay, o.Interval/2)
-	setDefault(&o.InitialBackoff, 5*time.Minute)
-	setDefault(&o.MaxBackoff, 30*time.Minute)
-	setDefault(&o.MaxNodeProvisionTime, 15*time.Minute)
-	setDefault(&o.Utilization, 0.5)
 }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
+func setDefault(field *time.Duration, value time.Duration) {
+	if *field == 0 {
 		*field = value
 	}
 }
@@ -72,10 +54,8 @@ func setDefault[T comparable](field *T, value T) {
 func (o *AutoscalerOptions) flags() autoscaler.Options {
 	flags := autoscaler.Real()
 	flags.ScanInterval, flags.UnneededTime = o.Interval, o.UnneededTime
-	flags.DelayAfterAdd, flags.DelayAfterDelete, flags.DelayAfterFailure = o.DelayAfterAdd, o.Interval, o.DelayAfterFailure
-	flags.InitialBackoff, flags.MaxBackoff = o.InitialBackoff, o.MaxBackoff
-	flags.MaxNodeProvisionTime, flags.NewPodDelay, flags.PodBatch = o.MaxNodeProvisionTime, o.NewPodDelay, o.PodBatch
-	flags.Utilization = o.Utilization
+	flags.DelayAfterAdd, flags.DelayAfterDelete, flags.DelayAfterFailure = o.DelayAfterAdd, o.Interval, 3*o.Interval
+	flags.PodBatch = 0
 	return flags
 }
 
@@ -269,9 +249,7 @@ type cloud struct {
 
 // Grow orders n VMs.
 func (c *cloud) Grow(group string, n int) error {
-	if err := c.pool(group).Grow(c.ctx, n); err != nil {
-		return err
-	}
+	c.pool(group).Grow(n)
 	c.sizes.targets[group] += n
 	return nil
 }
@@ -285,11 +263,8 @@ func (c *cloud) Delete(group string, instances []string) error {
 	return errors.Join(errs...)
 }
 
-// Lower lowers a target of which there are no VMs.
-func (c *cloud) Lower(group string, n int) error {
-	c.pool(group).lower(n)
-	return nil
-}
+// Lower has nothing to do: each VM that was ordered exists.
+func (c *cloud) Lower(string, int) error { return nil }
 
 func (a *Autoscaler) pool(group string) *PoolManager {
 	for _, m := range a.pools {

@@ -2,7 +2,6 @@ package devcluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -106,12 +105,9 @@ type PoolManager struct {
 	life   context.Context // the cluster's: VMs boot whatever becomes of who ordered them
 	client kubernetes.Interface
 
-	mu      sync.Mutex
-	serial  int
-	vms     map[string]vmState
-	missing int // what the target is above the VMs that there are
-	refusal error
-	fault   Fault
+	mu     sync.Mutex
+	serial int
+	vms    map[string]vmState
 }
 
 // vmState is where a VM is in its life.
@@ -123,18 +119,6 @@ const (
 	deleting // its Node is still there, the target has fallen
 )
 
-// Fault is what goes wrong with VMs that were ordered.
-type Fault int
-
-const (
-	// NoFault lets them come.
-	NoFault Fault = iota
-	// NeverRegister makes VMs that never become nodes.
-	NeverRegister
-	// NoVM raises the target, and no VM is made: how a stockout looks on Azure.
-	NoVM
-)
-
 func newPoolManager(life context.Context, pool Pool, client kubernetes.Interface) *PoolManager {
 	return &PoolManager{Pool: pool, life: life, client: client, vms: map[string]vmState{}}
 }
@@ -143,7 +127,7 @@ func newPoolManager(life context.Context, pool Pool, client kubernetes.Interface
 func (m *PoolManager) Target() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	n := m.missing
+	n := 0
 	for _, state := range m.vms {
 		if state != deleting {
 			n++
@@ -152,43 +136,16 @@ func (m *PoolManager) Target() int {
 	return n
 }
 
-// Refuse makes orders fail with the message, as a quota does; an empty one ends that.
-func (m *PoolManager) Refuse(message string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.refusal = nil
-	if message != "" {
-		m.refusal = errors.New(message)
-	}
-}
-
-// Fail makes something go wrong with the VMs that are ordered from now on; NoFault ends that.
-func (m *PoolManager) Fail(fault Fault) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.fault = fault
-}
-
 // Grow orders n VMs. It returns at once; their Nodes come after the boot delay.
-func (m *PoolManager) Grow(_ context.Context, n int) error {
+func (m *PoolManager) Grow(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.refusal != nil {
-		return m.refusal
-	}
 	for range n {
-		if m.fault == NoVM {
-			m.missing++
-			continue
-		}
 		name := fmt.Sprintf("%s%06d", m.Group(), m.serial)
 		m.serial++
 		m.vms[name] = booting
-		if m.fault != NeverRegister {
-			time.AfterFunc(m.BootDelay.Duration, func() { m.boot(name) })
-		}
+		time.AfterFunc(m.BootDelay.Duration, func() { m.boot(name) })
 	}
-	return nil
 }
 
 func (m *PoolManager) boot(name string) {
@@ -270,13 +227,6 @@ func (m *PoolManager) deleteNode(ctx context.Context, name string) error {
 	return nil
 }
 
-// lower lowers the target by n of which there are no VMs.
-func (m *PoolManager) lower(n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.missing = max(m.missing-n, 0)
-}
-
 // Owns reports whether the VM is one of the pool's.
 func (m *PoolManager) Owns(name string) bool {
 	m.mu.Lock()
@@ -303,9 +253,7 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 		pool.BootDelay.Duration = 0
 		m := newPoolManager(ctx, pool, c.Client)
 		c.Pools = append(c.Pools, m)
-		if err := m.Grow(ctx, pool.Nodes); err != nil {
-			return err
-		}
+		m.Grow(pool.Nodes)
 		m.BootDelay = delay
 	}
 	if c.options.VirtualNode {

@@ -95,9 +95,7 @@ func TestStaticAndFixedPools(t *testing.T) {
 	if said := e.Said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) || !strings.Contains(said, "Unschedulable") {
 		t.Errorf("a held pod was told %q", said)
 	}
-	if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
-		t.Fatal(err)
-	}
+	e.pool("userpool").Grow(1)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 10, "systempool": 4})
 	e.Scale("web", 20)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 12, "systempool": 4, "aci": 4})
@@ -226,9 +224,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 				return ""
 			})
 			// Grown, it takes the pods.
-			if err := e.pool("userpool").Grow(e.ctx, 1); err != nil {
-				t.Fatal(err)
-			}
+			e.pool("userpool").Grow(1)
 			e.Eventually(10*time.Second, func() string {
 				if n := len(e.nodesOf("userpool")); n != 2 {
 					return fmt.Sprintf("%d nodes", n)

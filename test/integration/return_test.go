@@ -134,9 +134,7 @@ func TestReturn(t *testing.T) {
 	})
 	stop := e.watchEvictions("web", 7)
 	grown := time.Now()
-	if err := e.pool("userpool").Grow(e.ctx, 2); err != nil {
-		t.Fatal(err)
-	}
+	e.pool("userpool").Grow(2)
 	e.Lands(60*time.Second, "web", map[string]int{"userpool": 8})
 	took := time.Since(grown)
 	at := stop()
