@@ -45,9 +45,9 @@ type options struct {
 	name string // by which the command is called
 	// status is the namespace/name of the published ConfigMap.
 	status, output, color string
-	noHeaders, watch      bool
+	noHeaders             bool
 	// clock measures the time since the API server said what time it is, and zone is that in which times are printed.
-	clock clock.WithTicker
+	clock clock.PassiveClock
 	zone  *time.Location
 	// isTerminal reports whether what is printed is for a terminal.
 	isTerminal func(io.Writer) bool
@@ -74,7 +74,7 @@ func (o *options) run(ctx context.Context, args []string) int {
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
 	err := root.ExecuteContext(ctx)
-	if err == nil || errors.Is(err, context.Canceled) && ctx.Err() != nil {
+	if err == nil {
 		return exitDone
 	}
 	fmt.Fprintf(o.ErrOut, "error: %v\n", err)
@@ -108,16 +108,11 @@ func (o *options) root() *cobra.Command {
 	fs.BoolVar(&o.noHeaders, "no-headers", false, "print no headers")
 	fs.StringVar(&o.color, "color", "auto", "auto, always or never; auto: on a terminal, unless NO_COLOR is set")
 	root.PersistentPreRunE = func(*cobra.Command, []string) error { return o.check() }
-	o.addWatch(root)
 	root.AddCommand(o.newStatus(), o.newExplain(), o.newPods(), o.newDump(), o.newVersion())
 	for flag, values := range map[string][]string{"output": outputs, "color": colors} {
 		_ = root.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)) // the flag is there
 	}
 	return root
-}
-
-func (o *options) addWatch(c *cobra.Command) {
-	c.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on: on a terminal in place, otherwise with a new table for each change")
 }
 
 var (

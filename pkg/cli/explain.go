@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -45,7 +44,6 @@ func (o *options) newExplain() *cobra.Command {
 		},
 	}
 	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "file, directory or URL with what to explain, - for standard input")
-	o.addWatch(c)
 	return c
 }
 
@@ -69,22 +67,13 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 	if err != nil {
 		return err
 	}
-	watches := []watched{c.watchStatus}
-	if kind == kindPod {
-		watches = append(watches, c.watchPod(c.namespace, name))
-	} else {
-		watches = append(watches, func(ctx context.Context) (watch.Interface, error) {
-			return c.client.CoreV1().Pods(c.namespace).Watch(ctx, metav1.ListOptions{})
-		})
+	s, err := c.subject(ctx, kind, name)
+	if err != nil {
+		return err
 	}
-	return follow(ctx, o, c, watches, func(ctx context.Context) (*subject, error) {
-		return c.subject(ctx, kind, name)
-	}, func(s *subject, now time.Time) (shown, error) {
-		e := s.explain(now)
-		key := *e
-		key.Summary, key.Notes = "", nil
-		return shown{object: e, key: key, names: []string{e.Object.name()}, text: func(w io.Writer) { o.printExplanation(w, e, now) }}, nil
-	})
+	now := c.now()
+	e := s.explain(now)
+	return o.print(e, []string{e.Object.name()}, func(w io.Writer) { o.printExplanation(w, e, now) })
 }
 
 // name is the object as kubectl has it with -o name.

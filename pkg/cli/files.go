@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -28,36 +27,30 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 	if len(workloads) == 0 {
 		return fmt.Errorf("%s: no pod, and nothing that makes pods", strings.Join(files, ", "))
 	}
-	return follow(ctx, o, c, []watched{c.watchStatus}, func(ctx context.Context) (*published, error) {
-		return c.published(ctx)
-	}, func(p *published, now time.Time) (shown, error) {
-		list := ExplanationList{TypeMeta: typeMeta("ExplanationList")}
-		var names []string
-		for _, w := range workloads {
-			s := &subject{reference: w.reference, pod: w.newPod(), workload: w, published: p}
-			s.facts = c.factsOf(ctx, s.pod, p)
-			e := s.explain(now)
-			e.Facts = append(e.Facts, Fact{"File", "as it is there: what the API server and its webhooks change is not known"})
-			list.Items = append(list.Items, e)
-			names = append(names, e.Object.name())
-		}
-		key := ExplanationList{}
-		for _, e := range list.Items {
-			k := *e
-			k.Summary, k.Notes = "", nil
-			key.Items = append(key.Items, &k)
-		}
-		return shown{object: list, key: key, names: names, text: func(w io.Writer) {
-			for i, e := range list.Items {
-				if i > 0 {
-					fmt.Fprintln(w)
-				}
-				o.printExplanation(w, e, now)
+	p, err := c.published(ctx)
+	if err != nil {
+		return err
+	}
+	now, list := c.now(), ExplanationList{TypeMeta: typeMeta("ExplanationList")}
+	var names []string
+	for _, w := range workloads {
+		s := &subject{reference: w.reference, pod: w.newPod(), workload: w, published: p}
+		s.facts = c.factsOf(ctx, s.pod, p)
+		e := s.explain(now)
+		e.Facts = append(e.Facts, Fact{"File", "as it is there: what the API server and its webhooks change is not known"})
+		list.Items = append(list.Items, e)
+		names = append(names, e.Object.name())
+	}
+	return o.print(list, names, func(w io.Writer) {
+		for i, e := range list.Items {
+			if i > 0 {
+				fmt.Fprintln(w)
 			}
-			if skipped > 0 {
-				fmt.Fprintf(w, "\n%s make no pods.\n", count(skipped, "other object", "other objects"))
-			}
-		}}, nil
+			o.printExplanation(w, e, now)
+		}
+		if skipped > 0 {
+			fmt.Fprintf(w, "\n%s make no pods.\n", count(skipped, "other object", "other objects"))
+		}
 	})
 }
 

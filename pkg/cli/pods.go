@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -44,7 +43,6 @@ func (o *options) newPods() *cobra.Command {
 	c.Flags().BoolVarP(&po.all, "all-namespaces", "A", false, "of all namespaces")
 	c.Flags().StringVar(&po.pool, "pool", "", "only those in the pool")
 	c.Flags().BoolVar(&po.held, "held", false, "only those that the gate holds back")
-	o.addWatch(c)
 	_ = c.RegisterFlagCompletionFunc("pool", o.completePools) // the flag is there
 	return c
 }
@@ -74,35 +72,24 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	if po.all {
 		namespace = metav1.NamespaceAll
 	}
-	scheduler := shippedName
-	return follow(ctx, o, c, []watched{func(ctx context.Context) (watch.Interface, error) {
-		return c.client.CoreV1().Pods(namespace).Watch(ctx, asking(scheduler))
-	}}, func(ctx context.Context) (*podsData, error) {
-		data := &podsData{}
-		var err error
-		if data.published, err = c.published(ctx); err != nil {
-			data.notes = append(data.notes, "The pools are not known: "+err.Error()+".")
+	data, scheduler := &podsData{}, shippedName
+	if data.published, err = c.published(ctx); err != nil {
+		data.notes = append(data.notes, "The pools are not known: "+err.Error()+".")
+	} else {
+		scheduler = cmp.Or(data.published.view.SchedulerName, scheduler)
+		if _, ok := data.published.indexOf(po.pool); po.pool != "" && !ok {
+			return fmt.Errorf("there is no pool %s: there are %s", po.pool, strings.Join(namesOf(data.published.list(c.now()).Items), ", "))
 		}
-		if data.published != nil {
-			scheduler = cmp.Or(data.published.view.SchedulerName, scheduler)
-		}
-		if po.pool != "" && data.published != nil {
-			if _, ok := data.published.indexOf(po.pool); !ok {
-				return nil, fmt.Errorf("there is no pool %s: there are %s", po.pool, strings.Join(namesOf(data.published.list(c.now()).Items), ", "))
-			}
-		}
-		if err := c.readPods(ctx, data, namespace, scheduler); err != nil {
-			return nil, err
-		}
-		return data, nil
-	}, func(data *podsData, now time.Time) (shown, error) {
-		list := data.list(po)
-		var names []string
-		for _, p := range list.Items {
-			names = append(names, "pod/"+p.Name)
-		}
-		return shown{object: list, key: list, names: names, text: func(w io.Writer) { o.printPods(w, list, po.all, now) }}, nil
-	})
+	}
+	if err := c.readPods(ctx, data, namespace, scheduler); err != nil {
+		return err
+	}
+	list, now := data.list(po), c.now()
+	var names []string
+	for _, p := range list.Items {
+		names = append(names, "pod/"+p.Name)
+	}
+	return o.print(list, names, func(w io.Writer) { o.printPods(w, list, po.all, now) })
 }
 
 // schedulerName is the name by which pods ask for the scheduler that leads.

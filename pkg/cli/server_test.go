@@ -32,7 +32,6 @@ type server struct {
 	objects   map[string]runtime.Object // by their paths
 	forbidden []string                  // beginnings of "verb path"
 	asked     []string
-	watches   []chan runtime.Object
 }
 
 // date is the time at which the tests' stories end.
@@ -52,7 +51,7 @@ func newServer(t *testing.T, objects ...runtime.Object) *server {
 
 func (s *server) forbid(what ...string) { s.forbidden = append(s.forbidden, what...) }
 
-// put makes or changes an object, and tells who watches.
+// put makes or changes an object.
 func (s *server) put(object runtime.Object) {
 	s.Helper()
 	object = object.DeepCopyObject()
@@ -64,9 +63,6 @@ func (s *server) put(object runtime.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.objects[pathOf(kinds[0], object)] = object
-	for _, w := range s.watches {
-		w <- object
-	}
 }
 
 func pathOf(kind schema.GroupVersionKind, object runtime.Object) string {
@@ -92,11 +88,7 @@ func collection(r schema.GroupVersionResource, namespace string) string {
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	w.Header().Set("Date", s.now.UTC().Format(http.TimeFormat))
-	verb := "get"
-	if r.URL.Query().Get("watch") == "true" {
-		verb = "watch"
-	}
-	asked := verb + " " + r.URL.Path
+	asked := "get " + r.URL.Path
 	s.asked = append(s.asked, asked)
 	refused := slices.ContainsFunc(s.forbidden, func(what string) bool { return strings.HasPrefix(asked+"$", what) })
 	object, found := s.objects[r.URL.Path]
@@ -106,8 +98,6 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "x", fmt.Errorf("no right")))
 	case r.URL.Path == "/version":
 		answer(w, map[string]string{"major": "1", "minor": "35", "gitVersion": "v1.35.4"})
-	case verb == "watch":
-		s.serveWatch(w, r)
 	case found:
 		answer(w, object)
 	case strings.HasSuffix(r.URL.Path, "/log"):
@@ -170,32 +160,6 @@ func selected(object runtime.Object, r *http.Request) bool {
 	}
 	byField, err := fields.ParseSelector(r.URL.Query().Get("fieldSelector"))
 	return err == nil && byField.Matches(set)
-}
-
-func (s *server) serveWatch(w http.ResponseWriter, r *http.Request) {
-	changes := make(chan runtime.Object, 10)
-	s.mu.Lock()
-	s.watches = append(s.watches, changes)
-	s.mu.Unlock()
-	w.WriteHeader(http.StatusOK)
-	flush := func() { w.(http.Flusher).Flush() }
-	flush()
-	for {
-		select {
-		case <-r.Context().Done():
-			return
-		case object := <-changes:
-			if !selected(object, r) {
-				continue
-			}
-			data, err := json.Marshal(map[string]any{"type": "MODIFIED", "object": object})
-			if err != nil {
-				return
-			}
-			_, _ = w.Write(append(data, '\n'))
-			flush()
-		}
-	}
 }
 
 func answer(w http.ResponseWriter, object any) {

@@ -26,7 +26,7 @@ const (
 )
 
 func (o *options) newStatus() *cobra.Command {
-	c := &cobra.Command{
+	return &cobra.Command{
 		Use:   "status [POOL…]",
 		Short: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits (the default)",
 		Long: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits.\n\n" +
@@ -36,8 +36,6 @@ func (o *options) newStatus() *cobra.Command {
 		ValidArgsFunction: o.completePools,
 		RunE:              func(c *cobra.Command, pools []string) error { return o.runStatus(c.Context(), pools) },
 	}
-	o.addWatch(c)
-	return c
 }
 
 func (o *options) runStatus(ctx context.Context, pools []string) error {
@@ -45,29 +43,27 @@ func (o *options) runStatus(ctx context.Context, pools []string) error {
 	if err != nil {
 		return err
 	}
-	return follow(ctx, o, c, []watched{c.watchStatus}, func(ctx context.Context) (*published, error) {
-		return c.published(ctx)
-	}, func(p *published, now time.Time) (shown, error) {
-		list := p.list(now)
-		all := list.Items
-		if len(pools) > 0 {
-			list.Items = nil
-			for _, name := range pools {
-				i := slices.IndexFunc(all, func(p PoolStatus) bool { return p.Name == name })
-				if i < 0 {
-					return shown{}, fmt.Errorf("there is no pool %s: there are %s", name, strings.Join(namesOf(all), ", "))
-				}
-				list.Items = append(list.Items, all[i])
+	p, err := c.published(ctx)
+	if err != nil {
+		return err
+	}
+	now := c.now()
+	list := p.list(now)
+	if all := list.Items; len(pools) > 0 {
+		list.Items = nil
+		for _, name := range pools {
+			i := slices.IndexFunc(all, func(p PoolStatus) bool { return p.Name == name })
+			if i < 0 {
+				return fmt.Errorf("there is no pool %s: there are %s", name, strings.Join(namesOf(all), ", "))
 			}
+			list.Items = append(list.Items, all[i])
 		}
-		key := *list
-		key.Written, key.Notes = time.Time{}, nil
-		names := namesOf(list.Items)
-		for i := range names {
-			names[i] = "pool/" + names[i]
-		}
-		return shown{object: list, key: key, names: names, text: func(w io.Writer) { o.printStatus(w, list, len(pools) == 0, now) }}, nil
-	})
+	}
+	names := namesOf(list.Items)
+	for i := range names {
+		names[i] = "pool/" + names[i]
+	}
+	return o.print(list, names, func(w io.Writer) { o.printStatus(w, list, len(pools) == 0, now) })
 }
 
 func namesOf(pools []PoolStatus) []string {

@@ -239,10 +239,6 @@ func (e *env) viewers(waiting string) {
 	e.shows("nobody-status", nobody...)
 	e.shows("nobody-explain", append([]string{"explain", waiting}, nobody...)...)
 	e.shows("nobody-pods", append([]string{"pods"}, nobody...)...)
-	args := append([]string{"--kubeconfig=" + e.KubeConfig(), "auth", "can-i", "watch", "configmaps/pool-priority-status", "-n", devcluster.SchedulerNamespace}, viewer...)
-	if out, err := tool(e.TB, "kubectl", args...); err != nil {
-		e.Errorf("a viewer may not watch what is published: %s", out)
-	}
 }
 
 // BenchmarkPools measures how long kubectl pools takes, the whole process, in a cluster of 5,000 nodes and 50,000 pods.
