@@ -125,7 +125,7 @@ func (s *subject) explain(now time.Time) *Explanation {
 // ofPod explains a pod, by what becomes of it.
 func (s *subject) ofPod(e *Explanation, now time.Time) {
 	pod := s.pod
-	condition := scheduledCondition(pod)
+	condition := gate.ScheduledCondition(pod)
 	e.Node = pod.Spec.NodeName
 	switch {
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
@@ -143,15 +143,6 @@ func (s *subject) ofPod(e *Explanation, now time.Time) {
 	default:
 		s.waits(e, condition, now)
 	}
-}
-
-func scheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled {
-			return c
-		}
-	}
-	return nil
 }
 
 // isOurs reports whether the pod asks for the scheduler that published. While that is not known, every pod does that does not ask for Kubernetes' own.

@@ -255,7 +255,7 @@ metadata: {name: of}
 func TestSaidIsTheGatesOwn(t *testing.T) {
 	for _, r := range gate.Reasons() {
 		p := pod("p", time.Minute, told(time.Minute, r.Sentence))
-		if said := saidOf(scheduledCondition(p).Message); len(said) != 1 || said[0] != r {
+		if said := saidOf(gate.ScheduledCondition(p).Message); len(said) != 1 || said[0] != r {
 			t.Errorf("%s is read as %+v", r.Code, said)
 		}
 	}

@@ -65,7 +65,7 @@ func (s *subject) ofOthers(e *Explanation) {
 		e.Pool = s.poolName()
 		e.Facts = append(e.Facts, Fact{"Where", where(e)})
 	} else if s.workload == nil {
-		if condition := scheduledCondition(s.pod); condition != nil {
+		if condition := gate.ScheduledCondition(s.pod); condition != nil {
 			e.Message = condition.Message
 		}
 	}
@@ -247,7 +247,7 @@ func (s *subject) addToday(e *Explanation, now time.Time) {
 // onVM explains a pod on a node of a regular pool, or of none.
 func (s *subject) onVM(e *Explanation, now time.Time) {
 	e.Situation, e.Pool = OnVM, s.poolName()
-	condition := scheduledCondition(s.pod)
+	condition := gate.ScheduledCondition(s.pod)
 	e.Since = s.pod.CreationTimestamp.UTC()
 	if condition != nil && condition.Status == corev1.ConditionTrue {
 		e.Since = condition.LastTransitionTime.UTC()

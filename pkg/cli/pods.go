@@ -171,7 +171,7 @@ func (d *podsData) podOf(pod *corev1.Pod) Pod {
 	if n, err := strconv.Atoi(pod.Annotations[scalein.CostAnnotation]); err == nil {
 		p.Cost = &n
 	}
-	condition := scheduledCondition(pod)
+	condition := gate.ScheduledCondition(pod)
 	if condition != nil {
 		p.Since = condition.LastTransitionTime.UTC()
 	}

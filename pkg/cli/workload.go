@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
@@ -242,7 +243,7 @@ func (s *subject) poolOf(p *corev1.Pod) string {
 
 // codesOf are the codes of what the scheduler said of a pod that waits.
 func codesOf(p *corev1.Pod) []string {
-	condition := scheduledCondition(p)
+	condition := gate.ScheduledCondition(p)
 	if condition == nil {
 		return []string{string(NotTried)}
 	}

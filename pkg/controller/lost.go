@@ -90,13 +90,13 @@ func (r *Lost) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 		r.losses.forget(request.NamespacedName)
 		return reconcile.Result{}, nil
 	case refusal.Began(pod):
-		r.losses.started(request.NamespacedName, pod.UID, owner.UID, startWithin(r.Pools.At(i)), r.Clock.Now())
+		r.losses.started(request.NamespacedName, pod.UID, owner.UID, r.Pools.At(i).StartWithin(), r.Clock.Now())
 		return reconcile.Result{}, nil
 	}
 	now := r.Clock.Now()
 	refused, isRefused := refusal.Of(pod)
 	young := r.losses.see(request.NamespacedName, pod.UID, owner.UID, isRefused, now)
-	due, patience := r.losses.due(young, owner.UID, startWithin(r.Pools.At(i)))
+	due, patience := r.losses.due(young, owner.UID, r.Pools.At(i).StartWithin())
 	if due.IsZero() {
 		return reconcile.Result{}, nil
 	}
@@ -132,14 +132,6 @@ func (r *Lost) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, error) {
 // cluster-autoscaler.kubernetes.io/safe-to-evict, says nothing of one that does not.
 func replaced(pod *corev1.Pod, owner *metav1.OwnerReference) bool {
 	return owner != nil && (replaceLost[owner.Kind] == owner.APIVersion || pod.Annotations[returning.Annotation] == returning.Always)
-}
-
-// startWithin is how long a pod of the burst pool may take to start; zero is no limit.
-func startWithin(p *pool.Pool) time.Duration {
-	if p.Burst.StartWithin == nil {
-		return 0
-	}
-	return p.Burst.StartWithin.Duration
 }
 
 // takeBack evicts the pod, unless it has changed since it was looked at. PodDisruptionBudgets may refuse that.

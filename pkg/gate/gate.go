@@ -90,13 +90,20 @@ func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 // UnschedulableSince is since when the API has said that the pod is unschedulable; zero if it does not. A pod that waits for scheduling gates is
 // not unschedulable yet.
 func UnschedulableSince(pod *corev1.Pod) time.Time {
-	for i := range pod.Status.Conditions {
-		c := &pod.Status.Conditions[i]
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
-			return c.LastTransitionTime.Time
-		}
+	if c := ScheduledCondition(pod); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+		return c.LastTransitionTime.Time
 	}
 	return time.Time{}
+}
+
+// ScheduledCondition returns the pod's condition PodScheduled, or nil.
+func ScheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled {
+			return c
+		}
+	}
+	return nil
 }
 
 // Request is the pod that asks.

@@ -1,14 +1,15 @@
 package gatekeeper
 
 import (
+	"cmp"
 	"strings"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // maxWarned bounds of how many owners it is remembered that they were warned. When there are more, they may be warned again.
@@ -56,11 +57,7 @@ func (g *Gatekeeper) warnOfDifferences(pod *v1.Pod) {
 	if len(without) == 0 {
 		return
 	}
-	owner := pod.UID
-	if controller := metav1.GetControllerOfNoCopy(pod); controller != nil {
-		owner = controller.UID
-	}
-	if g.warned.first(owner) {
+	if g.warned.first(cmp.Or(refusal.OwnerOf(pod), pod.UID)) {
 		g.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonDifferently, "Binding", "%s",
 			truncate("in the pool "+p.Name+" (Azure Container Instances) it runs without "+strings.Join(without, "; without ")))
 	}

@@ -13,7 +13,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -295,25 +294,17 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 	request.Starting = func(i int) int {
 		return g.providers.starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
 	}
-	owner := ownerOf(request.Pod)
+	owner := refusal.OwnerOf(request.Pod)
 	request.Pacing = func(i int) *refusal.Pacing {
-		return g.providers.pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return ownerOf(pod) == owner && refusal.CountsFailures(pod) }), now)
+		return g.providers.pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && refusal.CountsFailures(pod) }), now)
 	}
-}
-
-// ownerOf is what controls the pod; empty if nothing does.
-func ownerOf(pod *v1.Pod) types.UID {
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		return owner.UID
-	}
-	return ""
 }
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	signature := gate.Signature(g.eligibility(pod))
 	if refusal.CountsFailures(pod) {
-		return []any{signature, ownerOf(pod)}
+		return []any{signature, refusal.OwnerOf(pod)}
 	}
 	view := g.view.Load()
 	for i := range g.config.Pools.Burst() {

@@ -42,7 +42,7 @@ func (t turns) add(entry *heldPod, i int, v *gate.Verdict) bool {
 	switch {
 	case v.Probe:
 	case v.Turn > 0:
-		q.owner, few = ownerOf(entry.pod), v.Turn
+		q.owner, few = refusal.OwnerOf(entry.pod), v.Turn
 	default:
 		return false
 	}

@@ -57,17 +57,9 @@ func newProviders(config *Config, leading func() bool, changed func()) *provider
 		rules = refusal.NewRules
 	}
 	for i := range config.Pools.Burst() {
-		p.trackers[i] = refusal.NewTracker(rules(startWithin(config.Pools.At(i).Burst)))
+		p.trackers[i] = refusal.NewTracker(rules(config.Pools.At(i).StartWithin()))
 	}
 	return p
-}
-
-// startWithin is how long a pod in the burst pool may take to start; 0: no pod is ever late.
-func startWithin(burst *configv1.Burst) time.Duration {
-	if burst.StartWithin == nil {
-		return 0
-	}
-	return burst.StartWithin.Duration
 }
 
 // see takes in a pod that was added or that changed.

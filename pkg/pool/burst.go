@@ -2,6 +2,7 @@ package pool
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,6 +41,14 @@ func (p *Pool) Limits() Limits { return p.limits }
 
 // OnACI reports whether the burst pool's pods run on Azure Container Instances.
 func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }
+
+// StartWithin is how long a pod in the burst pool may take to start; 0 is no limit.
+func (p *Pool) StartWithin() time.Duration {
+	if p.Burst.StartWithin == nil {
+		return 0
+	}
+	return p.Burst.StartWithin.Duration
+}
 
 // SelectsNamespaces reports whether a burst pool is for the pods of some namespaces only.
 func (l List) SelectsNamespaces() bool { return l.selective }

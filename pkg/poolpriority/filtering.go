@@ -121,7 +121,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 	}
 	if c.flags.ungated.Load() {
 		// The taint's coming is an event, that it does not come is none.
-		time.AfterFunc(taintGrace, func() { pl.handle.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod}) })
+		time.AfterFunc(taintGrace, func() { pl.activate(logger, pod) })
 	}
 	if c.flags.passing.Load() || c.flags.ungated.Load() {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable) // preemption comes after this plugin, and not at all

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -16,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // index is what the search for a feasible node needs of the snapshot. It is refreshed at the start of a scheduling
@@ -269,7 +269,7 @@ func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
 func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
 	e.owned, e.better = e.owned[:0], better
 	for _, info := range pods {
-		owner := ownerOf(info)
+		owner := refusal.OwnerOf(info.GetPod())
 		i := slices.IndexFunc(e.owned, func(o ownedPods) bool { return o.owner == owner })
 		if i < 0 {
 			i = len(e.owned)
@@ -308,14 +308,6 @@ func (p *podsByOwner) add(e *entry, position, times int) {
 			on[position] = true
 		}
 	}
-}
-
-// ownerOf returns the UID of what controls the pod, or "".
-func ownerOf(info fwk.PodInfo) types.UID {
-	if owner := metav1.GetControllerOfNoCopy(info.GetPod()); owner != nil {
-		return owner.UID
-	}
-	return ""
 }
 
 // rankOf returns the rank and the pool of a node, which need not be in the snapshot.

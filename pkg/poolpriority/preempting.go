@@ -183,7 +183,7 @@ func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.N
 			case !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }):
 			case slices.ContainsFunc(victims, pl.isGone):
 				logger.V(2).Info("A pod has left the node that the pod has preempted others on, trying again", "pod", klog.KObj(pod), "node", name)
-				pl.handle.Activate(logger, map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod})
+				pl.activate(logger, pod)
 			case after < lastLook:
 				look(2 * after)
 			}

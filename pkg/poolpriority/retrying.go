@@ -6,6 +6,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
 
@@ -53,13 +54,17 @@ func (r *retries) exhausted(uid types.UID) bool {
 
 // retry has a pod tried again whose narrowed cycle failed: at once, or if it did so several times in a row, later and without narrowing.
 func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
-	again := map[string]*v1.Pod{pod.Namespace + "/" + pod.Name: pod}
 	if n := pl.retries.fail(pod.UID); n > triesAtOnce {
 		logger.Info("A node that was feasible was rejected when it was asked about again, several times in a row: does a Filter plugin of the profile answer differently each time? The pod is tried in all pools",
 			"pod", klog.KObj(pod), "tries", n)
-		time.AfterFunc(retryWidened, func() { pl.handle.Activate(logger, again) })
+		time.AfterFunc(retryWidened, func() { pl.activate(logger, pod) })
 		return
 	}
 	logger.V(2).Info("The cluster changed while the pod was being scheduled, trying again", "pod", klog.KObj(pod))
-	pl.handle.Activate(logger, again)
+	pl.activate(logger, pod)
+}
+
+// activate has the scheduler try the pod again.
+func (pl *PoolPriority) activate(logger klog.Logger, pod *v1.Pod) {
+	pl.handle.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }

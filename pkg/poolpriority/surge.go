@@ -16,6 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/rollout"
 )
 
@@ -132,7 +133,7 @@ func (s *search) leaving(position int, surge *rollout.Rollout, replaced bool, no
 			} else if gone.After(until) {
 				until = gone
 			}
-		} else if _, old := surge.Old[ownerOf(info)]; !old || !replaced {
+		} else if _, old := surge.Old[refusal.OwnerOf(info.GetPod())]; !old || !replaced {
 			continue
 		}
 		pods = append(pods, info)

@@ -8,7 +8,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
+
+// OwnerOf returns the UID of the pod's controller, or "".
+func OwnerOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
+}
 
 // TemplateOf returns what tells the template that the pod is made of from others: what controls the pod and, where that may change its
 // template, which one it is. It is empty for a pod that nothing controls: there is no other like it.

@@ -1,11 +1,11 @@
 package refusal
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -90,11 +90,8 @@ type Pod struct {
 // PodOf returns what is looked at of the pod.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: pod.UID, Template: TemplateOf(pod), CountsFailures: CountsFailures(pod), Bound: BoundAt(pod),
+		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(OwnerOf(pod), pod.UID), Template: TemplateOf(pod), CountsFailures: CountsFailures(pod), Bound: BoundAt(pod),
 		Started: Began(pod), Ending: pod.DeletionTimestamp != nil,
-	}
-	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
-		p.Owner = owner.UID
 	}
 	if r, refused := Of(pod); refused {
 		p.Refusal = &r
