@@ -143,6 +143,14 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
+# How many code lines there may be. A change that raises a number says in its commit what the lines buy.
+MAX_LINES_SHIPPED = 18850
+MAX_LINES_OTHER = 40650
+
+.PHONY: lines
+lines: ## Print the code lines of what ships, and of all other Go
+	@hack/lines.sh
+
 .PHONY: verify
 verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "gofmt" hack/verify-gofmt.sh
@@ -156,6 +164,7 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
 	@hack/step.sh "imports" go test ./test/imports
+	@hack/step.sh "code lines" hack/lines.sh $(MAX_LINES_SHIPPED) $(MAX_LINES_OTHER)
 	@hack/step.sh "generated and copied files" hack/verify-generated.sh
 
 .PHONY: generate

@@ -137,9 +137,6 @@ func (o *options) check() error {
 // wide reports whether more is asked for than fits a narrow terminal.
 func (o *options) wide() bool { return o.output == "wide" }
 
-// isText reports whether the output is for people.
-func (o *options) isText() bool { return o.output == "" || o.wide() }
-
 // colored reports whether what is printed has colours.
 func (o *options) colored() bool {
 	switch o.color {

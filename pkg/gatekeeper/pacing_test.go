@@ -98,14 +98,13 @@ func TestJobIsPaced(t *testing.T) {
 			}
 		}}
 	}
-	a, b := ofJob(pod("a"), "sums"), ofJob(pod("b"), "sums")
 	if v := w.Decide(next, placed(pod("other"), ofJob(pod("c"), "another")), gate.Wait{}).Burst[2]; v.Turn != 1 {
 		t.Errorf("others were placed: %+v", v)
 	}
-	if v := w.Decide(next, placed(a), gate.Wait{}).Burst[2]; v.Reason.Code != "RateLimited" {
+	if v := w.Decide(next, placed(ofJob(pod("a"), "sums")), gate.Wait{}).Burst[2]; v.Reason.Code != "RateLimited" {
 		t.Errorf("one was placed: %+v", v)
 	}
-	a, b = ofJob(w.onBurst("a"), "sums"), ofJob(w.onBurst("b"), "sums")
+	a, b := ofJob(w.onBurst("a"), "sums"), ofJob(w.onBurst("b"), "sums")
 	w.addPod(a)
 	w.addPod(b)
 	w.verdict(next, "RateLimited")
