@@ -16,16 +16,22 @@ func (s says) Judge(nodes []*corev1.Node, _ time.Time) Judgement {
 	return Judgement{Groups: []Judged{{State: State(s), Members: nodes}}}
 }
 
-func TestBuild(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	const grace = 15 * time.Minute
-	node := func(age time.Duration, ready corev1.ConditionStatus) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-age)), Labels: map[string]string{"disk": "ssd"}}}
-		if ready != "" {
-			n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: metav1.NewTime(now.Add(-age))}}
-		}
-		return n
+var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// node is of that age, and has reported how it is since it was made unless ready is empty.
+func node(age time.Duration, ready corev1.ConditionStatus, taints ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-age)), Labels: map[string]string{"disk": "ssd"}}}
+	if ready != "" {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: n.CreationTimestamp}}
 	}
+	for _, key := range taints {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return n
+}
+
+func TestBuild(t *testing.T) {
+	const grace = 15 * time.Minute
 	// what is compared of a pool
 	type pool struct {
 		State           State
@@ -122,7 +128,6 @@ func TestChanged(t *testing.T) {
 
 // TestFollow: what of a group has changed since the last view, and what that sets back.
 func TestFollow(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	const before = time.Hour
 	old := func(state State, code string) Group {
 		g := Restored("g", state, code, Group{Since: now.Add(-before), Moved: now.Add(-before), Nodes: 2, Newest: now.Add(-2 * before)})

@@ -57,7 +57,6 @@ func TestShapes(t *testing.T) {
 			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
 		}
 	}
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	ready := func(n *corev1.Node, since time.Duration) *corev1.Node {
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
 		return n
@@ -109,7 +108,6 @@ func TestShapes(t *testing.T) {
 
 // TestShapesOfManyNodes compares random nodes with the kinds that a naive grouping finds, and counts what many nodes of few kinds cost.
 func TestShapesOfManyNodes(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	var nodes []*corev1.Node
@@ -196,7 +194,6 @@ func TestContradiction(t *testing.T) {
 // TestVariedLabels: labels that nearly each node has another value of make no kinds, and nothing is said of them; those of which there are few
 // values do as ever.
 func TestVariedLabels(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	nodes := func(n int, label func(i int, labels map[string]string), taints ...corev1.Taint) []*corev1.Node {
 		var all []*corev1.Node
 		for i := range n {

@@ -6,19 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestStarting(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	node := func(age time.Duration, ready corev1.ConditionStatus, taints ...string) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-age))}}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready}}
-		for _, key := range taints {
-			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
-		}
-		return n
-	}
 	karpenters := func(n *corev1.Node, initialized string) *corev1.Node {
 		n.Labels = map[string]string{"karpenter.sh/nodepool": "default", "karpenter.sh/initialized": initialized}
 		return n
@@ -63,22 +53,11 @@ func TestStarting(t *testing.T) {
 
 // TestStrangeTaints: a node is on its way while it has a taint that no older node of its group has, and no template.
 func TestStrangeTaints(t *testing.T) {
-	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	taint := func(key string) corev1.Taint { return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule} }
-	node := func(age time.Duration, taints ...string) *corev1.Node {
-		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-age))}}
-		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: n.CreationTimestamp}}
-		for _, key := range taints {
-			n.Spec.Taints = append(n.Spec.Taints, taint(key))
-		}
-		return n
-	}
-	notReady := func(n *corev1.Node) *corev1.Node {
-		n.Status.Conditions[0].Status = corev1.ConditionFalse
-		return n
+	ready := func(age time.Duration, taints ...string) *corev1.Node {
+		return node(age, corev1.ConditionTrue, taints...)
 	}
 	const grace = 15 * time.Minute
-	gpu := []Shape{{Taints: []corev1.Taint{taint("gpu")}}}
+	gpu := ready(0, "gpu").Spec
 	for _, tc := range []struct {
 		name         string
 		nodes        []*corev1.Node
@@ -88,22 +67,22 @@ func TestStrangeTaints(t *testing.T) {
 		wantTaints   string        // of all kinds
 		wantUntil    time.Duration // from now; 0: never
 	}{
-		{name: "an older node has it", nodes: []*corev1.Node{node(time.Hour, "gpu"), node(time.Minute, "gpu")}, wantTaints: "gpu"},
-		{name: "no older node has it", nodes: []*corev1.Node{node(time.Hour), node(time.Minute, "agent")}, wantStarting: 1, wantUntil: 14 * time.Minute},
-		{name: "nor have those that came with it", nodes: []*corev1.Node{node(time.Hour), node(2*time.Minute, "agent"), node(time.Minute, "agent")}, wantStarting: 2, wantUntil: 13 * time.Minute},
-		{name: "of two taints one is known", nodes: []*corev1.Node{node(time.Hour, "gpu"), node(time.Minute, "agent", "gpu")}, wantStarting: 1, wantTaints: "gpu", wantUntil: 14 * time.Minute},
-		{name: "it has had it for too long", nodes: []*corev1.Node{node(time.Hour), node(grace, "agent")}, wantTaints: "agent"},
-		{name: "then it is known", nodes: []*corev1.Node{node(time.Hour), node(grace, "agent"), node(time.Minute, "agent")}, wantTaints: "agent"},
-		{name: "the group's first node", nodes: []*corev1.Node{node(time.Minute, "gpu")}, wantStarting: 1, wantUntil: 2 * time.Minute},
-		{name: "the group's first node, after three minutes", nodes: []*corev1.Node{node(3*time.Minute, "gpu")}, wantTaints: "gpu"},
-		{name: "the first of a group that was seen with it", nodes: []*corev1.Node{node(time.Minute, "gpu")}, seen: gpu, wantTaints: "gpu"},
-		{name: "the first of a group that was seen with another", nodes: []*corev1.Node{node(time.Minute, "agent", "gpu")}, seen: gpu, wantStarting: 1, wantTaints: "gpu", wantUntil: 14 * time.Minute},
-		{name: "the template has it", nodes: []*corev1.Node{node(time.Minute, "gpu")}, template: &corev1.Node{Spec: corev1.NodeSpec{Taints: []corev1.Taint{taint("gpu")}}}, wantTaints: "gpu"},
-		{name: "the template has none", nodes: []*corev1.Node{node(time.Minute, "gpu")}, template: &corev1.Node{}, wantStarting: 1, wantUntil: 14 * time.Minute},
-		{name: "the first was without taints", nodes: []*corev1.Node{node(2 * time.Minute), node(time.Minute, "agent")}, wantStarting: 1, wantUntil: 14 * time.Minute},
-		{name: "that the first is not ready says nothing", nodes: []*corev1.Node{notReady(node(2 * time.Minute)), node(time.Minute, "agent")}, wantStarting: 2, wantUntil: 2 * time.Minute},
-		{name: "a taint that is known to stay", nodes: []*corev1.Node{node(time.Minute, "CriticalAddonsOnly", "node-role.kubernetes.io/control-plane")}, wantTaints: "CriticalAddonsOnly node-role.kubernetes.io/control-plane"},
-		{name: "a soft taint keeps nobody out", nodes: []*corev1.Node{{ObjectMeta: node(time.Minute).ObjectMeta, Status: node(time.Minute).Status,
+		{name: "an older node has it", nodes: []*corev1.Node{ready(time.Hour, "gpu"), ready(time.Minute, "gpu")}, wantTaints: "gpu"},
+		{name: "no older node has it", nodes: []*corev1.Node{ready(time.Hour), ready(time.Minute, "agent")}, wantStarting: 1, wantUntil: 14 * time.Minute},
+		{name: "nor have those that came with it", nodes: []*corev1.Node{ready(time.Hour), ready(2*time.Minute, "agent"), ready(time.Minute, "agent")}, wantStarting: 2, wantUntil: 13 * time.Minute},
+		{name: "of two taints one is known", nodes: []*corev1.Node{ready(time.Hour, "gpu"), ready(time.Minute, "agent", "gpu")}, wantStarting: 1, wantTaints: "gpu", wantUntil: 14 * time.Minute},
+		{name: "it has had it for too long", nodes: []*corev1.Node{ready(time.Hour), ready(grace, "agent")}, wantTaints: "agent"},
+		{name: "then it is known", nodes: []*corev1.Node{ready(time.Hour), ready(grace, "agent"), ready(time.Minute, "agent")}, wantTaints: "agent"},
+		{name: "the group's first node", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, wantStarting: 1, wantUntil: 2 * time.Minute},
+		{name: "the group's first node, after three minutes", nodes: []*corev1.Node{ready(3*time.Minute, "gpu")}, wantTaints: "gpu"},
+		{name: "the first of a group that was seen with it", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, seen: []Shape{{Taints: gpu.Taints}}, wantTaints: "gpu"},
+		{name: "the first of a group that was seen with another", nodes: []*corev1.Node{ready(time.Minute, "agent", "gpu")}, seen: []Shape{{Taints: gpu.Taints}}, wantStarting: 1, wantTaints: "gpu", wantUntil: 14 * time.Minute},
+		{name: "the template has it", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, template: &corev1.Node{Spec: gpu}, wantTaints: "gpu"},
+		{name: "the template has none", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, template: &corev1.Node{}, wantStarting: 1, wantUntil: 14 * time.Minute},
+		{name: "the first was without taints", nodes: []*corev1.Node{ready(2 * time.Minute), ready(time.Minute, "agent")}, wantStarting: 1, wantUntil: 14 * time.Minute},
+		{name: "that the first is not ready says nothing", nodes: []*corev1.Node{node(2*time.Minute, corev1.ConditionFalse), ready(time.Minute, "agent")}, wantStarting: 2, wantUntil: 2 * time.Minute},
+		{name: "a taint that is known to stay", nodes: []*corev1.Node{ready(time.Minute, "CriticalAddonsOnly", "node-role.kubernetes.io/control-plane")}, wantTaints: "CriticalAddonsOnly node-role.kubernetes.io/control-plane"},
+		{name: "a soft taint keeps nobody out", nodes: []*corev1.Node{{ObjectMeta: ready(time.Minute).ObjectMeta, Status: ready(time.Minute).Status,
 			Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule}}}}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

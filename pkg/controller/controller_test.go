@@ -38,11 +38,12 @@ var (
 	own   = corev1.Toleration{Key: "own", Operator: corev1.TolerationOpExists}
 )
 
+func matching(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
 func pools(t *testing.T) pool.List {
 	t.Helper()
-	matching := func(key, value string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
-	}
 	list, err := pool.NewList([]configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Tolerations: []corev1.Toleration{azure}}},

@@ -45,9 +45,6 @@ type lostWorld struct {
 // newLostWorld has a burst pool "aci" whose pods have the time to start.
 func newLostWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *lostWorld {
 	t.Helper()
-	matching := func(key, value string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
-	}
 	list, err := pool.NewList([]configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{StartWithin: &metav1.Duration{Duration: startWithin}}},

@@ -52,12 +52,13 @@ func newWorldWith(t testing.TB, change func(*configv1.PoolPriorityArgs), objects
 	return newWorldOf(t, fake.NewClientset(objects...), change)
 }
 
+func matching(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
 // newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once.
 func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs)) *world {
 	t.Helper()
-	matching := func(key, value string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
-	}
 	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("agentpool", "userpool"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
 		{Name: "system", NodeSelector: matching("agentpool", "systempool"), Fixed: &configv1.FixedSource{}},

@@ -16,7 +16,7 @@ import (
 
 // TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as long as it lasts.
 func TestBurstNodeNotGated(t *testing.T) {
-	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}})
+	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,11 +75,8 @@ func TestBurstNodeNotGated(t *testing.T) {
 
 // TestNodeInTwoInstallations: a node of our pools that has another installation's gate taint is a problem, one for each pool and installation.
 func TestNodeInTwoInstallations(t *testing.T) {
-	matching := func(value string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{"type": value}}
-	}
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
-		{Name: "user", NodeSelector: matching("vm")}, {Name: "aci", NodeSelector: matching("virtual-kubelet"), Burst: &configv1.Burst{}}}})
+		{Name: "user", NodeSelector: matching("type", "vm")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,7 @@ func TestLimits(t *testing.T) {
 		{"all", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10, CPU: cpu, Memory: memory}}, Limits{10, 100_000, 400 << 30}},
 		{"the short form beside others", configv1.Burst{MaxPods: 10, Limits: &configv1.BurstLimits{CPU: cpu}}, Limits{Pods: 10, MilliCPU: 100_000}},
 	} {
-		selector := &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}
-		list, err := NewList([]configv1.Pool{{Name: "aci", NodeSelector: selector, Burst: &tc.burst}})
+		list, err := NewList([]configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &tc.burst}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,14 +36,11 @@ func TestLimits(t *testing.T) {
 }
 
 func TestNotSelecting(t *testing.T) {
-	selecting := func(value string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchLabels: map[string]string{"team": value}}
-	}
 	list, err := NewList([]configv1.Pool{
-		{Name: "user", NodeSelector: selecting("user")},
-		{Name: "all", NodeSelector: selecting("all"), Burst: &configv1.Burst{}},
-		{Name: "a", NodeSelector: selecting("a"), Burst: &configv1.Burst{NamespaceSelector: selecting("a")}},
-		{Name: "b", NodeSelector: selecting("b"), Burst: &configv1.Burst{NamespaceSelector: selecting("b")}},
+		{Name: "user", NodeSelector: selector("team", "user")},
+		{Name: "all", NodeSelector: selector("team", "all"), Burst: &configv1.Burst{}},
+		{Name: "a", NodeSelector: selector("team", "a"), Burst: &configv1.Burst{NamespaceSelector: selector("team", "a")}},
+		{Name: "b", NodeSelector: selector("team", "b"), Burst: &configv1.Burst{NamespaceSelector: selector("team", "b")}},
 	})
 	if err != nil || !list.SelectsNamespaces() {
 		t.Fatalf("NewList() = %v, %v", list, err)
@@ -62,11 +58,11 @@ func TestNotSelecting(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
-	all, err := NewList([]configv1.Pool{{Name: "all", NodeSelector: selecting("all"), Burst: &configv1.Burst{}}})
+	all, err := NewList([]configv1.Pool{{Name: "all", NodeSelector: selector("team", "all"), Burst: &configv1.Burst{}}})
 	if err != nil || all.NotSelecting(nil) != nil {
 		t.Errorf("where every pool is for all: %v, %v", all.NotSelecting(nil), err)
 	}
-	if _, err := NewList([]configv1.Pool{{Name: "bad", NodeSelector: selecting("a"), Burst: &configv1.Burst{NamespaceSelector: &metav1.LabelSelector{
+	if _, err := NewList([]configv1.Pool{{Name: "bad", NodeSelector: selector("team", "a"), Burst: &configv1.Burst{NamespaceSelector: &metav1.LabelSelector{
 		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}}}}); err == nil {
 		t.Error("a selector that does not parse is no error")
 	}

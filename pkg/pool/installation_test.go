@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
@@ -14,7 +13,7 @@ import (
 // TestInstallation: of gate taints it is known whose they are, and which of them a pod is given a toleration of.
 func TestInstallation(t *testing.T) {
 	list, err := ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
-		{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}}})
+		{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}})
 	if err != nil {
 		t.Fatal(err)
 	}
