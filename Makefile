@@ -53,7 +53,7 @@ demo: tools build ## Play the experiments on an embedded cluster, judge the orde
 	@bin/devcluster demo
 
 .PHONY: test
-test: test-unit test-strictness test-judge test-integration ## Run all tests
+test: test-unit test-strictness test-foresight test-integration ## Run all tests
 
 .PHONY: prometheus
 prometheus:
@@ -61,7 +61,7 @@ prometheus:
 
 .PHONY: test-unit
 test-unit: prometheus ## Run the tests beside the code and those of the alerts, those of concurrent packages with the race detector too
-	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/model ./test/alerts ./test/markdown ./test/docs
+	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/devcluster/... ./test/model ./test/alerts ./test/markdown ./test/docs
 	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" go -C test/monitoring test -count=1 .
 	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
 
@@ -72,9 +72,9 @@ test-strictness: ## Compare the order of 105,000 random placements with brute fo
 
 INTEGRATION = -count=1 -timeout 30m -parallel 3 ./test/integration -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 
-.PHONY: test-judge
-test-judge: ## Play the gate in 200 random histories of a virtual cluster, and judge each burst by what would have happened
-	@hack/step.sh "judge" hack/go-test.sh -timeout 20m ./test/judge
+.PHONY: test-foresight
+test-foresight: ## Play the gate in 200 random histories of a virtual cluster, and judge each burst by what would have happened
+	@hack/step.sh "foresight" hack/go-test.sh -timeout 20m ./test/foresight
 
 .PHONY: test-integration
 test-integration: tools build helm prometheus ## Run the tests on the embedded cluster
@@ -112,7 +112,7 @@ kind-node-image: ## Build the node image local/node:KUBERNETES from Debian and G
 test-long: tools build karpenter ## Run what is too long for each run: a million placements, long histories, a random cluster of 10,000 pods (docs/development.md)
 	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 600000
 	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000 -published 100000
-	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/judge -histories 5000
+	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/foresight -histories 5000
 	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 	@hack/step.sh "five minutes of churn with Karpenter" hack/go-test.sh -count=1 -timeout 15m ./test/integration -run '^TestKarpenterChurn$$' -churn 5m -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 	@$(MAKE) --no-print-directory test-upstream

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"os"
 
-	"poolpriority.dev/scheduler/pkg/devcluster/command"
+	"poolpriority.dev/scheduler/test/devcluster/command"
 )
 
 func main() {

@@ -17,44 +17,44 @@ const module = "poolpriority.dev/scheduler/"
 // allowed lists, for each of our packages, which others of ours it may import directly, tests left out. Imports go
 // downward only: a package stands above those it may import.
 var allowed = map[string][]string{
-	"pkg/apis/config/v1":                {},
-	"pkg/apis/config/scheme":            {"pkg/apis/config/v1"},
-	"pkg/pool":                          {"pkg/apis/config/v1"},
-	"pkg/version":                       {},
-	"pkg/lease":                         {},
-	"pkg/refusal":                       {},
-	"pkg/capacity":                      {"pkg/refusal"},
-	"pkg/capacity/static":               {"pkg/apis/config/v1", "pkg/capacity"},
-	"pkg/capacity/clusterautoscaler":    {"pkg/apis/config/v1", "pkg/capacity"},
-	"pkg/capacity/karpenter":            {"pkg/apis/config/v1", "pkg/capacity"},
-	"pkg/status":                        {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/gate", "pkg/refusal"},
-	"pkg/gate":                          {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/refusal"},
-	"pkg/scalein":                       {"pkg/pool"},
-	"pkg/rollout":                       {"pkg/pool"},
-	"pkg/returning":                     {"pkg/pool"},
-	"pkg/gatekeeper":                    {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/gate", "pkg/refusal", "pkg/rollout", "pkg/status"},
-	"pkg/poolpriority":                  {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/gate", "pkg/gatekeeper", "pkg/refusal", "pkg/rollout", "pkg/scalein", "pkg/lease", "pkg/version"},
-	"pkg/poolpriority/command":          {"pkg/apis/config/v1", "pkg/apis/config/scheme", "pkg/poolpriority", "pkg/lease", "pkg/version"},
-	"pkg/controller/progress":           {},
-	"pkg/controller":                    {"pkg/apis/config/v1", "pkg/controller/progress", "pkg/pool", "pkg/refusal", "pkg/returning", "pkg/scalein"},
-	"pkg/controller/preflight":          {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
-	"pkg/controller/returner":           {"pkg/apis/config/v1", "pkg/controller/progress", "pkg/pool", "pkg/refusal", "pkg/returning"},
-	"pkg/controller/cleanup":            {"pkg/apis/config/v1", "pkg/controller", "pkg/controller/returner", "pkg/gate", "pkg/pool", "pkg/refusal", "pkg/scalein"},
-	"pkg/controller/command":            {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/cleanup", "pkg/controller/preflight", "pkg/controller/progress", "pkg/controller/returner", "pkg/lease", "pkg/version"},
-	"pkg/devcluster":                    {"pkg/devcluster/autoscaler", "pkg/devcluster/virtualnode"},
-	"pkg/devcluster/azure":              {},
-	"pkg/devcluster/autoscaler":         {},
-	"pkg/devcluster/autoscaler/virtual": {"pkg/devcluster/autoscaler"},
-	"pkg/devcluster/virtualnode":        {"pkg/devcluster/azure"},
-	"pkg/devcluster/referee":            {"pkg/devcluster"},
-	"pkg/devcluster/demo/picture":       {},
-	"pkg/devcluster/demo":               {"pkg/apis/config/v1", "pkg/devcluster", "pkg/devcluster/demo/picture", "pkg/devcluster/referee", "pkg/capacity", "pkg/gate"},
-	"pkg/devcluster/command":            {"pkg/devcluster", "pkg/devcluster/demo"},
-	"pkg/cli":                           {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/gate", "pkg/refusal", "pkg/returning", "pkg/scalein", "pkg/status", "pkg/version"},
-	"cmd/kubectl-pools":                 {"pkg/cli"},
-	"cmd/scheduler":                     {"pkg/poolpriority/command"},
-	"cmd/controller":                    {"pkg/controller/command"},
-	"cmd/devcluster":                    {"pkg/devcluster/command"},
+	"pkg/apis/config/v1":                    {},
+	"pkg/apis/config/scheme":                {"pkg/apis/config/v1"},
+	"pkg/pool":                              {"pkg/apis/config/v1"},
+	"pkg/version":                           {},
+	"pkg/lease":                             {},
+	"pkg/refusal":                           {},
+	"pkg/capacity":                          {"pkg/refusal"},
+	"pkg/capacity/static":                   {"pkg/apis/config/v1", "pkg/capacity"},
+	"pkg/capacity/clusterautoscaler":        {"pkg/apis/config/v1", "pkg/capacity"},
+	"pkg/capacity/karpenter":                {"pkg/apis/config/v1", "pkg/capacity"},
+	"pkg/status":                            {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/gate", "pkg/refusal"},
+	"pkg/gate":                              {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/refusal"},
+	"pkg/scalein":                           {"pkg/pool"},
+	"pkg/rollout":                           {"pkg/pool"},
+	"pkg/returning":                         {"pkg/pool"},
+	"pkg/gatekeeper":                        {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/capacity/static", "pkg/capacity/clusterautoscaler", "pkg/capacity/karpenter", "pkg/gate", "pkg/refusal", "pkg/rollout", "pkg/status"},
+	"pkg/poolpriority":                      {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/gate", "pkg/gatekeeper", "pkg/refusal", "pkg/rollout", "pkg/scalein", "pkg/lease", "pkg/version"},
+	"pkg/poolpriority/command":              {"pkg/apis/config/v1", "pkg/apis/config/scheme", "pkg/poolpriority", "pkg/lease", "pkg/version"},
+	"pkg/controller/progress":               {},
+	"pkg/controller":                        {"pkg/apis/config/v1", "pkg/controller/progress", "pkg/pool", "pkg/refusal", "pkg/returning", "pkg/scalein"},
+	"pkg/controller/preflight":              {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity"},
+	"pkg/controller/returner":               {"pkg/apis/config/v1", "pkg/controller/progress", "pkg/pool", "pkg/refusal", "pkg/returning"},
+	"pkg/controller/cleanup":                {"pkg/apis/config/v1", "pkg/controller", "pkg/controller/returner", "pkg/gate", "pkg/pool", "pkg/refusal", "pkg/scalein"},
+	"pkg/controller/command":                {"pkg/apis/config/v1", "pkg/pool", "pkg/controller", "pkg/controller/cleanup", "pkg/controller/preflight", "pkg/controller/progress", "pkg/controller/returner", "pkg/lease", "pkg/version"},
+	"test/devcluster":                       {"test/devcluster/autoscaler", "test/devcluster/virtualnode"},
+	"test/devcluster/azure":                 {},
+	"test/devcluster/autoscaler":            {},
+	"test/devcluster/autoscaler/simcluster": {"test/devcluster/autoscaler"},
+	"test/devcluster/virtualnode":           {"test/devcluster/azure"},
+	"test/devcluster/referee":               {"test/devcluster"},
+	"test/devcluster/demo/picture":          {},
+	"test/devcluster/demo":                  {"pkg/apis/config/v1", "test/devcluster", "test/devcluster/demo/picture", "test/devcluster/referee", "pkg/capacity", "pkg/gate"},
+	"test/devcluster/command":               {"test/devcluster", "test/devcluster/demo"},
+	"pkg/cli":                               {"pkg/apis/config/v1", "pkg/pool", "pkg/capacity", "pkg/gate", "pkg/refusal", "pkg/returning", "pkg/scalein", "pkg/status", "pkg/version"},
+	"cmd/kubectl-pools":                     {"pkg/cli"},
+	"cmd/scheduler":                         {"pkg/poolpriority/command"},
+	"cmd/controller":                        {"pkg/controller/command"},
+	"cmd/devcluster":                        {"test/devcluster/command"},
 }
 
 // limits says what packages must not depend on in any way: by themselves, or by way of what they import.
@@ -70,12 +70,12 @@ var limits = []struct {
 	},
 	{
 		why:      "decides without a cluster",
-		packages: []string{"pkg/devcluster/autoscaler", "pkg/devcluster/autoscaler/virtual"},
+		packages: []string{"test/devcluster/autoscaler", "test/devcluster/autoscaler/simcluster"},
 		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/client-go", "k8s.io/kube-scheduler"},
 	},
 	{
 		why:      "draws numbers",
-		packages: []string{"pkg/devcluster/demo/picture"},
+		packages: []string{"test/devcluster/demo/picture"},
 		mustNot:  []string{"k8s.io", "sigs.k8s.io"},
 	},
 	{
@@ -96,7 +96,7 @@ var limits = []struct {
 	{
 		why:      "is shipped",
 		packages: []string{"cmd/scheduler", "cmd/controller", "cmd/kubectl-pools"},
-		mustNot:  []string{module + "pkg/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "github.com/yuin/goldmark", "testing", "pgregory.net/rapid"},
+		mustNot:  []string{module + "test/devcluster", "go.etcd.io/etcd/server", "sigs.k8s.io/kwok", "github.com/virtual-kubelet", "github.com/yuin/goldmark", "testing", "pgregory.net/rapid"},
 	},
 }
 
@@ -107,7 +107,7 @@ type goPackage struct {
 
 func list(t *testing.T) map[string]goPackage {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Deps", "./cmd/...", "./pkg/...")
+	cmd := exec.Command("go", "list", "-deps", "-json=ImportPath,Imports,Deps", "./cmd/...", "./pkg/...", "./test/devcluster/...")
 	cmd.Dir = "../.."
 	out, err := cmd.Output()
 	if err != nil {
@@ -145,6 +145,12 @@ func TestImports(t *testing.T) {
 	for name := range allowed {
 		if _, ok := packages[module+name]; !ok {
 			t.Errorf("%s is in the table of allowed imports and does not exist", name)
+		}
+	}
+	shipped := slices.Concat(packages[module+"cmd/scheduler"].Deps, packages[module+"cmd/controller"].Deps, packages[module+"cmd/kubectl-pools"].Deps)
+	for path := range packages {
+		if strings.HasPrefix(path, module+"pkg/") && !slices.Contains(shipped, path) {
+			t.Errorf("%s is in pkg, which holds what ships, and no binary that ships links it", path)
 		}
 	}
 	for _, limit := range limits {

@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
-	"poolpriority.dev/scheduler/pkg/devcluster"
-	"poolpriority.dev/scheduler/pkg/devcluster/autoscaler"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -53,7 +53,7 @@ func (e *env) scalesTo(want string) {
 }
 
 // TestRecordedRuns replays what a real autoscaler was recorded to do with events, drains, stops and deletions on an API server. All of it is replayed
-// in memory, by TestRunA to TestRunN of pkg/devcluster/autoscaler/virtual.
+// in memory, by TestRunA to TestRunN of test/devcluster/autoscaler/simcluster.
 func TestRecordedRuns(t *testing.T) {
 	t.Parallel()
 	t.Run("B, B2: pods without the toleration grow the pools, one a loop", func(t *testing.T) {

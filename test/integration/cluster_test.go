@@ -18,8 +18,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
-	"poolpriority.dev/scheduler/pkg/devcluster"
-	"poolpriority.dev/scheduler/pkg/devcluster/referee"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster/referee"
 	"poolpriority.dev/scheduler/test/suite"
 )
 

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster"
 )
 
 // crowd is a cluster with thousands of nodes that nobody manages: the heartbeats of so many would keep the API server busy.

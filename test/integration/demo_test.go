@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"poolpriority.dev/scheduler/pkg/devcluster/demo"
-	"poolpriority.dev/scheduler/pkg/devcluster/demo/picture"
+	"poolpriority.dev/scheduler/test/devcluster/demo"
+	"poolpriority.dev/scheduler/test/devcluster/demo/picture"
 	"poolpriority.dev/scheduler/test/markdown"
 )
 

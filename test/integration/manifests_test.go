@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster"
 )
 
 const chart = root + "/charts/pool-priority-scheduler"

@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"poolpriority.dev/scheduler/pkg/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster"
 )
 
 // BenchmarkMemory compares the resident memory of the scheduler with the AKS configuration with that of the same binary with the

@@ -16,9 +16,9 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/devcluster"
-	"poolpriority.dev/scheduler/pkg/devcluster/azure"
-	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster/azure"
+	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
 	"poolpriority.dev/scheduler/test/suite"
 )
 

@@ -16,12 +16,12 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/devcluster"
-	"poolpriority.dev/scheduler/pkg/devcluster/azure"
-	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster/azure"
+	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
 	"poolpriority.dev/scheduler/test/suite"
 )
 

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
-	"poolpriority.dev/scheduler/pkg/devcluster"
-	"poolpriority.dev/scheduler/pkg/devcluster/referee"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster/referee"
 )
 
 // Namespace is where the tests' pods are.

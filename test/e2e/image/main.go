@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"poolpriority.dev/scheduler/pkg/devcluster/virtualnode"
+	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
 )
 
 func main() {

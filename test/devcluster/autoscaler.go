@@ -1,0 +1,326 @@
+package devcluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/reference"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+)
+
+// AutoscalerOptions configure the simulated autoscaler. Its defaults are the real one's, shortened: a run takes seconds.
+type AutoscalerOptions struct {
+	// Interval is the time between two loops, unless the first did something; the real one's is 10 s. Default 1 s.
+	Interval time.Duration
+	// UnneededTime is how long a VM must have been unneeded to be removed; the real one's is 10 min. Default: never.
+	UnneededTime time.Duration
+	// DelayAfterAdd is how long after a scale-up no VM is removed; the real one's is 10 min. Default: three intervals.
+	DelayAfterAdd time.Duration
+	// DeleteDelay is the time between a node's taint and its drain and deletion; the real one's is 5 s. Default: half an
+	// interval.
+	DeleteDelay time.Duration
+	// SizeCache is how long targets are believed before the cloud is asked again, up to a minute on Azure. Default 0.
+	SizeCache time.Duration
+}
+
+func (o *AutoscalerOptions) setDefaults() {
+	setDefault(&o.Interval, time.Second)
+	setDefault(&o.DelayAfterAdd, 3*o.Interval)
+	setDefault(&o.DeleteDelay, o.Interval/2)
+}
+
+func setDefault(field *time.Duration, value time.Duration) {
+	if *field == 0 {
+		*field = value
+	}
+}
+
+// flags are the options as the autoscaler proper takes them.
+func (o *AutoscalerOptions) flags() autoscaler.Options {
+	flags := autoscaler.Real()
+	flags.ScanInterval, flags.UnneededTime = o.Interval, o.UnneededTime
+	flags.DelayAfterAdd, flags.DelayAfterDelete, flags.DelayAfterFailure = o.DelayAfterAdd, o.Interval, 3*o.Interval
+	flags.PodBatch = 0
+	return flags
+}
+
+// Autoscaler is a simulated cluster autoscaler. It decides as the real one does: by the in-tree filters over all nodes
+// of the cluster, the virtual node among them, so that a pod that fits anywhere triggers nothing and a VM whose pods
+// would fit elsewhere is drained.
+type Autoscaler struct {
+	options AutoscalerOptions
+	client  kubernetes.Interface
+	pools   []*PoolManager
+
+	// What follows is made anew by each Start.
+	factory   informers.SharedInformerFactory
+	simulator *simulator
+	core      *autoscaler.Autoscaler
+	said      map[types.UID]string // the last event on each pod
+	sizes     sizeCache
+	removals  sync.WaitGroup
+
+	mu        sync.Mutex
+	cancel    context.CancelFunc
+	done      chan struct{}
+	unhealthy map[string]bool // groups, and "" for the cluster
+	failed    []string        // the nodes whose removal failed since the last loop
+	loops     atomic.Int64
+}
+
+func newAutoscaler(config *rest.Config, options AutoscalerOptions, pools []*PoolManager) (*Autoscaler, error) {
+	options.setDefaults()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the autoscaler's client: %w", err)
+	}
+	return &Autoscaler{options: options, client: client, pools: pools}, nil
+}
+
+// Start runs the autoscaler until Stop or Kill. It writes Initializing first, as the real one does.
+func (a *Autoscaler) Start(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	a.factory = informers.NewSharedInformerFactory(a.client, 0)
+	simulator, err := newSimulator(ctx, a.client, a.factory)
+	if err != nil {
+		cancel()
+		return err
+	}
+	a.simulator, a.core, a.said, a.sizes = simulator, autoscaler.New(a.options.flags()), map[types.UID]string{}, sizeCache{}
+	a.takeFailed()
+	a.factory.Core().V1().Pods().Informer()
+	a.factory.Core().V1().Nodes().Informer()
+	a.factory.Start(ctx.Done())
+	a.factory.WaitForCacheSync(ctx.Done())
+	a.mu.Lock()
+	a.cancel, a.done = cancel, make(chan struct{})
+	a.mu.Unlock()
+	if err := a.write(ctx, autoscaler.NotRunning(), time.Now()); err != nil {
+		klog.FromContext(ctx).V(2).Info("The simulated autoscaler could not write its status", "err", err)
+	}
+	go a.run(ctx, a.done)
+	return nil
+}
+
+// Loops is how many loops have ended, each with a status written.
+func (a *Autoscaler) Loops() int { return int(a.loops.Load()) }
+
+// SetUnhealthy makes the autoscaler take the group for unhealthy, or the whole cluster if the name is empty, or ends that.
+func (a *Autoscaler) SetUnhealthy(group string, unhealthy bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unhealthy == nil {
+		a.unhealthy = map[string]bool{}
+	}
+	a.unhealthy[group] = unhealthy
+}
+
+func (a *Autoscaler) isUnhealthy(group string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unhealthy[group]
+}
+
+// Kill ends the autoscaler as SIGKILL does: the status stays as it is, and so do the taints of the nodes that it was about
+// to remove.
+func (a *Autoscaler) Kill() {
+	a.mu.Lock()
+	cancel, done := a.cancel, a.done
+	a.cancel = nil
+	a.mu.Unlock()
+	if cancel != nil {
+		cancel()
+		<-done
+		a.removals.Wait()
+	}
+}
+
+// Stop ends the autoscaler politely: it deletes its status.
+func (a *Autoscaler) Stop(ctx context.Context) error {
+	a.Kill()
+	err := a.client.CoreV1().ConfigMaps(autoscaler.StatusNamespace).Delete(ctx, autoscaler.StatusName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting the autoscaler's status: %w", err)
+	}
+	return nil
+}
+
+func (a *Autoscaler) run(ctx context.Context, done chan<- struct{}) {
+	defer close(done)
+	timer := time.NewTimer(a.options.Interval)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		again, err := a.loop(ctx)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("The simulated autoscaler's loop failed", "err", err)
+		}
+		if again {
+			timer.Reset(0)
+		} else {
+			timer.Reset(a.options.Interval)
+		}
+	}
+}
+
+// loop is one pass: it looks, decides, orders and taints, and writes the status at its end. One that fails early skips the
+// write.
+func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
+	begun := time.Now()
+	world, err := a.world(begun)
+	if err != nil {
+		return false, err
+	}
+	for _, node := range a.takeFailed() {
+		a.core.RemovalFailed(node, begun)
+	}
+	result, err := a.core.Loop(world, a.simulator, &cloud{Autoscaler: a, ctx: ctx}, begun)
+	if err != nil {
+		return false, err
+	}
+	errs := a.carryOut(ctx, result)
+	if err := a.write(ctx, result.Status, begun); err != nil {
+		return false, err
+	}
+	a.loops.Add(1)
+	a.report(ctx, result)
+	return result.Again, errs
+}
+
+// world is what the loop sees at its start.
+func (a *Autoscaler) world(now time.Time) (w autoscaler.World, err error) {
+	if w.Nodes, err = a.factory.Core().V1().Nodes().Lister().List(labels.Everything()); err != nil {
+		return w, fmt.Errorf("listing nodes: %w", err)
+	}
+	if w.Pods, err = a.factory.Core().V1().Pods().Lister().List(labels.Everything()); err != nil {
+		return w, fmt.Errorf("listing pods: %w", err)
+	}
+	w.Unhealthy = a.isUnhealthy("")
+	a.sizes.refresh(a.pools, now, a.options.SizeCache)
+	for _, m := range a.pools {
+		w.Groups = append(w.Groups, autoscaler.Group{
+			Name: m.Group(), Min: m.Min, Max: m.Max, Priority: m.Priority, Target: a.sizes.targets[m.Group()],
+			Template: m.Node("template"), Instances: m.instances(), Unhealthy: a.isUnhealthy(m.Group()),
+		})
+	}
+	return w, nil
+}
+
+// sizeCache holds the targets that the autoscaler believes.
+type sizeCache struct {
+	targets map[string]int
+	at      time.Time
+}
+
+func (s *sizeCache) refresh(pools []*PoolManager, now time.Time, age time.Duration) {
+	if s.targets != nil && now.Sub(s.at) < age {
+		return
+	}
+	*s = sizeCache{targets: map[string]int{}, at: now}
+	for _, m := range pools {
+		s.targets[m.Group()] = m.Target()
+	}
+}
+
+// cloud takes the orders of a loop.
+type cloud struct {
+	*Autoscaler
+	ctx context.Context
+}
+
+// Grow orders n VMs.
+func (c *cloud) Grow(group string, n int) error {
+	c.pool(group).Grow(n)
+	c.sizes.targets[group] += n
+	return nil
+}
+
+// Delete takes VMs away that never became nodes.
+func (c *cloud) Delete(group string, instances []string) error {
+	var errs []error
+	for _, name := range instances {
+		errs = append(errs, c.pool(group).Delete(c.ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// Lower has nothing to do: each VM that was ordered exists.
+func (c *cloud) Lower(string, int) error { return nil }
+
+func (a *Autoscaler) pool(group string) *PoolManager {
+	for _, m := range a.pools {
+		if m.Group() == group {
+			return m
+		}
+	}
+	return nil
+}
+
+func (a *Autoscaler) write(ctx context.Context, status autoscaler.Status, begun time.Time) error {
+	cm, err := status.ConfigMap(begun)
+	if err != nil {
+		return err
+	}
+	configMaps := a.client.CoreV1().ConfigMaps(cm.Namespace)
+	if _, err = configMaps.Update(ctx, cm, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
+		_, err = configMaps.Create(ctx, cm, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("writing the autoscaler's status: %w", err)
+	}
+	return nil
+}
+
+// report writes the events of what the loop did.
+func (a *Autoscaler) report(ctx context.Context, result autoscaler.Result) {
+	if g := result.Grown; g != nil {
+		for _, pod := range g.Pods {
+			a.event(ctx, pod, "TriggeredScaleUp", fmt.Sprintf("pod triggered scale-up: [{%s %d->%d (max: %d)}]", g.Group, g.From, g.To, g.Max))
+		}
+	}
+	for _, pod := range result.Unhelped {
+		a.event(ctx, pod, "NotTriggerScaleUp", result.UnhelpedReason)
+	}
+}
+
+// event writes an event on the pod, unless it was the last one on it: the real autoscaler's recorder does not repeat itself for long
+// either.
+func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message string) {
+	if a.said[pod.UID] == message {
+		return
+	}
+	a.said[pod.UID] = message
+	ref, err := reference.GetReference(scheme.Scheme, pod)
+	if err != nil {
+		return
+	}
+	now := metav1.Now()
+	_, err = a.client.CoreV1().Events(pod.Namespace).Create(ctx, &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{GenerateName: pod.Name + "-", Namespace: pod.Namespace},
+		InvolvedObject: *ref, Reason: reason, Message: message, Type: corev1.EventTypeNormal,
+		Source:         corev1.EventSource{Component: "cluster-autoscaler"},
+		FirstTimestamp: now, LastTimestamp: now, Count: 1,
+	}, metav1.CreateOptions{})
+	if err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).V(2).Info("The simulated autoscaler could not write an event", "err", err)
+	}
+}

@@ -1,0 +1,244 @@
+package simcluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+)
+
+// cloud takes the autoscaler's orders.
+type cloud struct{ *Cluster }
+
+// Grow orders n VMs.
+func (c cloud) Grow(name string, n int) error {
+	g := c.groups[name]
+	if g.Fault.Refusal != "" {
+		return errors.New(g.Fault.Refusal)
+	}
+	c.orders = append(c.orders, Order{At: c.now, Group: name, Nodes: n})
+	for range n {
+		if g.Fault.NoVM {
+			c.raise(name)
+			continue
+		}
+		vm := c.order(name, vm{group: name, errorCode: g.Fault.ErrorCode})
+		if !g.Fault.NeverRegisters && g.Fault.ErrorCode == "" {
+			c.after(c.bootTime(g.Group), nodeRegisters, vm)
+		}
+	}
+	return nil
+}
+
+// Delete takes VMs away that never became nodes.
+func (c cloud) Delete(group string, instances []string) error {
+	for _, name := range instances {
+		c.forget(name)
+	}
+	c.lower(group, len(instances))
+	return nil
+}
+
+// Lower lowers a target of which there are no VMs.
+func (c cloud) Lower(group string, n int) error {
+	c.lower(group, n)
+	return nil
+}
+
+// order makes a VM, which raises the target, and returns its name.
+func (c *Cluster) order(name string, v vm) string {
+	g := c.raise(name)
+	vm := fmt.Sprintf("%s%06d", name, g.serial)
+	c.vms[vm] = v
+	return vm
+}
+
+// raise raises the group's target by one. The autoscaler knows of what it ordered without asking.
+func (c *Cluster) raise(name string) group {
+	g := c.groups[name]
+	g.target++
+	g.cached++
+	g.serial++
+	c.groups[name] = g
+	return g
+}
+
+func (c *Cluster) lower(name string, n int) {
+	g := c.groups[name]
+	g.target -= n
+	c.groups[name] = g
+}
+
+func (c *Cluster) bootTime(g Group) time.Duration {
+	if g.Jitter == 0 {
+		return g.Boot
+	}
+	return g.Boot + time.Duration(rand.New(&c.random).Int64N(int64(g.Jitter)))
+}
+
+// register makes the VM's Node, ready at once if the cluster begins with it.
+func (c *Cluster) register(name string, atOnce bool) {
+	v, ok := c.vms[name]
+	if !ok || v.deleting {
+		return
+	}
+	g := c.groups[v.group]
+	node := g.Template.DeepCopy()
+	node.Name, node.UID, node.CreationTimestamp = name, types.UID(name), metav1.NewTime(c.now)
+	if node.Labels == nil {
+		node.Labels = map[string]string{}
+	}
+	node.Labels[corev1.LabelHostname] = name
+	if node.Spec.ProviderID == "" {
+		node.Spec.ProviderID = "azure:///" + name
+	}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: node.CreationTimestamp}}
+	node.Spec.Taints = append(node.Spec.Taints, noSchedule(corev1.TaintNodeNotReady))
+	if g.StartupTaint != "" && !atOnce {
+		node.Spec.Taints = append(node.Spec.Taints, noSchedule(g.StartupTaint))
+	}
+	c.nodes[name] = node
+	if atOnce || g.ReadyAfter == 0 {
+		c.ready(name)
+		return
+	}
+	c.after(g.ReadyAfter, nodeReady, name)
+}
+
+func (c *Cluster) ready(name string) {
+	c.SetReady(name, true)
+	if g := c.groups[c.vms[name].group]; g.StartupTaint != "" {
+		c.after(g.StartupFor, startupOver, name)
+	}
+}
+
+// SetReady makes the node ready or not, with the taint that says so.
+func (c *Cluster) SetReady(name string, ready bool) {
+	c.UpdateNode(name, func(node *corev1.Node) {
+		condition := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(c.now)}
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+		if ready {
+			condition.Status = corev1.ConditionTrue
+		} else {
+			node.Spec.Taints = append(node.Spec.Taints, noSchedule(corev1.TaintNodeNotReady))
+		}
+		node.Status.Conditions = []corev1.NodeCondition{condition}
+	})
+}
+
+func (c *Cluster) removeTaint(name, key string) {
+	c.UpdateNode(name, func(node *corev1.Node) {
+		node.Spec.Taints = slices.DeleteFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
+	})
+}
+
+func noSchedule(key string) corev1.Taint {
+	return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}
+}
+
+// drain evicts the node's pods and has the VM deleted when they have ended.
+func (c *Cluster) drain(node string) {
+	var wait time.Duration
+	if c.replacePods(node) {
+		wait = c.options.DrainTime
+	}
+	c.after(wait, vmDeleted, node)
+}
+
+// replacePods removes the node's pods, which their owners make anew, and reports whether there were any.
+func (c *Cluster) replacePods(node string) bool {
+	found := false
+	for _, pod := range c.Pods() {
+		if pod.Spec.NodeName != node {
+			continue
+		}
+		found = true
+		delete(c.pods, pod.Name)
+		again := pod.DeepCopy()
+		c.serial++
+		again.Name, again.UID, again.Spec.NodeName, again.Status = fmt.Sprintf("%s.%d", pod.Name, c.serial), "", "", corev1.PodStatus{}
+		c.AddPod(again)
+	}
+	return found
+}
+
+// accept is the cloud's acceptance of a deletion: the target falls, and the Node goes now or later.
+func (c *Cluster) accept(node string) {
+	v, ok := c.vms[node]
+	if !ok || v.deleting {
+		return
+	}
+	v.deleting = true
+	c.vms[node] = v
+	c.lower(v.group, 1)
+	if c.options.Linger == 0 {
+		c.forget(node)
+		return
+	}
+	c.after(c.options.Linger, nodeGone, node)
+}
+
+// forget removes the VM and its Node. Pods that are on it still are made anew.
+func (c *Cluster) forget(node string) {
+	delete(c.vms, node)
+	if c.nodes[node] == nil {
+		return
+	}
+	delete(c.nodes, node)
+	c.replacePods(node)
+	c.changed()
+}
+
+// world is what a loop sees.
+func (c *Cluster) world() autoscaler.World {
+	w := autoscaler.World{Nodes: c.Nodes(), Pods: c.Pods(), Unhealthy: c.unhealthy}
+	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
+		g := c.groups[name]
+		if c.options.SizeCache == 0 || g.cachedAt.IsZero() || c.now.Sub(g.cachedAt) >= c.options.SizeCache {
+			g.cached, g.cachedAt = g.target, c.now
+			c.groups[name] = g
+		}
+		w.Groups = append(w.Groups, autoscaler.Group{
+			Name: name, Min: g.Min, Max: g.Max, Priority: g.Priority, Target: g.cached, Template: g.Template, Unhealthy: g.Unhealthy,
+			Instances: c.instances(name),
+		})
+	}
+	return w
+}
+
+func (c *Cluster) instances(group string) []autoscaler.Instance {
+	var result []autoscaler.Instance
+	for _, name := range slices.Sorted(maps.Keys(c.vms)) {
+		if v := c.vms[name]; v.group == group {
+			result = append(result, autoscaler.Instance{Name: name, Deleting: v.deleting, ErrorCode: v.errorCode, ErrorMessage: v.errorCode})
+		}
+	}
+	return result
+}
+
+// virtualNode is the virtual node as AKS has it.
+func virtualNode(now time.Time) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: VirtualNode, CreationTimestamp: metav1.NewTime(now), Labels: map[string]string{
+			"type": "virtual-kubelet", corev1.LabelHostname: VirtualNode, corev1.LabelOSStable: "linux",
+		}},
+		Spec: corev1.NodeSpec{Taints: []corev1.Taint{
+			{Key: ProviderTaint, Value: "azure", Effect: corev1.TaintEffectNoSchedule}, noSchedule(GateTaint),
+		}},
+		Status: corev1.NodeStatus{
+			Allocatable: corev1.ResourceList{
+				corev1.ResourceCPU: resource.MustParse("10000"), corev1.ResourceMemory: resource.MustParse("4Ti"), corev1.ResourcePods: resource.MustParse("5000"),
+			},
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		},
+	}
+}

@@ -1,0 +1,147 @@
+package simcluster
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+)
+
+// Start starts an autoscaler that remembers nothing. It writes Initializing, and its first loop begins a scan interval
+// later. It does nothing while one runs.
+func (c *Cluster) Start() {
+	if c.autoscaler != nil {
+		return
+	}
+	c.autoscaler = autoscaler.New(c.options.Autoscaler)
+	for name, g := range c.groups {
+		g.cachedAt = time.Time{}
+		c.groups[name] = g
+	}
+	c.write(autoscaler.NotRunning(), c.now)
+	c.after(c.options.Autoscaler.ScanInterval, loopBegins, "")
+}
+
+// Kill ends the autoscaler as SIGKILL does: the status stays, and so do the taints of the nodes that it was removing.
+func (c *Cluster) Kill() {
+	c.autoscaler, c.looping, c.triggered = nil, false, false
+	c.cancel(loopBegins, loopEnds, drainBegins, vmDeleted)
+}
+
+// Stop ends the autoscaler politely: it deletes its status.
+func (c *Cluster) Stop() {
+	c.Kill()
+	c.written = nil
+}
+
+// Running reports whether the autoscaler runs.
+func (c *Cluster) Running() bool { return c.autoscaler != nil }
+
+// beginLoop looks, decides and orders; the status is written when the loop ends.
+func (c *Cluster) beginLoop() {
+	c.looping, c.begun = true, c.now
+	result, err := c.autoscaler.Loop(c.world(), autoscaler.Filters{}, cloud{c}, c.now)
+	if err != nil {
+		panic(fmt.Sprintf("a filter that cannot fail failed: %v", err))
+	}
+	for _, name := range result.Untaint {
+		c.removeTaint(name, autoscaler.ToBeDeletedTaint)
+	}
+	for _, removal := range result.Remove {
+		c.UpdateNode(removal.Node, func(node *corev1.Node) {
+			node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{
+				Key: autoscaler.ToBeDeletedTaint, Value: fmt.Sprint(c.now.Unix()), Effect: corev1.TaintEffectNoSchedule,
+			})
+		})
+		c.after(c.options.DeleteDelay, drainBegins, removal.Node)
+	}
+	c.pending, c.again = result.Status, result.Again
+	c.after(c.options.LoopTime, loopEnds, "")
+}
+
+func (c *Cluster) endLoop() {
+	c.write(c.pending, c.begun)
+	c.last = *c.written
+	c.loops++
+	wait := c.options.Autoscaler.ScanInterval
+	if c.again || c.triggered {
+		wait = 0
+	}
+	c.looping, c.triggered = false, false
+	c.after(wait, loopBegins, "")
+}
+
+func (c *Cluster) write(status autoscaler.Status, begun time.Time) {
+	if c.written == nil {
+		c.made++
+	}
+	c.writes++
+	c.written = &Write{At: c.now, Begun: begun, Status: status}
+}
+
+// changed has the scheduler look at what changed.
+func (c *Cluster) changed() {
+	if !slices.ContainsFunc(c.events, func(e event) bool { return e.kind == schedulerLooks }) {
+		c.after(c.options.SchedulerDelay, schedulerLooks, "")
+	}
+}
+
+// schedule binds pods to VMs that they fit on, those of the group of the highest priority first, and says of the others
+// that they are unschedulable. Pods that name a scheduler are not its own.
+func (c *Cluster) schedule() {
+	nodes, pods := c.Nodes(), c.Pods()
+	nodes = slices.DeleteFunc(nodes, func(node *corev1.Node) bool { return node.Name == VirtualNode || !autoscaler.Ready(node) })
+	snapshot := autoscaler.Filters{}.Snapshot(nodes, pods)
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" || len(pod.Spec.SchedulingGates) > 0 || pod.Spec.SchedulerName != "" {
+			continue
+		}
+		name, _ := snapshot.Fits(pod, 0) // it never fails
+		if name != "" {
+			_ = snapshot.Place(pod, name)
+		}
+		c.settle(pod, name)
+	}
+}
+
+// settle binds the pod to the node, or says that it is unschedulable if it is not said yet.
+func (c *Cluster) settle(pod *corev1.Pod, node string) {
+	if node == "" && len(pod.Status.Conditions) > 0 {
+		return
+	}
+	pod = pod.DeepCopy()
+	if node != "" {
+		bind(pod, node, c.now)
+	} else {
+		pod.Status.Conditions = []corev1.PodCondition{unschedulable(c.now)}
+		c.trigger()
+	}
+	c.pods[pod.Name] = pod
+}
+
+// trigger starts a loop for a pod that became unschedulable.
+func (c *Cluster) trigger() {
+	switch {
+	case !c.options.PodTriggers || c.autoscaler == nil:
+	case c.looping:
+		c.triggered = true
+	default:
+		c.cancel(loopBegins)
+		c.after(0, loopBegins, "")
+	}
+}
+
+func bind(pod *corev1.Pod, node string, now time.Time) {
+	pod.Spec.NodeName, pod.Status.Phase, pod.Status.NominatedNodeName = node, corev1.PodRunning, ""
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}}
+}
+
+func unschedulable(now time.Time) corev1.PodCondition {
+	return corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, LastTransitionTime: metav1.NewTime(now),
+	}
+}

@@ -1,0 +1,390 @@
+// Package devcluster is a Kubernetes control plane to try things on and to test against: etcd, kube-apiserver,
+// kube-controller-manager and KWOK as processes, a virtual-kubelet node and a simulated cluster autoscaler in this one.
+// Everything listens on loopback only.
+package devcluster
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+
+	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
+)
+
+// Options say what a cluster is made of.
+type Options struct {
+	// Dir holds the cluster's state and logs. It is created, and what an earlier cluster left in it is removed.
+	Dir string
+	// BinDir has the binaries etcd, kube-apiserver, kube-controller-manager and kwok, and kwok-stages.yaml.
+	BinDir string
+	// Pools are the node pools of VMs.
+	Pools []Pool
+	// VirtualNode adds a virtual-kubelet node as AKS has it; AddVirtualNode adds further ones.
+	VirtualNode bool
+	// Autoscaler configures the simulated cluster autoscaler; nil leaves it out.
+	Autoscaler *AutoscalerOptions
+	// APIServerArgs are added to the API server's command line, ControllerManagerArgs to the controller manager's.
+	APIServerArgs, ControllerManagerArgs []string
+	// NodeGrace is after how long of silence a Node is NotReady, at least a second; 0 is Kubernetes's 50 s. Leases are renewed more often if
+	// it is short.
+	NodeGrace time.Duration
+	// GOGC is that of the control plane's processes; empty is Go's default. A large one saves a fifth of the CPU time of a cluster that
+	// lives for seconds, most of which is starting.
+	GOGC string
+}
+
+// VirtualNodeName is the name of the virtual node, AKS's.
+const VirtualNodeName = virtualnode.Name
+
+// Cluster is a running control plane with its nodes.
+type Cluster struct {
+	Client     kubernetes.Interface
+	Config     *rest.Config // of an administrator
+	Autoscaler *Autoscaler
+	Pools      []*PoolManager
+	// VirtualNode is that of the options, or nil.
+	VirtualNode *virtualnode.Node
+
+	options   Options
+	processes []*Process // in the order of their start
+	cancel    context.CancelFunc
+	virtual   []*virtualnode.Node
+	ca        []byte
+	address   string
+	rights    map[string]bool // kustomizations with rights that were applied
+}
+
+const apiServer = "kube-apiserver"
+
+// The prefixes of tokens: a random part follows.
+const adminToken, managerToken, defaultSchedulerToken = "admin", "kube-controller-manager", "kube-scheduler"
+
+// Start brings a cluster up. It returns when the API server answers, all nodes of the pools are ready and, if asked for,
+// the virtual node and the autoscaler run. On error nothing is left running.
+func Start(ctx context.Context, options Options) (*Cluster, error) {
+	return withFreePorts(func() (*Cluster, error) { return start(ctx, options) })
+}
+
+func start(ctx context.Context, options Options) (_ *Cluster, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	c := &Cluster{options: options, cancel: cancel, rights: map[string]bool{}}
+	defer func() {
+		if err != nil {
+			c.Stop()
+		}
+	}()
+	if err := prepareDir(options.Dir); err != nil {
+		return nil, err
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.startEtcd(ports[0], ports[1]); err != nil {
+		return nil, err
+	}
+	if err := c.startAPIServer(ctx, ports[0], ports[2]); err != nil {
+		return nil, err
+	}
+	if err := c.startControllerManager(); err != nil {
+		return nil, err
+	}
+	if err := c.startKWOK(); err != nil {
+		return nil, err
+	}
+	if err := c.startNodes(ctx); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// markerFile tells a cluster's directory from any other.
+const markerFile = ".devcluster"
+
+// prepareDir makes an empty directory. What an earlier cluster left there is removed, anything else is not.
+func prepareDir(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("reading the cluster's directory: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, markerFile)); err != nil && len(entries) > 0 {
+		return fmt.Errorf("%s is not empty and no cluster's directory; name another", dir)
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("removing an earlier cluster's files: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the cluster's directory: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, markerFile), nil, 0o600); err != nil {
+		return fmt.Errorf("marking the cluster's directory: %w", err)
+	}
+	return nil
+}
+
+// Dir is where the cluster's files are.
+func (c *Cluster) Dir() string { return c.options.Dir }
+
+// KubeConfig is the path of an administrator's kubeconfig.
+func (c *Cluster) KubeConfig() string { return filepath.Join(c.options.Dir, "kubeconfig") }
+
+// PIDs are the ids of the processes that the cluster runs beside this one.
+func (c *Cluster) PIDs() []int {
+	pids := make([]int, len(c.processes))
+	for i, p := range c.processes {
+		pids[i] = p.PID()
+	}
+	return pids
+}
+
+// Failed returns an error if one of the processes has ended.
+func (c *Cluster) Failed() error {
+	for _, p := range c.processes {
+		if err := p.ended(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Stop stops everything, the last started first.
+func (c *Cluster) Stop() {
+	if c.Autoscaler != nil {
+		c.Autoscaler.Kill()
+	}
+	c.cancel()
+	for _, n := range c.virtual {
+		n.Stop()
+	}
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		c.processes[i].Stop()
+	}
+}
+
+// RestartAPIServer kills the API server and starts it again, and waits until it answers.
+func (c *Cluster) RestartAPIServer(ctx context.Context) error {
+	for _, p := range c.processes {
+		if p.name != apiServer {
+			continue
+		}
+		p.Kill()
+		if err := p.Restart(); err != nil {
+			return err
+		}
+		return c.waitForAPIServer(ctx, p)
+	}
+	return errors.New("the cluster has no API server")
+}
+
+// waitForAPIServer waits until the API server says that it is ready.
+func (c *Cluster) waitForAPIServer(ctx context.Context, p *Process) error {
+	if err := poll(ctx, time.Minute, p.ended, func() error {
+		_, err := c.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+		return err
+	}); err != nil {
+		return fmt.Errorf("waiting for the API server to be ready: %w", err)
+	}
+	return nil
+}
+
+func (c *Cluster) start(name string, args ...string) (*Process, error) {
+	var environment []string
+	if c.options.GOGC != "" {
+		environment = []string{"GOGC=" + c.options.GOGC}
+	}
+	p, err := StartProcess(name, filepath.Join(c.options.BinDir, name), c.options.Dir, environment, args...)
+	if err != nil {
+		return nil, fmt.Errorf("%w (make tools builds it)", err)
+	}
+	c.processes = append(c.processes, p)
+	return p, nil
+}
+
+func (c *Cluster) startEtcd(clientPort, peerPort int) error {
+	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort), fmt.Sprintf("http://127.0.0.1:%d", peerPort)
+	_, err := c.start("etcd", "--name=default", "--data-dir="+filepath.Join(c.options.Dir, "etcd"), "--unsafe-no-fsync",
+		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
+	return err
+}
+
+func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error {
+	key := filepath.Join(c.options.Dir, "service-account.key")
+	if err := writeRSAKey(key); err != nil {
+		return err
+	}
+	admin, manager, scheduler := newToken(adminToken), newToken(managerToken), newToken(defaultSchedulerToken)
+	tokens := filepath.Join(c.options.Dir, "tokens.csv")
+	if err := os.WriteFile(tokens, fmt.Appendf(nil, "%s,admin,admin,system:masters\n%s,system:kube-controller-manager,kcm\n%s,system:kube-scheduler,ks\n",
+		admin, manager, scheduler), 0o600); err != nil {
+		return fmt.Errorf("writing the tokens: %w", err)
+	}
+	certs := filepath.Join(c.options.Dir, "certs")
+	args := append([]string{
+		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcdPort),
+		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + certs,
+		// Without a default route it would not find an address by itself, and endpoints must not be loopback.
+		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
+		"--service-cluster-ip-range=10.0.0.0/16", "--authorization-mode=Node,RBAC", "--token-auth-file=" + tokens,
+	}, c.options.APIServerArgs...)
+	p, err := c.start(apiServer, args...)
+	if err != nil {
+		return err
+	}
+	c.address = fmt.Sprintf("https://127.0.0.1:%d", port)
+	// The API server writes a certificate for its address, with the authority that signed it.
+	if err := poll(ctx, time.Minute, c.Failed, func() error {
+		var err error
+		if c.ca, err = os.ReadFile(filepath.Join(certs, "apiserver.crt")); err != nil {
+			return err
+		}
+		// The file may be half written.
+		if parsed, err := cert.ParseCertsPEM(c.ca); err != nil || len(parsed) < 2 {
+			return fmt.Errorf("the file has %d of 2 certificates (%v)", len(parsed), err)
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("waiting for the API server's certificate: %w", err)
+	}
+	c.Config = c.configFor(admin)
+	if c.Client, err = kubernetes.NewForConfig(c.Config); err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	if err := c.waitForAPIServer(ctx, p); err != nil {
+		return err
+	}
+	if err := c.WriteKubeConfig(c.KubeConfig(), admin); err != nil {
+		return err
+	}
+	if err := c.WriteKubeConfig(filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), manager); err != nil {
+		return err
+	}
+	return c.WriteKubeConfig(c.defaultSchedulerKubeConfig(), scheduler)
+}
+
+func (c *Cluster) startControllerManager() error {
+	args := c.options.ControllerManagerArgs
+	if grace := c.options.NodeGrace; grace != 0 {
+		args = append([]string{fmt.Sprintf("--node-monitor-grace-period=%v", grace), fmt.Sprintf("--node-monitor-period=%v", grace/8)}, args...)
+	}
+	_, err := c.start("kube-controller-manager", append([]string{
+		"--kubeconfig=" + filepath.Join(c.options.Dir, "kube-controller-manager.kubeconfig"), "--leader-elect=false",
+		"--bind-address=127.0.0.1", "--secure-port=0", "--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + filepath.Join(c.options.Dir, "service-account.key"),
+		"--root-ca-file=" + filepath.Join(c.options.Dir, "certs", "apiserver.crt"),
+		// The default of 20 requests a second takes a minute to create 1,000 pods.
+		"--kube-api-qps=500", "--kube-api-burst=1000", "--controllers=*,-bootstrapsigner,-tokencleaner,-nodeipam,-cloud-node-lifecycle,-service-lb-controller",
+	}, args...)...)
+	return err
+}
+
+func (c *Cluster) startKWOK() error {
+	_, err := c.start("kwok", "--kubeconfig="+c.KubeConfig(), "--config="+filepath.Join(c.options.BinDir, "kwok-stages.yaml"),
+		"--manage-all-nodes=false", "--manage-nodes-with-annotation-selector="+kwokAnnotation+"="+kwokFake, fmt.Sprintf("--node-lease-duration-seconds=%d", int(c.leaseDuration()/time.Second)))
+	return err
+}
+
+// leaseDuration is that of the nodes' leases, in whole seconds. They are renewed four times as often.
+func (c *Cluster) leaseDuration() time.Duration {
+	if c.options.NodeGrace == 0 {
+		return 40 * time.Second
+	}
+	return max(time.Second, c.options.NodeGrace.Truncate(time.Second))
+}
+
+// configFor is a client configuration that carries the token and nothing else.
+func (c *Cluster) configFor(token string) *rest.Config {
+	return &rest.Config{
+		Host: c.address, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
+		QPS: 500, Burst: 1000,
+		// Tests list pods ten times a second, which costs the API server less than in JSON.
+		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON},
+	}
+}
+
+// tokenLifetime is longer than anybody keeps a cluster up.
+const tokenLifetime = 90 * 24 * time.Hour
+
+// ServiceAccountToken returns a token of the ServiceAccount that is good for as long as a cluster is kept.
+func (c *Cluster) ServiceAccountToken(ctx context.Context, namespace, name string) (string, error) {
+	seconds := int64(tokenLifetime / time.Second)
+	request, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
+		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("asking for a token of ServiceAccount %s/%s: %w", namespace, name, err)
+	}
+	return request.Status.Token, nil
+}
+
+// WriteKubeConfig writes a kubeconfig with the token to the path.
+func (c *Cluster) WriteKubeConfig(path, token string) error {
+	const name = "devcluster"
+	err := clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: c.address, CertificateAuthorityData: c.ca}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	}, path)
+	if err != nil {
+		return fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return nil
+}
+
+// poll calls check until it succeeds, the timeout has passed, or there is a fatal error.
+func poll(ctx context.Context, timeout time.Duration, fatal, check func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		if err := fatal(); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("gave up after %v: %w", timeout, err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func newToken(prefix string) string {
+	random := make([]byte, 16)
+	_, _ = rand.Read(random) // it never fails
+	return prefix + "-" + hex.EncodeToString(random)
+}
+
+func writeRSAKey(path string) error {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return fmt.Errorf("generating the ServiceAccount key: %w", err)
+	}
+	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
+	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
+		return fmt.Errorf("writing the ServiceAccount key: %w", err)
+	}
+	return nil
+}

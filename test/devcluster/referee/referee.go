@@ -1,0 +1,329 @@
+// Package referee watches a cluster and says when pods went to the wrong pool. It knows nothing of the scheduler: it
+// compares each placement with the room that the nodes of better pools had at that moment.
+package referee
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/test/devcluster"
+)
+
+const (
+	// bindingLag is how long bindings of one moment may take to appear, by default: they are written in parallel.
+	bindingLag = time.Second
+	// readyLag is how long a scheduler may take to see that a node is ready.
+	readyLag = 2 * time.Second
+	// stuckAfter is how long a pod may be pending while a node has room: longer than a scheduler's back-off grows in tests.
+	stuckAfter = 12 * time.Second
+)
+
+// Tier is a node pool in the order that the referee expects.
+type Tier struct {
+	Name string
+	// Max is the number of VMs at which the pool can grow no more; 0 for the virtual node, which comes last.
+	Max  int
+	Owns func(*corev1.Node) bool
+}
+
+// Referee judges the placements of pods of one scheduler.
+type Referee struct {
+	tiers []Tier
+	// Scheduler is the name of the scheduler whose pods are judged, ours by default.
+	Scheduler string
+	// BindingLag is how long bindings of one moment may take to appear, 1 s by default. A scheduler that may send 50 requests a
+	// second takes seconds for a burst, in any order.
+	BindingLag time.Duration
+	// Nodes and Pods are what the referee has seen.
+	Nodes corelisters.NodeLister
+	Pods  corelisters.PodLister
+
+	mu         sync.Mutex
+	nodes      map[string]*seenNode
+	bindings   []binding
+	bound      map[types.UID]int // index in bindings
+	violations []string
+	misplaced  []Misplaced
+	judged     int
+	waiting    map[types.UID]time.Time // pending pods that a node has room for, since when
+	byTier     []int
+}
+
+type seenNode struct {
+	node  *corev1.Node
+	since time.Time // ready, not cordoned and with these taints since then
+	gone  time.Time
+}
+
+type binding struct {
+	pod  *corev1.Pod
+	node string
+	at   time.Time
+	gone time.Time
+}
+
+// Misplaced is a pod that went to the wrong pool.
+type Misplaced struct {
+	Pod string
+	// At is when the binding was seen.
+	At time.Time
+	// Tier is where it went to, by the tier's place in the order; -1 is a node in no tier.
+	Tier int
+	// Why says what speaks against it, of each better tier.
+	Why []string
+}
+
+// Watch starts a referee that watches the cluster until the context ends.
+func Watch(ctx context.Context, client kubernetes.Interface, tiers []Tier) (*Referee, error) {
+	factory := informers.NewSharedInformerFactory(client, 0)
+	r := &Referee{
+		tiers: tiers, Scheduler: devcluster.SchedulerName, BindingLag: bindingLag, nodes: map[string]*seenNode{}, bound: map[types.UID]int{}, byTier: make([]int, len(tiers)),
+		Nodes: factory.Core().V1().Nodes().Lister(), Pods: factory.Core().V1().Pods().Lister(),
+	}
+	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			now := time.Now()
+			if initial { // it was there before, and the scheduler knows it
+				now = now.Add(-2 * readyLag)
+			}
+			r.sawNode(obj.(*corev1.Node), now)
+		},
+		UpdateFunc: func(_, obj any) { r.sawNode(obj.(*corev1.Node), time.Now()) },
+		DeleteFunc: func(obj any) {
+			if node, ok := obj.(*corev1.Node); ok {
+				r.lostNode(node.Name, time.Now())
+			}
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("watching nodes: %w", err)
+	}
+	if _, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { r.sawPod(obj.(*corev1.Pod), time.Now()) },
+		UpdateFunc: func(_, obj any) { r.sawPod(obj.(*corev1.Pod), time.Now()) },
+		DeleteFunc: func(obj any) {
+			if pod, ok := obj.(*corev1.Pod); ok {
+				r.lostPod(pod.UID, time.Now())
+			}
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("watching pods: %w", err)
+	}
+	factory.Start(ctx.Done())
+	factory.WaitForCacheSync(ctx.Done())
+	return r, nil
+}
+
+func (r *Referee) sawNode(node *corev1.Node, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	seen, ok := r.nodes[node.Name]
+	if !ok {
+		seen = &seenNode{}
+		r.nodes[node.Name] = seen
+	}
+	usable := !node.Spec.Unschedulable && slices.ContainsFunc(node.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}) && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNotReady })
+	switch {
+	case !usable:
+		seen.since = time.Time{}
+	case seen.since.IsZero() || !equality.Semantic.DeepEqual(seen.node.Spec.Taints, node.Spec.Taints):
+		seen.since = now
+	}
+	seen.node = node
+}
+
+func (r *Referee) lostNode(name string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if seen, ok := r.nodes[name]; ok {
+		seen.gone = now
+	}
+}
+
+func (r *Referee) sawPod(pod *corev1.Pod, now time.Time) {
+	if pod.Spec.NodeName == "" {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, ok := r.bound[pod.UID]; !ok {
+		r.bound[pod.UID] = len(r.bindings)
+		r.bindings = append(r.bindings, binding{pod: pod, node: pod.Spec.NodeName, at: now})
+	}
+}
+
+func (r *Referee) lostPod(uid types.UID, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if i, ok := r.bound[uid]; ok && r.bindings[i].gone.IsZero() {
+		r.bindings[i].gone = now
+	}
+}
+
+// Judge judges the bindings that are old enough for what happened around them to be known, and returns how many pods
+// were placed in each tier so far and what was wrong.
+func (r *Referee) Judge() ([]int, []string) {
+	now := time.Now()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for ; r.judged < len(r.bindings) && now.Sub(r.bindings[r.judged].at) > r.BindingLag; r.judged++ {
+		b := &r.bindings[r.judged]
+		if b.pod.Spec.SchedulerName != r.Scheduler {
+			continue
+		}
+		placed, complaints := r.judge(b)
+		if placed >= 0 {
+			r.byTier[placed]++
+		}
+		if len(complaints) > 0 {
+			r.violations = append(r.violations, complaints...)
+			r.misplaced = append(r.misplaced, Misplaced{Pod: b.pod.Name, At: b.at, Tier: placed, Why: complaints})
+		}
+	}
+	return slices.Clone(r.byTier), slices.Clone(r.violations)
+}
+
+// judge returns the tier that the pod went to, or -1, and what was wrong with that.
+func (r *Referee) judge(b *binding) (int, []string) {
+	placed := r.tierOf(b.node)
+	if placed < 0 {
+		return placed, []string{fmt.Sprintf("pod %s is on node %s, which is in no pool", b.pod.Name, b.node)}
+	}
+	var complaints []string
+	for better := range placed {
+		if complaint := r.room(b, better, placed == len(r.tiers)-1); complaint != "" {
+			complaints = append(complaints, fmt.Sprintf("pod %s went to pool %s while %s", b.pod.Name, r.tiers[placed].Name, complaint))
+		}
+	}
+	return placed, complaints
+}
+
+// Misplaced returns the pods that were judged so far and had gone to the wrong pool.
+func (r *Referee) Misplaced() []Misplaced {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.misplaced)
+}
+
+// Unjudged is how many of the bindings that were seen are not judged yet.
+func (r *Referee) Unjudged() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.bindings) - r.judged
+}
+
+func (r *Referee) tierOf(node string) int {
+	seen, ok := r.nodes[node]
+	if !ok {
+		return -1
+	}
+	return slices.IndexFunc(r.tiers, func(t Tier) bool { return t.Owns(seen.node) })
+}
+
+// room returns what speaks against having passed over the tier: a node with room or, for a burst, VMs to come.
+func (r *Referee) room(b *binding, better int, burst bool) string {
+	vms, applicable := 0, false
+	for name, seen := range r.nodes {
+		// A scheduler may learn a little late that a VM is gone.
+		if !r.tiers[better].Owns(seen.node) || (!seen.gone.IsZero() && seen.gone.Add(readyLag).Before(b.at)) {
+			continue
+		}
+		vms++
+		// Of nodes that changed lately it is not known what the scheduler saw.
+		stable := !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag
+		if !seen.gone.IsZero() || !stable || !allowed(b.pod, seen.node) {
+			continue
+		}
+		applicable = true
+		if r.fits(b, name, seen.node) {
+			return fmt.Sprintf("node %s of pool %s had room", name, r.tiers[better].Name)
+		}
+	}
+	if burst && applicable && vms < r.tiers[better].Max {
+		return fmt.Sprintf("pool %s had %d of %d VMs", r.tiers[better].Name, vms, r.tiers[better].Max)
+	}
+	return ""
+}
+
+func allowed(pod *corev1.Pod, node *corev1.Node) bool {
+	match, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	if err != nil || !match {
+		return false
+	}
+	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, pod.Spec.Tolerations,
+		func(t *corev1.Taint) bool { return t.Effect != corev1.TaintEffectPreferNoSchedule }, true)
+	return !untolerated
+}
+
+// fits reports whether the pod would have fit on the node when it was bound, beside all that were bound there about then.
+func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
+	cpu, memory, pods := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), node.Status.Allocatable.Pods().Value()
+	for i := range r.bindings {
+		other := &r.bindings[i]
+		left := !other.gone.IsZero() && other.gone.Add(readyLag).Before(b.at)
+		if other.node != name || left || other.at.After(b.at.Add(r.BindingLag)) {
+			continue
+		}
+		requests := resource.PodRequests(other.pod, resource.PodResourcesOptions{})
+		cpu.Sub(*requests.Cpu())
+		memory.Sub(*requests.Memory())
+		pods--
+	}
+	requests := resource.PodRequests(b.pod, resource.PodResourcesOptions{})
+	return requests.Cpu().Cmp(cpu) <= 0 && requests.Memory().Cmp(memory) <= 0 && pods > 0
+}
+
+// Stuck returns the pending pods that a node of a regular tier has had room for at each call for 12 s: they should run.
+func (r *Referee) Stuck() []string {
+	now := time.Now()
+	pods, err := r.Pods.List(labels.Everything())
+	if err != nil {
+		return []string{err.Error()}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var stuck []string
+	waiting := map[types.UID]time.Time{}
+	defer func() { r.waiting = waiting }()
+	for _, pod := range pods {
+		if pod.Spec.NodeName != "" || pod.Spec.SchedulerName != r.Scheduler || pod.DeletionTimestamp != nil {
+			continue
+		}
+		b := &binding{pod: pod, at: now}
+		for name, seen := range r.nodes {
+			tier := r.tierOf(name)
+			if tier < 0 || r.tiers[tier].Max == 0 || !seen.gone.IsZero() || seen.since.IsZero() || now.Sub(seen.since) < readyLag {
+				continue
+			}
+			if !allowed(pod, seen.node) || !r.fits(b, name, seen.node) {
+				continue
+			}
+			waiting[pod.UID] = now
+			if since, ok := r.waiting[pod.UID]; ok {
+				waiting[pod.UID] = since
+			}
+			if now.Sub(waiting[pod.UID]) > stuckAfter {
+				stuck = append(stuck, fmt.Sprintf("pod %s is pending while node %s has room", pod.Name, name))
+			}
+			break
+		}
+	}
+	return stuck
+}

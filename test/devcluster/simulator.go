@@ -1,0 +1,155 @@
+package devcluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	fwk "k8s.io/kube-scheduler/framework"
+	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
+	schedcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+)
+
+// simulator asks the default scheduler's filters where pods would fit, as the cluster autoscaler does. Its last snapshot is
+// the one that may be asked.
+type simulator struct {
+	ctx       context.Context // of the autoscaler that it belongs to
+	framework framework.Framework
+	snapshot  atomic.Pointer[schedcache.Snapshot]
+}
+
+// lister hands the framework the snapshot of the world that is being asked about.
+type lister struct{ *simulator }
+
+func (l lister) NodeInfos() fwk.NodeInfoLister       { return l.snapshot.Load().NodeInfos() }
+func (l lister) StorageInfos() fwk.StorageInfoLister { return l.snapshot.Load().StorageInfos() }
+
+func newSimulator(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory) (*simulator, error) {
+	metrics.Register()
+	config, err := latest.Default()
+	if err != nil {
+		return nil, fmt.Errorf("reading the default profile: %w", err)
+	}
+	profile := &config.Profiles[0]
+	// Devices are not simulated.
+	profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.DynamicResources })
+	s := &simulator{ctx: ctx}
+	s.snapshot.Store(schedcache.NewEmptySnapshot())
+	s.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
+		frameworkruntime.WithClientSet(client),
+		frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSnapshotSharedLister(lister{s}),
+		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("making the simulation's framework: %w", err)
+	}
+	return s, nil
+}
+
+// world is a set of nodes with pods on them, to place further pods on.
+type world struct {
+	*simulator
+	nodes []*corev1.Node
+	pods  []*corev1.Pod
+	infos []fwk.NodeInfo
+}
+
+// Snapshot returns the nodes with the pods that are on them.
+func (s *simulator) Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) autoscaler.Snapshot {
+	w := &world{simulator: s, nodes: slices.Clone(nodes)}
+	names := map[string]bool{}
+	for _, node := range nodes {
+		names[node.Name] = true
+	}
+	for _, pod := range pods {
+		if names[pod.Spec.NodeName] {
+			w.pods = append(w.pods, pod)
+		}
+	}
+	w.rebuild()
+	return w
+}
+
+func (w *world) rebuild() {
+	snapshot := schedcache.NewSnapshot(w.pods, w.nodes)
+	w.snapshot.Store(snapshot)
+	w.infos = w.infos[:0]
+	for _, node := range w.nodes {
+		if info, err := snapshot.Get(node.Name); err == nil {
+			w.infos = append(w.infos, info)
+		}
+	}
+}
+
+// Len is the number of nodes.
+func (w *world) Len() int { return len(w.nodes) }
+
+// AddNode adds an empty node as the last one.
+func (w *world) AddNode(node *corev1.Node) {
+	w.nodes = append(w.nodes, node)
+	w.rebuild()
+}
+
+// RemoveLast takes the last node away.
+func (w *world) RemoveLast() {
+	w.nodes = w.nodes[:len(w.nodes)-1]
+	w.rebuild()
+}
+
+// Fits returns the name of the first node that the pod fits on, of those from the index on; "" is none.
+func (w *world) Fits(pod *corev1.Pod, from int) (string, error) {
+	state := framework.NewCycleState()
+	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)
+	if status.IsRejected() {
+		return "", nil
+	} else if !status.IsSuccess() {
+		return "", status.AsError()
+	}
+	for _, info := range w.infos[from:] {
+		if !result.AllNodes() && !result.NodeNames.Has(info.Node().Name) {
+			continue
+		}
+		status := w.framework.RunFilterPlugins(w.ctx, state, pod, info)
+		if status.IsSuccess() {
+			return info.Node().Name, nil
+		} else if !status.IsRejected() {
+			return "", status.AsError()
+		}
+	}
+	return "", nil
+}
+
+// Place puts the pod on the node.
+func (w *world) Place(pod *corev1.Pod, node string) error {
+	placed := pod.DeepCopy()
+	placed.Spec.NodeName = node
+	w.pods = append(w.pods, placed)
+	if pod.Spec.Affinity != nil || len(pod.Spec.TopologySpreadConstraints) > 0 {
+		w.rebuild() // the snapshot keeps lists of nodes that have such pods
+		return nil
+	}
+	info, err := w.snapshot.Load().Get(node)
+	if err != nil {
+		return err
+	}
+	podInfo, err := framework.NewPodInfo(placed)
+	if err != nil {
+		return err
+	}
+	info.AddPodInfo(podInfo)
+	return nil
+}

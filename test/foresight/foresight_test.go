@@ -1,0 +1,584 @@
+// Package foresight plays the gate on a virtual cluster with the simulated autoscaler, and judges by what would have happened: a model that
+// states the gate's rules may share the code's error, the future does not.
+package foresight
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/capacity/static"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
+)
+
+var (
+	histories = flag.Int("histories", 200, "histories that TestJudge plays")
+	seed      = flag.Uint64("seed", 0, "seed of TestJudge; 0 takes a random one")
+)
+
+const (
+	unknownGrace, provisionGrace, backoffGrace, declineGrace, holdLimit = 15 * time.Minute, 15 * time.Minute, 2 * time.Minute, time.Minute, time.Hour
+
+	// maxInVain is the share of the pods that waited which may have done so in vain: groups that fail, and status that is missing, are waited
+	// for.
+	maxInVain = 0.1
+
+	schedulerDelay = 10 * time.Millisecond
+
+	modeLabel, agentPoolLabel = "kubernetes.azure.com/mode", "kubernetes.azure.com/agentpool"
+)
+
+// aks is user, then system if there is a group of it, then aci, with the default graces.
+func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
+	t.Helper()
+	matching := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	configs := []configv1.Pool{
+		{Name: "user", NodeSelector: matching(modeLabel, "user"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
+		{Name: "system", NodeSelector: matching(modeLabel, "system"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+	}
+	if !slices.ContainsFunc(groups, func(g simcluster.Group) bool { return g.Template.Labels[modeLabel] == "system" }) {
+		configs = slices.Delete(configs, 1, 2)
+	}
+	pools, err := pool.NewList(configs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return configs, pools
+}
+
+// player is a scheduler beside the cluster, made of the code under test.
+type player struct {
+	*simcluster.Cluster
+	pools   pool.List
+	rule    gate.Rule
+	tracker *clusterautoscaler.Tracker
+	sources []clusterautoscaler.Source
+	view    *capacity.View
+	kinds   *gate.Kinds
+	waiting map[types.UID]time.Time // since when pods have had no room
+	heldFor map[types.UID]*spells   // by what
+	pods    map[types.UID]*corev1.Pod
+	stopped map[string]time.Time // until when a pod, by its name, is unschedulable for something else
+
+	watch  func()           // is told of each look; may be nil
+	static *static.MaxNodes // judges the first pool, if it is there
+
+	seen int      // writes of the status
+	let  []string // pods that were let in since the last one
+	now  time.Time
+	due  time.Time // when the gate may open for a pod by time alone; zero: never
+
+	tally
+}
+
+// spells are for how long a pod has been held for which reason.
+type spells struct {
+	by  map[string]time.Duration
+	why string    // it is held for now
+	at  time.Time // since then
+}
+
+// turn notes that the pod is held for another reason from now on; "" if it is not held any more.
+func (s *spells) turn(why string, now time.Time) {
+	if s.why != "" {
+		s.by[s.why] += now.Sub(s.at)
+	}
+	s.why, s.at = why, now
+}
+
+// longest is the reason for which it was held for the longest.
+func (s *spells) longest() string {
+	reasons := slices.Sorted(maps.Keys(s.by))
+	if len(reasons) == 0 {
+		return ""
+	}
+	return slices.MaxFunc(reasons, func(a, b string) int { return cmp.Compare(s.by[a], s.by[b]) })
+}
+
+// tally is what came of the pods.
+type tally struct {
+	held, inVain int                  // pods that were held, and those of them for which nothing was ordered in the time
+	vainly       map[string]int       // those in vain, by the reason for which they were held for the longest
+	bursts       map[string]int       // by what let them in
+	at           map[string]time.Time // when pods were let in, by name
+	early        []string
+}
+
+func newPlayer(t testing.TB, options simcluster.Options) *player {
+	configs, pools := aks(t, options.Groups)
+	p := &player{
+		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
+		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
+		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace, HoldLimit: holdLimit},
+		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: 3 * time.Minute, Provision: provisionGrace, Backoff: backoffGrace}),
+		view:    &capacity.View{Pools: make([]capacity.Pool, pools.Len())},
+	}
+	for i := range pools.Regular() {
+		p.sources = append(p.sources, clusterautoscaler.Source{Tracker: p.tracker, Groups: clusterautoscaler.GroupsOf(&configs[i])})
+	}
+	return p
+}
+
+// status is the autoscaler's ConfigMap with what is read of it: encoding and parsing the rest would be most of the time.
+func (p *player) status() *corev1.ConfigMap {
+	w, made := p.Written()
+	if w == nil {
+		return nil
+	}
+	var b strings.Builder
+	s := &w.Status
+	fmt.Fprintf(&b, "autoscalerStatus: %s\nclusterWide: {health: {status: %q, lastTransitionTime: %q}}\nnodeGroups:\n",
+		s.AutoscalerStatus, s.ClusterWide.Health.Status, s.ClusterWide.Health.LastTransitionTime)
+	for _, g := range s.NodeGroups {
+		h := &g.Health
+		fmt.Fprintf(&b, "- {name: %s, health: {status: %s, nodeCounts: {registered: {ready: %d, unready: {total: %d}}, longUnregistered: %d}, cloudProviderTarget: %d, minSize: %d, maxSize: %d}, scaleUp: {status: %q, backoffInfo: {errorCode: %q, errorMessage: %q}}}\n",
+			g.Name, h.Status, h.NodeCounts.Registered.Ready, h.NodeCounts.Registered.Unready.Total, h.NodeCounts.LongUnregistered, h.CloudProviderTarget, h.MinSize, h.MaxSize,
+			g.ScaleUp.Status, g.ScaleUp.BackoffInfo.ErrorCode, g.ScaleUp.BackoffInfo.ErrorMessage)
+	}
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint("status-", made)), Annotations: map[string]string{clusterautoscaler.LastUpdatedAnnotation: fmt.Sprint(p.Writes())}},
+		Data:       map[string]string{clusterautoscaler.StatusKey: b.String()},
+	}
+}
+
+// look makes the view anew, as the gatekeeper does.
+func (p *player) look() {
+	now := p.Now()
+	if p.seen != p.Writes() || p.now.IsZero() {
+		p.seen, p.let = p.Writes(), nil
+		_ = p.tracker.Observe(p.status(), now) // what is wrong with a status is its pools' reason
+	}
+	p.now = now
+	nodes := p.Nodes()
+	byPool, _ := p.pools.Group(nodes)
+	var claims []clusterautoscaler.Claim
+	facts := make([]capacity.Facts, p.pools.Len())
+	for i := range facts {
+		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.pools.At(i).Template, ProvisionGrace: provisionGrace}
+		if i < len(p.sources) {
+			facts[i].Source = p.sources[i]
+			if i == 0 && p.static != nil {
+				facts[i].Source = *p.static
+			}
+			claims = append(claims, clusterautoscaler.Claim{Groups: p.sources[i].Groups, Nodes: byPool[i]})
+		}
+	}
+	p.tracker.Look(claims, nodes, now)
+	p.view = capacity.Build(facts, p.view, now)
+}
+
+// opener says whether the gate is open for the pod.
+type opener func(p *player, pod *corev1.Pod) (open bool, why string)
+
+// ours is the code under test.
+func ours(p *player, pod *corev1.Pod) (bool, string) {
+	since := p.waiting[pod.UID]
+	kind := gate.KindOf(gate.Request{Pod: pod})
+	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since,
+		Declined: func() map[string]time.Time { return p.kinds.Declined(kind, pod.UID, p.Now()) }}
+	d := p.rule.Decide(request, p.view, p.Now())
+	p.kinds.Learn(kind, &d, p.Now())
+	p.due = capacity.Earliest(p.due, d.Until())
+	v := &d.Burst[p.pools.Regular()]
+	if i := slices.IndexFunc(d.Regular, func(v gate.PoolVerdict) bool { return v.Holds }); !v.Open && i >= 0 {
+		return false, v.Reason.Code + " " + d.Regular[i].Reason.Code
+	}
+	return v.Open, v.Reason.Code
+}
+
+// knowing opens when it would not be early.
+func knowing(p *player, pod *corev1.Pod) (bool, string) {
+	_, early := p.ordered(pod)
+	return !early, "Open"
+}
+
+// closed never opens.
+func closed(*player, *corev1.Pod) (bool, string) { return false, "" }
+
+// believing opens when the last status says that no group that the pod fits is below its maximum or not failing.
+func believing(p *player, pod *corev1.Pod) (bool, string) {
+	groups := p.LastWrite().Status.NodeGroups
+	for _, g := range groups {
+		if p.Fits(pod, g.Name) && g.Health.CloudProviderTarget < g.Health.MaxSize && g.ScaleUp.Status != "Backoff" {
+			return false, ""
+		}
+	}
+	return len(groups) > 0, "Believed"
+}
+
+// play lets everything happen for the time.
+func (p *player) play(d time.Duration, open opener) {
+	until := p.Now().Add(d)
+	for {
+		p.look()
+		if p.watch != nil {
+			p.watch()
+		}
+		next, ok := p.Next()
+		if !ok || next.Sub(p.Now()) > schedulerDelay {
+			p.decide(open) // the scheduler has had its look at the VMs
+			next, ok = p.Next()
+		}
+		if due := capacity.Earliest(p.view.Until(), p.due); !due.IsZero() && due.After(p.Now()) && (!ok || due.Before(next)) {
+			next = due // something changes by time alone
+		}
+		if !ok && next.IsZero() || next.After(until) {
+			break
+		}
+		p.RunUntil(next)
+	}
+	p.RunUntil(until)
+}
+
+// decide lets the pods in for which the gate is open, and judges.
+func (p *player) decide(open opener) {
+	p.due = time.Time{}
+	pending := map[types.UID]bool{}
+	judged := map[string]bool{}
+	for _, pod := range p.Pending() {
+		pending[pod.UID] = true
+		if _, known := p.waiting[pod.UID]; !known && p.Now().After(p.stopped[pod.Name]) {
+			p.waiting[pod.UID], p.pods[pod.UID], p.heldFor[pod.UID] = p.Now(), pod, &spells{by: map[string]time.Duration{}}
+			p.held++
+		}
+		isOpen, why := open(p, pod)
+		if !isOpen {
+			if s := p.heldFor[pod.UID]; s != nil {
+				s.turn(why, p.Now())
+			}
+			continue
+		}
+		if why = p.because(pod, why); why == "Open" || why == "Believed" {
+			if kind := gate.KindOf(gate.Request{Pod: pod}); !judged[kind] {
+				judged[kind] = true
+				p.judge(pod)
+			}
+		}
+		p.bursts[why]++
+		p.at[pod.Name] = p.Now()
+		p.waitEnded(pod, p.waiting[pod.UID])
+		p.let = append(p.let, pod.Name)
+		p.Burst(pod.Name)
+	}
+	for uid := range p.waiting {
+		if pending[uid] {
+			continue
+		}
+		if pod := p.pods[uid]; p.Pod(pod.Name) == nil { // one that is bound was worth the wait, or has been counted
+			p.waitEnded(pod, p.waiting[uid])
+		}
+		delete(p.waiting, uid)
+		delete(p.pods, uid)
+		delete(p.heldFor, uid)
+	}
+}
+
+// because is why the pod was let in, with what counts as full only because somebody gave up waiting told apart.
+func (p *player) because(pod *corev1.Pod, why string) string {
+	if why != "Open" {
+		return why
+	}
+	for _, g := range p.LastWrite().Status.NodeGroups {
+		if g.Health.NodeCounts.LongUnregistered > 0 && p.Fits(pod, g.Name) {
+			return "NodesMissing"
+		}
+	}
+	for i := range p.sources {
+		for k := range p.view.Pools[i].Groups {
+			g := &p.view.Pools[i].Groups[k]
+			if g.State == capacity.Unknown {
+				return "Unknown"
+			}
+			switch g.Reason.Code {
+			case "Backoff", "Unhealthy", "NodesMissing":
+				if p.Fits(pod, g.Name) {
+					return g.Reason.Code
+				}
+			}
+		}
+	}
+	return why
+}
+
+// judge notes if the pod would burst early.
+func (p *player) judge(pod *corev1.Pod) {
+	if order, early := p.ordered(pod); early {
+		p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
+	}
+}
+
+// ordered returns the first VM that the pod fits and that the autoscaler would order, were it and those let in since the last status kept pending: in
+// ten loops, or in provisionGrace if a group that it fits was growing. An order of a group that was at its maximum, with all its nodes and none
+// about to go, does not count: the room for it was made later. Nor does one of a group whose VMs the cloud does not make: nobody could have used it.
+func (p *player) ordered(pod *corev1.Pod) (simcluster.Order, bool) {
+	var atLeast time.Duration
+	nodes, leaving := map[string]int{}, map[string]bool{}
+	for _, node := range p.Nodes() {
+		group := p.GroupOf(node.Name)
+		nodes[group]++
+		leaving[group] = leaving[group] || capacity.IsLeaving(node)
+	}
+	useless := map[string]bool{}
+	for _, g := range p.Groups() {
+		target := p.Target(g.Name)
+		if target > nodes[g.Name] && p.Fits(pod, g.Name) {
+			atLeast = provisionGrace
+		}
+		useless[g.Name] = g.Fault != (simcluster.Fault{}) || target >= g.Max && nodes[g.Name] == target && !leaving[g.Name]
+	}
+	for _, order := range p.Ahead(append(slices.Clone(p.let), pod.Name), 10, atLeast) {
+		if p.Fits(pod, order.Group) && !useless[order.Group] {
+			return order, true
+		}
+	}
+	return simcluster.Order{}, false
+}
+
+// says is what is known of the groups.
+func (p *player) says() string {
+	s := ""
+	for i := range p.sources {
+		s += p.pools.At(i).Name + " " + string(p.view.Pools[i].State) + " (" + p.view.Pools[i].Reason.Detail + "); "
+	}
+	return s
+}
+
+// waitEnded counts the pod as held in vain if it was held for longer than it takes to see that nothing is ordered, and nothing was.
+func (p *player) waitEnded(pod *corev1.Pod, since time.Time) {
+	slack := declineGrace + 5*10*time.Second + 10*time.Second
+	if p.Now().Sub(since) <= slack {
+		return
+	}
+	for _, order := range p.Orders() {
+		if order.At.After(since.Add(-provisionGrace)) && p.Fits(pod, order.Group) {
+			return
+		}
+	}
+	p.inVain++
+	if s := p.heldFor[pod.UID]; s != nil {
+		s.turn("", p.Now())
+		p.vainly[s.longest()]++
+	}
+}
+
+func node(mode, agentPool, cpu string, taints ...corev1.Taint) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{modeLabel: mode, agentPoolLabel: agentPool, corev1.LabelOSStable: "linux"}},
+		Spec:       corev1.NodeSpec{Taints: taints},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse("8Gi"), corev1.ResourcePods: resource.MustParse("110")}},
+	}
+}
+
+func pod(name, cpu string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "owner", Controller: ptr.To(true)}}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}}}},
+	}
+	for _, change := range changes {
+		change(p)
+	}
+	return p
+}
+
+var gpuTaint = corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
+
+func toleratesGPU(p *corev1.Pod) {
+	p.Spec.Tolerations = []corev1.Toleration{{Key: "sku", Operator: corev1.TolerationOpExists}}
+}
+
+func onSystem(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{modeLabel: "system"} }
+
+// groupName is AKS's for an agent pool.
+func groupName(agentPool string) string { return "aks-" + agentPool + "-12345678-vmss" }
+
+// randomOptions is a cluster of a general and a system group, and of some others.
+func randomOptions(r *rand.Rand) simcluster.Options {
+	options := simcluster.Options{
+		Seed: r.Uint64(), Start: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Autoscaler: autoscaler.Real(), VirtualNode: true, PodTriggers: r.IntN(2) == 0,
+		LoopTime: time.Duration(30+r.IntN(3000)) * time.Millisecond, SchedulerDelay: schedulerDelay, DeleteDelay: 5 * time.Second,
+		DrainTime: time.Duration(r.IntN(60)) * time.Second, Linger: time.Duration(r.IntN(3)) * time.Minute, SizeCache: time.Duration(r.IntN(2)) * time.Minute,
+	}
+	options.Autoscaler.UnneededTime, options.Autoscaler.DelayAfterAdd = time.Minute, time.Minute
+	group := func(agentPool, mode, cpu string, taints ...corev1.Taint) {
+		maximum := 1 + r.IntN(5)
+		g := simcluster.Group{
+			Name: groupName(agentPool), Max: maximum, Nodes: r.IntN(maximum + 1), Priority: 10 * r.IntN(3), Template: node(mode, agentPool, cpu, taints...),
+			Boot: time.Duration(10+r.IntN(200)) * time.Second, Jitter: time.Minute, ReadyAfter: time.Duration(r.IntN(30)) * time.Second,
+		}
+		if r.IntN(4) == 0 {
+			g.StartupTaint, g.StartupFor = "example.com/agent-not-there", time.Duration(r.IntN(60))*time.Second
+		}
+		options.Groups = append(options.Groups, g)
+	}
+	group("general", "user", "2")
+	group("system", "system", "2")
+	if r.IntN(2) == 0 {
+		group("gpu", "user", "4", gpuTaint)
+	}
+	if r.IntN(2) == 0 {
+		group("more", "user", "4")
+	}
+	return options
+}
+
+func randomPods(p *player, r *rand.Rand, i int) {
+	kinds := [][]func(*corev1.Pod){nil, nil, {toleratesGPU}, {onSystem}}
+	cpu, kind := []string{"500m", "1500m", "1500m", "3"}[r.IntN(4)], kinds[r.IntN(len(kinds))]
+	for j := range 1 + r.IntN(8) {
+		p.AddPod(pod(fmt.Sprint("p", i, "-", j), cpu, kind...))
+	}
+}
+
+// disturb makes one thing happen: pods come or go, a cloud fails or recovers, a VM is lost, the autoscaler is restarted.
+func disturb(p *player, r *rand.Rand, i int) {
+	groups := p.Groups()
+	group := groups[r.IntN(len(groups))].Name
+	switch n := r.IntN(24); {
+	case n < 10:
+		randomPods(p, r, i)
+	case n < 15:
+		for _, pod := range p.Pods() {
+			if r.IntN(4) > 0 {
+				p.DeletePod(pod.Name)
+			}
+		}
+	case n < 18:
+		faults := []simcluster.Fault{{}, {}, {}, {Refusal: "QuotaExceeded"}, {NeverRegisters: true}, {ErrorCode: "AllocationFailed"}, {NoVM: true}}
+		p.SetGroup(group, func(g *simcluster.Group) { g.Fault = faults[r.IntN(len(faults))] })
+	case n < 19:
+		if nodes := p.Nodes(); len(nodes) > 1 {
+			p.LoseVM(nodes[0].Name)
+		}
+	case n < 20:
+		p.Kill()
+		p.Start()
+	case n < 21:
+		p.Stop()
+		p.Start()
+	case n < 22:
+		p.SetGroup(group, func(g *simcluster.Group) { g.Unhealthy = !g.Unhealthy })
+	case n < 23:
+		p.SetUnhealthy(r.IntN(3) == 0)
+	}
+}
+
+// newHistory is a random cluster whose future is the seed's.
+func newHistory(t testing.TB, seed uint64) (*player, *rand.Rand) {
+	r := rand.New(rand.NewPCG(seed, 7))
+	return newPlayer(t, randomOptions(r)), r
+}
+
+// live lets forty things happen, with some time after each.
+func (p *player) live(r *rand.Rand, open opener) {
+	for i := range 40 {
+		disturb(p, r, i)
+		p.play(time.Duration(r.IntN(180))*time.Second, open)
+	}
+	for uid, since := range p.waiting {
+		p.waitEnded(p.pods[uid], since)
+	}
+}
+
+// history plays one and returns what came of it.
+func history(t testing.TB, seed uint64, open opener) tally {
+	p, r := newHistory(t, seed)
+	p.live(r, open)
+	return p.tally
+}
+
+// playAll plays histories beside one another, and returns what came of all.
+func playAll(t testing.TB, seed uint64, n int, open opener) tally {
+	tallies := make([]tally, n)
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for i := range next {
+				tallies[i] = history(t, seed+uint64(i), open)
+			}
+		})
+	}
+	for i := range n {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+	sum := tally{vainly: map[string]int{}, bursts: map[string]int{}}
+	for i, one := range tallies {
+		sum.held += one.held
+		sum.inVain += one.inVain
+		for why, n := range one.bursts {
+			sum.bursts[why] += n
+		}
+		for why, n := range one.vainly {
+			sum.vainly[why] += n
+		}
+		for _, early := range one.early {
+			sum.early = append(sum.early, fmt.Sprintf("seed %d: %s", seed+uint64(i), early))
+		}
+	}
+	return sum
+}
+
+// TestJudge: in random histories nothing bursts early, whatever the rules say. A gate that believes the status does, and one that holds
+// everything holds in vain: the judge sees both.
+func TestJudge(t *testing.T) {
+	s := *seed
+	if s == 0 {
+		s = rand.Uint64()
+	}
+	t.Logf("seed %d", s)
+	total := func(n int, open opener) tally { return playAll(t, s, n, open) }
+	got := total(*histories, ours)
+	t.Logf("%d histories: %d pods waited, %d of them in vain (%.1f %%); bursts %v; early %d", *histories, got.held, got.inVain, 100*float64(got.inVain)/float64(max(got.held, 1)), got.bursts, len(got.early))
+	t.Logf("in vain, by the reason for which they were held for the longest: %v", got.vainly)
+	for i, early := range got.early {
+		if i < 20 {
+			t.Error(early)
+		}
+	}
+	share := func(sum tally) float64 { return float64(sum.inVain) / float64(max(sum.held, 1)) }
+	if share(got) > maxInVain {
+		t.Errorf("%.1f %% of the pods that waited did so in vain", 100*share(got))
+	}
+	if c := total(20, closed); share(c) <= maxInVain {
+		t.Errorf("a gate that holds everything has %.1f %% of the pods wait in vain: the judge does not see it", 100*share(c))
+	} else {
+		t.Logf("a gate that holds everything, in 20 histories: %.1f %% of the pods that waited did so in vain", 100*share(c))
+	}
+	if got.bursts["Open"] < 3**histories {
+		t.Errorf("%v: the histories do not cover bursts", got.bursts)
+	}
+	if k := total(5, knowing); k.bursts["Open"] == 0 || len(k.early) > 0 {
+		t.Errorf("a gate that knows the future: bursts %v, early %v", k.bursts, k.early)
+	}
+	if b := total(20, believing); len(b.early) == 0 {
+		t.Errorf("a gate that believes the status is never early: %v", b.bursts)
+	} else {
+		t.Logf("a gate that believes the status, in 20 histories: bursts %v, early %d", b.bursts, len(b.early))
+	}
+}

@@ -1,0 +1,282 @@
+package foresight
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/capacity/static"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
+)
+
+// scenario is a cluster of the groups with the real autoscaler's flags: VMs of 2 CPUs that take a minute.
+func scenario(t testing.TB, groups ...simcluster.Group) *player {
+	options := simcluster.Options{
+		Seed: 1, Start: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Groups: groups, Autoscaler: autoscaler.Real(), VirtualNode: true,
+		LoopTime: 300 * time.Millisecond, SchedulerDelay: schedulerDelay, DeleteDelay: 5 * time.Second, Linger: time.Minute, SizeCache: time.Minute,
+	}
+	p := newPlayer(t, options)
+	p.play(2*time.Minute, ours)
+	return p
+}
+
+func vms(agentPool, mode string, nodes, maximum, priority int, taints ...corev1.Taint) simcluster.Group {
+	return simcluster.Group{Name: groupName(agentPool), Nodes: nodes, Max: maximum, Priority: priority, Template: node(mode, agentPool, "2", taints...), Boot: time.Minute}
+}
+
+// add makes pods that fill a VM each.
+func (p *player) add(name string, n int, changes ...func(*corev1.Pod)) {
+	for i := range n {
+		p.AddPod(pod(fmt.Sprint(name, "-", i), "1500m", changes...))
+	}
+}
+
+// burst is how many pods of the name were let in.
+func (p *player) burst(name string) int {
+	n := 0
+	for i := 0; p.Pod(fmt.Sprint(name, "-", i)) != nil; i++ {
+		if _, ok := p.at[fmt.Sprint(name, "-", i)]; ok {
+			n++
+		}
+	}
+	return n
+}
+
+func (p *player) expectBurst(t *testing.T, name string, want int) {
+	t.Helper()
+	if got := p.burst(name); got != want {
+		t.Errorf("%d pods %s have burst, want %d; %s", got, name, want, p.says())
+	}
+	for _, early := range p.early {
+		t.Error(early)
+	}
+}
+
+// TestHistories are those that real clusters are made of.
+func TestHistories(t *testing.T) {
+	const minute, hour = time.Minute, time.Hour
+	t.Run("a stockout of the first pool: nothing bursts until the second is full, too", func(t *testing.T) {
+		first := vms("general", "user", 1, 3, 20)
+		first.Fault = simcluster.Fault{ErrorCode: "AllocationFailed"}
+		p := scenario(t, first, vms("system", "system", 1, 4, 10))
+		p.add("web", 8)
+		p.play(2*minute, ours)
+		p.expectBurst(t, "web", 0)
+		p.play(20*minute, ours)
+		p.expectBurst(t, "web", 3) // 1 + 4 on VMs
+	})
+	t.Run("the first pool's VMs never come: when it is given up, the second gets its time", func(t *testing.T) {
+		first := vms("general", "user", 1, 3, 20)
+		first.Fault = simcluster.Fault{NeverRegisters: true}
+		p := scenario(t, first, vms("system", "system", 0, 4, 10))
+		p.add("web", 3)
+		p.play(15*minute, ours)
+		p.expectBurst(t, "web", 0)
+		p.play(10*minute, ours)
+		p.expectBurst(t, "web", 0) // the second pool has them
+	})
+	t.Run("VMs that take eight minutes", func(t *testing.T) {
+		slow := vms("general", "user", 1, 5, 20)
+		slow.Boot = 8 * minute
+		p := scenario(t, slow)
+		p.add("web", 5)
+		p.play(12*minute, ours)
+		p.expectBurst(t, "web", 0)
+	})
+	t.Run("a gang that completes after six minutes", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 1, 4, 20))
+		p.SetGroup(groupName("general"), func(g *simcluster.Group) { g.Boot = 3 * minute })
+		for i := range 4 { // nothing is ordered for pods that the autoscaler does not see
+			p.stopped[fmt.Sprint("gang-", i)] = p.Now().Add(6 * minute)
+		}
+		p.add("gang", 4, func(pod *corev1.Pod) {
+			pod.Annotations = map[string]string{gate.DelayAnnotation: "6m"}
+		})
+		p.play(6*minute+30*time.Second, ours)
+		p.expectBurst(t, "gang", 0)
+		p.play(6*minute, ours)
+		p.expectBurst(t, "gang", 0)
+	})
+	t.Run("a GPU group that rises every four minutes for six hours", func(t *testing.T) {
+		gpu := vms("gpu", "user", 1, 100, 10, gpuTaint)
+		p := scenario(t, vms("general", "user", 2, 2, 20), gpu)
+		p.add("full", 2)
+		p.play(minute, ours)
+		for i := range 90 {
+			p.add(fmt.Sprint("gpu", i), 1, toleratesGPU)
+			name := fmt.Sprint("web", i)
+			if i%10 == 5 {
+				p.add(name, 1)
+			}
+			p.play(10*time.Second, ours)
+			if i%10 == 5 && p.burst(name) != 1 {
+				t.Errorf("%s waits beside a tainted group that grows for others; %s", name, p.says())
+			}
+			p.play(4*minute-10*time.Second, ours)
+		}
+		p.expectBurst(t, "gpu50", 0)
+	})
+	t.Run("beside a tainted group whose taint is known, a plain pod bursts within 2 s of the last VM's being full", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 2, 2, 20), vms("gpu", "user", 1, 4, 10, gpuTaint))
+		p.play(2*minute, ours) // the first GPU VM is three minutes old
+		p.add("full", 2)
+		p.play(2*time.Second, ours)
+		p.add("web", 3)
+		p.play(2*time.Second, ours)
+		p.expectBurst(t, "web", 3)
+	})
+	t.Run("beside one at zero of which nothing is known: declineGrace and two loops, and 2 s for the next of the kind", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 2, 2, 20), vms("gpu", "user", 0, 4, 10, gpuTaint))
+		p.add("full", 2)
+		p.play(2*time.Second, ours)
+		p.add("web", 3)
+		p.play(declineGrace-time.Second, ours)
+		p.expectBurst(t, "web", 0)
+		p.play(2*10*time.Second+3*time.Second, ours)
+		p.expectBurst(t, "web", 3)
+		p.add("next", 3)
+		p.play(2*time.Second, ours)
+		p.expectBurst(t, "next", 3)
+	})
+	t.Run("beside one at zero that was seen before: at once", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 2, 2, 20), vms("gpu", "user", 1, 4, 10, gpuTaint))
+		p.play(20*minute, ours) // the GPU VM is not needed
+		if p.Target(groupName("gpu")) != 0 {
+			t.Fatal("the GPU group is not at zero")
+		}
+		p.add("full", 2)
+		p.play(3*minute, ours)
+		p.add("web", 3)
+		p.play(2*time.Second, ours)
+		p.expectBurst(t, "web", 3)
+		p.add("gpu", 1, toleratesGPU)
+		p.play(5*minute, ours)
+		p.expectBurst(t, "gpu", 0)
+	})
+	t.Run("a Windows group", func(t *testing.T) {
+		windows := vms("npwin", "user", 1, 3, 10)
+		windows.Name, windows.Template.Labels[corev1.LabelOSStable] = "aksnpwin", "windows"
+		p := scenario(t, vms("general", "user", 1, 1, 20), windows)
+		onWindows := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "windows"} }
+		onLinux := func(pod *corev1.Pod) { pod.Spec.NodeSelector = map[string]string{corev1.LabelOSStable: "linux"} }
+		p.add("windows", 3, onWindows)
+		p.add("linux", 2, onLinux)
+		p.play(5*time.Second, ours)
+		p.expectBurst(t, "linux", 1)
+		p.play(5*minute, ours)
+		p.expectBurst(t, "windows", 0)
+	})
+	t.Run("an autoscaler that crashes again and again for a day", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 1, 3, 20))
+		p.SetGroup(groupName("general"), func(g *simcluster.Group) { g.Fault = simcluster.Fault{NeverRegisters: true} })
+		p.add("web", 3)
+		for began := p.Now(); p.Now().Before(began.Add(24 * hour)); {
+			p.play(25*time.Second, ours)
+			p.Kill()
+			p.play(35*time.Second, ours)
+			p.Start()
+		}
+		for i := range 3 {
+			name := fmt.Sprint("web-", i)
+			if at, ok := p.at[name]; ok && at.Sub(p.Pod(name).CreationTimestamp.Time) > 2*holdLimit {
+				t.Errorf("%s was held for %v", name, at.Sub(p.Pod(name).CreationTimestamp.Time))
+			}
+		}
+		if got := p.burst("web"); got != 2 {
+			t.Errorf("%d have burst, want 2", got)
+		}
+	})
+	t.Run("a static pool at two of three for ten days", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 2, 2, 20))
+		p.static = &static.MaxNodes{Nodes: 3, Patience: provisionGrace}
+		p.Stop() // there is no autoscaler
+		p.add("web", 3)
+		p.play(14*minute, ours)
+		p.expectBurst(t, "web", 0)
+		p.play(2*minute, ours)
+		p.expectBurst(t, "web", 1)
+		for day := range 10 {
+			p.play(24*hour, ours)
+			name := fmt.Sprint("day", day)
+			p.add(name, 1)
+			p.play(provisionGrace+minute, ours)
+			p.expectBurst(t, name, 1)
+		}
+	})
+	t.Run("pools that fail in turn", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 1, 3, 20), vms("system", "system", 1, 3, 10))
+		p.add("web", 4)
+		faults := []simcluster.Fault{{Refusal: "QuotaExceeded"}, {NeverRegisters: true}}
+		for i := 0; i < 60 && p.burst("web") < 2; i++ {
+			p.SetGroup(groupName("general"), func(g *simcluster.Group) { g.Fault = faults[i%2] })
+			p.SetGroup(groupName("system"), func(g *simcluster.Group) { g.Fault = faults[(i+1)%2] })
+			p.play(4*minute, ours)
+		}
+		for i := range 4 {
+			name := fmt.Sprint("web-", i)
+			if held := p.Now().Sub(p.Pod(name).CreationTimestamp.Time); p.Pod(name).Spec.NodeName == "" && held > 2*holdLimit {
+				t.Errorf("%s has been held for %v", name, held)
+			}
+		}
+		if got := p.burst("web"); got != 2 {
+			t.Errorf("%d have burst, want 2", got)
+		}
+	})
+	t.Run("a pod that is to be ignored for a day", func(t *testing.T) {
+		p := scenario(t, vms("general", "user", 1, 3, 20))
+		p.add("full", 1)
+		p.add("web", 1, func(pod *corev1.Pod) { pod.Annotations = map[string]string{gate.DelayAnnotation: "24h"} })
+		p.play(holdLimit-minute, ours)
+		p.expectBurst(t, "web", 0)
+		p.play(holdLimit+2*minute, ours)
+		p.expectBurst(t, "web", 1)
+	})
+	t.Run("a VM whose start-up taint goes 40 s after Ready", func(t *testing.T) {
+		slow := vms("general", "user", 1, 2, 20)
+		slow.StartupTaint, slow.StartupFor = "example.com/agent-not-there", 40*time.Second
+		p := scenario(t, slow)
+		p.play(16*minute, ours) // the first VM has become an old one
+		p.add("web", 2)
+		p.play(5*minute, ours)
+		p.expectBurst(t, "web", 0)
+		p.add("more", 1)
+		p.play(2*time.Second, ours)
+		p.expectBurst(t, "more", 1)
+	})
+}
+
+// TestSpikes: forty pods come in each phase of a scale-in. None bursts while a group that it could use could grow.
+func TestSpikes(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	burst := 0
+	for i := range 200 {
+		p := scenario(t, vms("general", "user", 3, 3, 20), vms("system", "system", 2, 2, 10))
+		p.add("old", 5)
+		p.play(2*time.Minute, ours)
+		for _, old := range p.Pods() {
+			p.DeletePod(old.Name)
+		}
+		// The VMs are unneeded for ten minutes, then tainted, then deleted; their Nodes linger for a minute.
+		p.play(9*time.Minute+50*time.Second+time.Duration(i)*500*time.Millisecond+time.Duration(r.IntN(500))*time.Millisecond, ours)
+		p.add("spike", 40)
+		p.play(5*time.Minute, ours)
+		for _, early := range p.early {
+			t.Errorf("spike %d: %s", i, early)
+		}
+		burst += p.burst("spike")
+		if got := p.burst("spike"); got > 35 {
+			t.Errorf("spike %d: %d of 40 pods have burst, and there is room for five on VMs", i, got)
+		}
+	}
+	if burst == 0 {
+		t.Error("nothing has ever burst")
+	}
+	t.Logf("%d of 8,000 pods have burst", burst)
+}
