@@ -63,7 +63,7 @@ prometheus:
 test-unit: prometheus ## Run the tests beside the code and those of the alerts, those of concurrent packages with the race detector too
 	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/devcluster/... ./test/model ./test/alerts ./test/markdown ./test/docs
 	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" go -C test/monitoring test -count=1 .
-	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/capacity/...
+	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/nodegroups/...
 
 .PHONY: test-strictness
 test-strictness: ## Compare the order of 105,000 random placements with brute force, and a tenth of them with the race detector
@@ -135,10 +135,10 @@ bench-scheduler-perf: tools ## Measure throughput with scheduler_perf, Kubernete
 
 .PHONY: fuzz
 fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
-	go test ./pkg/capacity/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/nodegroups/clusterautoscaler -run '^$$' -fuzz FuzzParse -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/refusal -run '^$$' -fuzz FuzzClassify -fuzztime 1m -fuzzminimizetime 10x
-	go test ./pkg/status -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 1m -fuzzminimizetime 10x
-	go test ./pkg/status -run '^$$' -fuzz FuzzDecodeView -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/published -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 1m -fuzzminimizetime 10x
+	go test ./pkg/published -run '^$$' -fuzz FuzzDecodeView -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/gate -run '^$$' -fuzz FuzzEligibility -fuzztime 1m -fuzzminimizetime 10x
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x

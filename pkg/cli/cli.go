@@ -164,7 +164,7 @@ func (o *options) runVersion(ctx context.Context, clientOnly bool) error {
 	if !clientOnly {
 		var cluster *cluster
 		if cluster, err = o.connect(); err == nil {
-			var p *published
+			var p *publishedState
 			if p, err = cluster.published(ctx); err == nil {
 				v.Scheduler, v.Leader = p.view.Version, p.view.Leader
 			}

@@ -151,7 +151,7 @@ func (d *dump) addObject(name string, object runtime.Object) {
 	d.add(name, data)
 }
 
-func (d *dump) addStatus(p *published) {
+func (d *dump) addStatus(p *publishedState) {
 	now := d.now()
 	list := p.list(now)
 	wide := *d.o

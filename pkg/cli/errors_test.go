@@ -10,14 +10,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 const theStatus = "get /api/v1/namespaces/pool-priority-system/configmaps/"
 
 // with is the ConfigMap with something else in its view.
 func with(cm *corev1.ConfigMap, before, after string) *corev1.ConfigMap {
-	cm.Data[status.ViewKey] = strings.Replace(cm.Data[status.ViewKey], before, after, 1)
+	cm.Data[published.ViewKey] = strings.Replace(cm.Data[published.ViewKey], before, after, 1)
 	return cm
 }
 
@@ -33,7 +33,7 @@ func TestLess(t *testing.T) {
 		args.Pools[2].Burst.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"burst": "yes"}}
 	}
 	foreign := growing(t)
-	foreign.change = func(v *status.View) { v.Version = "v0.9.0 (Kubernetes v1.40.0)" }
+	foreign.change = func(v *published.View) { v.Version = "v0.9.0 (Kubernetes v1.40.0)" }
 	for _, tc := range []struct {
 		name      string
 		published *corev1.ConfigMap

@@ -52,7 +52,7 @@ type subject struct {
 	reference ObjectReference
 	pod       *corev1.Pod
 	workload  *workload // nil for a pod
-	published *published
+	published *publishedState
 	facts     facts
 	missing   []string // what could not be read, a sentence each
 }

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // printExplanation prints it for people.
@@ -153,20 +153,20 @@ func verdictText(v *PoolVerdict) (string, style) {
 }
 
 // regularText is that of a regular pool or of a node group in the state.
-func regularText(holds bool, state string, reason capacity.Reason) (string, style) {
+func regularText(holds bool, state string, reason nodegroups.Reason) (string, style) {
 	switch {
 	case holds:
 		return "holds the gate", styles[state]
 	case gate.IsNotApplicable(reason):
 		return "cannot use it", quiet
-	case state == string(capacity.Full):
+	case state == string(nodegroups.Full):
 		return "full", quiet
 	}
 	return "counts as full", quiet
 }
 
 // sentence is the reason with its detail.
-func sentence(r capacity.Reason) string {
+func sentence(r nodegroups.Reason) string {
 	if r.Detail == "" {
 		return r.Sentence
 	}

@@ -25,7 +25,7 @@ type facts struct {
 }
 
 // factsOf reads what the gate goes by of the pod's namespace and volumes, and where the pod is: as little as is needed.
-func (c *cluster) factsOf(ctx context.Context, pod *corev1.Pod, p *published) facts {
+func (c *cluster) factsOf(ctx context.Context, pod *corev1.Pod, p *publishedState) facts {
 	f := facts{pool: pool.None}
 	if p == nil {
 		return f
@@ -57,7 +57,7 @@ func (c *cluster) factsOf(ctx context.Context, pod *corev1.Pod, p *published) fa
 }
 
 // place finds the pool that the pod's node is in: by the pod's annotation, or by the node.
-func (c *cluster) place(ctx context.Context, pod *corev1.Pod, p *published, f *facts) error {
+func (c *cluster) place(ctx context.Context, pod *corev1.Pod, p *publishedState, f *facts) error {
 	if i, ok := p.indexOf(pod.Annotations[scalein.PoolAnnotation]); ok {
 		f.pool, f.known = i, true
 		return nil
@@ -74,7 +74,7 @@ func (c *cluster) place(ctx context.Context, pod *corev1.Pod, p *published, f *f
 }
 
 // indexOf returns the index of the pool with the name, and whether there is one.
-func (p *published) indexOf(name string) (int, bool) {
+func (p *publishedState) indexOf(name string) (int, bool) {
 	for i := range p.pools.Len() {
 		if p.pools.At(i).Name == name {
 			return i, true

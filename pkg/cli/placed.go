@@ -16,7 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/returning"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
@@ -137,7 +137,7 @@ func (s *subject) addRefusal(e *Explanation) {
 }
 
 // story is why a pod was let into a burst pool, in words.
-func story(r *gate.Record, p *published) string {
+func story(r *gate.Record, p *publishedState) string {
 	said := r.Reason
 	for _, known := range append(gate.OpenReasons(), gate.ClosedReasons()...) {
 		if known.Code == r.Reason {
@@ -210,7 +210,7 @@ func (s *subject) addReturn(e *Explanation) {
 	text := "off: the pod stays until it is deleted"
 	if r.Enabled {
 		text = fmt.Sprintf("on: when a VM has had room for %s, %d a minute, %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
-		if stays := returning.Stays(s.pod); stays != "" {
+		if stays := returnplan.Stays(s.pod); stays != "" {
 			text = "not this pod: " + stays
 		}
 	}

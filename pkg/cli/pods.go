@@ -56,7 +56,7 @@ func asking(scheduler string) metav1.ListOptions {
 type podsData struct {
 	pods      []corev1.Pod
 	nodes     map[string]*corev1.Node
-	published *published // nil if it is not shown
+	published *publishedState // nil if it is not shown
 	notes     []string
 }
 

@@ -15,22 +15,22 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
 // silence is how old what was published must be for nobody to lead: three heartbeats.
-const silence = 3 * status.Heartbeat
+const silence = 3 * published.Heartbeat
 
-// published is what the scheduler's leader says of the pools.
-type published struct {
-	view  *status.View
+// publishedState is what the scheduler's leader says of the pools.
+type publishedState struct {
+	view  *published.View
 	pools pool.List
 	where string // namespace/name
 }
 
 // published reads what the leader published. An error says in one line what keeps it from being shown, and what to do.
-func (c *cluster) published(ctx context.Context) (*published, error) {
+func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	cm, err := c.client.CoreV1().ConfigMaps(c.statusNamespace).Get(ctx, c.statusName, metav1.GetOptions{})
 	switch {
 	case apierrors.IsForbidden(err):
@@ -45,17 +45,17 @@ func (c *cluster) published(ctx context.Context) (*published, error) {
 }
 
 // readPublished reads the ConfigMap.
-func readPublished(cm *corev1.ConfigMap) (*published, error) {
-	p := &published{where: cm.Namespace + "/" + cm.Name}
+func readPublished(cm *corev1.ConfigMap) (*publishedState, error) {
+	p := &publishedState{where: cm.Namespace + "/" + cm.Name}
 	garbage := func(err error) error {
 		return fmt.Errorf("ConfigMap %s cannot be read: %w: the leader writes it anew within a minute; if it does not, delete it", p.where, oneLine(err))
 	}
-	data, ok := cm.Data[status.ViewKey]
+	data, ok := cm.Data[published.ViewKey]
 	if !ok {
-		return nil, garbage(fmt.Errorf("it has no key %q", status.ViewKey))
+		return nil, garbage(fmt.Errorf("it has no key %q", published.ViewKey))
 	}
 	var err error
-	if p.view, err = status.DecodeView([]byte(data)); err != nil {
+	if p.view, err = published.DecodeView([]byte(data)); err != nil {
 		return nil, garbage(err)
 	}
 	if p.pools, err = p.view.Pools(); err != nil {
@@ -67,7 +67,7 @@ func readPublished(cm *corev1.ConfigMap) (*published, error) {
 func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
 // notes are what is to be known of what was published, a sentence each.
-func (p *published) notes(now time.Time) []string {
+func (p *publishedState) notes(now time.Time) []string {
 	var notes []string
 	if age := now.Sub(p.view.Written); age > silence {
 		namespace, _, _ := strings.Cut(p.where, "/")
@@ -84,6 +84,6 @@ func (p *published) notes(now time.Time) []string {
 }
 
 // decide is the scheduler's own decision for the request: the only place where one is asked for.
-func (p *published) decide(request gate.Request, now time.Time) gate.Decision {
+func (p *publishedState) decide(request gate.Request, now time.Time) gate.Decision {
 	return p.view.Decide(request, p.pools, now)
 }

@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 )
 
 // The states of burst pools, beside those of their providers.
@@ -75,7 +75,7 @@ func namesOf(pools []PoolStatus) []string {
 }
 
 // list is how the pools are at the time now, by what was published.
-func (p *published) list(now time.Time) *PoolStatusList {
+func (p *publishedState) list(now time.Time) *PoolStatusList {
 	v := p.view
 	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: v.Written, Leader: v.Leader, Version: v.Version, Notes: p.notes(now)}
 	l.SchedulerName, l.Mode, l.Order = v.SchedulerName, string(v.Args.Mode), string(v.Args.Order)
@@ -96,7 +96,7 @@ func (p *published) list(now time.Time) *PoolStatusList {
 	return l
 }
 
-func nodeCounts(v *status.View, i int) NodeCounts {
+func nodeCounts(v *published.View, i int) NodeCounts {
 	p := &v.Capacity.Pools[i]
 	n := NodeCounts{Total: p.Nodes, OnTheirWay: p.Arriving(), Leaving: p.Leaving, Max: p.MaxNodes()}
 	for k := range p.Groups {
@@ -108,7 +108,7 @@ func nodeCounts(v *status.View, i int) NodeCounts {
 	return n
 }
 
-func (p *published) addRegular(item *PoolStatus, i int) {
+func (p *publishedState) addRegular(item *PoolStatus, i int) {
 	from := &p.view.Capacity.Pools[i]
 	item.State, item.Reason, item.Since = string(from.State), from.Reason, from.Since
 	item.Source = sourceOf(p.pools.At(i))
@@ -119,7 +119,7 @@ func (p *published) addRegular(item *PoolStatus, i int) {
 	for k := range from.Groups {
 		g := &from.Groups[k]
 		if g.State == from.State {
-			item.Until = capacity.Earliest(item.Until, g.Until)
+			item.Until = nodegroups.Earliest(item.Until, g.Until)
 		}
 		item.Groups = append(item.Groups, GroupStatus{
 			Name: g.Name, State: string(g.State), Reason: g.Reason, Since: g.Since, Until: g.Until, Nodes: g.Nodes, Max: g.MaxNodes,
@@ -141,7 +141,7 @@ func sourceOf(p *pool.Pool) string {
 	return ""
 }
 
-func (p *published) addBurst(item *PoolStatus, i int, decision *gate.Decision) {
+func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decision) {
 	v, provider, verdict := p.view, &p.view.Capacity.Pools[i].Provider, &decision.Burst[i]
 	item.Reason, item.Until = verdict.Reason, verdict.Until
 	if v.Burst != nil {

@@ -6,8 +6,8 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 )
 
 // growing is a world in which user is full and a second node of system is on its way.
@@ -17,7 +17,7 @@ func growing(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	w.write(2*time.Minute, 40*time.Second, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 1, 1, 2))
 	w.write(35*time.Second, 0, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 2, 1, 2))
 	w.change = usage(use(9, "5100m", "5700m", "9Gi", "18Gi"), use(3, "1700m", "1900m", "3Gi", "6Gi"))
-	w.held = status.Held{Total: 11, Oldest: date.Add(-41 * time.Second), By: []status.HeldBy{{Pool: "system", Reason: gate.ReasonGrowing.Code, Pods: 9}, {Pool: "aci", Reason: "PersistentVolume", Pods: 2}}}
+	w.held = published.Held{Total: 11, Oldest: date.Add(-41 * time.Second), By: []published.HeldBy{{Pool: "system", Reason: gate.ReasonGrowing.Code, Pods: 9}, {Pool: "aci", Reason: "PersistentVolume", Pods: 2}}}
 	return w
 }
 
@@ -37,10 +37,10 @@ func dead(t *testing.T) *world {
 	for ago := 8 * time.Minute; ago >= 0; ago -= time.Minute {
 		w.judge(ago)
 	}
-	w.change = func(v *status.View) {
+	w.change = func(v *published.View) {
 		v.Problems = []string{"pool user, system: " + w.view.Pools[0].Reason.Sentence + ": last change seen at 2026-11-21T14:34:08Z"}
 	}
-	w.held = status.Held{Total: 2, Oldest: date.Add(-8 * time.Minute), By: []status.HeldBy{{Pool: "user", Reason: gate.ReasonUnknown.Code, Pods: 2}}}
+	w.held = published.Held{Total: 2, Oldest: date.Add(-8 * time.Minute), By: []published.HeldBy{{Pool: "user", Reason: gate.ReasonUnknown.Code, Pods: 2}}}
 	return w
 }
 

@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 )
 
 const (
@@ -22,7 +22,7 @@ const (
 
 // styles are what the states mean.
 var styles = map[string]style{
-	string(capacity.Full): quiet, string(capacity.CanGrow): good, string(capacity.Growing): moving, string(capacity.Unknown): bad,
+	string(nodegroups.Full): quiet, string(nodegroups.CanGrow): good, string(nodegroups.Growing): moving, string(nodegroups.Unknown): bad,
 	stateOpen: costly, stateSpent: bad, stateDown: bad, string(refusal.Refusing): bad, string(refusal.Probing): bad,
 }
 
@@ -140,7 +140,7 @@ func whole(p *PoolStatus) corev1.ResourceList {
 func (o *options) why(p *PoolStatus, now time.Time) string {
 	s := p.Reason.Sentence
 	switch {
-	case p.State == string(capacity.Growing) && !p.Until.IsZero():
+	case p.State == string(nodegroups.Growing) && !p.Until.IsZero():
 		s += ", until " + o.clockTime(p.Until, now) + " at the latest"
 	case p.State == stateClosed:
 		s = short(p.Reason.Sentence)
@@ -164,7 +164,7 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 
 // heldByText says of the pools because of which a gate is closed how they are.
 func heldByText(pools []PoolState) string {
-	words := map[string]string{string(capacity.CanGrow): "can grow", string(capacity.Growing): "is growing", string(capacity.Unknown): "is unknown"}
+	words := map[string]string{string(nodegroups.CanGrow): "can grow", string(nodegroups.Growing): "is growing", string(nodegroups.Unknown): "is unknown"}
 	said := make([]string, len(pools))
 	for i, p := range pools {
 		said[i] = p.Pool + " " + words[p.State]
@@ -173,7 +173,7 @@ func heldByText(pools []PoolState) string {
 }
 
 // heldText says how many pods the gate holds back, and what for.
-func heldText(h *status.Held, now time.Time) string {
+func heldText(h *published.Held, now time.Time) string {
 	if h.Total == 0 {
 		return "No pod waits at the gate."
 	}

@@ -6,13 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // APIVersion is that of the objects that are printed with -o json and -o yaml. Times are in RFC 3339, quantities strings.
-const APIVersion = status.ViewVersion
+const APIVersion = published.ViewVersion
 
 func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: APIVersion, Kind: kind}
@@ -33,7 +33,7 @@ type PoolStatusList struct {
 	// Items are the pools, most preferred first.
 	Items []PoolStatus `json:"items"`
 	// Held counts the pods that the gate holds back.
-	Held status.Held `json:"held"`
+	Held published.Held `json:"held"`
 	// UnlistedNodes is the number of nodes in no pool.
 	UnlistedNodes int `json:"unlistedNodes,omitempty"`
 	// Problems are what the scheduler found that can be mended; Notes are what is to be known of these figures.
@@ -48,8 +48,8 @@ type PoolStatus struct {
 	Rank  int  `json:"rank"`
 	Burst bool `json:"burst,omitempty"`
 	// State of a regular pool is CanGrow, Growing, Full or Unknown. That of a burst pool is the gate's for gate.PlainPod: Open or Closed; or Spent (its budget), Refusing or Probing (its provider), or Down (none of its nodes can be used).
-	State  string          `json:"state"`
-	Reason capacity.Reason `json:"reason,omitzero"`
+	State  string            `json:"state"`
+	Reason nodegroups.Reason `json:"reason,omitzero"`
 	// HeldBy are the pools because of which the gate of a burst pool is closed.
 	HeldBy []PoolState `json:"heldBy,omitempty"`
 	// Since is when the pool came into the state, if that is known, and Until when it may change by itself.
@@ -89,13 +89,13 @@ type NodeCounts struct {
 // GroupStatus is how a node group is.
 type GroupStatus struct {
 	// Name is empty for nodes that are in no group.
-	Name   string          `json:"name,omitempty"`
-	State  string          `json:"state"`
-	Reason capacity.Reason `json:"reason"`
-	Since  time.Time       `json:"since,omitzero"`
-	Until  time.Time       `json:"until,omitzero"`
-	Nodes  int             `json:"nodes"`
-	Max    *int            `json:"max,omitempty"`
+	Name   string            `json:"name,omitempty"`
+	State  string            `json:"state"`
+	Reason nodegroups.Reason `json:"reason"`
+	Since  time.Time         `json:"since,omitzero"`
+	Until  time.Time         `json:"until,omitzero"`
+	Nodes  int               `json:"nodes"`
+	Max    *int              `json:"max,omitempty"`
 }
 
 // Situation says what there is to explain of an object.
@@ -137,8 +137,8 @@ type Explanation struct {
 	// CannotBurst is the code of the reason for which no burst pool will ever take the pod as it is.
 	CannotBurst string `json:"cannotBurst,omitempty"`
 	// Said is what the scheduler said at its last try; Message is all of it.
-	Said    []capacity.Reason `json:"said,omitempty"`
-	Message string            `json:"message,omitempty"`
+	Said    []nodegroups.Reason `json:"said,omitempty"`
+	Message string              `json:"message,omitempty"`
 	// Changed says that the decision now is not what the scheduler said: it will try the pod again by itself.
 	Changed bool `json:"changed,omitempty"`
 	// Pools are the decision now, the scheduler's own by what it published.
@@ -178,8 +178,8 @@ type PoolVerdict struct {
 	// the gate were not only observed.
 	Verdict string `json:"verdict"`
 	// State is the pool's, as status has it; empty for burst pools.
-	State  string          `json:"state,omitempty"`
-	Reason capacity.Reason `json:"reason,omitzero"`
+	State  string            `json:"state,omitempty"`
+	Reason nodegroups.Reason `json:"reason,omitzero"`
 	// Until is when a closed gate may open by itself.
 	Until time.Time `json:"until,omitzero"`
 	// Budget is how much of a burst pool's is used, for people.
@@ -195,11 +195,11 @@ const (
 
 // GroupVerdict is what a node group says of a pod.
 type GroupVerdict struct {
-	Name   string          `json:"name,omitempty"`
-	Holds  bool            `json:"holds,omitempty"`
-	State  string          `json:"state"`
-	Reason capacity.Reason `json:"reason"`
-	Until  time.Time       `json:"until,omitzero"`
+	Name   string            `json:"name,omitempty"`
+	Holds  bool              `json:"holds,omitempty"`
+	State  string            `json:"state"`
+	Reason nodegroups.Reason `json:"reason"`
+	Until  time.Time         `json:"until,omitzero"`
 }
 
 // Change is what changes a decision.

@@ -10,21 +10,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // saidOf finds in what the scheduler said of a pod, the message of its condition PodScheduled, the reasons that are ours, in the order in which they
 // are there.
-func saidOf(message string) []capacity.Reason {
+func saidOf(message string) []nodegroups.Reason {
 	message, _, _ = strings.Cut(message, " preemption: ")
-	var said []capacity.Reason
+	var said []nodegroups.Reason
 	for _, reason := range gate.Reasons() {
 		if strings.Contains(message, reason.Sentence) {
 			said = append(said, reason)
 		}
 	}
-	slices.SortStableFunc(said, func(a, b capacity.Reason) int {
+	slices.SortStableFunc(said, func(a, b nodegroups.Reason) int {
 		return cmp.Compare(strings.Index(message, a.Sentence), strings.Index(message, b.Sentence))
 	})
 	return said
@@ -32,14 +32,14 @@ func saidOf(message string) []capacity.Reason {
 
 // asks is a pod that the gate is asked for, and what is answered.
 type asks struct {
-	p        *published
+	p        *publishedState
 	request  gate.Request
 	decision gate.Decision
 	now      time.Time
 }
 
 // ask asks the gate for the pod at the time now.
-func (p *published) ask(pod *corev1.Pod, f *facts, now time.Time) *asks {
+func (p *publishedState) ask(pod *corev1.Pod, f *facts, now time.Time) *asks {
 	a := &asks{p: p, request: p.view.Request(pod, now), now: now}
 	a.request.AzureFiles, a.request.NotSelected = f.azureFiles, f.notSelected
 	a.decision = p.decide(a.request, now)
@@ -48,7 +48,7 @@ func (p *published) ask(pod *corev1.Pod, f *facts, now time.Time) *asks {
 
 // taken takes over from what the scheduler said what it alone can know: that its snapshot is behind, that the pod's owner is unseen, that a rollout or
 // the pod's own victims make room. Such a gate would be open by all that is published.
-func (a *asks) taken(said []capacity.Reason) {
+func (a *asks) taken(said []nodegroups.Reason) {
 	for _, reason := range said {
 		passing := gate.Verdict{Reason: reason}
 		if !passing.Passes() {
@@ -63,10 +63,10 @@ func (a *asks) taken(said []capacity.Reason) {
 }
 
 // changed reports whether the gate is closed now for something else than what the scheduler said, or is open.
-func (a *asks) changed(said []capacity.Reason) bool {
+func (a *asks) changed(said []nodegroups.Reason) bool {
 	before := map[string]bool{}
 	for _, reason := range said {
-		if slices.ContainsFunc(gate.ClosedReasons(), func(r capacity.Reason) bool { return r.Code == reason.Code }) {
+		if slices.ContainsFunc(gate.ClosedReasons(), func(r nodegroups.Reason) bool { return r.Code == reason.Code }) {
 			before[reason.Code] = true
 		}
 	}
@@ -226,7 +226,7 @@ func (a *asks) ofHolders(verdicts []PoolVerdict) changesOf {
 		if v.Verdict != verdictHolds {
 			continue
 		}
-		if isUnknown := v.State == string(capacity.Unknown); isUnknown {
+		if isUnknown := v.State == string(nodegroups.Unknown); isUnknown {
 			unknown = append(unknown, v.Name)
 		} else {
 			grow = append(grow, v.Name)
@@ -262,9 +262,9 @@ const declineGrace = "declineGrace"
 // graceOf names the setting by which a group no longer holds the gate: that with index k of the pool with index i.
 func (a *asks) graceOf(i, k int, g *GroupVerdict) string {
 	switch {
-	case g.State == string(capacity.Unknown):
+	case g.State == string(nodegroups.Unknown):
 		return "unknownGrace"
-	case g.State == string(capacity.Growing):
+	case g.State == string(nodegroups.Growing):
 		return "provisionGrace"
 	case a.p.view.Capacity.Pools[i].Groups[k].Skipped:
 		return "backoffGrace"

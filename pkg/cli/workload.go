@@ -261,7 +261,7 @@ func codesOf(p *corev1.Pod) []string {
 }
 
 // podsText is the pods by pool, in the order of the pools: "9 user · 3 system · 4 aci · 2 wait".
-func (e *Explanation) podsText(p *published) string {
+func (e *Explanation) podsText(p *publishedState) string {
 	if e.Pods == nil {
 		return ""
 	}

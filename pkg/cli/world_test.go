@@ -13,13 +13,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
-	"poolpriority.dev/scheduler/pkg/capacity/static"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/nodegroups/static"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 )
 
 const (
@@ -35,13 +35,13 @@ type world struct {
 	pools   pool.List
 	tracker *clusterautoscaler.Tracker
 	nodes   []*corev1.Node
-	view    *capacity.View
+	view    *nodegroups.View
 	use     gate.Use
-	held    status.Held
+	held    published.Held
 	// provider is what the provider of aci makes of pods.
 	provider refusal.Judgement
 	loops    int
-	change   func(*status.View)
+	change   func(*published.View)
 }
 
 func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	c := &args.Capacity
 	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
 		StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration})}
-	w.view = &capacity.View{Pools: make([]capacity.Pool, pools.Len())}
+	w.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
 	w.provider = refusal.Judgement{State: refusal.Open}
 	w.add("virtual-node-aci-linux", "type", "virtual-kubelet", "")
 	return w
@@ -126,10 +126,10 @@ func (w *world) judge(ago time.Duration) *world {
 	at := date.Add(-ago)
 	byPool, _ := w.pools.Group(w.nodes)
 	var claims []clusterautoscaler.Claim
-	facts := make([]capacity.Facts, w.pools.Len())
+	facts := make([]nodegroups.Facts, w.pools.Len())
 	for i := range facts {
 		p := w.pools.At(i)
-		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: w.args.Capacity.ProvisionGrace.Duration}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: w.args.Capacity.ProvisionGrace.Duration}
 		switch {
 		case p.ClusterAutoscaler != nil:
 			groups := clusterautoscaler.GroupsOf(&p.Pool)
@@ -142,16 +142,16 @@ func (w *world) judge(ago time.Duration) *world {
 		}
 	}
 	w.tracker.Look(claims, w.nodes, at)
-	w.view = capacity.Build(facts, w.view, at)
+	w.view = nodegroups.Build(facts, w.view, at)
 	return w
 }
 
-// published is the ConfigMap that the leader wrote so long ago.
+// publishedState is the ConfigMap that the leader wrote so long ago.
 func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	w.Helper()
 	use := make([]gate.Use, w.pools.Len())
 	use[w.pools.Len()-1] = w.use
-	v := &status.View{
+	v := &published.View{
 		Leader: "pool-priority-scheduler-6c9f7d5b8-4xk2p", Version: "v0.2.0 (Kubernetes v1.35.4)", SchedulerName: shippedName,
 		Args: w.args, Capacity: *w.view, Burst: use, Held: w.held,
 	}
@@ -165,19 +165,19 @@ func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "pool-priority-system", Name: "pool-priority-status"}, Data: map[string]string{status.ViewKey: string(data)}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "pool-priority-system", Name: "pool-priority-status"}, Data: map[string]string{published.ViewKey: string(data)}}
 }
 
 // usage publishes how full the regular pools are: pods, and what they request of CPU and memory.
-func usage(user, system status.Usage) func(*status.View) {
-	return func(v *status.View) { v.Usage = []status.Usage{user, system, {}} }
+func usage(user, system published.Usage) func(*published.View) {
+	return func(v *published.View) { v.Usage = []published.Usage{user, system, {}} }
 }
 
-func use(pods int, cpu, ofCPU, memory, ofMemory string) status.Usage {
+func use(pods int, cpu, ofCPU, memory, ofMemory string) published.Usage {
 	list := func(cpu, memory string) corev1.ResourceList {
 		return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}
 	}
-	return status.Usage{Pods: pods, Requested: list(cpu, memory), Allocatable: list(ofCPU, ofMemory)}
+	return published.Usage{Pods: pods, Requested: list(cpu, memory), Allocatable: list(ofCPU, ofMemory)}
 }
 
 // pod is one of the ReplicaSet web, made so long ago.

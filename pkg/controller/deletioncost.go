@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"poolpriority.dev/scheduler/pkg/controller/progress"
+	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -39,7 +39,7 @@ type DeletionCost struct {
 	// Others has pods of listed pools that name another scheduler given a cost, too, but for those of kube-system.
 	Others   bool
 	Recorder record.EventRecorder
-	Progress *progress.Watch
+	Progress *watchdog.Watch
 
 	mu     sync.Mutex
 	told   map[types.NamespacedName]types.UID // pods of which it was said, by this process, that somebody changed their cost

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"poolpriority.dev/scheduler/pkg/controller/progress"
+	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -31,7 +31,7 @@ type GateTaint struct {
 	// Recorder says on a node that its taints may not be changed, or are changed by somebody else.
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
-	Progress *progress.Watch
+	Progress *watchdog.Watch
 
 	denials  denials
 	contests contests

@@ -20,10 +20,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"poolpriority.dev/scheduler/pkg/controller/progress"
+	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/returning"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
 // evictionTimeout is how long the API server may take to answer: the client tries again by itself otherwise, for minutes.
@@ -41,7 +41,7 @@ type Lost struct {
 	// Recorder says on a pod why it was taken back.
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
-	Progress *progress.Watch
+	Progress *watchdog.Watch
 
 	losses    *losses
 	forbidden bool // it was said that pods may not be evicted
@@ -131,7 +131,7 @@ func (r *Lost) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, error) {
 // replaced reports whether the pod's owner makes another in its place. What protects pods that run from being moved, such as
 // cluster-autoscaler.kubernetes.io/safe-to-evict, says nothing of one that does not.
 func replaced(pod *corev1.Pod, owner *metav1.OwnerReference) bool {
-	return owner != nil && (replaceLost[owner.Kind] == owner.APIVersion || pod.Annotations[returning.Annotation] == returning.Always)
+	return owner != nil && (replaceLost[owner.Kind] == owner.APIVersion || pod.Annotations[returnplan.Annotation] == returnplan.Always)
 }
 
 // takeBack evicts the pod, unless it has changed since it was looked at. PodDisruptionBudgets may refuse that.

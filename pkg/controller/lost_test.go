@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/returning"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
 // TestLost: which pods are taken back, and when.
@@ -51,13 +51,13 @@ func TestLost(t *testing.T) {
 		{"of another owner", []func(*corev1.Pod){isRefused, ownedBy("tekton.dev/v1", "TaskRun")}, never},
 		{"of another owner that is called alike", []func(*corev1.Pod){isRefused, ownedBy("acme.dev/v1", "Job")}, never},
 		{"of another owner, opted in", []func(*corev1.Pod){isRefused, ownedBy("tekton.dev/v1", "TaskRun"), with(func(p *corev1.Pod) {
-			p.Annotations = map[string]string{returning.Annotation: returning.Always}
+			p.Annotations = map[string]string{returnplan.Annotation: returnplan.Always}
 		})}, 0},
 		{"of nobody", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) {
-			p.OwnerReferences, p.Annotations = nil, map[string]string{returning.Annotation: returning.Always}
+			p.OwnerReferences, p.Annotations = nil, map[string]string{returnplan.Annotation: returnplan.Always}
 		})}, never},
 		{"that is not to be moved", []func(*corev1.Pod){isRefused, with(func(p *corev1.Pod) {
-			p.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true", returning.Annotation: returning.Never}
+			p.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true", returnplan.Annotation: returnplan.Never}
 		})}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

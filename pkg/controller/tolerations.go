@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"poolpriority.dev/scheduler/pkg/controller/progress"
+	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -30,7 +30,7 @@ import (
 type Tolerations struct {
 	Client   client.Client
 	Pools    pool.List
-	Progress *progress.Watch
+	Progress *watchdog.Watch
 }
 
 var _ reconcile.Reconciler = &Tolerations{}

@@ -12,7 +12,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -56,7 +56,7 @@ func (m *misfit) fits() bool { return m.what == "" }
 
 // notApplicable returns why no node that the group of the pool has or could get would run the pod with the requests, or an empty misfit if one
 // might.
-func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *capacity.Group) misfit {
+func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) misfit {
 	var first misfit
 	for i := range known.Shapes {
 		s := &known.Shapes[i]
@@ -76,7 +76,7 @@ func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, 
 
 // unseenNode is a node that a group of the pool could get and has none of: as its template says or, without one, of which only what the pool's
 // selector and its source say is known.
-func unseenNode(p *pool.Pool, known *capacity.Group) newNode {
+func unseenNode(p *pool.Pool, known *nodegroups.Group) newNode {
 	template := p.Template(known.Name)
 	if template == nil {
 		n := newNode{labels: knownLabels(p), open: true}
@@ -85,7 +85,7 @@ func unseenNode(p *pool.Pool, known *capacity.Group) newNode {
 		}
 		return n
 	}
-	n := newNode{labels: knownLabels(p), taints: capacity.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable}
+	n := newNode{labels: knownLabels(p), taints: nodegroups.LastingTaints(template.Spec.Taints), allocatable: template.Status.Allocatable}
 	maps.Copy(n.labels, template.Labels)
 	if known.New != nil {
 		n.choices = maps.Clone(known.New.Choices)
@@ -216,7 +216,7 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 		if req.Key == n.notKey && req.Operator == corev1.NodeSelectorOpIn {
 			return slices.ContainsFunc(req.Values, func(v string) bool { return v != n.notValue })
 		}
-		if n.open || capacity.IsPlaceLabel(req.Key) {
+		if n.open || nodegroups.IsPlaceLabel(req.Key) {
 			return true
 		}
 	}

@@ -7,12 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // ReasonBudget is the reason for which a gate is closed until pods of the burst pool end.
-var ReasonBudget = capacity.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod"}
+var ReasonBudget = nodegroups.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod"}
 
 // Use is what pods that have not ended take of a budget: their number, thousandths of a CPU, and bytes of memory.
 type Use struct {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -115,7 +115,7 @@ func TestBurstLimits(t *testing.T) {
 				tc.change(pod)
 			}
 			r := &Rule{Pools: burstPool(t, tc.burst)}
-			got := r.Decide(Request{Pod: pod, Burst: []Use{{}, tc.used}}, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {}}}, now).Burst[1]
+			got := r.Decide(Request{Pod: pod, Burst: []Use{{}, tc.used}}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
 			if tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != ReasonBudget.Code || got.Reason.Detail != tc.want) {
 				t.Errorf("Decide() = %+v, want %q", got, tc.want)
 			}
@@ -141,7 +141,7 @@ func TestLargest(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{tc.pod}}}
 			r := &Rule{Pools: burstPool(t, configv1.Burst{Largest: tc.largest})}
 			decide := func() Verdict {
-				return r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {}}}, now).Burst[1]
+				return r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
 			}
 			if got := decide(); tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != "TooLarge" || got.Reason.Detail != tc.want) {
 				t.Errorf("Decide() = %+v, want %q", got, tc.want)
@@ -174,7 +174,7 @@ func TestNamespaceSelector(t *testing.T) {
 	} {
 		for _, annotations := range []map[string]string{nil, {BurstAnnotation: burstAlways}} {
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}, NotSelected: tc.pools.NotSelecting(tc.namespace)}
-			got := (&Rule{Pools: tc.pools}).Decide(request, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {}}}, now).Burst[1]
+			got := (&Rule{Pools: tc.pools}).Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
 			if got.Reason.Code != tc.want || got.Open != (tc.want == "Open") {
 				t.Errorf("%s, %v: %+v, want %s", tc.name, annotations, got, tc.want)
 			}

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -18,7 +18,7 @@ const (
 )
 
 // reasonNamespace is the reason for which a gate is closed for a pod whatever the pod is like.
-var reasonNamespace = capacity.Reason{Code: "NamespaceNotSelected", Sentence: "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)"}
+var reasonNamespace = nodegroups.Reason{Code: "NamespaceNotSelected", Sentence: "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)"}
 
 // A feature is something that a pod uses and a virtual kubelet cannot run.
 type feature struct {
@@ -32,8 +32,8 @@ type feature struct {
 func always(Request) bool { return true }
 
 // reason is that for which a burst pool whose virtual kubelet cannot run it is closed.
-func (f *feature) reason() capacity.Reason {
-	return capacity.Reason{Code: f.code, Sentence: sentenceCannot + f.what}
+func (f *feature) reason() nodegroups.Reason {
+	return nodegroups.Reason{Code: f.code, Sentence: sentenceCannot + f.what}
 }
 
 // unsupported is what a virtual kubelet cannot run, on Azure Container Instances if not said otherwise. Sources: what azure-aci v1.6.4, the
@@ -75,7 +75,7 @@ var unsupported = []feature{
 }
 
 // ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod, or none with an empty code.
-func ineligible(req Request, p *pool.Pool, shapes []capacity.Shape) capacity.Reason {
+func ineligible(req Request, p *pool.Pool, shapes []nodegroups.Shape) nodegroups.Reason {
 	onACI, v2 := p.OnACI(), isV2(p, shapes)
 	for i := range unsupported {
 		f := &unsupported[i]
@@ -91,19 +91,19 @@ func ineligible(req Request, p *pool.Pool, shapes []capacity.Shape) capacity.Rea
 		reason.Detail = detail
 		return reason
 	}
-	return capacity.Reason{}
+	return nodegroups.Reason{}
 }
 
 const sentenceCannot = "node(s) in a burst pool that cannot run "
 
-var reasonTooLarge = capacity.Reason{Code: "TooLarge", Sentence: sentenceCannot + "pods as large as this one"}
+var reasonTooLarge = nodegroups.Reason{Code: "TooLarge", Sentence: sentenceCannot + "pods as large as this one"}
 
 // missingTopology returns a label over which the pod must be spread (DoNotSchedule) and that no node of the burst pool has, or "". Nodes
 // without it are none for such a pod. Nothing is known of a pool without nodes.
-func missingTopology(pod *corev1.Pod, p *capacity.Pool) string {
+func missingTopology(pod *corev1.Pod, p *nodegroups.Pool) string {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		c := &pod.Spec.TopologySpreadConstraints[i]
-		has := p.Places[c.TopologyKey] || slices.ContainsFunc(p.Shapes, func(s capacity.Shape) bool {
+		has := p.Places[c.TopologyKey] || slices.ContainsFunc(p.Shapes, func(s nodegroups.Shape) bool {
 			_, ok := s.Labels[c.TopologyKey]
 			return ok || slices.Contains(s.Varied, c.TopologyKey)
 		})
@@ -115,7 +115,7 @@ func missingTopology(pod *corev1.Pod, p *capacity.Pool) string {
 }
 
 // isV2 reports whether all nodes of the pool are virtual nodes v2: by its selector or by what it has.
-func isV2(p *pool.Pool, shapes []capacity.Shape) bool {
+func isV2(p *pool.Pool, shapes []nodegroups.Shape) bool {
 	if knownLabels(p)[virtualizationLabel] == virtualNodesV2 {
 		return true
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -152,9 +152,9 @@ func TestEligible(t *testing.T) {
 				t.Fatal(err)
 			}
 			r := &Rule{Pools: pools}
-			view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {},
-				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},
-				{Shapes: []capacity.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}, {}}}
+			view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {},
+				{Shapes: []nodegroups.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},
+				{Shapes: []nodegroups.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}, {}}}
 			azureFiles := false
 			check := func(want ...string) {
 				t.Helper()
@@ -193,22 +193,22 @@ func TestEligible(t *testing.T) {
 
 // TestMissingTopology: a pod that must be spread over what a burst pool does not have never bursts, and is told so.
 func TestMissingTopology(t *testing.T) {
-	virtual := capacity.Pool{Shapes: []capacity.Shape{{Labels: map[string]string{"type": "virtual-kubelet"}}}, Places: map[string]bool{corev1.LabelHostname: true}}
+	virtual := nodegroups.Pool{Shapes: []nodegroups.Shape{{Labels: map[string]string{"type": "virtual-kubelet"}}}, Places: map[string]bool{corev1.LabelHostname: true}}
 	for _, tc := range []struct {
 		name string
 		key  string
 		when corev1.UnsatisfiableConstraintAction
-		aci  capacity.Pool
+		aci  nodegroups.Pool
 		want string
 	}{
 		{"over zones", corev1.LabelTopologyZone, corev1.DoNotSchedule, virtual, "TopologyMissing"},
 		{"over zones, if possible", corev1.LabelTopologyZone, corev1.ScheduleAnyway, virtual, "Open"},
 		{"over hosts", corev1.LabelHostname, corev1.DoNotSchedule, virtual, "Open"},
 		{"over a label that the nodes have", "type", corev1.DoNotSchedule, virtual, "Open"},
-		{"there is no node yet", corev1.LabelTopologyZone, corev1.DoNotSchedule, capacity.Pool{}, "Open"},
+		{"there is no node yet", corev1.LabelTopologyZone, corev1.DoNotSchedule, nodegroups.Pool{}, "Open"},
 	} {
 		pod := &corev1.Pod{Spec: corev1.PodSpec{TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{TopologyKey: tc.key, WhenUnsatisfiable: tc.when}}}}
-		d := rule(t, nil).Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), in(capacity.Full, 0), tc.aci}}, now)
+		d := rule(t, nil).Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), in(nodegroups.Full, 0), tc.aci}}, now)
 		if got := d.Burst[2].Reason.Code; got != tc.want {
 			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
 		}

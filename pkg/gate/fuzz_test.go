@@ -12,7 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -43,7 +43,7 @@ func FuzzEligibility(f *testing.F) {
 		f.Fatal(err)
 	}
 	r := &Rule{Pools: pools}
-	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, 0), {}, {}, {}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}, {}, {}}}
 	used := []Use{{}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pod := &corev1.Pod{}

@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -26,36 +26,36 @@ const (
 
 // Reasons for which the gate is closed. The sentences read on in "0/5 nodes are available: 1 …".
 var (
-	ReasonCanGrow = capacity.Reason{Code: "PoolCanGrow", Sentence: "node(s) in a burst pool, which opens when no earlier pool can grow"}
-	ReasonGrowing = capacity.Reason{Code: "PoolGrowing", Sentence: "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way"}
-	ReasonUnknown = capacity.Reason{Code: "PoolUnknown", Sentence: "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow"}
-	ReasonUnseen  = capacity.Reason{Code: "NodesUnseen", Sentence: "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at"}
-	ReasonRoom    = capacity.Reason{Code: "RolloutMakesRoom", Sentence: "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere"}
-	ReasonEarly   = capacity.Reason{Code: "OwnerUnseen", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not heard of the pod's ReplicaSet yet"}
-	ReasonVictims = capacity.Reason{Code: "VictimsEnding", Sentence: "node(s) in a burst pool, which stays closed while the pods that the pod preempted end elsewhere"}
-	ReasonOptOut  = capacity.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
-	reasonValue   = capacity.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
-	reasonSpread  = capacity.Reason{Code: "TopologyMissing", Sentence: "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst"}
+	ReasonCanGrow = nodegroups.Reason{Code: "PoolCanGrow", Sentence: "node(s) in a burst pool, which opens when no earlier pool can grow"}
+	ReasonGrowing = nodegroups.Reason{Code: "PoolGrowing", Sentence: "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way"}
+	ReasonUnknown = nodegroups.Reason{Code: "PoolUnknown", Sentence: "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow"}
+	ReasonUnseen  = nodegroups.Reason{Code: "NodesUnseen", Sentence: "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at"}
+	ReasonRoom    = nodegroups.Reason{Code: "RolloutMakesRoom", Sentence: "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere"}
+	ReasonEarly   = nodegroups.Reason{Code: "OwnerUnseen", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not heard of the pod's ReplicaSet yet"}
+	ReasonVictims = nodegroups.Reason{Code: "VictimsEnding", Sentence: "node(s) in a burst pool, which stays closed while the pods that the pod preempted end elsewhere"}
+	ReasonOptOut  = nodegroups.Reason{Code: "OptedOut", Sentence: "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of"}
+	reasonValue   = nodegroups.Reason{Code: "UnknownBurstValue", Sentence: "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always"}
+	reasonSpread  = nodegroups.Reason{Code: "TopologyMissing", Sentence: "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst"}
 )
 
 // Reasons for which the gate is closed because of what the burst pool's provider said (refusing.go).
 var (
-	ReasonRefused  = capacity.Reason{Code: "Refused", Sentence: "node(s) in a burst pool whose provider refuses pods"}
-	ReasonProbed   = capacity.Reason{Code: "Probed", Sentence: "node(s) in a burst pool whose provider refused pods and is being tried with one other pod"}
-	ReasonTemplate = capacity.Reason{Code: "TemplateRefused", Sentence: "node(s) in a burst pool whose provider refused a pod of the same template for what it is"}
+	ReasonRefused  = nodegroups.Reason{Code: "Refused", Sentence: "node(s) in a burst pool whose provider refuses pods"}
+	ReasonProbed   = nodegroups.Reason{Code: "Probed", Sentence: "node(s) in a burst pool whose provider refused pods and is being tried with one other pod"}
+	ReasonTemplate = nodegroups.Reason{Code: "TemplateRefused", Sentence: "node(s) in a burst pool whose provider refused a pod of the same template for what it is"}
 )
 
 // Reasons for which the gate is open, and for which a regular pool does not hold it.
 var (
-	reasonOpen          = capacity.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
-	reasonAsked         = capacity.Reason{Code: "Asked", Sentence: "the pod asks for the burst pool itself"}
-	reasonHeldLong      = capacity.Reason{Code: "HoldLimit", Sentence: "the pod has been held for as long as holdLimit"}
-	reasonWaited        = capacity.Reason{Code: "WaitLimit", Sentence: "the pod has waited for as long as waitLimit"}
-	reasonNotApplicable = capacity.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
-	reasonDeclined      = capacity.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
-	reasonBeyondLimits  = capacity.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
-	reasonUnknownLong   = capacity.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
-	reasonNoGroups      = capacity.Reason{Code: "NoGroups", Sentence: "nothing is known of the pool"}
+	reasonOpen          = nodegroups.Reason{Code: "Open", Sentence: "no earlier pool can grow for the pod"}
+	reasonAsked         = nodegroups.Reason{Code: "Asked", Sentence: "the pod asks for the burst pool itself"}
+	reasonHeldLong      = nodegroups.Reason{Code: "HoldLimit", Sentence: "the pod has been held for as long as holdLimit"}
+	reasonWaited        = nodegroups.Reason{Code: "WaitLimit", Sentence: "the pod has waited for as long as waitLimit"}
+	reasonNotApplicable = nodegroups.Reason{Code: "NotApplicable", Sentence: "the pool's nodes cannot run the pod"}
+	reasonDeclined      = nodegroups.Reason{Code: "Declined", Sentence: "the autoscaler does not grow the pool for the pod"}
+	reasonBeyondLimits  = nodegroups.Reason{Code: "BeyondLimits", Sentence: "the pod requests more than the pool's limits leave"}
+	reasonUnknownLong   = nodegroups.Reason{Code: "UnknownTooLong", Sentence: "the pool's capacity has been unknown for so long that it counts as full"}
+	reasonNoGroups      = nodegroups.Reason{Code: "NoGroups", Sentence: "nothing is known of the pool"}
 )
 
 // unseenLimit is for how long after a view was made the nodes in it are waited for.
@@ -140,7 +140,7 @@ type Request struct {
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
 type Wait struct {
 	// Reason is ReasonRoom or ReasonVictims, with the place, or ReasonEarly.
-	Reason capacity.Reason
+	Reason nodegroups.Reason
 	// Until is when the wait is over; zero if the pod waits for nothing.
 	Until time.Time
 }
@@ -159,7 +159,7 @@ type Decision struct {
 // PoolVerdict says whether a regular pool holds the gate for the pod: one of its node groups does.
 type PoolVerdict struct {
 	Holds  bool
-	Reason capacity.Reason
+	Reason nodegroups.Reason
 	// Declined are the names of the node groups that decline the pod by its own clock.
 	Declined []string
 }
@@ -167,7 +167,7 @@ type PoolVerdict struct {
 // Verdict says whether the gate of a burst pool is open for the pod.
 type Verdict struct {
 	Open   bool
-	Reason capacity.Reason
+	Reason nodegroups.Reason
 	// Until is when a closed gate may open without any event; zero if it does not.
 	Until time.Time
 	// Probe says that it is open for one pod only: to see whether the pool's provider takes pods again.
@@ -195,7 +195,7 @@ func (v *Verdict) Passes() bool {
 func (d *Decision) Until() time.Time {
 	var until time.Time
 	for i := range d.Burst {
-		until = capacity.Earliest(until, d.Burst[i].Until)
+		until = nodegroups.Earliest(until, d.Burst[i].Until)
 	}
 	return until
 }
@@ -206,12 +206,12 @@ func (d *Decision) Opens() bool {
 }
 
 // Closes reports whether a gate is closed for the reason.
-func (d *Decision) Closes(reason capacity.Reason) bool {
+func (d *Decision) Closes(reason nodegroups.Reason) bool {
 	return slices.ContainsFunc(d.Burst, func(v Verdict) bool { return !v.Open && v.Reason.Code == reason.Code })
 }
 
 // Decide answers for the request at the time now, by the view of the pools' capacity.
-func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision {
+func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decision {
 	if !r.Pools.HasBurst() {
 		return Decision{Regular: make([]PoolVerdict, r.Pools.Regular())}
 	}
@@ -219,7 +219,7 @@ func (r *Rule) Decide(req Request, view *capacity.View, now time.Time) Decision 
 }
 
 // DecideFor is Decide for a pod of whose class it is known what the view says.
-func (r *Rule) DecideFor(req Request, a *Assessment, view *capacity.View, now time.Time) Decision {
+func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now time.Time) Decision {
 	d := Decision{Regular: make([]PoolVerdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
 	earlier := Verdict{Open: true, Reason: reasonOpen}
 	clock, came := r.clock(req, a, view)
@@ -239,7 +239,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *capacity.View, now ti
 				earlier.Reason.Detail += " (" + verdict.Reason.Detail + ")"
 			}
 		}
-		earlier.Until = capacity.Earliest(earlier.Until, until)
+		earlier.Until = nodegroups.Earliest(earlier.Until, until)
 	}
 	if earlier.Open && now.Before(req.Wait.Until) {
 		earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
@@ -262,7 +262,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *capacity.View, now ti
 
 // behind reports whether the snapshot and what is known of the pool with index i are not of the same time: the snapshot lacks nodes that
 // are known to be there, or to be ready, or it knows of nodes that are being taken away where the pool has not been judged with that.
-func (req *Request) behind(i int, p *capacity.Pool) bool {
+func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	if req.Snapshot == nil {
 		return false
 	}
@@ -275,12 +275,12 @@ func (r *Rule) holdEnds(req Request, came time.Time) time.Time {
 	if r.HoldLimit == 0 || req.NoRoomSince.IsZero() {
 		return time.Time{}
 	}
-	return capacity.Earliest(latest(came, req.NoRoomSince).Add(r.HoldLimit), req.NoRoomSince.Add(2*r.HoldLimit))
+	return nodegroups.Earliest(latest(came, req.NoRoomSince).Add(r.HoldLimit), req.NoRoomSince.Add(2*r.HoldLimit))
 }
 
 // burst answers for the burst pool with index i. earlier is what the earlier pools say, and from heldUntil on (zero: never) they have said
 // so for too long.
-func (r *Rule) burst(req Request, a *Assessment, i int, earlier Verdict, heldUntil time.Time, view *capacity.View, now time.Time) Verdict {
+func (r *Rule) burst(req Request, a *Assessment, i int, earlier Verdict, heldUntil time.Time, view *nodegroups.View, now time.Time) Verdict {
 	p := r.Pools.At(i)
 	if req.NotSelected != nil && req.NotSelected[i] {
 		return Verdict{Reason: reasonNamespace}
@@ -338,13 +338,13 @@ func againstTheOdds(v Verdict, req Request, a *Assessment, p *pool.Pool, heldUnt
 		if !now.Before(due) {
 			return Verdict{Open: true, Reason: reasonWaited}
 		}
-		v.Until = capacity.Earliest(v.Until, due)
+		v.Until = nodegroups.Earliest(v.Until, due)
 	}
 	if !heldUntil.IsZero() {
 		if !now.Before(heldUntil) {
 			return Verdict{Open: true, Reason: reasonHeldLong}
 		}
-		v.Until = capacity.Earliest(v.Until, heldUntil)
+		v.Until = nodegroups.Earliest(v.Until, heldUntil)
 	}
 	return v
 }

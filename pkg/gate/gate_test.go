@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -38,21 +38,21 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 }
 
 // in is a pool of one node group that has been in the state since then, and to which nothing has happened for long.
-func in(state capacity.State, since time.Duration) capacity.Pool {
-	return of(capacity.Group{Judged: capacity.Judged{State: state}, Since: ago(since)})
+func in(state nodegroups.State, since time.Duration) nodegroups.Pool {
+	return of(nodegroups.Group{Judged: nodegroups.Judged{State: state}, Since: ago(since)})
 }
 
 // of is a pool of the groups.
-func of(groups ...capacity.Group) capacity.Pool {
+func of(groups ...nodegroups.Group) nodegroups.Pool {
 	for i := range groups {
-		groups[i].Reason = capacity.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}
+		groups[i].Reason = nodegroups.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}
 	}
-	return capacity.Pool{State: groups[0].State, Groups: groups}
+	return nodegroups.Pool{State: groups[0].State, Groups: groups}
 }
 
 // looked is the pool of an autoscaler that has looked at all pods in as many loops as it takes, with something happening to its groups so
 // long ago.
-func looked(p capacity.Pool, moved time.Duration) capacity.Pool {
+func looked(p nodegroups.Pool, moved time.Duration) nodegroups.Pool {
 	p.Looked = now
 	p.Groups = slices.Clone(p.Groups)
 	for i := range p.Groups {
@@ -63,22 +63,22 @@ func looked(p capacity.Pool, moved time.Duration) capacity.Pool {
 
 func TestDecide(t *testing.T) {
 	const minute = time.Minute
-	full, canGrow, growing, unknown := in(capacity.Full, 0), in(capacity.CanGrow, 0), in(capacity.Growing, 0), in(capacity.Unknown, minute)
-	growingUntil := of(capacity.Group{Judged: capacity.Judged{State: capacity.Growing, Until: now.Add(minute)}})
+	full, canGrow, growing, unknown := in(nodegroups.Full, 0), in(nodegroups.CanGrow, 0), in(nodegroups.Growing, 0), in(nodegroups.Unknown, minute)
+	growingUntil := of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.Growing, Until: now.Add(minute)}})
 	came := looked(canGrow, time.Hour)
-	came.Pauses = []capacity.Pause{{From: ago(2 * time.Hour), To: ago(minute)}}
+	came.Pauses = []nodegroups.Pause{{From: ago(2 * time.Hour), To: ago(minute)}}
 	away := looked(canGrow, time.Hour)
-	away.Pauses = []capacity.Pause{{From: ago(2 * minute)}}
-	uncounted := in(capacity.CanGrow, 0)
+	away.Pauses = []nodegroups.Pause{{From: ago(2 * minute)}}
+	uncounted := in(nodegroups.CanGrow, 0)
 	uncounted.Uncounted = true
 	looping := looked(canGrow, time.Hour)
 	looping.Looked = ago(5 * minute)
-	skipped := looked(of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow, Skipped: true, Until: now.Add(minute)}}), time.Hour)
-	patient := of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow, Patience: 10 * minute}})
+	skipped := looked(of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Skipped: true, Until: now.Add(minute)}}), time.Hour)
+	patient := of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Patience: 10 * minute}})
 	patient.Uncounted = true
 	for _, tc := range []struct {
 		name         string
-		user, system capacity.Pool
+		user, system nodegroups.Pool
 		unschedFor   time.Duration
 		stopped      bool          // for something else than room
 		ignored      time.Duration // ago
@@ -100,8 +100,8 @@ func TestDecide(t *testing.T) {
 		{name: "one is growing, and will be late at some time", user: growingUntil, system: full, wantCode: "PoolGrowing", wantUntil: minute},
 		{name: "the first pool that holds gives the reason", user: growing, system: canGrow, wantCode: "PoolGrowing"},
 		{name: "unknown within its grace", user: unknown, system: full, wantCode: "PoolUnknown", wantUntil: 14 * minute},
-		{name: "unknown for its grace counts as full", user: in(capacity.Unknown, 15*minute), system: full, wantOpen: true, wantCode: "Open"},
-		{name: "unknown does not hide one that can grow", user: in(capacity.Unknown, time.Hour), system: canGrow, wantCode: "PoolCanGrow"},
+		{name: "unknown for its grace counts as full", user: in(nodegroups.Unknown, 15*minute), system: full, wantOpen: true, wantCode: "Open"},
+		{name: "unknown does not hide one that can grow", user: in(nodegroups.Unknown, time.Hour), system: canGrow, wantCode: "PoolCanGrow"},
 		{name: "not declined yet", user: looked(canGrow, time.Hour), system: full, unschedFor: 4 * minute, wantCode: "PoolCanGrow", wantUntil: minute},
 		{name: "declined", user: looked(canGrow, time.Hour), system: full, unschedFor: 5 * minute, wantOpen: true, wantCode: "Open"},
 		{name: "not declined: the pod was tried only just now", user: looked(canGrow, time.Hour), system: full, wantCode: "PoolCanGrow"},
@@ -149,7 +149,7 @@ func TestDecide(t *testing.T) {
 			if tc.room != 0 {
 				request.Wait = Wait{Reason: ReasonRoom, Until: now.Add(max(tc.room, 0))}
 			}
-			view := &capacity.View{Pools: []capacity.Pool{tc.user, tc.system, {}}}
+			view := &nodegroups.View{Pools: []nodegroups.Pool{tc.user, tc.system, {}}}
 			r := rule(t, nil)
 			decision := r.Decide(request, view, now)
 			got := decision.Burst[2]
@@ -182,14 +182,14 @@ func TestDecide(t *testing.T) {
 }
 
 func TestApplicable(t *testing.T) {
-	shape := func(labels map[string]string, taints ...corev1.Taint) capacity.Shape {
-		return capacity.Shape{Labels: labels, Taints: taints, Allocatable: corev1.ResourceList{
+	shape := func(labels map[string]string, taints ...corev1.Taint) nodegroups.Shape {
+		return nodegroups.Shape{Labels: labels, Taints: taints, Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi")}}
 	}
 	ssd := shape(map[string]string{"mode": "user", "disk": "ssd", "generation": "5"})
 	hdd := shape(map[string]string{"mode": "user", "disk": "hdd"})
 	dedicated := shape(map[string]string{"mode": "user"}, corev1.Taint{Key: "dedicated", Value: "special", Effect: corev1.TaintEffectNoSchedule})
-	booting := capacity.Shape{Labels: map[string]string{"mode": "user"}}
+	booting := nodegroups.Shape{Labels: map[string]string{"mode": "user"}}
 	selector := func(kv map[string]string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.NodeSelector = kv }
 	}
@@ -220,39 +220,39 @@ func TestApplicable(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name     string
-		shapes   []capacity.Shape
+		shapes   []nodegroups.Shape
 		template *configv1.NodeTemplate
 		pod      func(*corev1.Pod)
 		want     bool
 	}{
-		{"no constraints", []capacity.Shape{ssd}, nil, nil, true},
-		{"selector matches", []capacity.Shape{ssd}, nil, selector(map[string]string{"disk": "ssd"}), true},
-		{"selector contradicts", []capacity.Shape{ssd}, nil, selector(map[string]string{"disk": "hdd"}), false},
-		{"one kind of node is enough", []capacity.Shape{ssd, hdd}, nil, selector(map[string]string{"disk": "hdd"}), true},
-		{"selector asks for a label that the nodes lack", []capacity.Shape{ssd}, nil, selector(map[string]string{"gpu": "yes"}), false},
-		{"a zone: new nodes may be elsewhere", []capacity.Shape{ssd}, nil, selector(map[string]string{corev1.LabelTopologyZone: "3"}), true},
-		{"a host name: no new node has it", []capacity.Shape{ssd}, nil, selector(map[string]string{corev1.LabelHostname: "node-1"}), false},
-		{"any host name but one", []capacity.Shape{ssd}, nil, affinity(term(corev1.LabelHostname, corev1.NodeSelectorOpNotIn, "node-1")), true},
-		{"affinity: one of two terms", []capacity.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpIn, "hdd"), term("disk", corev1.NodeSelectorOpIn, "ssd")), true},
-		{"affinity: not in", []capacity.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpNotIn, "ssd")), false},
-		{"affinity: not in, label absent", []capacity.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpNotIn, "yes")), true},
-		{"affinity: exists", []capacity.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpExists)), false},
-		{"affinity: does not exist", []capacity.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpDoesNotExist)), true},
-		{"affinity: greater than", []capacity.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "4")), true},
-		{"affinity: greater than the same", []capacity.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "5")), false},
-		{"affinity: less than", []capacity.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
-		{"affinity: less than nothing", []capacity.Shape{hdd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
-		{"affinity: an empty term matches nothing", []capacity.Shape{ssd}, nil, affinity(corev1.NodeSelectorTerm{}), false},
-		{"affinity: the virtual node only", []capacity.Shape{ssd}, nil, affinity(term("type", corev1.NodeSelectorOpIn, "virtual-kubelet")), false},
-		{"a node by its name", []capacity.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpIn, "node-1")), false},
-		{"not a node by its name", []capacity.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpNotIn, "node-1")), true},
-		{"taint untolerated", []capacity.Shape{dedicated}, nil, nil, false},
-		{"taint tolerated", []capacity.Shape{dedicated}, nil, tolerates, true},
-		{"too large for any node", []capacity.Shape{ssd}, nil, requests(corev1.ResourceCPU, "3"), false},
-		{"as large as a node", []capacity.Shape{ssd}, nil, requests(corev1.ResourceCPU, "2"), true},
-		{"a device that the nodes lack", []capacity.Shape{ssd}, nil, requests("nvidia.com/gpu", "1"), false},
-		{"storage that the nodes do not report", []capacity.Shape{ssd}, nil, requests(corev1.ResourceEphemeralStorage, "1Gi"), true},
-		{"a node that has not reported its size", []capacity.Shape{booting}, nil, requests(corev1.ResourceCPU, "64"), true},
+		{"no constraints", []nodegroups.Shape{ssd}, nil, nil, true},
+		{"selector matches", []nodegroups.Shape{ssd}, nil, selector(map[string]string{"disk": "ssd"}), true},
+		{"selector contradicts", []nodegroups.Shape{ssd}, nil, selector(map[string]string{"disk": "hdd"}), false},
+		{"one kind of node is enough", []nodegroups.Shape{ssd, hdd}, nil, selector(map[string]string{"disk": "hdd"}), true},
+		{"selector asks for a label that the nodes lack", []nodegroups.Shape{ssd}, nil, selector(map[string]string{"gpu": "yes"}), false},
+		{"a zone: new nodes may be elsewhere", []nodegroups.Shape{ssd}, nil, selector(map[string]string{corev1.LabelTopologyZone: "3"}), true},
+		{"a host name: no new node has it", []nodegroups.Shape{ssd}, nil, selector(map[string]string{corev1.LabelHostname: "node-1"}), false},
+		{"any host name but one", []nodegroups.Shape{ssd}, nil, affinity(term(corev1.LabelHostname, corev1.NodeSelectorOpNotIn, "node-1")), true},
+		{"affinity: one of two terms", []nodegroups.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpIn, "hdd"), term("disk", corev1.NodeSelectorOpIn, "ssd")), true},
+		{"affinity: not in", []nodegroups.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpNotIn, "ssd")), false},
+		{"affinity: not in, label absent", []nodegroups.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpNotIn, "yes")), true},
+		{"affinity: exists", []nodegroups.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpExists)), false},
+		{"affinity: does not exist", []nodegroups.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpDoesNotExist)), true},
+		{"affinity: greater than", []nodegroups.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "4")), true},
+		{"affinity: greater than the same", []nodegroups.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "5")), false},
+		{"affinity: less than", []nodegroups.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
+		{"affinity: less than nothing", []nodegroups.Shape{hdd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
+		{"affinity: an empty term matches nothing", []nodegroups.Shape{ssd}, nil, affinity(corev1.NodeSelectorTerm{}), false},
+		{"affinity: the virtual node only", []nodegroups.Shape{ssd}, nil, affinity(term("type", corev1.NodeSelectorOpIn, "virtual-kubelet")), false},
+		{"a node by its name", []nodegroups.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpIn, "node-1")), false},
+		{"not a node by its name", []nodegroups.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpNotIn, "node-1")), true},
+		{"taint untolerated", []nodegroups.Shape{dedicated}, nil, nil, false},
+		{"taint tolerated", []nodegroups.Shape{dedicated}, nil, tolerates, true},
+		{"too large for any node", []nodegroups.Shape{ssd}, nil, requests(corev1.ResourceCPU, "3"), false},
+		{"as large as a node", []nodegroups.Shape{ssd}, nil, requests(corev1.ResourceCPU, "2"), true},
+		{"a device that the nodes lack", []nodegroups.Shape{ssd}, nil, requests("nvidia.com/gpu", "1"), false},
+		{"storage that the nodes do not report", []nodegroups.Shape{ssd}, nil, requests(corev1.ResourceEphemeralStorage, "1Gi"), true},
+		{"a node that has not reported its size", []nodegroups.Shape{booting}, nil, requests(corev1.ResourceCPU, "64"), true},
 		{"empty pool: anything may fit", nil, nil, selector(map[string]string{"disk": "ssd"}), true},
 		{"empty pool: its own selector is known", nil, nil, selector(map[string]string{"mode": "system"}), false},
 		{"empty pool with a template: label", nil, template, func(p *corev1.Pod) { tolerates(p); selector(map[string]string{"disk": "nvme", "mode": "user"})(p) }, true},
@@ -260,7 +260,7 @@ func TestApplicable(t *testing.T) {
 		{"empty pool with a template: linux is understood", nil, template, func(p *corev1.Pod) { tolerates(p); selector(map[string]string{corev1.LabelOSStable: "linux"})(p) }, true},
 		{"empty pool with a template: taint", nil, template, nil, false},
 		{"empty pool with a template: size", nil, template, func(p *corev1.Pod) { tolerates(p); requests(corev1.ResourceCPU, "9")(p) }, false},
-		{"a pool with nodes is not judged by its template", []capacity.Shape{ssd}, template, nil, true},
+		{"a pool with nodes is not judged by its template", []nodegroups.Shape{ssd}, template, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}}}
@@ -268,9 +268,9 @@ func TestApplicable(t *testing.T) {
 				tc.pod(pod)
 			}
 			r := rule(t, tc.template)
-			user := in(capacity.CanGrow, 0)
+			user := in(nodegroups.CanGrow, 0)
 			user.Groups[0].Shapes = tc.shapes
-			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 			got := decision.Regular[0]
 			if got.Holds != tc.want {
 				t.Errorf("the pool holds the gate: %v (%+v), want %v", got.Holds, got.Reason, tc.want)
@@ -287,8 +287,8 @@ func TestApplicable(t *testing.T) {
 
 // TestUnseenGroups: a pool that may get other kinds of nodes than it has is not ruled out by those that it has.
 func TestUnseenGroups(t *testing.T) {
-	user := in(capacity.CanGrow, 0)
-	user.Groups[0].Shapes = []capacity.Shape{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
+	user := in(nodegroups.CanGrow, 0)
+	user.Groups[0].Shapes = []nodegroups.Shape{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
 	for _, tc := range []struct {
 		unseen   bool
 		selector map[string]string
@@ -299,7 +299,7 @@ func TestUnseenGroups(t *testing.T) {
 		{true, map[string]string{"mode": "system"}, false},
 	} {
 		user.Groups[0].Open = tc.unseen
-		decision := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+		decision := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 		if got := decision.Regular[0].Holds; got != tc.want {
 			t.Errorf("unseen %v, selector %v: the pool holds the gate: %v, want %v", tc.unseen, tc.selector, got, tc.want)
 		}
@@ -312,7 +312,7 @@ func TestDecideWithoutBurstPool(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := Rule{Pools: pools}
-	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &capacity.View{Pools: make([]capacity.Pool, 1)}, now)
+	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, now)
 	if len(decision.Burst) != 0 {
 		t.Errorf("Decide() = %+v", decision)
 	}
@@ -369,7 +369,7 @@ func TestAsksForBurst(t *testing.T) {
 			tc.pod(pod)
 			r := &Rule{Pools: pools, UnknownGrace: time.Hour}
 			// The regular pool has no nodes and might take anything: only a pod that asks for the burst pool passes.
-			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{of(capacity.Group{Judged: capacity.Judged{State: capacity.CanGrow}}), {}}}, now)
+			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.CanGrow}}), {}}}, now)
 			if got := decision.Burst[1]; got.Open != tc.want || tc.want && got.Reason.Code != "Asked" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.want)
 			}
@@ -386,10 +386,10 @@ func TestWaitLimitAndBudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := &Rule{Pools: pools, DeclineGrace: time.Hour}
-	canGrow, full := in(capacity.CanGrow, 0), in(capacity.Full, 0)
+	canGrow, full := in(nodegroups.CanGrow, 0), in(nodegroups.Full, 0)
 	for _, tc := range []struct {
 		name       string
-		user       capacity.Pool
+		user       nodegroups.Pool
 		unschedFor time.Duration
 		burstPods  []int
 		wantOpen   bool
@@ -413,7 +413,7 @@ func TestWaitLimitAndBudget(t *testing.T) {
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince = ago(tc.unschedFor)
 			}
-			got := r.Decide(request, &capacity.View{Pools: []capacity.Pool{tc.user, {}}}, now).Burst[1]
+			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, {}}}, now).Burst[1]
 			var until time.Time
 			if tc.wantUntil > 0 {
 				until = now.Add(tc.wantUntil)
@@ -427,7 +427,7 @@ func TestWaitLimitAndBudget(t *testing.T) {
 
 // TestLimits: a pool with limits is full for the pods that request more than they leave, and for no others.
 func TestLimits(t *testing.T) {
-	user := in(capacity.CanGrow, 0)
+	user := in(nodegroups.CanGrow, 0)
 	user.Groups[0].Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
 	asking := func(requests corev1.ResourceList) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}},
@@ -445,7 +445,7 @@ func TestLimits(t *testing.T) {
 		{"a device of which nothing is left", corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := rule(t, nil).Decide(Request{Pod: asking(tc.requests)}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			d := rule(t, nil).Decide(Request{Pod: asking(tc.requests)}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 			if d.Burst[2].Open != tc.open {
 				t.Errorf("open: %v, want %v: %+v", d.Burst[2].Open, tc.open, d)
 			}
@@ -459,8 +459,8 @@ func TestLimits(t *testing.T) {
 // TestNewNodes: what the source knows of new nodes says which pods an empty pool is for; a template in the configuration comes
 // first.
 func TestNewNodes(t *testing.T) {
-	user := in(capacity.CanGrow, 0)
-	user.Groups[0].New = &capacity.NewNodes{
+	user := in(nodegroups.CanGrow, 0)
+	user.Groups[0].New = &nodegroups.NewNodes{
 		Choices: map[string][]string{"team": {"web"}, "size": {"4", "8"}, corev1.LabelTopologyZone: {"1", "2"}},
 		Taints:  []corev1.Taint{{Key: "dedicated", Effect: corev1.TaintEffectNoSchedule}},
 	}
@@ -487,14 +487,14 @@ func TestNewNodes(t *testing.T) {
 		{"wants the label not to be", affinity("size", corev1.NodeSelectorOpDoesNotExist), false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: tc.spec}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			d := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: tc.spec}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 			if d.Regular[0].Holds != tc.holds {
 				t.Errorf("holds: %v, want %v: %+v", d.Regular[0].Holds, tc.holds, d.Regular[0])
 			}
 		})
 	}
 	configured := rule(t, &configv1.NodeTemplate{Labels: map[string]string{"team": "db"}})
-	d := configured.Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"team": "db"}}}}, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+	d := configured.Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"team": "db"}}}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 	if !d.Regular[0].Holds {
 		t.Errorf("the configuration's template does not come first: %+v", d.Regular[0])
 	}
@@ -504,20 +504,20 @@ func TestNewNodes(t *testing.T) {
 func TestObserve(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
-		user         capacity.Pool
+		user         nodegroups.Pool
 		annotations  map[string]string
 		wantObserved bool
 		wantCode     string
 	}{
-		{"all full", in(capacity.Full, 0), nil, false, "Open"},
-		{"one can grow", in(capacity.CanGrow, 0), nil, true, "PoolCanGrow"},
-		{"opted out", in(capacity.Full, 0), map[string]string{BurstAnnotation: BurstNever}, true, "OptedOut"},
+		{"all full", in(nodegroups.Full, 0), nil, false, "Open"},
+		{"one can grow", in(nodegroups.CanGrow, 0), nil, true, "PoolCanGrow"},
+		{"opted out", in(nodegroups.Full, 0), map[string]string{BurstAnnotation: BurstNever}, true, "OptedOut"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)
 			r.Observe = true
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations}}
-			decision := r.Decide(Request{Pod: pod}, &capacity.View{Pools: []capacity.Pool{tc.user, in(capacity.Full, 0), {}}}, now)
+			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, in(nodegroups.Full, 0), {}}}, now)
 			got := decision.Burst[2]
 			if !got.Open || got.Observed != tc.wantObserved || got.Reason.Code != tc.wantCode {
 				t.Errorf("Decide() = %+v, want open, observed %v, by %s", got, tc.wantObserved, tc.wantCode)
@@ -532,29 +532,29 @@ func TestObserve(t *testing.T) {
 // TestHoldLimit: nobody is held for ever, and a node that came, in a pool that the pod can use, gives the others a chance once more.
 func TestHoldLimit(t *testing.T) {
 	const hour = time.Hour
-	came := func(p capacity.Pool, ago time.Duration) capacity.Pool {
+	came := func(p nodegroups.Pool, ago time.Duration) nodegroups.Pool {
 		p.Groups[0].LastReady = now.Add(-ago)
 		return p
 	}
-	tainted := came(in(capacity.CanGrow, 0), time.Minute)
-	tainted.Groups[0].Shapes = []capacity.Shape{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
+	tainted := came(in(nodegroups.CanGrow, 0), time.Minute)
+	tainted.Groups[0].Shapes = []nodegroups.Shape{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
 	for _, tc := range []struct {
 		name     string
-		user     capacity.Pool
+		user     nodegroups.Pool
 		heldFor  time.Duration
 		wantOpen bool
 		until    time.Duration // from now; 0: never
 	}{
-		{"a pool that could grow and does not", in(capacity.CanGrow, 0), 59 * time.Minute, false, time.Minute},
-		{"for an hour", in(capacity.CanGrow, 0), hour, true, 0},
-		{"a pool that grows for others all the time", in(capacity.Growing, 0), hour, true, 0},
-		{"an autoscaler that comes and goes", in(capacity.Unknown, 0), hour, true, 0},
-		{"a node came half an hour ago", came(in(capacity.CanGrow, 0), 30*time.Minute), hour, false, 30 * time.Minute},
-		{"one came before the pod did", came(in(capacity.CanGrow, 0), 2*hour), hour, true, 0},
-		{"nodes come all the time", came(in(capacity.CanGrow, 0), time.Minute), 119 * time.Minute, false, time.Minute},
-		{"nodes come all the time, for two hours", came(in(capacity.CanGrow, 0), time.Minute), 2 * hour, true, 0},
+		{"a pool that could grow and does not", in(nodegroups.CanGrow, 0), 59 * time.Minute, false, time.Minute},
+		{"for an hour", in(nodegroups.CanGrow, 0), hour, true, 0},
+		{"a pool that grows for others all the time", in(nodegroups.Growing, 0), hour, true, 0},
+		{"an autoscaler that comes and goes", in(nodegroups.Unknown, 0), hour, true, 0},
+		{"a node came half an hour ago", came(in(nodegroups.CanGrow, 0), 30*time.Minute), hour, false, 30 * time.Minute},
+		{"one came before the pod did", came(in(nodegroups.CanGrow, 0), 2*hour), hour, true, 0},
+		{"nodes come all the time", came(in(nodegroups.CanGrow, 0), time.Minute), 119 * time.Minute, false, time.Minute},
+		{"nodes come all the time, for two hours", came(in(nodegroups.CanGrow, 0), time.Minute), 2 * hour, true, 0},
 		{"nodes that it cannot use come all the time", tainted, hour, true, 0},
-		{"not known to be unschedulable", in(capacity.CanGrow, 0), 0, false, 0},
+		{"not known to be unschedulable", in(nodegroups.CanGrow, 0), 0, false, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)
@@ -563,11 +563,11 @@ func TestHoldLimit(t *testing.T) {
 			if tc.heldFor > 0 {
 				request.NoRoomSince = ago(tc.heldFor)
 			}
-			system := in(capacity.CanGrow, 0)
+			system := in(nodegroups.CanGrow, 0)
 			if len(tc.user.Groups[0].Shapes) == 0 {
-				system = in(capacity.Full, 0)
+				system = in(nodegroups.Full, 0)
 			}
-			got := r.Decide(request, &capacity.View{Pools: []capacity.Pool{tc.user, system, {}}}, now).Burst[2]
+			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, system, {}}}, now).Burst[2]
 			if got.Open != tc.wantOpen || got.Open && got.Reason.Code != "HoldLimit" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.wantOpen)
 			}
@@ -575,7 +575,7 @@ func TestHoldLimit(t *testing.T) {
 			if tc.until > 0 {
 				until = now.Add(tc.until)
 			}
-			if tc.user.State != capacity.Unknown && !got.Until.Equal(until) {
+			if tc.user.State != nodegroups.Unknown && !got.Until.Equal(until) {
 				t.Errorf("Until = %v, want %v", got.Until, until)
 			}
 		})
@@ -585,16 +585,16 @@ func TestHoldLimit(t *testing.T) {
 // TestGroups: each group of a pool is judged for the pod by its own nodes.
 func TestGroups(t *testing.T) {
 	gpuTaint := corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
-	general := func(state capacity.State) capacity.Group {
-		return capacity.Group{Judged: capacity.Judged{Name: "general", State: state}, Moved: ago(time.Hour), Shapes: []capacity.Shape{{Labels: map[string]string{"mode": "user"}}}}
+	general := func(state nodegroups.State) nodegroups.Group {
+		return nodegroups.Group{Judged: nodegroups.Judged{Name: "general", State: state}, Moved: ago(time.Hour), Shapes: []nodegroups.Shape{{Labels: map[string]string{"mode": "user"}}}}
 	}
-	gpu := func(state capacity.State, moved time.Duration) capacity.Group {
-		return capacity.Group{Judged: capacity.Judged{Name: "gpu", State: state}, Moved: ago(moved), Shapes: []capacity.Shape{{Labels: map[string]string{"mode": "user"}, Taints: []corev1.Taint{gpuTaint}}}}
+	gpu := func(state nodegroups.State, moved time.Duration) nodegroups.Group {
+		return nodegroups.Group{Judged: nodegroups.Judged{Name: "gpu", State: state}, Moved: ago(moved), Shapes: []nodegroups.Shape{{Labels: map[string]string{"mode": "user"}, Taints: []corev1.Taint{gpuTaint}}}}
 	}
-	unseen := func(state capacity.State) capacity.Group {
-		return capacity.Group{Judged: capacity.Judged{Name: "unseen", State: state, New: &capacity.NewNodes{Choices: map[string][]string{"agentpool": {"unseen"}}}}, Moved: ago(time.Hour)}
+	unseen := func(state nodegroups.State) nodegroups.Group {
+		return nodegroups.Group{Judged: nodegroups.Judged{Name: "unseen", State: state, New: &nodegroups.NewNodes{Choices: map[string][]string{"agentpool": {"unseen"}}}}, Moved: ago(time.Hour)}
 	}
-	starting := func(g capacity.Group) capacity.Group {
+	starting := func(g nodegroups.Group) nodegroups.Group {
 		g.Starting = 1
 		return g
 	}
@@ -602,37 +602,37 @@ func TestGroups(t *testing.T) {
 	elsewhere := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"agentpool": "general"}}}
 	for _, tc := range []struct {
 		name       string
-		groups     []capacity.Group
+		groups     []nodegroups.Group
 		pod        *corev1.Pod
 		unschedFor time.Duration
 		wantOpen   bool
 		wantCode   string // of the pool's verdict or, while it is closed, of the gate's
 	}{
-		{"beside a tainted group that can grow a plain pod bursts at once", []capacity.Group{general(capacity.Full), gpu(capacity.CanGrow, 0)}, plain, 0, true, "Test"},
-		{"one that tolerates the taint does not", []capacity.Group{general(capacity.Full), gpu(capacity.CanGrow, 0)}, tolerant, 0, false, "PoolCanGrow"},
-		{"nor while the group grows", []capacity.Group{general(capacity.Full), gpu(capacity.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
-		{"the group that grows gives the reason", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
-		{"a group of which nothing is known might run it", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
-		{"until it is declined", []capacity.Group{general(capacity.Full), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
-		{"not while nodes are on their way that it can use", []capacity.Group{general(capacity.Growing), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
-		{"nor if it has been unknown for long whether more would come", []capacity.Group{starting(general(capacity.Unknown)), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
-		{"without them that counts as full", []capacity.Group{general(capacity.Unknown), unseen(capacity.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
-		{"unless the group's name tells", []capacity.Group{unseen(capacity.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
-		{"what a group does that the pod cannot use touches nothing", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, plain, 5 * time.Minute, true, "Declined"},
-		{"what another does that it can use does", []capacity.Group{general(capacity.CanGrow), gpu(capacity.Full, time.Second)}, tolerant, 5 * time.Minute, false, "PoolCanGrow"},
+		{"beside a tainted group that can grow a plain pod bursts at once", []nodegroups.Group{general(nodegroups.Full), gpu(nodegroups.CanGrow, 0)}, plain, 0, true, "Test"},
+		{"one that tolerates the taint does not", []nodegroups.Group{general(nodegroups.Full), gpu(nodegroups.CanGrow, 0)}, tolerant, 0, false, "PoolCanGrow"},
+		{"nor while the group grows", []nodegroups.Group{general(nodegroups.Full), gpu(nodegroups.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
+		{"the group that grows gives the reason", []nodegroups.Group{general(nodegroups.CanGrow), gpu(nodegroups.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
+		{"a group of which nothing is known might run it", []nodegroups.Group{general(nodegroups.Full), unseen(nodegroups.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
+		{"until it is declined", []nodegroups.Group{general(nodegroups.Full), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
+		{"not while nodes are on their way that it can use", []nodegroups.Group{general(nodegroups.Growing), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
+		{"nor if it has been unknown for long whether more would come", []nodegroups.Group{starting(general(nodegroups.Unknown)), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
+		{"without them that counts as full", []nodegroups.Group{general(nodegroups.Unknown), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
+		{"unless the group's name tells", []nodegroups.Group{unseen(nodegroups.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
+		{"what a group does that the pod cannot use touches nothing", []nodegroups.Group{general(nodegroups.CanGrow), gpu(nodegroups.Full, time.Second)}, plain, 5 * time.Minute, true, "Declined"},
+		{"what another does that it can use does", []nodegroups.Group{general(nodegroups.CanGrow), gpu(nodegroups.Full, time.Second)}, tolerant, 5 * time.Minute, false, "PoolCanGrow"},
 		{"nothing is known of the pool", nil, plain, time.Hour, false, "PoolUnknown"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for i := range tc.groups {
 				tc.groups[i].Reason.Code = "Test"
 			}
-			user := capacity.Pool{Groups: tc.groups}
+			user := nodegroups.Pool{Groups: tc.groups}
 			user.Looked = now
 			request := Request{Pod: tc.pod}
 			if tc.unschedFor > 0 {
 				request.NoRoomSince = ago(tc.unschedFor)
 			}
-			d := rule(t, nil).Decide(request, &capacity.View{Pools: []capacity.Pool{user, in(capacity.Full, 0), {}}}, now)
+			d := rule(t, nil).Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 			code := d.Regular[0].Reason.Code
 			if !d.Burst[2].Open {
 				code = d.Burst[2].Reason.Code
@@ -649,7 +649,7 @@ func TestGroups(t *testing.T) {
 
 // TestVariedLabel: nothing is known of a label that nearly each node has another value of, so a pod that asks for one may find it on a new node.
 func TestVariedLabel(t *testing.T) {
-	group := &capacity.Group{Shapes: []capacity.Shape{{Labels: map[string]string{"disk": "ssd"}, Varied: []string{"owner"}}}}
+	group := &nodegroups.Group{Shapes: []nodegroups.Shape{{Labels: map[string]string{"disk": "ssd"}, Varied: []string{"owner"}}}}
 	p := &pool.Pool{Pool: configv1.Pool{NodeSelector: &metav1.LabelSelector{}}}
 	for _, tc := range []struct {
 		selector map[string]string

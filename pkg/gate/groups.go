@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // DelayAnnotation is the pod annotation that has the cluster autoscaler ignore a pod until it is that old.
@@ -31,12 +31,12 @@ type Assessment struct {
 
 // assessed is what keeps pods of a class out of a burst pool.
 type assessed struct {
-	ineligible capacity.Reason // an empty code: nothing of what they use
-	topology   string          // a label over which they must be spread and that the pool's nodes lack
+	ineligible nodegroups.Reason // an empty code: nothing of what they use
+	topology   string            // a label over which they must be spread and that the pool's nodes lack
 }
 
 // Assess says what the view says of pods of the class of the one that asks (ClassOf).
-func (r *Rule) Assess(req Request, view *capacity.View) *Assessment {
+func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	a := &Assessment{
 		requests:   resource.PodRequests(req.Pod, resource.PodResourcesOptions{}),
 		applicable: make([]applicability, r.Pools.Regular()), asks: r.asksForBurst(req.Pod), burst: make([]assessed, r.Pools.Len()),
@@ -79,7 +79,7 @@ func ClassOf(pod *corev1.Pod) string {
 
 // clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while
 // nodes that the pod could use are on their way. came is when a node last came that the pod might use.
-func (r *Rule) clock(req Request, a *Assessment, view *capacity.View) (clock, came time.Time) {
+func (r *Rule) clock(req Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
 	growing := false
 	for i := range a.applicable {
 		for k := range a.applicable[i] {
@@ -125,21 +125,21 @@ func latest(a, b time.Time) time.Time {
 // groupVerdict is what one node group says.
 type groupVerdict struct {
 	holds  bool
-	reason capacity.Reason
-	closed capacity.Reason // that a gate gives which is closed for it
-	until  time.Time       // when that may change without any event; zero: never
-	own    bool            // it declines the pod by the pod's own clock
+	reason nodegroups.Reason
+	closed nodegroups.Reason // that a gate gives which is closed for it
+	until  time.Time         // when that may change without any event; zero: never
+	own    bool              // it declines the pod by the pod's own clock
 }
 
 // judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
 // gives, and when that may change without any event.
-func (r *Rule) judge(req Request, a *Assessment, i int, p *capacity.Pool, clock, now time.Time) (PoolVerdict, capacity.Reason, time.Time) {
+func (r *Rule) judge(req Request, a *Assessment, i int, p *nodegroups.Pool, clock, now time.Time) (PoolVerdict, nodegroups.Reason, time.Time) {
 	verdict, closed := PoolVerdict{Holds: true, Reason: reasonNoGroups}, ReasonUnknown // no source says that
 	var until time.Time
 	weight, heaviest := -1, 0
 	for k := range p.Groups {
 		v := r.judgeGroup(req, a, i, p, k, clock, now)
-		until = capacity.Earliest(until, v.until)
+		until = nodegroups.Earliest(until, v.until)
 		if v.own {
 			verdict.Declined = append(verdict.Declined, p.Groups[k].Name)
 		}
@@ -160,16 +160,16 @@ type GroupVerdict struct {
 	Name  string
 	Holds bool
 	// Reason is why it holds the gate, or why it does not.
-	Reason capacity.Reason
+	Reason nodegroups.Reason
 	// Until is when that may change without any event; zero if it does not.
 	Until time.Time
 }
 
 // IsNotApplicable reports whether a pool or a group does not hold the gate because, for the reason, its nodes cannot run the pod.
-func IsNotApplicable(reason capacity.Reason) bool { return reason.Code == reasonNotApplicable.Code }
+func IsNotApplicable(reason nodegroups.Reason) bool { return reason.Code == reasonNotApplicable.Code }
 
 // Groups returns what each node group of the regular pool with index i says of the pod, as Decide has it but for what a cycle's snapshot says.
-func (r *Rule) Groups(req Request, view *capacity.View, i int, now time.Time) []GroupVerdict {
+func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) []GroupVerdict {
 	a := r.Assess(req, view)
 	clock, _ := r.clock(req, a, view)
 	p := &view.Pools[i]
@@ -203,22 +203,22 @@ func (v *groupVerdict) weight() int {
 }
 
 // judgeGroup says whether the group with index k of the pool with index i holds the gate for the pod.
-func (r *Rule) judgeGroup(req Request, a *Assessment, i int, p *capacity.Pool, k int, clock, now time.Time) groupVerdict {
+func (r *Rule) judgeGroup(req Request, a *Assessment, i int, p *nodegroups.Pool, k int, clock, now time.Time) groupVerdict {
 	g := &p.Groups[k]
 	if !a.applicable[i][k].fits() {
 		return groupVerdict{reason: reasonNotApplicable} // judge puts it into words, if it is what is said
 	}
 	switch g.State {
-	case capacity.Full:
+	case nodegroups.Full:
 		// A group that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
 		return groupVerdict{reason: g.Reason}
-	case capacity.Growing:
+	case nodegroups.Growing:
 		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonGrowing, until: g.Until}
-	case capacity.CanGrow:
+	case nodegroups.CanGrow:
 		return r.judgeGrowth(req, a, i, p, k, clock, now)
 	default:
 		if g.IsGrowing() {
-			return groupVerdict{holds: true, reason: capacity.ReasonStarting, closed: ReasonGrowing, until: g.Until}
+			return groupVerdict{holds: true, reason: nodegroups.ReasonStarting, closed: ReasonGrowing, until: g.Until}
 		}
 		counts := g.Since.Add(r.UnknownGrace)
 		if !now.Before(counts) {
@@ -226,12 +226,12 @@ func (r *Rule) judgeGroup(req Request, a *Assessment, i int, p *capacity.Pool, k
 			reason.Detail = g.Reason.Sentence
 			return groupVerdict{reason: reason}
 		}
-		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonUnknown, until: capacity.Earliest(g.Until, counts)}
+		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonUnknown, until: nodegroups.Earliest(g.Until, counts)}
 	}
 }
 
 // judgeGrowth says whether a group that can grow would do so for the pod.
-func (r *Rule) judgeGrowth(req Request, a *Assessment, i int, p *capacity.Pool, k int, clock, now time.Time) groupVerdict {
+func (r *Rule) judgeGrowth(req Request, a *Assessment, i int, p *nodegroups.Pool, k int, clock, now time.Time) groupVerdict {
 	g := &p.Groups[k]
 	if detail := beyond(a.requests, g.Remaining); detail != "" {
 		reason := reasonBeyondLimits
@@ -254,7 +254,7 @@ func (r *Rule) judgeGrowth(req Request, a *Assessment, i int, p *capacity.Pool, 
 	}
 	due := p.WaitedAt(clock, max(r.Pools.At(i).DeclineGrace(r.DeclineGrace), g.Patience))
 	if due.IsZero() || now.Before(due) {
-		holds.until = capacity.Earliest(holds.until, due)
+		holds.until = nodegroups.Earliest(holds.until, due)
 		return holds
 	}
 	return groupVerdict{reason: declined, own: true}

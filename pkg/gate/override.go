@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 const (
@@ -41,9 +41,9 @@ type Override struct {
 
 // Reasons for which the gate is as it is because somebody has overridden it.
 var (
-	ReasonOverridden     = capacity.Reason{Code: "OverriddenClosed", Sentence: "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed"}
-	reasonOverrideUnread = capacity.Reason{Code: "OverrideUnread", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not looked yet whether the gate is overridden"}
-	reasonOverriddenOpen = capacity.Reason{Code: "OverriddenOpen", Sentence: "the ConfigMap pool-priority-override opens the gate"}
+	ReasonOverridden     = nodegroups.Reason{Code: "OverriddenClosed", Sentence: "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed"}
+	reasonOverrideUnread = nodegroups.Reason{Code: "OverrideUnread", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not looked yet whether the gate is overridden"}
+	reasonOverriddenOpen = nodegroups.Reason{Code: "OverriddenOpen", Sentence: "the ConfigMap pool-priority-override opens the gate"}
 )
 
 // At is what is made of the gate at the time now.

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -17,13 +17,13 @@ import (
 // TestOverride: Closed stops every pod, and Open only what the earlier pools say and what pods wait for.
 func TestOverride(t *testing.T) {
 	const minute = time.Minute
-	full, canGrow := in(capacity.Full, 0), in(capacity.CanGrow, 0)
+	full, canGrow := in(nodegroups.Full, 0), in(nodegroups.CanGrow, 0)
 	asks := func(r *Request) { r.Pod.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"} }
 	closed, open := Override{Gate: OverrideClosed}, Override{Gate: OverrideOpen}
 	for _, tc := range []struct {
 		name      string
 		override  Override
-		user      capacity.Pool
+		user      nodegroups.Pool
 		provider  refusal.State
 		change    func(*Request)
 		wantOpen  bool
@@ -67,7 +67,7 @@ func TestOverride(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&request)
 			}
-			view := &capacity.View{Built: now, Pools: []capacity.Pool{tc.user, full, {Provider: refusal.Judgement{State: tc.provider, Until: now.Add(minute)}}}}
+			view := &nodegroups.View{Built: now, Pools: []nodegroups.Pool{tc.user, full, {Provider: refusal.Judgement{State: tc.provider, Until: now.Add(minute)}}}}
 			got := r.Decide(request, view, now).Burst[2]
 			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode || got.Observed {
 				t.Errorf("Decide() = %+v, want open %v by %s", got, tc.wantOpen, tc.wantCode)

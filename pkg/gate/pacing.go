@@ -6,15 +6,15 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // Reasons for which a gate that is open for others is closed for a pod whose owner counts failures.
 var (
-	ReasonRateLimited  = capacity.Reason{Code: "RateLimited", Sentence: "node(s) in a burst pool that starts few pods at a time of an owner that counts failures"}
-	ReasonFailureLimit = capacity.Reason{Code: "FailureLimit", Sentence: "node(s) in a burst pool that refused too many pods of the same owner, which counts failures"}
+	ReasonRateLimited  = nodegroups.Reason{Code: "RateLimited", Sentence: "node(s) in a burst pool that starts few pods at a time of an owner that counts failures"}
+	ReasonFailureLimit = nodegroups.Reason{Code: "FailureLimit", Sentence: "node(s) in a burst pool that refused too many pods of the same owner, which counts failures"}
 )
 
 const (
@@ -77,7 +77,7 @@ func countAfter(times []time.Time, now time.Time) (n int, first time.Time) {
 	for _, at := range times {
 		if now.Before(at) {
 			n++
-			first = capacity.Earliest(first, at)
+			first = nodegroups.Earliest(first, at)
 		}
 	}
 	return n, first

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -97,7 +97,7 @@ func TestPaced(t *testing.T) {
 			if tc.used != nil {
 				req.Burst = []Use{{}, *tc.used, {}}
 			}
-			view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {}, {}}}
+			view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {}, {}}}
 			d := r.Decide(req, view, now)
 			v, second := d.Burst[1], d.Burst[2]
 			if v.Reason.Code != tc.reason || v.Open != (tc.reason == "Open") || v.Turn != tc.turn {
@@ -126,7 +126,7 @@ func TestPaced(t *testing.T) {
 // TestWhoIsPaced: pods whose owner counts no failures are let in as ever, and what else closes the gate is said first.
 func TestWhoIsPaced(t *testing.T) {
 	r := twoPlainBurstPools(t)
-	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {}, {}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {}, {}}}
 	pacing := func(int) *refusal.Pacing { return startsOf(9, 9, refusal.Pacing{}) }
 	bare := ofJob(corev1.RestartPolicyNever)
 	bare.OwnerReferences = nil
@@ -157,12 +157,12 @@ func TestWhoIsPaced(t *testing.T) {
 	if v := r.Decide(one, view, now).Burst[1]; v.Reason.Code != "Probed" {
 		t.Errorf("beside a probe: %+v", v)
 	}
-	view.Pools[0] = in(capacity.CanGrow, 0)
+	view.Pools[0] = in(nodegroups.CanGrow, 0)
 	if v := r.Decide(one, view, now).Burst[1]; v.Reason.Code != "PoolCanGrow" {
 		t.Errorf("while an earlier pool can grow: %+v", v)
 	}
 	r.Observe = true
-	view.Pools[0], view.Pools[1].Provider = in(capacity.Full, time.Hour), refusal.Judgement{}
+	view.Pools[0], view.Pools[1].Provider = in(nodegroups.Full, time.Hour), refusal.Judgement{}
 	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Observed || v.Reason.Code != "FailureLimit" {
 		t.Errorf("where gates are only observed: %+v", v)
 	}
@@ -257,6 +257,6 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 // isOpen reports whether the gate lets a pod of the Job in.
 func (p *provider) isOpen(job *corev1.Pod) bool {
 	judged := p.tracker.Judge(p.now)
-	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {Provider: judged}, {Provider: refusal.Judgement{State: refusal.Refusing}}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: judged}, {Provider: refusal.Judgement{State: refusal.Refusing}}}}
 	return p.rule.Decide(Request{Pod: job}, view, p.now).Burst[1].Open
 }

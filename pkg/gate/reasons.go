@@ -5,25 +5,25 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 var (
 	// waitingReasons are those for which a gate is closed that may open without any change of the pod.
-	waitingReasons = []capacity.Reason{
+	waitingReasons = []nodegroups.Reason{
 		ReasonCanGrow, ReasonGrowing, ReasonUnknown, ReasonUnseen, ReasonRoom, ReasonEarly, ReasonVictims, ReasonRefused, ReasonProbed, ReasonRateLimited, ReasonFailureLimit, ReasonBudget,
 		ReasonOverridden, reasonOverrideUnread,
 	}
 	// lastingReasons are those for which it is closed for good, beside what a virtual kubelet cannot run: the pod, its namespace or the
 	// configuration would have to change.
-	lastingReasons = []capacity.Reason{ReasonOptOut, reasonValue, reasonSpread, ReasonTemplate, reasonNamespace, reasonTooLarge}
+	lastingReasons = []nodegroups.Reason{ReasonOptOut, reasonValue, reasonSpread, ReasonTemplate, reasonNamespace, reasonTooLarge}
 	// openReasons are those for which it is open.
-	openReasons = []capacity.Reason{reasonOpen, reasonAsked, reasonWaited, reasonHeldLong, reasonOverriddenOpen}
+	openReasons = []nodegroups.Reason{reasonOpen, reasonAsked, reasonWaited, reasonHeldLong, reasonOverriddenOpen}
 )
 
 // ClosedReasons returns all reasons for which a gate is closed, those first for which it may open without any change of the pod. They are
 // without details.
-func ClosedReasons() []capacity.Reason {
+func ClosedReasons() []nodegroups.Reason {
 	all := slices.Concat(waitingReasons, lastingReasons)
 	for i := range unsupported {
 		all = append(all, unsupported[i].reason())
@@ -32,7 +32,7 @@ func ClosedReasons() []capacity.Reason {
 }
 
 // OpenReasons returns all reasons for which a gate is open.
-func OpenReasons() []capacity.Reason { return slices.Clone(openReasons) }
+func OpenReasons() []nodegroups.Reason { return slices.Clone(openReasons) }
 
 // PlainPod is a pod without constraints, requests and tolerations that has just been made. Whether a gate is open for it is what is told of a burst
 // pool where no pod is asked about.
@@ -42,5 +42,5 @@ func PlainPod() *corev1.Pod {
 
 // Waits reports whether a gate that is closed for the reason with the code may open without any change of the pod.
 func Waits(code string) bool {
-	return slices.ContainsFunc(waitingReasons, func(r capacity.Reason) bool { return r.Code == code })
+	return slices.ContainsFunc(waitingReasons, func(r nodegroups.Reason) bool { return r.Code == code })
 }

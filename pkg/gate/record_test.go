@@ -7,7 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -16,7 +16,7 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := []PoolVerdict{{Reason: capacity.Reason{Code: "AtMaxSize"}}, {Reason: capacity.Reason{Code: "Backoff", Detail: "QuotaExceeded"}}}
+	full := []PoolVerdict{{Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Reason: nodegroups.Reason{Code: "Backoff", Detail: "QuotaExceeded"}}}
 	for _, tc := range []struct {
 		name     string
 		decision Decision

@@ -6,14 +6,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // ofTemplate answers for a pod of whose template the burst pool's provider has refused pods for what they are, and reports whether it has. The
 // annotation poolpriority.dev/burst: Always does not override that: it says that the table of what cannot run is wrong, but here it was tried,
 // and would be again and again.
-func ofTemplate(pod *corev1.Pod, p *capacity.Pool, now time.Time) (Verdict, bool) {
+func ofTemplate(pod *corev1.Pod, p *nodegroups.Pool, now time.Time) (Verdict, bool) {
 	if len(p.Provider.Templates) == 0 {
 		return Verdict{}, false
 	}

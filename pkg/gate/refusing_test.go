@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -43,33 +43,33 @@ func TestRefusing(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		provider refusal.Judgement
-		state    capacity.State
+		state    nodegroups.State
 		request  Request
 		open     bool
 		reason   string
 		probe    bool
 		until    time.Time
 	}{
-		{name: "never judged", state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
-		{name: "open", provider: refusal.Judgement{State: refusal.Open}, state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
-		{name: "refusing", provider: refusing, state: capacity.Full, request: Request{Pod: plain}, reason: "Refused", until: refusing.Until},
-		{name: "refusing, and closed for what the pools before can do", provider: refusing, state: capacity.CanGrow, request: Request{Pod: plain}, reason: "PoolCanGrow"},
-		{name: "refusing, to a pod that asks for it", provider: refusing, state: capacity.CanGrow, request: Request{Pod: asks}, reason: "Refused", until: refusing.Until},
-		{name: "refusing, to a pod that has waited for waitLimit", provider: refusing, state: capacity.CanGrow,
+		{name: "never judged", state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
+		{name: "open", provider: refusal.Judgement{State: refusal.Open}, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
+		{name: "refusing", provider: refusing, state: nodegroups.Full, request: Request{Pod: plain}, reason: "Refused", until: refusing.Until},
+		{name: "refusing, and closed for what the pools before can do", provider: refusing, state: nodegroups.CanGrow, request: Request{Pod: plain}, reason: "PoolCanGrow"},
+		{name: "refusing, to a pod that asks for it", provider: refusing, state: nodegroups.CanGrow, request: Request{Pod: asks}, reason: "Refused", until: refusing.Until},
+		{name: "refusing, to a pod that has waited for waitLimit", provider: refusing, state: nodegroups.CanGrow,
 			request: Request{Pod: plain, UnschedulableSince: ago(time.Hour)}, reason: "Refused", until: refusing.Until},
-		{name: "refusing, to a pod that has been held for holdLimit", provider: refusing, state: capacity.CanGrow,
+		{name: "refusing, to a pod that has been held for holdLimit", provider: refusing, state: nodegroups.CanGrow,
 			request: Request{Pod: plain, NoRoomSince: ago(3 * time.Hour)}, reason: "Refused", until: refusing.Until},
-		{name: "it is time for a probe, and nobody has looked yet", provider: over, state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
-		{name: "probing", provider: probing(0), state: capacity.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
-		{name: "probing, with a pod that starts", provider: probing(1), state: capacity.Full, request: Request{Pod: plain}, reason: "Probed"},
-		{name: "probing, with a pod that starts by the snapshot", provider: probing(0), state: capacity.Full,
+		{name: "it is time for a probe, and nobody has looked yet", provider: over, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
+		{name: "probing", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
+		{name: "probing, with a pod that starts", provider: probing(1), state: nodegroups.Full, request: Request{Pod: plain}, reason: "Probed"},
+		{name: "probing, with a pod that starts by the snapshot", provider: probing(0), state: nodegroups.Full,
 			request: Request{Pod: plain, Starting: func(int) int { return 1 }}, reason: "Probed"},
-		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: capacity.Full,
+		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: nodegroups.Full,
 			request: Request{Pod: plain, Starting: func(int) int { return 0 }}, open: true, reason: "Open", probe: true},
-		{name: "probing, with the budget spent", provider: probing(0), state: capacity.Full, request: Request{Pod: plain, Burst: []Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
+		{name: "probing, with the budget spent", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain, Burst: []Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			view := &capacity.View{Pools: []capacity.Pool{in(tc.state, time.Hour), {Provider: tc.provider}, {}}}
+			view := &nodegroups.View{Pools: []nodegroups.Pool{in(tc.state, time.Hour), {Provider: tc.provider}, {}}}
 			d := r.Decide(tc.request, view, now)
 			v := d.Burst[1]
 			if v.Open != tc.open || v.Reason.Code != tc.reason || v.Probe != tc.probe {
@@ -81,7 +81,7 @@ func TestRefusing(t *testing.T) {
 			if tc.reason == "Refused" && (!strings.Contains(v.Reason.Detail, "ContainerGroupQuotaReached since 2026-11-21T09:58:30Z: no cores") || !strings.Contains(v.Reason.Detail, "again at 2026-11-21T10:01:00Z")) {
 				t.Errorf("detail %q", v.Reason.Detail)
 			}
-			if other := d.Burst[2]; tc.request.Pod == plain && tc.state == capacity.Full && (!other.Open || other.Probe) {
+			if other := d.Burst[2]; tc.request.Pod == plain && tc.state == nodegroups.Full && (!other.Open || other.Probe) {
 				t.Errorf("the next pool: %+v", other)
 			}
 		})
@@ -92,7 +92,7 @@ func TestRefusing(t *testing.T) {
 func TestObservingARefusal(t *testing.T) {
 	r := twoBurstPools(t)
 	r.Observe = true
-	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {Provider: refusal.Judgement{State: refusal.Refusing, Until: now.Add(time.Minute)}}, {}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: refusal.Judgement{State: refusal.Refusing, Until: now.Add(time.Minute)}}, {}}}
 	d := r.Decide(Request{Pod: &corev1.Pod{}}, view, now)
 	if v := d.Burst[1]; !v.Open || !v.Observed || v.Reason.Code != ReasonRefused.Code {
 		t.Errorf("%+v", v)
@@ -114,7 +114,7 @@ func TestTemplateRefused(t *testing.T) {
 	until := now.Add(time.Hour)
 	provider := refusal.Judgement{State: refusal.Open, Templates: map[string]refusal.Template{
 		"db/1": {Code: "InaccessibleImage", Message: "not there", Until: until}, "db/3": {Until: now}}}
-	view := &capacity.View{Pools: []capacity.Pool{in(capacity.Full, time.Hour), {Provider: provider}, {}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: provider}, {}}}
 	for _, tc := range []struct {
 		name, revision, burst string
 		reason                string

@@ -3,7 +3,7 @@ package gate
 import (
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -19,7 +19,7 @@ type Volumes struct {
 }
 
 // LooksAtVolumes reports whether it matters for a burst pool what is behind the claims of a pod.
-func LooksAtVolumes(pools pool.List, view *capacity.View) bool {
+func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	for i := range pools.Burst() {
 		if pools.At(i).OnACI() && isV2(pools.At(i), view.Pools[i].Shapes) {
 			return true

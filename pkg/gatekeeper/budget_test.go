@@ -14,14 +14,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestWakeForBudgets: a budget wakes as many of the pods that only it holds as it has room for, the best first, and none twice.
 func TestWakeForBudgets(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.Limits = &configv1.BurstLimits{Pods: 3} })
-	w.Assume(&capacity.View{Pools: make([]capacity.Pool, 3)})
+	w.Assume(&nodegroups.View{Pools: make([]nodegroups.Pool, 3)})
 	core := w.config.Informers.Core().V1()
 	pods, nodes := core.Pods().Informer().GetIndexer(), core.Nodes().Informer().GetIndexer()
 	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}}
@@ -40,7 +40,7 @@ func TestWakeForBudgets(t *testing.T) {
 	for i := range 3 {
 		must(pods.Add(burst(i)))
 	}
-	hold := func(name string, priority int32, reason capacity.Reason) {
+	hold := func(name string, priority int32, reason nodegroups.Reason) {
 		p := pod(name)
 		p.UID, p.Spec.Priority = types.UID(name), ptr.To(priority)
 		must(pods.Add(p))

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
 // claims hands the NodeClaims of a NodePool to its launches, each as it comes, changes and goes.
@@ -30,7 +30,7 @@ type claims struct {
 func watchClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches, changed chan<- struct{}) error {
 	c := &claims{config: config, launches: launches, changed: changed, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.ClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
-		func(o *metav1.ListOptions) { o.LabelSelector = capacity.KarpenterNodePoolLabel + "=" + nodePool }).Informer()
+		func(o *metav1.ListOptions) { o.LabelSelector = nodegroups.KarpenterNodePoolLabel + "=" + nodePool }).Informer()
 	if err := c.follow(informer); err != nil {
 		return fmt.Errorf("watching the NodeClaims of NodePool %s: %w", nodePool, err)
 	}

@@ -19,15 +19,15 @@ import (
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
 // failingClaim is a NodeClaim of the NodePool "default" that Karpenter fails to launch.
 func failingClaim(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
-		"metadata": map[string]any{"name": name, "uid": name, "labels": map[string]any{capacity.KarpenterNodePoolLabel: "default"}},
+		"metadata": map[string]any{"name": name, "uid": name, "labels": map[string]any{nodegroups.KarpenterNodePoolLabel: "default"}},
 		"spec":     map[string]any{"expireAfter": "Never"},
 		"status": map[string]any{"nodeName": "", "conditions": []any{
 			map[string]any{"type": "Launched", "status": "Unknown", "reason": "LaunchFailed", "message": "no quota", "lastTransitionTime": "2026-11-21T10:00:00Z"},

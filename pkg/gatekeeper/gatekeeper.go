@@ -24,14 +24,14 @@ import (
 	"k8s.io/utils/clock"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // reasonStarting is the reason of every pool until the informers have synced.
-var reasonStarting = capacity.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
+var reasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
 
 // Config is what a Gatekeeper is made of.
 type Config struct {
@@ -59,7 +59,7 @@ type Config struct {
 type Gatekeeper struct {
 	config    Config
 	rule      gate.Rule
-	view      atomic.Pointer[capacity.View]
+	view      atomic.Pointer[nodegroups.View]
 	held      *held
 	kinds     *gate.Kinds
 	nodes     corelisters.NodeLister
@@ -101,11 +101,11 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		changed:   make(chan struct{}, 1),
 		earlier:   make(chan struct{}, 1),
 	}
-	starting := &capacity.View{Pools: make([]capacity.Pool, config.Pools.Len())}
+	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
 		// Not Unknown, which may count as full at once.
-		starting.Pools[i] = capacity.Pool{State: capacity.CanGrow, Reason: reasonStarting, Since: config.Clock.Now(),
-			Groups: []capacity.Group{{Judged: capacity.Judged{State: capacity.CanGrow, Reason: reasonStarting}}}}
+		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: reasonStarting, Since: config.Clock.Now(),
+			Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Reason: reasonStarting}}}}
 	}
 	g.view.Store(starting)
 	g.vanished = newVanished(config.Client.CoreV1())
@@ -148,7 +148,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 		AddFunc:    func(any) { poke(g.changed) },
 		DeleteFunc: func(any) { poke(g.changed) },
 		UpdateFunc: func(oldObj, newObj any) {
-			if capacity.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
+			if nodegroups.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
 				poke(g.changed)
 			}
 		},
@@ -402,7 +402,7 @@ func (g *Gatekeeper) Promises(but types.UID) []PromisedPod { return g.held.promi
 
 // Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if it had
 // looked and taken over. It is for tests of what asks a gatekeeper that does not run.
-func (g *Gatekeeper) Assume(view *capacity.View) {
+func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.current.Store(&gate.Override{})
 	g.held.trust(g.config.Clock.Now())

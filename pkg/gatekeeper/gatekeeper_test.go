@@ -21,8 +21,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -370,9 +370,9 @@ func TestStarting(t *testing.T) {
 			t.Errorf("before the first look: %+v", d)
 		}
 	}
-	view := &capacity.View{Pools: make([]capacity.Pool, 3)}
+	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
 	for i := range 2 {
-		view.Pools[i].Groups = []capacity.Group{{Judged: capacity.Judged{State: capacity.Full}}}
+		view.Pools[i].Groups = []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.Full}}}
 	}
 	w.Assume(view)
 	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -101,13 +101,13 @@ func (g *Gatekeeper) leads() bool {
 // reading is what is told at one time.
 type reading struct {
 	*Gatekeeper
-	view *capacity.View
+	view *nodegroups.View
 	now  time.Time
 	set  func(desc *metrics.Desc, value float64, labels ...string)
 }
 
-func (r *reading) tellState(name string, p *capacity.Pool) {
-	for _, state := range capacity.States {
+func (r *reading) tellState(name string, p *nodegroups.Pool) {
+	for _, state := range nodegroups.States {
 		r.set(stateGauge, boolean(p.State == state), name, string(state))
 	}
 	r.set(infoGauge, 1, name, string(p.State), p.Reason.Code)
@@ -117,7 +117,7 @@ func (r *reading) tellState(name string, p *capacity.Pool) {
 	}
 }
 
-func (r *reading) tellNodes(name string, p *capacity.Pool) {
+func (r *reading) tellNodes(name string, p *nodegroups.Pool) {
 	r.set(nodesGauge, float64(p.Nodes-p.Starting), name, "ready")
 	r.set(nodesGauge, float64(p.Starting), name, "starting")
 	r.set(nodesGauge, float64(p.Arriving()), name, "arriving")
@@ -204,7 +204,7 @@ func (h *held) waiting() (by map[string]int, first time.Time) {
 		if !ok {
 			since = gate.UnschedulableSince(entry.pod)
 		}
-		first = capacity.Earliest(first, since)
+		first = nodegroups.Earliest(first, since)
 	})
 	return by, first
 }

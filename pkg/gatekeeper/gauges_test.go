@@ -15,8 +15,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the prefix.
@@ -154,8 +154,8 @@ func TestGaugesWhileObserving(t *testing.T) {
 
 // TestStatesAreAll: a state that is not listed would have no series.
 func TestStatesAreAll(t *testing.T) {
-	if len(capacity.States) != 4 {
-		t.Errorf("states %v", capacity.States)
+	if len(nodegroups.States) != 4 {
+		t.Errorf("states %v", nodegroups.States)
 	}
 }
 

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // held is the set of pods that the gate holds back.
@@ -398,7 +398,7 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 			entry.since = now
 			due = now.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
 		}
-		next = capacity.Earliest(next, due)
+		next = nodegroups.Earliest(next, due)
 	})
 	return pods, next
 }
@@ -437,7 +437,7 @@ func (h *held) reconsider(onlyNew bool, now time.Time, decide func(c *candidate)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	look.next = capacity.Earliest(look.next, h.takeTurns(look.turns, look.opened, now))
+	look.next = nodegroups.Earliest(look.next, h.takeTurns(look.turns, look.opened, now))
 	return look
 }
 
@@ -515,13 +515,13 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 	if r := reasonOf(decision); r.code != "" {
 		entry.reason = r
 	}
-	l.next = capacity.Earliest(l.next, decision.Until())
+	l.next = nodegroups.Earliest(l.next, decision.Until())
 	if entry.starting && !isStarting(decision) {
 		entry.starting = false
 		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
 	}
 	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
-		l.next = capacity.Earliest(l.next, due)
+		l.next = nodegroups.Earliest(l.next, due)
 	} else if entry.unseen {
 		entry.unseen = false
 		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod

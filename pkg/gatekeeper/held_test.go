@@ -9,8 +9,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was made.
@@ -351,17 +351,17 @@ func TestLookBesideCycles(t *testing.T) {
 // TestToldThatItStarts: a pod that was told no more than that the scheduler is starting is tried again once that is over, whenever it was held.
 func TestToldThatItStarts(t *testing.T) {
 	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	held := func(reason capacity.Reason) *gate.Decision {
+	held := func(reason nodegroups.Reason) *gate.Decision {
 		return &gate.Decision{Regular: []gate.PoolVerdict{{Holds: true, Reason: reason}}, Burst: []gate.Verdict{{}, {Reason: gate.ReasonCanGrow}}}
 	}
-	grows := capacity.Reason{Code: "BelowMaxSize"}
+	grows := nodegroups.Reason{Code: "BelowMaxSize"}
 	h.add(pod("early"), "", held(reasonStarting), nil, now)
 	h.add(pod("late"), "", held(grows), nil, now)
-	look := func(onlyNew bool, reason capacity.Reason) []string {
+	look := func(onlyNew bool, reason nodegroups.Reason) []string {
 		return slices.Sorted(maps.Keys(h.reconsider(onlyNew, now, func(*candidate) gate.Decision { return *held(reason) }).opened))
 	}
 	for i, tc := range []struct {
-		reason capacity.Reason
+		reason nodegroups.Reason
 		want   []string
 	}{{reasonStarting, nil}, {grows, []string{"default/early"}}, {grows, nil}} {
 		if got := look(false, tc.reason); !slices.Equal(got, tc.want) {

@@ -9,8 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestKindOf: pods that the autoscaler and the gate cannot tell apart are of one kind; those whose places depend on more than themselves are
@@ -101,14 +101,14 @@ func TestKindOf(t *testing.T) {
 // kindsWorld is a gatekeeper that goes by a view of a pool with one group, which can grow and does not.
 type kindsWorld struct {
 	*world
-	view *capacity.View
+	view *nodegroups.View
 }
 
 // newKindsWorld returns one in which the autoscaler has looked at all pods that are there now, and looks no more.
 func newKindsWorld(t *testing.T) *kindsWorld {
-	w := &kindsWorld{world: newWorld(t), view: &capacity.View{Pools: make([]capacity.Pool, 3)}}
-	w.view.Pools[0].Groups = []capacity.Group{{Judged: capacity.Judged{Name: "a", State: capacity.CanGrow}}}
-	w.view.Pools[1].Groups = []capacity.Group{{Judged: capacity.Judged{State: capacity.Full}}}
+	w := &kindsWorld{world: newWorld(t), view: &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}}
+	w.view.Pools[0].Groups = []nodegroups.Group{{Judged: nodegroups.Judged{Name: "a", State: nodegroups.CanGrow}}}
+	w.view.Pools[1].Groups = []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.Full}}}
 	w.Assume(w.view)
 	return w
 }

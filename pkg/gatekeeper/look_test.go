@@ -11,20 +11,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // crowd has the world hold n pods of the number of kinds, and go by a view in which two pools that can grow have 200 kinds of nodes, none of which
 // fits any pod but the last.
 func (w *world) crowd(tb testing.TB, n, kinds int) {
 	tb.Helper()
-	view := &capacity.View{Pools: make([]capacity.Pool, 3)}
+	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
 	for i := range 2 {
 		for g := range 4 {
-			group := capacity.Group{Judged: capacity.Judged{Name: fmt.Sprint("g", g), State: capacity.CanGrow}}
+			group := nodegroups.Group{Judged: nodegroups.Judged{Name: fmt.Sprint("g", g), State: nodegroups.CanGrow}}
 			for k := range 25 {
-				shape := capacity.Shape{Labels: map[string]string{"kind": fmt.Sprint(g, k)}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("1")}}
+				shape := nodegroups.Shape{Labels: map[string]string{"kind": fmt.Sprint(g, k)}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("1")}}
 				for l := range 20 {
 					shape.Labels[fmt.Sprint("label", l)] = "x"
 				}

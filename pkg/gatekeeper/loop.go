@@ -8,9 +8,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. After a look it rests for
@@ -26,7 +26,7 @@ const (
 	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
 	sourcesTimeout = 10 * time.Second
 	// heartbeat is how often the state is published at the least.
-	heartbeat = status.Heartbeat
+	heartbeat = published.Heartbeat
 	// reportInterval is the shortest time between two reports because of pods that are held.
 	reportInterval = time.Second
 	// maxUnschedulable is how many pods' clocks are published.
@@ -104,19 +104,19 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 		l.judge(ctx, l.view.Load())
 	}
 	again := l.takeOver(ctx)
-	due := capacity.Earliest(capacity.Earliest(l.reconsider(ctx, onlyNew), again), capacity.Earliest(l.problems.due, l.override.due(began)))
+	due := nodegroups.Earliest(nodegroups.Earliest(l.reconsider(ctx, onlyNew), again), nodegroups.Earliest(l.problems.due, l.override.due(began)))
 	if onlyNew {
-		due = capacity.Earliest(due, l.due)
+		due = nodegroups.Earliest(due, l.due)
 	}
 	if now := l.config.Clock.Now(); !onlyNew || now.Sub(l.reported) >= reportInterval {
 		l.reported = now
 		l.report(ctx)
 	} else {
-		due = capacity.Earliest(due, l.reported.Add(reportInterval)) // what was held just now is told then
+		due = nodegroups.Earliest(due, l.reported.Add(reportInterval)) // what was held just now is told then
 	}
 	if l.leading.Load() {
 		// The published state must not grow old: nobody could tell whether somebody leads.
-		due = capacity.Earliest(due, l.config.Clock.Now().Add(heartbeat))
+		due = nodegroups.Earliest(due, l.config.Clock.Now().Add(heartbeat))
 	}
 	if !onlyNew {
 		l.looked = l.config.Clock.Now()
@@ -130,7 +130,7 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 }
 
 // judge judges all pools and swaps the view. What it has from the view before is since when a pool has been in its state.
-func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
+func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
@@ -140,17 +140,17 @@ func (g *Gatekeeper) judge(ctx context.Context, before *capacity.View) {
 	g.override.observe(logger, now)
 	g.sources.observe(logger, byPool, unlisted, now)
 	g.providers.follow(byPool)
-	facts := make([]capacity.Facts, g.config.Pools.Len())
+	facts := make([]nodegroups.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: provisionGraceOf(&g.config, i)}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: provisionGraceOf(&g.config, i)}
 		if i < len(g.sources.byPool) {
 			facts[i].Source = g.sources.byPool[i]
 		} else {
 			facts[i].Provider = g.providers.judge(i, now)
 		}
 	}
-	view := capacity.Build(facts, before, now)
+	view := nodegroups.Build(facts, before, now)
 	for i := range g.config.Pools.Regular() {
 		if p, old := &view.Pools[i], &before.Pools[i]; old.State != p.State || old.Reason.Code != p.Reason.Code {
 			logger.Info("The capacity of a pool changed", "pool", g.config.Pools.At(i).Name,
@@ -199,16 +199,16 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	if g.freed.Swap(false) || !onlyNew || look.budgets {
 		g.wakeForBudgets(ctx)
 	}
-	next := capacity.Earliest(look.next, view.Until())
+	next := nodegroups.Earliest(look.next, view.Until())
 	if onlyNew {
-		return capacity.Earliest(next, now.Add(retryUntold))
+		return nodegroups.Earliest(next, now.Add(retryUntold))
 	}
 	untold, due := g.held.untold(now)
 	if len(untold) > 0 {
 		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(untold))
 		g.config.Activate(logger, untold)
 	}
-	return capacity.Earliest(next, due)
+	return nodegroups.Earliest(next, due)
 }
 
 // report tells what there is to tell: problems, metrics and, while leading, events and the published state.
@@ -221,14 +221,14 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	if !g.takenOver {
 		return
 	}
-	state := &status.Status{View: g.published(view), Override: g.override.inForce(g.config.Clock.Now()), Problems: g.problems.messages()}
+	state := &published.Status{View: g.published(view), Override: g.override.inForce(g.config.Clock.Now()), Problems: g.problems.messages()}
 	for i := range g.config.Pools.Regular() {
-		state.Pools = append(state.Pools, status.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
+		state.Pools = append(state.Pools, published.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
 	for i := range g.config.Pools.Burst() {
-		state.BurstPools = append(state.BurstPools, status.OfBurst(g.config.Pools.At(i).Name, &view.Pools[i]))
+		state.BurstPools = append(state.BurstPools, published.OfBurst(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
-	state.Memory = status.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
+	state.Memory = published.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
 	g.sources.remember(&state.Memory, held > 0, g.config.Clock.Now())
 	g.providers.remember(&state.Memory)
 	state.Memory.Override = g.override.read

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 const (
@@ -38,10 +38,10 @@ type override struct {
 	recorder events.EventRecorder
 	current  atomic.Pointer[gate.Override] // what is in force; it may have ended since
 
-	read     status.Override // the last that could be read
-	cm       runtime.Object  // as last observed; nil if there is none
-	problem  string          // of that; "" if there is none
-	observed bool            // it is known whether there is a ConfigMap, or why not
+	read     published.Override // the last that could be read
+	cm       runtime.Object     // as last observed; nil if there is none
+	problem  string             // of that; "" if there is none
+	observed bool               // it is known whether there is a ConfigMap, or why not
 	logged   string
 	told     string
 }
@@ -60,7 +60,7 @@ func newOverride(ctx context.Context, config *Config, changed chan<- struct{}) (
 
 // restore takes over what the last leader read: it counts for as long as the same ConfigMap has nothing that can be read, or it is not known
 // what it has.
-func (o *override) restore(m *status.Memory) { o.read = m.Override }
+func (o *override) restore(m *published.Memory) { o.read = m.Override }
 
 // observe reads the ConfigMap as it is at the time now.
 func (o *override) observe(logger klog.Logger, now time.Time) {
@@ -72,11 +72,11 @@ func (o *override) observe(logger klog.Logger, now time.Time) {
 	case err != nil:
 		o.problem = fmt.Sprintf("ConfigMap %s cannot be read: %v: may the scheduler get, list and watch it? Until then %s", o.id, err, o.stays(now))
 	case obj == nil && o.observed:
-		o.read = status.Override{}
+		o.read = published.Override{}
 	case obj != nil:
 		cm := obj.(*v1.ConfigMap)
 		if o.read.UID != cm.UID {
-			o.read = status.Override{UID: cm.UID}
+			o.read = published.Override{UID: cm.UID}
 		}
 		if said, err := gate.ParseOverride(cm); err != nil {
 			if o.problem = fmt.Sprintf("ConfigMap %s is not understood: %v. Until then %s", o.id, err, o.stays(now)); o.problem != before {
@@ -121,7 +121,7 @@ func (o *override) stays(now time.Time) string {
 // no event. Zero is never.
 func (o *override) due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
-		return capacity.Earliest(now.Add(overrideRetry), o.inForce(now).Until)
+		return nodegroups.Earliest(now.Add(overrideRetry), o.inForce(now).Until)
 	}
 	return o.inForce(now).Until
 }

@@ -21,7 +21,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // override writes the ConfigMap; with nothing to write, it deletes it.
@@ -48,11 +48,11 @@ func (w *world) publishes(override gate.OverriddenGate, problem string) {
 		if err != nil {
 			return err.Error()
 		}
-		state, err := status.Decode(cm)
+		state, err := published.Decode(cm)
 		if err != nil {
 			return err.Error()
 		}
-		view, err := status.DecodeView([]byte(cm.Data[status.ViewKey]))
+		view, err := published.DecodeView([]byte(cm.Data[published.ViewKey]))
 		if err != nil {
 			return err.Error()
 		}
@@ -180,7 +180,7 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 	})
 	w := newWorldOf(t, client, func(*configv1.PoolPriorityArgs) {})
 	w.forbidden = true
-	last := status.Status{Memory: status.Memory{Written: w.clock.Now(), Override: status.Override{Override: gate.Override{Gate: gate.OverrideClosed}}}}
+	last := published.Status{Memory: published.Memory{Written: w.clock.Now(), Override: published.Override{Override: gate.Override{Gate: gate.OverrideClosed}}}}
 	data, err := last.Encode()
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -61,7 +61,7 @@ func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 	for q, turn := range queues {
 		at, busy := h.turned[q]
 		if busy {
-			next = capacity.Earliest(next, at.Add(turnInterval))
+			next = nodegroups.Earliest(next, at.Add(turnInterval))
 			continue
 		}
 		// Cycles go on while pods are looked at: one may be bound by now, or held anew.
@@ -75,7 +75,7 @@ func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 		}
 		if len(turn.pods) > 0 {
 			h.turned[q] = now
-			next = capacity.Earliest(next, now.Add(turnInterval))
+			next = nodegroups.Earliest(next, now.Add(turnInterval))
 		}
 	}
 	return next

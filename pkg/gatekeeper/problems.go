@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -50,16 +50,16 @@ func newProblems(recorder events.EventRecorder, pools pool.List, gated bool) *pr
 }
 
 // look finds the problems that there are at the time now.
-func (ps *problems) look(sources *sources, view *capacity.View, byPool [][]*v1.Node, now time.Time) {
+func (ps *problems) look(sources *sources, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
-		reason capacity.Reason
+		reason nodegroups.Reason
 	}
 	pools := map[key][]string{}
 	var keys []key
 	for i := range ps.pools.Regular() {
-		if p := &view.Pools[i]; p.State == capacity.Unknown {
+		if p := &view.Pools[i]; p.State == nodegroups.Unknown {
 			k := key{sources.objects[i], p.Reason}
 			if pools[k] == nil {
 				keys = append(keys, k)
@@ -121,7 +121,7 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 			}
 			ungated[node.Name] = since
 			if end := since.Add(ungatedGrace); now.Before(end) {
-				ps.due = capacity.Earliest(ps.due, end)
+				ps.due = nodegroups.Earliest(ps.due, end)
 				continue
 			}
 			n++
@@ -144,7 +144,7 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 }
 
 // findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.
-func (ps *problems) findRefusing(view *capacity.View) {
+func (ps *problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == refusal.Refusing || p.State == refusal.Probing {
 			name := ps.pools.At(i).Name
@@ -166,11 +166,11 @@ func (ps *problems) findVirtual(byPool [][]*v1.Node) {
 }
 
 // findTemplates finds templates of the configuration that say something else than the nodes.
-func (ps *problems) findTemplates(view *capacity.View) {
+func (ps *problems) findTemplates(view *nodegroups.View) {
 	for i := range ps.pools.Regular() {
 		for k := range view.Pools[i].Groups {
 			g := &view.Pools[i].Groups[k]
-			difference := capacity.Contradiction(ps.pools.At(i).Template(g.Name), g.Shapes)
+			difference := nodegroups.Contradiction(ps.pools.At(i).Template(g.Name), g.Shapes)
 			if difference == "" {
 				continue
 			}
@@ -257,7 +257,7 @@ func (ps *problems) report(logger klog.Logger, events bool) {
 }
 
 // reportEmpty logs once of each pool without nodes that its selector may be wrong.
-func (ps *problems) reportEmpty(logger klog.Logger, view *capacity.View) {
+func (ps *problems) reportEmpty(logger klog.Logger, view *nodegroups.View) {
 	for i := range view.Pools {
 		if view.Pools[i].Nodes == 0 && !ps.empty[i] {
 			ps.empty[i] = true

@@ -16,11 +16,11 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 )
 
 const (
@@ -196,7 +196,7 @@ func (p *providers) recall(pods []v1.Pod) {
 }
 
 // transition tells of burst pools that began to refuse pods, or take them again, since the view before.
-func (p *providers) transition(logger klog.Logger, before, view *capacity.View, byPool [][]*v1.Node) {
+func (p *providers) transition(logger klog.Logger, before, view *nodegroups.View, byPool [][]*v1.Node) {
 	for i := range p.pools.Burst() {
 		old, is, name := &before.Pools[i].Provider, &view.Pools[i].Provider, p.pools.At(i).Name
 		if old.State == "" || old.State == is.State {
@@ -229,7 +229,7 @@ func complaint(name string, is *refusal.Judgement) string {
 }
 
 // remember writes down what the trackers remember.
-func (p *providers) remember(m *status.Memory) {
+func (p *providers) remember(m *published.Memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, tracker := range p.trackers {
@@ -243,7 +243,7 @@ func (p *providers) remember(m *status.Memory) {
 }
 
 // restore has the trackers start from what was remembered.
-func (p *providers) restore(m *status.Memory, now time.Time) {
+func (p *providers) restore(m *published.Memory, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, tracker := range p.trackers {

@@ -16,8 +16,8 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 )
 
 func burstNode(name string) *v1.Node {
@@ -71,7 +71,7 @@ func (w *world) published(state refusal.State) {
 		if err != nil {
 			return err.Error()
 		}
-		s, err := status.Decode(cm)
+		s, err := published.Decode(cm)
 		if err != nil {
 			return err.Error()
 		}
@@ -212,7 +212,7 @@ func TestRefusingIsTakenOver(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, burstNode("virtual"))
 			now := w.clock.Now()
-			state := &status.Status{Memory: status.Memory{Written: now}}
+			state := &published.Status{Memory: published.Memory{Written: now}}
 			if tc.known {
 				state.Memory.BurstPools = map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now.Add(5 * time.Minute), Rests: 3, Code: "HTTP429"}}
 			}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/utils/clock"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 const (
@@ -37,7 +37,7 @@ type publisher struct {
 	namespace string
 	name      string
 	client    typedcorev1.ConfigMapInterface
-	newest    atomic.Pointer[status.Status]
+	newest    atomic.Pointer[published.Status]
 	submitted chan struct{}
 }
 
@@ -48,7 +48,7 @@ func newPublisher(id string, client kubernetes.Interface) *publisher {
 
 // load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if it got
 // nothing at all.
-func (p *publisher) load(ctx context.Context) (*status.Status, error) {
+func (p *publisher) load(ctx context.Context) (*published.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	cm, err := p.client.Get(ctx, p.name, metav1.GetOptions{})
@@ -57,11 +57,11 @@ func (p *publisher) load(ctx context.Context) (*status.Status, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("getting ConfigMap %s: %w", p.id, err)
 	}
-	return status.Decode(cm)
+	return published.Decode(cm)
 }
 
 // submit hands over what is to be published.
-func (p *publisher) submit(state *status.Status) {
+func (p *publisher) submit(state *published.Status) {
 	p.newest.Store(state)
 	poke(p.submitted)
 }
@@ -69,7 +69,7 @@ func (p *publisher) submit(state *status.Status) {
 // contents is what was written, or is to be: all of it but what changes with every look, and what of it decides.
 type contents struct{ all, decisive map[string]string }
 
-func contentsOf(state *status.Status) (contents, error) {
+func contentsOf(state *published.Status) (contents, error) {
 	all, err := state.Quiet().Encode()
 	if err != nil {
 		return contents{}, err
@@ -135,7 +135,7 @@ func (p *publisher) run(ctx context.Context, clock clock.WithTicker) {
 	}
 }
 
-func (p *publisher) write(ctx context.Context, state *status.Status) error {
+func (p *publisher) write(ctx context.Context, state *published.Status) error {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
 	data, err := state.Encode()

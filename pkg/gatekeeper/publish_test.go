@@ -15,8 +15,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 func TestPublisher(t *testing.T) {
@@ -43,9 +43,9 @@ func TestPublisher(t *testing.T) {
 	}
 	go p.run(ctx, fakeClock)
 	// submit hands over a state and, when the publisher is through with it, lets the time pass that it waits for.
-	submit := func(state capacity.State, pods int, wait time.Duration) {
-		view := &status.View{Args: &configv1.PoolPriorityArgs{}, Usage: []status.Usage{{Pods: pods}}}
-		p.submit(&status.Status{Pools: []status.Pool{{Name: "user", State: state}}, View: view})
+	submit := func(state nodegroups.State, pods int, wait time.Duration) {
+		view := &published.View{Args: &configv1.PoolPriorityArgs{}, Usage: []published.Usage{{Pods: pods}}}
+		p.submit(&published.Status{Pools: []published.Pool{{Name: "user", State: state}}, View: view})
 		for deadline := time.Now().Add(5 * time.Second); wait > 0 && !fakeClock.HasWaiters(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the publisher does not wait for anything")
@@ -64,28 +64,28 @@ func TestPublisher(t *testing.T) {
 			t.Errorf("nothing, want %s", want)
 		}
 	}
-	submit(capacity.CanGrow, 1, publishInterval)
+	submit(nodegroups.CanGrow, 1, publishInterval)
 	expect("patch")
-	submit(capacity.Full, 1, publishInterval)
+	submit(nodegroups.Full, 1, publishInterval)
 	expect("patch")
-	submit(capacity.Full, 1, 0)
+	submit(nodegroups.Full, 1, 0)
 	time.Sleep(20 * time.Millisecond)
 	if len(writes) > 0 {
 		t.Errorf("%s although nothing changed", <-writes)
 	}
-	submit(capacity.Full, 2, 0)
+	submit(nodegroups.Full, 2, 0)
 	time.Sleep(20 * time.Millisecond)
 	if len(writes) > 0 {
 		t.Errorf("%s at once although only figures changed", <-writes)
 	}
 	fakeClock.Step(figuresInterval)
-	submit(capacity.Full, 2, publishInterval)
+	submit(nodegroups.Full, 2, publishInterval)
 	expect("patch")
 	fakeClock.Step(heartbeat)
-	submit(capacity.Full, 2, publishInterval)
+	submit(nodegroups.Full, 2, publishInterval)
 	expect("patch") // it must not grow old
 	fail = errors.New("no")
-	submit(capacity.Growing, 1, 2*publishInterval)
+	submit(nodegroups.Growing, 1, 2*publishInterval)
 	expect("failed")
 	for !fakeClock.HasWaiters() { // it tried again by itself
 		time.Sleep(time.Millisecond)
@@ -95,7 +95,7 @@ func TestPublisher(t *testing.T) {
 	fakeClock.Step(4 * publishInterval)
 	expect("patch")
 	s, err := p.load(ctx)
-	if err != nil || s.Pools[0].State != capacity.Growing || s.Memory.Written.IsZero() {
+	if err != nil || s.Pools[0].State != nodegroups.Growing || s.Memory.Written.IsZero() {
 		t.Errorf("load() = %+v, %v", s, err)
 	}
 }
@@ -110,7 +110,7 @@ func TestStopInTheMiddleOfAWrite(t *testing.T) {
 		return true, nil, context.Canceled
 	})
 	p := newPublisher("system/status", client)
-	p.submit(&status.Status{})
+	p.submit(&published.Status{})
 	p.run(ctx, clock.RealClock{})
 	if len(lines) > 0 {
 		t.Errorf("it says %q", lines)

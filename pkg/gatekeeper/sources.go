@@ -19,18 +19,18 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
-	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
-	"poolpriority.dev/scheduler/pkg/capacity/static"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+	"poolpriority.dev/scheduler/pkg/nodegroups/static"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of its
 // kind.
 type sources struct {
-	byPool  []capacity.Source // by the pool's index
-	objects []runtime.Object  // what each pool is judged by, as last observed; nil if there is none
+	byPool  []nodegroups.Source // by the pool's index
+	objects []runtime.Object    // what each pool is judged by, as last observed; nil if there is none
 	tracker *clusterautoscaler.Tracker
 	status  *watched // the cluster autoscaler's; nil if no pool is judged by it
 	// autoscalers is that status as last observed; nil if there is none.
@@ -81,7 +81,7 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 	}
 	for i := range config.Pools.Regular() {
 		p := &config.Pools.At(i).Pool
-		var source capacity.Source
+		var source nodegroups.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
@@ -128,7 +128,7 @@ func (s *sources) watchStatus(ctx context.Context, config *Config, changed chan<
 }
 
 // nodePool returns the source of the NodePool, which it watches. Pools may share one.
-func (s *sources) nodePool(ctx context.Context, config *Config, name string, changed chan<- struct{}) (capacity.Source, error) {
+func (s *sources) nodePool(ctx context.Context, config *Config, name string, changed chan<- struct{}) (nodegroups.Source, error) {
 	for _, n := range s.nodePools {
 		if n.name == name {
 			return n.tracker, nil
@@ -232,7 +232,7 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 		n.version, n.changed = version, now
 	}
 	if !ok {
-		n.tracker.Lose(capacity.Reason{}, now)
+		n.tracker.Lose(nodegroups.Reason{}, now)
 		return obj
 	}
 	data, err := object.MarshalJSON()
@@ -270,7 +270,7 @@ func gracesOf(config *Config, i int) *clusterautoscaler.Graces {
 }
 
 // remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler counts.
-func (s *sources) remember(m *status.Memory, held bool, now time.Time) {
+func (s *sources) remember(m *published.Memory, held bool, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(held, now)
 	}
@@ -283,7 +283,7 @@ func (s *sources) remember(m *status.Memory, held bool, now time.Time) {
 }
 
 // restore has the trackers start from what was remembered.
-func (s *sources) restore(m *status.Memory, now time.Time) {
+func (s *sources) restore(m *published.Memory, now time.Time) {
 	s.tracker.Restore(m.ClusterAutoscaler, now)
 	for _, n := range s.nodePools {
 		if memory, ok := m.NodePools[n.name]; ok {

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/klog/v2"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 )
 
 // restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
-func (g *Gatekeeper) restore(ctx context.Context) *capacity.View {
+func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.load(ctx)
 	if err != nil {

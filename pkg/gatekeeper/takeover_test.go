@@ -12,9 +12,9 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 // TestRestore: a gatekeeper starts from what was published; since when a pool is in its state counts only if it was not too
@@ -33,9 +33,9 @@ func TestRestore(t *testing.T) {
 			w := newWorld(t)
 			g, now := w.Gatekeeper, w.clock.Now()
 			since := now.Add(-tc.age - time.Hour).Truncate(time.Second)
-			state := &status.Status{
-				Pools:  []status.Pool{{Name: "system", State: capacity.Unknown, Since: since}, {Name: "gone", State: capacity.Full}},
-				Memory: status.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
+			state := &published.Status{
+				Pools:  []published.Pool{{Name: "system", State: nodegroups.Unknown, Since: since}, {Name: "gone", State: nodegroups.Full}},
+				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
 			}
 			data, err := state.Encode()
 			if err != nil {
@@ -55,7 +55,7 @@ func TestRestore(t *testing.T) {
 				}
 			}
 			view := g.restore(t.Context())
-			if got := view.Pools[1].State == capacity.Unknown && view.Pools[1].Since.Equal(since); got != tc.want {
+			if got := view.Pools[1].State == nodegroups.Unknown && view.Pools[1].Since.Equal(since); got != tc.want {
 				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
 			}
 			g.takeOver(t.Context())

@@ -10,10 +10,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 const (
@@ -24,8 +24,8 @@ const (
 )
 
 // published is what tools are told: all that the gate goes by, but for the pod that asks.
-func (g *Gatekeeper) published(view *capacity.View) *status.View {
-	v := &status.View{
+func (g *Gatekeeper) published(view *nodegroups.View) *published.View {
+	v := &published.View{
 		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view, Override: g.override.inForce(g.config.Clock.Now()),
 		Declines: g.kinds.Remembered(maxDeclines), Problems: g.problems.messages(),
 	}
@@ -38,14 +38,14 @@ func (g *Gatekeeper) published(view *capacity.View) *status.View {
 
 // fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool; and says how full each pool is, once the pods are known. A burst
 // pool's node offers what somebody made up, and none of that is said.
-func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []status.Usage) {
+func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []published.Usage) {
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
 		nodes = nil // a lister of everything does not fail
 	}
 	n := g.config.Pools.Len()
 	byNode, offered := make(map[string]int, len(nodes)), make([]gate.Use, n)
-	available, usage = make([]int, n), make([]status.Usage, n)
+	available, usage = make([]int, n), make([]published.Usage, n)
 	for _, node := range nodes {
 		i := g.config.Pools.Of(node.Labels)
 		if i == pool.None {
@@ -53,7 +53,7 @@ func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []status.U
 			continue
 		}
 		byNode[node.Name] = i
-		if capacity.IsReady(node) && !node.Spec.Unschedulable {
+		if nodegroups.IsReady(node) && !node.Spec.Unschedulable {
 			available[i]++
 		}
 		offered[i] = offered[i].Plus(gate.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
@@ -62,7 +62,7 @@ func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []status.U
 		return available, unlisted, nil
 	}
 	for i, load := range g.usage.sums(n, byNode) {
-		usage[i] = status.Usage{Pods: load.requests.Pods, Requested: resourcesOf(load.requests)}
+		usage[i] = published.Usage{Pods: load.requests.Pods, Requested: resourcesOf(load.requests)}
 		if !g.config.Pools.IsBurst(i) {
 			usage[i].Allocatable = resourcesOf(offered[i])
 		}
@@ -126,24 +126,24 @@ func reasonOf(decision *gate.Decision) reason {
 }
 
 // published returns since when pods have waited of which the API does not say it, and counts the held ones.
-func (h *held) published(pools pool.List) (map[types.UID]status.Wait, status.Held) {
-	var summary status.Held
-	waits, by := map[types.UID]status.Wait{}, map[reason]int{}
+func (h *held) published(pools pool.List) (map[types.UID]published.Wait, published.Held) {
+	var summary published.Held
+	waits, by := map[types.UID]published.Wait{}, map[reason]int{}
 	h.each(func(uid types.UID, entry *heldPod) {
 		summary.Total++
 		w := h.sinceLocked(entry.pod, h.clocks[uid].ignored)
-		summary.Oldest = capacity.Earliest(summary.Oldest, w.unschedulable)
+		summary.Oldest = nodegroups.Earliest(summary.Oldest, w.unschedulable)
 		by[entry.reason]++
 		if said := gate.UnschedulableSince(entry.pod); len(waits) < maxWaits && !(isNear(w.unschedulable, said) && isNear(w.noRoom, said) && w.ignored.IsZero()) {
-			waits[uid] = status.Wait{Unschedulable: w.unschedulable.UTC(), NoRoom: w.noRoom, Ignored: w.ignored}
+			waits[uid] = published.Wait{Unschedulable: w.unschedulable.UTC(), NoRoom: w.noRoom, Ignored: w.ignored}
 		}
 	})
 	for r, n := range by {
 		if r.pool != pool.None {
-			summary.By = append(summary.By, status.HeldBy{Pool: pools.At(r.pool).Name, Reason: r.code, Pods: n})
+			summary.By = append(summary.By, published.HeldBy{Pool: pools.At(r.pool).Name, Reason: r.code, Pods: n})
 		}
 	}
-	slices.SortFunc(summary.By, func(a, b status.HeldBy) int {
+	slices.SortFunc(summary.By, func(a, b published.HeldBy) int {
 		return cmp.Or(b.Pods-a.Pods, cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Reason, b.Reason))
 	})
 	return waits, summary

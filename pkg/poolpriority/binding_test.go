@@ -16,9 +16,9 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
@@ -66,8 +66,8 @@ func TestBind(t *testing.T) {
 			defer cancel()
 			state := framework.NewCycleState()
 			state.Write(stateKey, &cycle{worst: anyRank, decision: gate.Decision{
-				Regular: []gate.PoolVerdict{{Reason: capacity.Reason{Code: "AtMaxSize"}}, {Reason: capacity.Reason{Code: "Backoff"}}},
-				Burst:   []gate.Verdict{{}, {}, {Open: true, Reason: capacity.Reason{Code: "Open"}}},
+				Regular: []gate.PoolVerdict{{Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Reason: nodegroups.Reason{Code: "Backoff"}}},
+				Burst:   []gate.Verdict{{}, {}, {Open: true, Reason: nodegroups.Reason{Code: "Open"}}},
 			}})
 			if status := h.plugin.Bind(ctx, state, queued, tc.node); !status.IsSuccess() {
 				t.Fatal(status.AsError())

@@ -11,8 +11,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // withLimits is a scheduler of two virtual nodes and no VM, whose burst pool has the limits.
@@ -22,7 +22,7 @@ func withLimits(t *testing.T, limits configv1.BurstLimits) *harness {
 	setBurst(cfg, func(b *configv1.Burst) { b.Limits = &limits })
 	h := newHarness(t, cfg)
 	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
-	h.setCapacity(capacity.Full, capacity.Full)
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	return h
 }
 

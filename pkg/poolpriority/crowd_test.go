@@ -19,8 +19,8 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 const crowdNodes = 5000
@@ -198,8 +198,8 @@ func BenchmarkRolloutCycle(b *testing.B) {
 			at(ours, 50).Round(time.Microsecond), at(theirs, 50).Round(time.Microsecond), ratio, mark(ratio <= 2))
 	}
 	compare("waits", true, func(rolling bool) {
-		if h.setCapacity(capacity.CanGrow, capacity.Full); rolling {
-			h.setCapacity(capacity.Full, capacity.Full)
+		if h.setCapacity(nodegroups.CanGrow, nodegroups.Full); rolling {
+			h.setCapacity(nodegroups.Full, nodegroups.Full)
 		}
 	})
 	h.addNodes(userNode("empty"))
@@ -217,7 +217,7 @@ func BenchmarkAlike(b *testing.B) {
 		h.sched.Cache.AddNode(h.logger, vm(i))
 		h.place(filler(i), fmt.Sprintf("node-%d", i))
 	}
-	h.setCapacity(capacity.CanGrow, capacity.Full)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 	look := func(profile string, n int) time.Duration {
 		node := vm(0)
 		changed := node.DeepCopy()

@@ -22,7 +22,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // failed has the pod go through a cycle that finds no room, with its PostFilter plugins, and returns the cycle and what is said of it.
@@ -59,7 +59,7 @@ func (h *harness) fill() {
 		h.addNodes(userNode(name))
 		h.place(pod(fmt.Sprint("filler-", i)).Req(map[v1.ResourceName]string{"cpu": "3500m"}).Obj(), name)
 	}
-	h.setCapacity(capacity.CanGrow, capacity.Full)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 }
 
 func TestFailureIsRepeated(t *testing.T) {
@@ -89,7 +89,7 @@ func TestFailureEnds(t *testing.T) {
 	tests := map[string]func(h *harness, p *v1.Pod){
 		"a pod leaves":   func(h *harness, _ *v1.Pod) { h.remove("filler-3") },
 		"a node comes":   func(h *harness, _ *v1.Pod) { h.addNodes(userNode("new")) },
-		"the gate opens": func(h *harness, _ *v1.Pod) { h.setCapacity(capacity.Full, capacity.Full) },
+		"the gate opens": func(h *harness, _ *v1.Pod) { h.setCapacity(nodegroups.Full, nodegroups.Full) },
 		"it tolerates": func(_ *harness, p *v1.Pod) {
 			p.Spec.Tolerations = []v1.Toleration{{Key: "dedicated", Operator: v1.TolerationOpExists}}
 		},
@@ -267,7 +267,7 @@ func TestFailuresAgainstFullCycles(t *testing.T) {
 			t.Parallel()
 			h := &history{harness: newHarness(t, aks(t)), r: rand.New(rand.NewPCG(seed, 7)), nodes: map[string]*v1.Node{}}
 			h.addNodes(virtualNode("virtual"))
-			h.setCapacity(capacity.CanGrow, capacity.Full)
+			h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 			for i := range 12 {
 				h.come(fmt.Sprint("node-", i))
 			}
@@ -403,7 +403,7 @@ func (h *history) change() {
 		}
 		h.assumed = h.assumed[1:]
 	case n == 7:
-		h.setCapacity([]capacity.State{capacity.CanGrow, capacity.CanGrow, capacity.CanGrow, capacity.Full}[h.r.IntN(4)], capacity.Full)
+		h.setCapacity([]nodegroups.State{nodegroups.CanGrow, nodegroups.CanGrow, nodegroups.CanGrow, nodegroups.Full}[h.r.IntN(4)], nodegroups.Full)
 	}
 }
 

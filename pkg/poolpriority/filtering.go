@@ -9,9 +9,9 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -64,7 +64,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 
 // isAvailable reports whether the burst node is ready and not cordoned, whatever taints the pod tolerates.
 func isAvailable(node *v1.Node) bool {
-	return capacity.IsReady(node) && !node.Spec.Unschedulable
+	return nodegroups.IsReady(node) && !node.Spec.Unschedulable
 }
 
 // awaitsTaint reports whether the burst node is so new that the controller may be about to give it the gate taint. Pods that were bound before

@@ -10,8 +10,8 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 func unreported(n *v1.Node) *v1.Node {
@@ -25,7 +25,7 @@ func TestTaintsOfBurstNodes(t *testing.T) {
 	extra := virtualNode("virtual").Obj()
 	extra.Spec.Taints = append(extra.Spec.Taints, v1.Taint{Key: "maintenance", Effect: v1.TaintEffectNoSchedule})
 	h.sched.Cache.AddNode(h.logger, extra)
-	h.setCapacity(capacity.Full, capacity.Full)
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	if _, err := h.schedule(pod("a").Obj()); err == nil || !strings.Contains(err.Error(), "untolerated taint") {
 		t.Errorf("the pod was told %v, want an untolerated taint", err)
 	}
@@ -47,7 +47,7 @@ func TestUnavailableBurstNodes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
 			h.sched.Cache.AddNode(h.logger, tc.node)
-			h.setCapacity(capacity.Full, capacity.Full)
+			h.setCapacity(nodegroups.Full, nodegroups.Full)
 			p := pod("p").Obj()
 			p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
 			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), gate.ReasonUnavailable.Sentence) {
@@ -86,7 +86,7 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 			node.Spec.Taints = append(node.Spec.Taints, tc.taints...)
 			h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), &st.NodeWrapper{Node: *node})
 			h.place(pod("low").Obj(), "user-1")
-			h.setCapacity(capacity.Full, capacity.Full)
+			h.setCapacity(nodegroups.Full, nodegroups.Full)
 			p := pod("high").Priority(10).Obj()
 			if tc.want == "" {
 				if err := h.fail(p); !strings.Contains(err.Error(), gate.ReasonUngated.Sentence) {

@@ -30,7 +30,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 const (
@@ -196,18 +196,18 @@ func (h *harness) unwrap() {
 }
 
 // inState is a pool of one node group in the state.
-func inState(state capacity.State) capacity.Pool {
-	return capacity.Pool{State: state, Groups: []capacity.Group{{Judged: capacity.Judged{State: state}}}}
+func inState(state nodegroups.State) nodegroups.Pool {
+	return nodegroups.Pool{State: state, Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: state}}}}
 }
 
 // setCapacity replaces what the gate goes by: a state for each regular pool.
-func (h *harness) setCapacity(states ...capacity.State) {
+func (h *harness) setCapacity(states ...nodegroups.State) {
 	h.plugin.gatekeeper.Assume(h.viewOf(states...))
 }
 
 // viewOf is a view with a state for each regular pool. It is so old that nodes which are not in it do not matter.
-func (h *harness) viewOf(states ...capacity.State) *capacity.View {
-	view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len())}
+func (h *harness) viewOf(states ...nodegroups.State) *nodegroups.View {
+	view := &nodegroups.View{Pools: make([]nodegroups.Pool, h.plugin.pools.Len())}
 	for i, state := range states {
 		view.Pools[i] = inState(state)
 	}

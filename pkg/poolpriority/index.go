@@ -12,8 +12,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -110,7 +110,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 		e.fill(info)
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
-			e.starting, e.leaving, e.tainted = capacity.IsStarting(e.node), capacity.IsLeaving(e.node), capacity.IsTainted(e.node)
+			e.starting, e.leaving, e.tainted = nodegroups.IsStarting(e.node), nodegroups.IsLeaving(e.node), nodegroups.IsTainted(e.node)
 			if !rebuild {
 				delete(x.ranks, old.node)
 				x.ranks[e.node] = e.ranked

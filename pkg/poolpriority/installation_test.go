@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestGateTaintOfAnotherInstallation: the scheduler tolerates its own installation's gate taint, and no other.
@@ -30,7 +30,7 @@ func TestGateTaintOfAnotherInstallation(t *testing.T) {
 			node := virtualNode("virtual")
 			node.Spec.Taints = append(node.Spec.Taints, v1.Taint{Key: configv1.GateTaintKey, Value: tc.value, Effect: v1.TaintEffectNoSchedule})
 			h.addNodes(node)
-			h.setCapacity(capacity.Full, capacity.Full)
+			h.setCapacity(nodegroups.Full, nodegroups.Full)
 			got, err := h.schedule(pod("p").Obj())
 			if got != tc.want || tc.want == "" && !strings.Contains(err.Error(), "untolerated taint") {
 				t.Errorf("the pod is on %q (%v), want %q", got, err, tc.want)

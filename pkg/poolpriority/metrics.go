@@ -10,9 +10,9 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -76,7 +76,7 @@ var registerMetrics = sync.OnceFunc(func() {
 // beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
 func beginMetrics(pools pool.List) {
 	for i := range pools.Len() {
-		reasons := []capacity.Reason{{}}
+		reasons := []nodegroups.Reason{{}}
 		if pools.IsBurst(i) {
 			reasons = gate.OpenReasons()
 		}

@@ -10,9 +10,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -29,7 +29,7 @@ func (h *harness) withNodes() {
 }
 
 func TestPlacementOf(t *testing.T) {
-	open, closed := gate.Verdict{Open: true, Reason: capacity.Reason{Code: "Open"}}, gate.Verdict{Reason: gate.ReasonCanGrow}
+	open, closed := gate.Verdict{Open: true, Reason: nodegroups.Reason{Code: "Open"}}, gate.Verdict{Reason: gate.ReasonCanGrow}
 	observed := gate.Verdict{Open: true, Observed: true, Reason: gate.ReasonCanGrow}
 	proven := func(rank pool.Rank, names ...string) cycle {
 		return cycle{worst: rank, narrowed: true, found: sets.New(names...)}
@@ -63,7 +63,7 @@ func TestPlacementOf(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
 			h.withNodes()
-			h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+			h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
 			p := pod("p").Obj()
 			if tc.held {
 				if err := h.shared.Core().V1().Pods().Informer().GetStore().Add(p); err != nil {

@@ -26,7 +26,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 var (
@@ -195,10 +195,10 @@ func disk(zone int) []runtime.Object {
 
 func (w *world) setGate(gate string) {
 	w.gate = gate
-	pools := []capacity.State{capacity.Full, capacity.Full}
+	pools := []nodegroups.State{nodegroups.Full, nodegroups.Full}
 	if gate == closed {
 		// A pool that a pod cannot use does not hold the gate for it: both must hold it here.
-		pools = []capacity.State{capacity.CanGrow, capacity.Growing}
+		pools = []nodegroups.State{nodegroups.CanGrow, nodegroups.Growing}
 	}
 	view := w.viewOf(pools...)
 	if gate == unseen {

@@ -11,15 +11,15 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out of.
 func TestGateInTheCycle(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
-	h.setCapacity(capacity.CanGrow, capacity.Full)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 	if node, err := h.schedule(pod("first").Obj()); node != "user-1" {
 		t.Fatalf("the first pod is on %q (%v), want the user node", node, err)
 	}
@@ -27,11 +27,11 @@ func TestGateInTheCycle(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), gate.ReasonCanGrow.Sentence) {
 		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonCanGrow.Sentence)
 	}
-	h.setCapacity(capacity.Full, capacity.Growing)
+	h.setCapacity(nodegroups.Full, nodegroups.Growing)
 	if _, err = h.schedule(pod("held-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonGrowing.Sentence) {
 		t.Errorf("the held pod was told %v, want %q", err, gate.ReasonGrowing.Sentence)
 	}
-	h.setCapacity(capacity.Full, capacity.Full)
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	if node, err := h.schedule(pod("burst").Obj()); node != "virtual" {
 		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
 	}
@@ -44,7 +44,7 @@ func TestGateInTheCycle(t *testing.T) {
 func TestNominatedNodeOfAWorsePool(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(userNode("user-1"), systemNode("system-1"), virtualNode("virtual"))
-	h.setCapacity(capacity.Full, capacity.Full)
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	for _, nominated := range []string{"system-1", "virtual"} {
 		p := pod("nominated-to-" + nominated).Obj()
 		p.Status.NominatedNodeName = nominated
@@ -65,9 +65,9 @@ func TestSchedulerIsBehind(t *testing.T) {
 	}
 	h.addNodes(ready(userNode("user-1").Capacity(tiny)), virtualNode("virtual"))
 	known := func(nodes, starting int, age time.Duration) {
-		view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len()), Built: time.Now().Add(-age)}
+		view := &nodegroups.View{Pools: make([]nodegroups.Pool, h.plugin.pools.Len()), Built: time.Now().Add(-age)}
 		for i := range h.plugin.pools.Regular() {
-			view.Pools[i] = inState(capacity.Full)
+			view.Pools[i] = inState(nodegroups.Full)
 		}
 		view.Pools[0].Nodes, view.Pools[0].Starting = nodes, starting
 		h.plugin.gatekeeper.Assume(view)
@@ -101,7 +101,7 @@ func TestBudget(t *testing.T) {
 	}
 	h := newHarness(t, cfg)
 	h.addNodes(virtualNode("virtual-1"), virtualNode("virtual-2"))
-	h.setCapacity(capacity.Full, capacity.Full)
+	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	h.place(pod("by-others").Obj(), "virtual-1")
 	for i := range 2 {
 		if _, err := h.schedule(pod(fmt.Sprint("p", i)).Obj()); err != nil {
@@ -121,7 +121,7 @@ func TestBudget(t *testing.T) {
 func TestObserve(t *testing.T) {
 	h := newHarness(t, loadConfig(t, "../../test/integration/testdata/observe.yaml"))
 	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
-	h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
 	tolerant := func(name string) *v1.Pod { return pod(name).Toleration("virtual-kubelet.io/provider").Obj() }
 	for i, want := range []string{"user-1", "virtual", "virtual"} { // maxPods is 1
 		if node, err := h.schedule(tolerant(strings.Repeat("x", i+1))); node != want {

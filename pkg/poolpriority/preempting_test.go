@@ -10,7 +10,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestPreemptionPrefersBetterPools: of nodes where preemption does equally little harm it takes one of the best-ranked pool, although
@@ -36,7 +36,7 @@ func TestPreemptionPrefersBetterPools(t *testing.T) {
 			victims := h.countVictims()
 			small := map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}
 			h.addNodes(userNode("user-1").Capacity(small), systemNode("system-1").Capacity(small))
-			h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+			h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
 			for _, p := range tc.user {
 				h.place(p, "user-1")
 			}
@@ -67,7 +67,7 @@ func half(name string) *v1.Pod {
 func TestVictimGoneAlready(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
-	h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
 	h.place(pod("low").Priority(0).Obj(), "user-1") // the listers, and the API, have it no longer
 	high := pod("high").Priority(10).Obj()
 	if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high); err != nil {

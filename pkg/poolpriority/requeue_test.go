@@ -11,13 +11,13 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 func TestIsSchedulableAfterNodeChange(t *testing.T) {
 	h := newHarness(t, aks(t))
-	h.setCapacity(capacity.CanGrow, capacity.Full)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 	tainted := func(n *v1.Node) *v1.Node {
 		n.Spec.Taints = append(n.Spec.Taints, v1.Taint{Key: "x", Effect: v1.TaintEffectNoSchedule})
 		return n
@@ -46,9 +46,9 @@ func TestIsSchedulableAfterNodeChange(t *testing.T) {
 		{name: "a VM became ready: its taint says so", oldNode: notReady(userNode("n").Obj()), newNode: userNode("n").Obj(), want: fwk.QueueSkip},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h.setCapacity(capacity.CanGrow, capacity.Full)
+			h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 			if tc.open {
-				h.setCapacity(capacity.Full, capacity.Full)
+				h.setCapacity(nodegroups.Full, nodegroups.Full)
 			}
 			p := pod("p").UID(tc.name).Obj()
 			if tc.held {
@@ -100,9 +100,9 @@ func TestBurstAnnotationChanges(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
 			h.addNodes(virtualNode("virtual"))
-			h.setCapacity(capacity.Full, capacity.Full)
+			h.setCapacity(nodegroups.Full, nodegroups.Full)
 			if !tc.again {
-				h.setCapacity(capacity.CanGrow, capacity.Full)
+				h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 			}
 			h.shared.Start(h.ctx.Done())
 			h.shared.WaitForCacheSync(h.ctx.Done())

@@ -19,9 +19,9 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestNobodyIsKilledForAMoment: where the gate is closed for a moment only, a pod of high priority preempts nobody on the VMs.
@@ -32,14 +32,14 @@ func TestNobodyIsKilledForAMoment(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		pod     func(*v1.Pod)
-		states  []capacity.State
+		states  []nodegroups.State
 		unseen  bool // the scheduler has not seen all nodes
 		want    gate.Wait
 		victims int
 	}{
-		{name: "its ReplicaSet is not known yet", pod: early, states: []capacity.State{capacity.Full, capacity.Full}, want: gate.Wait{Reason: gate.ReasonEarly}},
-		{name: "not all nodes have been seen", states: []capacity.State{capacity.Full, capacity.Full}, unseen: true, want: gate.Wait{Reason: gate.ReasonUnseen}},
-		{name: "a pool can grow: that may take minutes", states: []capacity.State{capacity.CanGrow, capacity.Full}, want: gate.Wait{Reason: gate.ReasonCanGrow}, victims: 1},
+		{name: "its ReplicaSet is not known yet", pod: early, states: []nodegroups.State{nodegroups.Full, nodegroups.Full}, want: gate.Wait{Reason: gate.ReasonEarly}},
+		{name: "not all nodes have been seen", states: []nodegroups.State{nodegroups.Full, nodegroups.Full}, unseen: true, want: gate.Wait{Reason: gate.ReasonUnseen}},
+		{name: "a pool can grow: that may take minutes", states: []nodegroups.State{nodegroups.CanGrow, nodegroups.Full}, want: gate.Wait{Reason: gate.ReasonCanGrow}, victims: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
@@ -48,7 +48,7 @@ func TestNobodyIsKilledForAMoment(t *testing.T) {
 			h.place(pod("low").Priority(0).Obj(), "user-1")
 			h.setCapacity(tc.states...)
 			if tc.unseen {
-				view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len()), Built: time.Now()}
+				view := &nodegroups.View{Pools: make([]nodegroups.Pool, h.plugin.pools.Len()), Built: time.Now()}
 				for i, state := range tc.states {
 					view.Pools[i] = inState(state)
 				}
@@ -98,7 +98,7 @@ func TestNoPreemptionAfterTheLease(t *testing.T) {
 			h.plugin.leadership.Extend(time.Now().Add(tc.left))
 			h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
 			h.place(pod("low").Priority(0).Obj(), "user-1")
-			h.setCapacity(capacity.CanGrow, capacity.CanGrow)
+			h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
 			_ = h.fail(pod("high").Priority(10).Obj())
 			if got := victims(); len(got) != tc.victims {
 				t.Errorf("%v were preempted, want %d", got, tc.victims)
@@ -125,7 +125,7 @@ func TestVictimsThatEnd(t *testing.T) {
 			h := newHarness(t, aks(t))
 			small := map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}
 			h.addNodes(userNode("user-1").Capacity(small), userNode("user-2").Capacity(small), virtualNode("virtual"))
-			h.setCapacity(capacity.Full, capacity.Full)
+			h.setCapacity(nodegroups.Full, nodegroups.Full)
 			h.place(pod("low").Priority(tc.priority).Obj(), "user-1")
 			h.place(pod("other").Priority(100).Obj(), "user-2")
 			ending := h.bound["low"].DeepCopy()
@@ -180,7 +180,7 @@ func TestMoodyFilter(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.addNodes(userNode("user-1"), systemNode("system-1"), virtualNode("virtual"))
-	h.setCapacity(capacity.CanGrow, capacity.Full)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 	p := pod("p").Obj()
 	for i := range triesAtOnce + 1 {
 		if err := h.fail(p); err == nil {

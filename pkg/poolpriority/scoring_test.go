@@ -9,8 +9,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 func TestPreferred(t *testing.T) {
@@ -18,7 +18,7 @@ func TestPreferred(t *testing.T) {
 	setOrder(cfg, "Preferred")
 	h := newHarness(t, cfg)
 	h.addNodes(systemNode("system-1"), userNode("user-1"), st.MakeNode().Name("unlisted"), virtualNode("virtual"))
-	h.setCapacity(capacity.CanGrow, capacity.Full)
+	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 	h.plugin.index.refresh(nil)
 	for _, tc := range []struct {
 		node *v1.Node

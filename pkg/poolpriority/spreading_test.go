@@ -9,7 +9,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // TestSpreadOverHosts: a virtual node to which nothing may go is no host without pods to spread over.
@@ -26,15 +26,15 @@ func TestSpreadOverHosts(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name    string
-		state   capacity.State
+		state   nodegroups.State
 		changes []func(*st.PodWrapper)
 		vms     int // of six pods
 		virtual int
 	}{
-		{"the gate is closed", capacity.CanGrow, []func(*st.PodWrapper){spread(nil)}, 6, 0},
-		{"the gate is closed, and the pod has terms of its own", capacity.CanGrow, []func(*st.PodWrapper){spread(nil), terms}, 6, 0},
-		{"the gate is closed, and the pod wants all nodes counted", capacity.CanGrow, []func(*st.PodWrapper){spread(ptr.To(v1.NodeInclusionPolicyIgnore))}, 2, 0},
-		{"the gate is open: it is a host like others", capacity.Full, []func(*st.PodWrapper){spread(nil)}, 4, 2},
+		{"the gate is closed", nodegroups.CanGrow, []func(*st.PodWrapper){spread(nil)}, 6, 0},
+		{"the gate is closed, and the pod has terms of its own", nodegroups.CanGrow, []func(*st.PodWrapper){spread(nil), terms}, 6, 0},
+		{"the gate is closed, and the pod wants all nodes counted", nodegroups.CanGrow, []func(*st.PodWrapper){spread(ptr.To(v1.NodeInclusionPolicyIgnore))}, 2, 0},
+		{"the gate is open: it is a host like others", nodegroups.Full, []func(*st.PodWrapper){spread(nil)}, 4, 2},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))

@@ -12,8 +12,8 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -32,9 +32,9 @@ func withSecondVirtualNode(t *testing.T) *schedconfig.KubeSchedulerConfiguration
 
 // setProvider replaces what the provider of the first burst pool makes of pods, with all regular pools full.
 func (h *harness) setProvider(provider refusal.Judgement) {
-	view := &capacity.View{Pools: make([]capacity.Pool, h.plugin.pools.Len())}
+	view := &nodegroups.View{Pools: make([]nodegroups.Pool, h.plugin.pools.Len())}
 	for i := range h.plugin.pools.Regular() {
-		view.Pools[i] = inState(capacity.Full)
+		view.Pools[i] = inState(nodegroups.Full)
 	}
 	view.Pools[h.plugin.pools.Regular()].Provider = provider
 	h.plugin.gatekeeper.Assume(view)

@@ -20,8 +20,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // world of a rollout: a Deployment of 4 replicas, a surge of 2, whose old pods fill one node of 4 CPU.
@@ -56,7 +56,7 @@ func newRollingWith(t *testing.T, cfg *schedconfig.KubeSchedulerConfiguration, m
 		Replicas: ptr.To(int32(4)), Strategy: appsv1.DeploymentStrategy{RollingUpdate: &appsv1.RollingUpdateDeployment{
 			MaxSurge: ptr.To(intstr.FromInt32(2)), MaxUnavailable: ptr.To(intstr.FromInt32(maxUnavailable))}}}}
 	w.addNodes(userNode("user-1"), virtualNode("virtual"))
-	w.setCapacity(capacity.Full, capacity.Full)
+	w.setCapacity(nodegroups.Full, nodegroups.Full)
 	w.replicas("old", 1, 4)
 	w.replicas("new", 2, 2)
 	w.deploy(w.deployment, "new")

@@ -22,10 +22,10 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
-	"poolpriority.dev/scheduler/pkg/capacity/static"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/nodegroups/static"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
@@ -76,7 +76,7 @@ type player struct {
 	rule    gate.Rule
 	tracker *clusterautoscaler.Tracker
 	sources []clusterautoscaler.Source
-	view    *capacity.View
+	view    *nodegroups.View
 	kinds   *gate.Kinds
 	waiting map[types.UID]time.Time // since when pods have had no room
 	heldFor map[types.UID]*spells   // by what
@@ -134,7 +134,7 @@ func newPlayer(t testing.TB, options simcluster.Options) *player {
 		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
 		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: 3 * time.Minute, Provision: provisionGrace, Backoff: backoffGrace}),
-		view:    &capacity.View{Pools: make([]capacity.Pool, pools.Len())},
+		view:    &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())},
 	}
 	for i := range pools.Regular() {
 		p.sources = append(p.sources, clusterautoscaler.Source{Tracker: p.tracker, Groups: clusterautoscaler.GroupsOf(&configs[i])})
@@ -175,9 +175,9 @@ func (p *player) look() {
 	nodes := p.Nodes()
 	byPool, _ := p.pools.Group(nodes)
 	var claims []clusterautoscaler.Claim
-	facts := make([]capacity.Facts, p.pools.Len())
+	facts := make([]nodegroups.Facts, p.pools.Len())
 	for i := range facts {
-		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.pools.At(i).Template, ProvisionGrace: provisionGrace}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.pools.At(i).Template, ProvisionGrace: provisionGrace}
 		if i < len(p.sources) {
 			facts[i].Source = p.sources[i]
 			if i == 0 && p.static != nil {
@@ -187,7 +187,7 @@ func (p *player) look() {
 		}
 	}
 	p.tracker.Look(claims, nodes, now)
-	p.view = capacity.Build(facts, p.view, now)
+	p.view = nodegroups.Build(facts, p.view, now)
 }
 
 // opener says whether the gate is open for the pod.
@@ -201,7 +201,7 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 		Declined: func() map[string]time.Time { return p.kinds.Declined(kind, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d, p.Now())
-	p.due = capacity.Earliest(p.due, d.Until())
+	p.due = nodegroups.Earliest(p.due, d.Until())
 	v := &d.Burst[p.pools.Regular()]
 	if i := slices.IndexFunc(d.Regular, func(v gate.PoolVerdict) bool { return v.Holds }); !v.Open && i >= 0 {
 		return false, v.Reason.Code + " " + d.Regular[i].Reason.Code
@@ -242,7 +242,7 @@ func (p *player) play(d time.Duration, open opener) {
 			p.decide(open) // the scheduler has had its look at the VMs
 			next, ok = p.Next()
 		}
-		if due := capacity.Earliest(p.view.Until(), p.due); !due.IsZero() && due.After(p.Now()) && (!ok || due.Before(next)) {
+		if due := nodegroups.Earliest(p.view.Until(), p.due); !due.IsZero() && due.After(p.Now()) && (!ok || due.Before(next)) {
 			next = due // something changes by time alone
 		}
 		if !ok && next.IsZero() || next.After(until) {
@@ -309,7 +309,7 @@ func (p *player) because(pod *corev1.Pod, why string) string {
 	for i := range p.sources {
 		for k := range p.view.Pools[i].Groups {
 			g := &p.view.Pools[i].Groups[k]
-			if g.State == capacity.Unknown {
+			if g.State == nodegroups.Unknown {
 				return "Unknown"
 			}
 			switch g.Reason.Code {
@@ -339,7 +339,7 @@ func (p *player) ordered(pod *corev1.Pod) (simcluster.Order, bool) {
 	for _, node := range p.Nodes() {
 		group := p.GroupOf(node.Name)
 		nodes[group]++
-		leaving[group] = leaving[group] || capacity.IsLeaving(node)
+		leaving[group] = leaving[group] || nodegroups.IsLeaving(node)
 	}
 	useless := map[string]bool{}
 	for _, g := range p.Groups() {

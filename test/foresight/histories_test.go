@@ -8,8 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity/static"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups/static"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
 )

@@ -19,7 +19,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -124,7 +124,7 @@ func (e *env) problemsOf(namespace string) string {
 	if err != nil {
 		return err.Error()
 	}
-	state, err := status.Decode(cm)
+	state, err := published.Decode(cm)
 	if err != nil {
 		return err.Error()
 	}

@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -110,7 +110,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			e.autoscalerSays("userpool", 1, 3)
 			time.Sleep(500 * time.Millisecond) // what is published may be from before the last kill
 			e.Eventually(20*time.Second, func() string {
-				if status, err := e.published(); err != nil || len(status.Pools) != 1 || status.Pools[0].State != capacity.CanGrow {
+				if status, err := e.published(); err != nil || len(status.Pools) != 1 || status.Pools[0].State != nodegroups.CanGrow {
 					return fmt.Sprintf("published: %+v, %v", status, err)
 				}
 				return ""

@@ -12,8 +12,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -181,7 +181,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
-		told   capacity.Reason
+		told   nodegroups.Reason
 		change func(*corev1.Node)
 	}{
 		{"cordoned", gate.ReasonCanGrow, func(n *corev1.Node) { n.Spec.Unschedulable = true }},

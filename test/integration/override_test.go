@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -137,12 +137,12 @@ func TestEmergency(t *testing.T) {
 		})
 	}
 	toldClosed()
-	view := func() *status.View {
+	view := func() *published.View {
 		cm, err := e.Client.CoreV1().ConfigMaps(ns).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		v, err := status.DecodeView([]byte(cm.Data[status.ViewKey]))
+		v, err := published.DecodeView([]byte(cm.Data[published.ViewKey]))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -19,8 +19,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -191,7 +191,7 @@ func TestPools(t *testing.T) {
 }
 
 // oneConstant checks that the pod's event, the metric and what explain says are of one reason: its sentence and its code.
-func (e *env) oneConstant(pod *corev1.Pod, seen string, reason capacity.Reason) {
+func (e *env) oneConstant(pod *corev1.Pod, seen string, reason nodegroups.Reason) {
 	e.Helper()
 	e.Eventually(10*time.Second, func() string {
 		for _, message := range e.Events("FailedScheduling") {

@@ -17,8 +17,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
@@ -81,7 +81,7 @@ func (e *env) publishes(state refusal.State, code string) {
 		if err != nil {
 			return err.Error()
 		}
-		s, err := status.Decode(cm)
+		s, err := published.Decode(cm)
 		if err != nil {
 			return err.Error()
 		}

@@ -13,19 +13,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
 // published returns what the leader published.
-func (e *env) published() (*status.Status, error) {
+func (e *env) published() (*published.Status, error) {
 	cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	return status.Decode(cm)
+	return published.Decode(cm)
 }
 
 // metrics returns the scheduler's metrics.
@@ -157,7 +157,7 @@ func TestPublishedState(t *testing.T) {
 		if now := content(); now != before {
 			return fmt.Sprintf("what is published changed although nothing did:\n%s\n%s", before, now)
 		}
-		if most := 1 + int(time.Since(began)/status.Heartbeat); writes > most {
+		if most := 1 + int(time.Since(began)/published.Heartbeat); writes > most {
 			return fmt.Sprintf("the state was published %d times in %v although nothing changed", writes, time.Since(began))
 		}
 		return ""

@@ -11,14 +11,14 @@ import (
 
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
 // FuzzNodeClaim: no input panics, and by none that Karpenter's types read as launched, or as not yet tried, do launches fail. What is told
 // of one that failed is a bounded line.
 func FuzzNodeClaim(f *testing.F) {
-	files, err := filepath.Glob("../../pkg/capacity/karpenter/testdata/nodeclaims/*.json")
+	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/nodeclaims/*.json")
 	if err != nil || len(files) == 0 {
 		f.Fatal("no samples", err)
 	}
@@ -55,7 +55,7 @@ func FuzzNodeClaim(f *testing.F) {
 		if detail := got.Reason.Detail; len(detail) > 230 || !utf8.ValidString(detail) || strings.ContainsAny(detail, "\n\r") {
 			t.Fatalf("told as %q", detail)
 		}
-		if got.State != capacity.Full {
+		if got.State != nodegroups.Full {
 			return
 		}
 		if err != nil || !changed {
@@ -71,7 +71,7 @@ func FuzzNodeClaim(f *testing.F) {
 			t.Fatalf("launches fail by a NodeClaim that is launched: %+v", launched)
 		case !gone && real.DeletionTimestamp == nil && (launched == nil || launched.IsUnknown() && launched.Reason == "AwaitingReconciliation"):
 			t.Fatalf("launches fail by a NodeClaim that was not tried: %+v", launched)
-		case tracker.Judge(nil, now.Add(time.Hour)).State == capacity.Full && (gone || real.DeletionTimestamp != nil):
+		case tracker.Judge(nil, now.Add(time.Hour)).State == nodegroups.Full && (gone || real.DeletionTimestamp != nil):
 			t.Fatal("a NodeClaim that is gone is never forgotten")
 		}
 	})

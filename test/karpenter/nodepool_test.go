@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	karpenterv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/karpenter"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -23,7 +23,7 @@ var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 // FuzzNodePool: no input panics, and none is read as Full that Karpenter's types would not read so: whatever node it would
 // order must exceed the limits.
 func FuzzNodePool(f *testing.F) {
-	files, err := filepath.Glob("../../pkg/capacity/karpenter/testdata/*.json")
+	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/*.json")
 	if err != nil || len(files) == 0 {
 		f.Fatal("no samples", err)
 	}
@@ -53,7 +53,7 @@ func FuzzNodePool(f *testing.F) {
 		tracker := karpenter.NewTracker(karpenter.Graces{}, nil)
 		err := tracker.Observe(data, nil, now)
 		got := tracker.Judge(nil, now)
-		if got.State != capacity.Full {
+		if got.State != nodegroups.Full {
 			return
 		}
 		if err != nil {

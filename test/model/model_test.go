@@ -13,8 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 var (
@@ -210,16 +210,16 @@ func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 	}
 	for _, s := range note.seats {
 		want, why := note.states[s], note.whys[s]
-		if want != capacity.Unknown && slices.Contains(note.starting, s) {
-			if want != capacity.Growing {
+		if want != nodegroups.Unknown && slices.Contains(note.starting, s) {
+			if want != nodegroups.Growing {
 				why = "NodesStarting"
 			}
-			want = capacity.Growing
+			want = nodegroups.Growing
 		}
 		c.states[strings.TrimSpace(string(want)+" "+why)]++
 		groups := sub.view.Pools[s.pool].Groups
-		i := slices.IndexFunc(groups, func(g capacity.Group) bool { return g.Name == s.group })
-		if i < 0 && want == capacity.Unknown {
+		i := slices.IndexFunc(groups, func(g nodegroups.Group) bool { return g.Name == s.group })
+		if i < 0 && want == nodegroups.Unknown {
 			continue // it is known by its nodes that have lasted for long enough by now: that is looked at with the next look
 		}
 		if i < 0 || groups[i].State != want {
@@ -273,7 +273,7 @@ func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 		if want.open {
 			continue
 		}
-		held = append(held, heldPod{pod, burstPods, capacity.Earliest(decision.Until(), sub.view.Until())})
+		held = append(held, heldPod{pod, burstPods, nodegroups.Earliest(decision.Until(), sub.view.Until())})
 		times = append(times, pod.since.Add(h.wait), pod.noRoom.Add(h.hold), pod.noRoom.Add(2*h.hold), h.came(k, &pod).Add(h.hold))
 	}
 	for d := 20 * time.Second; d < 20*time.Minute; d += 20 * time.Second {

@@ -12,7 +12,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/status"
+	"poolpriority.dev/scheduler/pkg/published"
 )
 
 var publications = flag.Int("published", 5000, "held pods for which TestGate compares the gate's decision with that of who reads the published view")
@@ -52,20 +52,20 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	request.Declined = func() map[string]time.Time { return declined }
 	want := sub.rule.Decide(request, sub.view, now)
 
-	published := status.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Override: sub.rule.Override, Declines: r.kinds.Remembered(1000)}
+	view := published.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Override: sub.rule.Override, Declines: r.kinds.Remembered(1000)}
 	if request.NoRoomSince.Equal(request.UnschedulableSince) && request.IgnoredUntil.IsZero() && request.UnschedulableSince.Nanosecond() == 0 {
 		if !request.UnschedulableSince.IsZero() { // the API says it
 			request.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
 				LastTransitionTime: metav1.NewTime(request.UnschedulableSince)}}
 		}
 	} else {
-		published.Waits = map[types.UID]status.Wait{request.Pod.UID: {Unschedulable: request.UnschedulableSince, NoRoom: request.NoRoomSince, Ignored: request.IgnoredUntil}}
+		view.Waits = map[types.UID]published.Wait{request.Pod.UID: {Unschedulable: request.UnschedulableSince, NoRoom: request.NoRoomSince, Ignored: request.IgnoredUntil}}
 	}
-	data, err := published.Encode(now)
+	data, err := view.Encode(now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	read, err := status.DecodeView(data)
+	read, err := published.DecodeView(data)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // settings are what the configuration says.
@@ -76,7 +76,7 @@ type history struct {
 type note struct {
 	believed, write, takeover, quiet bool
 	seats                            []seat
-	states                           map[seat]capacity.State
+	states                           map[seat]nodegroups.State
 	whys                             map[seat]string
 	moved                            map[seat]bool
 	starting                         []seat             // groups that have nodes on their way
@@ -259,9 +259,9 @@ func (h *history) findSeats(k int) []seat {
 }
 
 // state is rules G3, G4 and G17 at look k, and why it is so.
-func (h *history) state(s seat, k int) (capacity.State, string) {
+func (h *history) state(s seat, k int) (nodegroups.State, string) {
 	if !h.notes[k].believed || s.group == "" {
-		return capacity.Unknown, ""
+		return nodegroups.Unknown, ""
 	}
 	p, g, now := &h.settings.pools[s.pool], h.at(k, s.group), h.looks[k].at
 	upcoming, shrinking := h.upcoming(s.group, k), h.shrinking(s.group, k)
@@ -270,23 +270,23 @@ func (h *history) state(s seat, k int) (capacity.State, string) {
 	unhealthy := h.unhealthy(s.group, k)
 	switch {
 	case upcoming > 0 && now.Sub(h.progress(s.group, k)) < p.provision:
-		return capacity.Growing, "Provisioning"
+		return nodegroups.Growing, "Provisioning"
 	case g.target >= g.max && upcoming > 0 && shrinking == "":
-		return capacity.Full, "NodesMissing"
+		return nodegroups.Full, "NodesMissing"
 	case g.target >= g.max && shrinking != "":
-		return capacity.CanGrow, shrinking
+		return nodegroups.CanGrow, shrinking
 	case g.target >= g.max:
-		return capacity.Full, "AtMax"
+		return nodegroups.Full, "AtMax"
 	case inBackoff && now.Sub(from) >= p.backoff:
-		return capacity.Full, "Backoff"
+		return nodegroups.Full, "Backoff"
 	case !unhealthy.IsZero() && now.Sub(unhealthy) >= p.backoff:
-		return capacity.Full, "Unhealthy"
+		return nodegroups.Full, "Unhealthy"
 	case inBackoff:
-		return capacity.CanGrow, "BackingOff"
+		return nodegroups.CanGrow, "BackingOff"
 	case !unhealthy.IsZero():
-		return capacity.CanGrow, "Skipped"
+		return nodegroups.CanGrow, "Skipped"
 	}
-	return capacity.CanGrow, "BelowMax"
+	return nodegroups.CanGrow, "BelowMax"
 }
 
 // upcoming is the number of nodes that were ordered and did not come. Those that came since are believed at once.
@@ -705,9 +705,9 @@ func (h *history) moved(s seat, j int) bool {
 			return true
 		}
 	}
-	if h.notes[j].states[s] != capacity.Unknown {
+	if h.notes[j].states[s] != nodegroups.Unknown {
 		i := j - 1
-		for i >= 0 && (h.notes[i].states[s] == capacity.Unknown || !h.notes[i].believed) {
+		for i >= 0 && (h.notes[i].states[s] == nodegroups.Unknown || !h.notes[i].believed) {
 			i--
 		}
 		if i < 0 || h.notes[i].states[s] != h.notes[j].states[s] || h.notes[i].whys[s] != h.notes[j].whys[s] {
@@ -892,14 +892,14 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 			return verdict{false, "Starting"}
 		}
 		switch h.notes[k].states[s] {
-		case capacity.Growing:
+		case nodegroups.Growing:
 			return verdict{false, "Growing"}
-		case capacity.Unknown:
+		case nodegroups.Unknown:
 			if h.looks[k].at.Sub(h.unknownSince(s, k)) < h.unknownGrace {
 				return verdict{false, "Unknown"}
 			}
 			why = "UnknownTooLong"
-		case capacity.CanGrow:
+		case nodegroups.CanGrow:
 			if held := h.declines(s, k, pod); held != "" {
 				return verdict{false, held}
 			}
@@ -933,7 +933,7 @@ func (h *history) declines(s seat, k int, pod *podKind) string {
 
 // unknownSince is since when the group has been Unknown without a break.
 func (h *history) unknownSince(s seat, k int) time.Time {
-	for ; k > 0 && h.notes[k-1].states[s] == capacity.Unknown; k-- {
+	for ; k > 0 && h.notes[k-1].states[s] == nodegroups.Unknown; k-- {
 	}
 	return h.looks[k].at
 }
@@ -942,7 +942,7 @@ func (h *history) unknownSince(s seat, k int) time.Time {
 func (h *history) see(l look) {
 	h.looks = append(h.looks, l)
 	k := h.last()
-	h.notes = append(h.notes, note{states: map[seat]capacity.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, memory: map[string]memory{}, rests: map[int][]shape{}, kinds: map[string][]shape{}})
+	h.notes = append(h.notes, note{states: map[seat]nodegroups.State{}, whys: map[seat]string{}, moved: map[seat]bool{}, sights: map[string][]int{}, memory: map[string]memory{}, rests: map[int][]shape{}, kinds: map[string][]shape{}})
 	n := &h.notes[k]
 	n.write = h.isWrite(k)
 	for name := range h.known {

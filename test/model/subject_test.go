@@ -15,12 +15,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
-	"poolpriority.dev/scheduler/pkg/capacity/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/status"
 )
 
 const agentPoolLabel = "kubernetes.azure.com/agentpool"
@@ -33,11 +33,11 @@ type subject struct {
 	rule    gate.Rule
 	tracker *clusterautoscaler.Tracker
 	sources []clusterautoscaler.Source
-	view    *capacity.View
+	view    *nodegroups.View
 	reader  *reader
 	// classes are what is known of pods by their class, by the view that was assessed.
 	classes  map[string]*gate.Assessment
-	assessed *capacity.View
+	assessed *nodegroups.View
 }
 
 func matching(key, value string) *metav1.LabelSelector {
@@ -80,7 +80,7 @@ func newSubject(t *testing.T, h *history) *subject {
 	s.reader = newReader(s)
 	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
 	s.start()
-	s.view = &capacity.View{Pools: make([]capacity.Pool, pools.Len())}
+	s.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
 	return s
 }
 
@@ -97,9 +97,9 @@ func (s *subject) start() {
 
 // publish is what a leader publishes at the time now.
 func (s *subject) publish(now time.Time) map[string]string {
-	state := &status.Status{Memory: status.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(true, now)}}
+	state := &published.Status{Memory: published.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(true, now)}}
 	for i := range s.rule.Pools.Regular() {
-		state.Pools = append(state.Pools, status.Of(s.configs[i].Name, &s.view.Pools[i]))
+		state.Pools = append(state.Pools, published.Of(s.configs[i].Name, &s.view.Pools[i]))
 	}
 	data, err := state.Encode()
 	if err != nil {
@@ -109,14 +109,14 @@ func (s *subject) publish(now time.Time) map[string]string {
 }
 
 // restart has another scheduler take over what was published, at the time now.
-func (s *subject) restart(published map[string]string, now time.Time) {
-	state, err := status.Decode(&corev1.ConfigMap{Data: published})
+func (s *subject) restart(data map[string]string, now time.Time) {
+	state, err := published.Decode(&corev1.ConfigMap{Data: data})
 	if err != nil {
 		s.t.Fatal(err)
 	}
 	s.start()
 	s.tracker.Restore(state.Memory.ClusterAutoscaler, now)
-	s.view = &capacity.View{Pools: make([]capacity.Pool, s.rule.Pools.Len())}
+	s.view = &nodegroups.View{Pools: make([]nodegroups.Pool, s.rule.Pools.Len())}
 	for i := range state.Pools {
 		s.view.Pools[i] = state.Pools[i].Restored()
 	}
@@ -136,15 +136,15 @@ func (s *subject) look(l *look) {
 		claims = append(claims, clusterautoscaler.Claim{Groups: s.sources[i].Groups, Nodes: byPool[i], Provision: s.sources[i].Graces.Provision})
 	}
 	s.tracker.Look(claims, nodes, l.at)
-	facts := make([]capacity.Facts, s.rule.Pools.Len())
+	facts := make([]nodegroups.Facts, s.rule.Pools.Len())
 	for i := range facts {
 		p := s.rule.Pools.At(i)
-		facts[i] = capacity.Facts{Nodes: byPool[i], Template: p.Template}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template}
 		if i < len(s.sources) {
 			facts[i].Source, facts[i].ProvisionGrace = s.sources[i], s.sources[i].Graces.Provision
 		}
 	}
-	s.view = capacity.Build(facts, s.view, l.at)
+	s.view = nodegroups.Build(facts, s.view, l.at)
 }
 
 func (n *node) object() *corev1.Node {

@@ -35,8 +35,8 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
-	"poolpriority.dev/scheduler/pkg/controller/progress"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
+	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/version"
@@ -126,7 +126,7 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	watch := progress.New(clock.RealClock{})
+	watch := watchdog.New(clock.RealClock{})
 	if err := errors.Join(setUp(ctx, m, watch, profile, args, pools), setUpProbes(ctx, m, lock, watch, o.leaderElect, args)); err != nil {
 		return fmt.Errorf("setting up: %w", err)
 	}
@@ -170,7 +170,7 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 
 // setUpProbes adds what /healthz and /readyz ask: the first, whether anything is stuck; the second also, whether this process leads or could take
 // over.
-func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *progress.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
+func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *watchdog.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
 	kinds := []client.Object{&corev1.Node{}}
 	if args.Mode != configv1.ModeObserve {
 		kinds = append(kinds, &corev1.Pod{})
@@ -200,7 +200,7 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 }
 
 // setUp adds the reconcilers that the configuration asks for. Of those that write to anything but nodes, none acts in mode Observe.
-func setUp(ctx context.Context, m ctrl.Manager, watch *progress.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
+func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
 	errs := []error{taint.SetupWithManager(m), setUpMetrics(pools, taint.Gauges(m.Elected()))}

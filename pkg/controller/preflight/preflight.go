@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/capacity"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -107,7 +107,7 @@ func mayRunOn(w *Workload, node *corev1.Node) bool {
 }
 
 // passing reports whether the taint is one of a node's state, which comes and goes.
-func passing(t *corev1.Taint) bool { return len(capacity.LastingTaints([]corev1.Taint{*t})) == 0 }
+func passing(t *corev1.Taint) bool { return len(nodegroups.LastingTaints([]corev1.Taint{*t})) == 0 }
 
 // Workloads lists what makes pods in the cluster. Pods and ReplicaSets are counted for what owns them.
 func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []corev1.Node) ([]Workload, error) {

@@ -15,14 +15,14 @@ import (
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/returning"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
 // BackoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they are left alone.
 const BackoffAnnotation = "poolpriority.dev/return-backoff"
 
 // tell logs that an eviction was in vain, and has it noted on the pod that it led to: the next leader goes by that.
-func (r *Returner) tell(ctx context.Context, f *returning.Arrival, w *world) {
+func (r *Returner) tell(ctx context.Context, f *returnplan.Arrival, w *world) {
 	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
 	if m, ok := r.away[f.Evicted]; ok {
 		evicted = klog.KObj(m.pod.GetPod())

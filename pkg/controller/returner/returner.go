@@ -29,10 +29,10 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/utils/clock"
 
-	"poolpriority.dev/scheduler/pkg/controller/progress"
+	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
-	"poolpriority.dev/scheduler/pkg/returning"
+	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
 const (
@@ -55,7 +55,7 @@ type Returner struct {
 	Pools pool.List
 	// Recorder says on a pod why it is evicted.
 	Recorder record.EventRecorder
-	Progress *progress.Watch
+	Progress *watchdog.Watch
 
 	clock       clock.PassiveClock
 	client      kubernetes.Interface
@@ -63,7 +63,7 @@ type Returner struct {
 	pods        corelisters.PodLister
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
-	planner     *returning.Planner
+	planner     *returnplan.Planner
 	away        map[types.UID]move   // what was evicted and may not have been replaced
 	notes       map[types.UID]string // to be written on pods, of the BackoffAnnotation
 }
@@ -126,13 +126,13 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
 	factory.Apps().V1().ReplicaSets().Informer() // has it started with the others
-	rules := make([]*returning.Rules, r.Pools.Len())
+	rules := make([]*returnplan.Rules, r.Pools.Len())
 	for i := range r.Pools.Burst() {
 		if c := r.Pools.At(i).Burst.Return; c.Enabled {
-			rules[i] = &returning.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
+			rules[i] = &returnplan.Rules{StableFor: c.StableFor.Duration, PerMinute: int(c.EvictionsPerMinute), PerWorkload: int(c.PerWorkload), Interval: r.interval()}
 		}
 	}
-	r.planner, r.away, r.notes = returning.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}
+	r.planner, r.away, r.notes = returnplan.NewPlanner(rules), map[types.UID]move{}, map[types.UID]string{}
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (r *Returner) round(ctx context.Context) {
 			continue
 		}
 		found := map[types.UID]*move{}
-		room := func(p returning.Pod) bool {
+		room := func(p returnplan.Pod) bool {
 			pod := world.pods[p.UID]
 			m, err := r.rooms.find(ctx, pod, r.given(pod, from))
 			if err != nil {
@@ -205,18 +205,18 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 type world struct {
 	pods       map[types.UID]*corev1.Pod // of our scheduler
 	burst      map[types.UID]bool        // those of them on burst nodes
-	candidates [][]returning.Pod         // of each burst pool, by the pool's index
-	members    map[types.UID][]returning.Member
+	candidates [][]returnplan.Pod        // of each burst pool, by the pool's index
+	members    map[types.UID][]returnplan.Member
 }
 
-func (w *world) membersOf(workload types.UID) []returning.Member { return w.members[workload] }
+func (w *world) membersOf(workload types.UID) []returnplan.Member { return w.members[workload] }
 
 func (r *Returner) look() (*world, error) {
 	pods, err := r.pods.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods: %w", err)
 	}
-	w := &world{pods: map[types.UID]*corev1.Pod{}, burst: map[types.UID]bool{}, candidates: make([][]returning.Pod, r.Pools.Len()), members: map[types.UID][]returning.Member{}}
+	w := &world{pods: map[types.UID]*corev1.Pod{}, burst: map[types.UID]bool{}, candidates: make([][]returnplan.Pod, r.Pools.Len()), members: map[types.UID][]returnplan.Member{}}
 	for _, pod := range pods {
 		owner := metav1.GetControllerOfNoCopy(pod)
 		if owner == nil || pod.Spec.SchedulerName != *r.Profile.SchedulerName {
@@ -228,12 +228,12 @@ func (r *Returner) look() (*world, error) {
 		}
 		workload := r.workloadOf(pod.Namespace, owner)
 		w.pods[pod.UID], w.burst[pod.UID] = pod, r.Pools.IsBurst(in)
-		w.members[workload] = append(w.members[workload], returning.Member{UID: pod.UID, Owner: owner.UID,
+		w.members[workload] = append(w.members[workload], returnplan.Member{UID: pod.UID, Owner: owner.UID,
 			Bound: pod.Spec.NodeName != "", Burst: r.Pools.IsBurst(in), Ready: podutil.IsPodReady(pod) && refusal.Started(pod), Ending: pod.DeletionTimestamp != nil})
-		if !r.Pools.IsBurst(in) || returning.Stays(pod) != "" {
+		if !r.Pools.IsBurst(in) || returnplan.Stays(pod) != "" {
 			continue
 		}
-		w.candidates[in] = append(w.candidates[in], returning.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
+		w.candidates[in] = append(w.candidates[in], returnplan.Pod{UID: pod.UID, Created: pod.CreationTimestamp.Time, Stuck: !refusal.Began(pod),
 			Owner: owner.UID, Workload: workload, Alike: owner.Kind == "ReplicaSet" && !claims(pod)})
 	}
 	return w, nil
@@ -259,7 +259,7 @@ func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) ty
 }
 
 // evict asks for the eviction of the pod of the burst pool with the index i, which PodDisruptionBudgets may refuse.
-func (r *Returner) evict(ctx context.Context, i int, p returning.Pod, pod *corev1.Pod, to *move, members []returning.Member) {
+func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *corev1.Pod, to *move, members []returnplan.Member) {
 	from := r.Pools.At(i)
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", to.to)
 	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // the client tries again by itself otherwise, for minutes

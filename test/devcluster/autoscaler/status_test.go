@@ -13,7 +13,7 @@ import (
 )
 
 // recordings are ConfigMaps that a real cluster autoscaler wrote.
-const recordings = "../../../pkg/capacity/clusterautoscaler/testdata"
+const recordings = "../../../pkg/nodegroups/clusterautoscaler/testdata"
 
 // TestRecordedText: what was recorded is written again word for word.
 func TestRecordedText(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"poolpriority.dev/scheduler/pkg/capacity"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/demo/picture"
 	"poolpriority.dev/scheduler/test/devcluster/referee"
@@ -199,7 +199,7 @@ func heldBy(pod *corev1.Pod) string {
 		if c.Type != corev1.PodScheduled {
 			continue
 		}
-		for reason, short := range map[capacity.Reason]string{
+		for reason, short := range map[nodegroups.Reason]string{
 			gate.ReasonCanGrow: "an earlier pool can grow",
 			gate.ReasonGrowing: "nodes of an earlier pool are on their way",
 			gate.ReasonUnknown: "it is unknown whether an earlier pool can grow",

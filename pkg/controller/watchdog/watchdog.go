@@ -1,0 +1,65 @@
+// Package watchdog notices work that does not come to an end.
+package watchdog
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// Limit is how long a piece of work may take. What waits for the API server is given up before that.
+const Limit = 5 * time.Minute
+
+// Watch knows the work that goes on. Its methods may be called by many goroutines; a nil one watches nothing.
+type Watch struct {
+	clock clock.PassiveClock
+
+	mu    sync.Mutex
+	began map[*string]time.Time // by what is done
+}
+
+// New returns a Watch that knows of no work yet.
+func New(clock clock.PassiveClock) *Watch {
+	return &Watch{clock: clock, began: map[*string]time.Time{}}
+}
+
+// Begin notes that the work begins. The function that it returns notes that it has ended.
+func (w *Watch) Begin(what string) (end func()) {
+	if w == nil {
+		return func() {}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.began[&what] = w.clock.Now()
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.began, &what)
+	}
+}
+
+// Reconciler returns the reconciler with its work watched.
+func (w *Watch) Reconciler(name string, r reconcile.Reconciler) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		defer w.Begin(name)()
+		return r.Reconcile(ctx, request)
+	})
+}
+
+// Check returns an error if a piece of work has gone on for longer than Limit. It is a healthz.Checker.
+func (w *Watch) Check(*http.Request) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.clock.Now()
+	for what, began := range w.began {
+		if took := now.Sub(began); took > Limit {
+			return fmt.Errorf("%s has not come to an end for %s: it is stuck", *what, took.Round(time.Second))
+		}
+	}
+	return nil
+}

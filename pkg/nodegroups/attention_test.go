@@ -1,0 +1,70 @@
+package nodegroups
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// TestWaitedAt compares with a naive count, second by second.
+func TestWaitedAt(t *testing.T) {
+	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 2000 {
+		var pauses []Pause
+		paused := map[int]bool{}
+		now := 0
+		for range r.IntN(4) {
+			from := now + r.IntN(20)
+			to := from + r.IntN(20)
+			pauses = Paused(pauses, at(from))
+			now = to + 1
+			if now > 60 || r.IntN(6) == 0 {
+				for s := from; s < 300; s++ {
+					paused[s] = true
+				}
+				break // it goes on
+			}
+			pauses = Resumed(pauses, at(to))
+			for s := from; s < to; s++ {
+				paused[s] = true
+			}
+		}
+		since, wait := r.IntN(60), 1+r.IntN(40)
+		var want time.Time
+		for s, waited := since, 0; s < 300; s++ {
+			if !paused[s] {
+				waited++
+			}
+			if waited == wait {
+				want = at(s + 1)
+				break
+			}
+		}
+		a := Attention{Pauses: pauses}
+		if got := a.WaitedAt(at(since), time.Duration(wait)*time.Second); !got.Equal(want) {
+			t.Fatalf("seed %d: pauses %v, since %d, for %d: %v, want %v", seed, pauses, since, wait, got, want)
+		}
+	}
+}
+
+// TestPauses: one goes on until it ends, and what was handed out before does not change.
+func TestPauses(t *testing.T) {
+	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
+	first := Paused(nil, at(1))
+	if again := Paused(first, at(2)); len(again) != 1 || again[0].From != at(1) {
+		t.Errorf("a pause within a pause: %v", again)
+	}
+	if ended := Resumed(first, at(3)); !first[0].To.IsZero() || ended[0].To != at(3) {
+		t.Errorf("%v, %v", first, ended)
+	}
+	var pauses []Pause
+	for i := range 100 {
+		pauses = Resumed(Paused(pauses, at(2*i)), at(2*i+1))
+	}
+	if len(pauses) != maxPauses || pauses[len(pauses)-1].From != at(198) {
+		t.Errorf("%d pauses, the last: %v", len(pauses), pauses[len(pauses)-1])
+	}
+}

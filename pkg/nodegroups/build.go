@@ -1,0 +1,190 @@
+package nodegroups
+
+import (
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// Facts are what the view of one pool is built from.
+type Facts struct {
+	// Nodes are the pool's nodes that exist.
+	Nodes []*corev1.Node
+	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
+	Source Source
+	// Provider is what a burst pool's provider makes of pods.
+	Provider refusal.Judgement
+	// Template returns what the configuration says of new nodes of the node group with the name; nil where it says nothing. It may be nil.
+	Template func(group string) *corev1.Node
+	// ProvisionGrace is how long nodes that exist and cannot be used yet count as on their way.
+	ProvisionGrace time.Duration
+}
+
+// Build returns the view of the pools, by their index in the list, at the time now. What is in the same state as in the view before has
+// been since then.
+func Build(pools []Facts, before *View, now time.Time) *View {
+	view := &View{Pools: make([]Pool, len(pools)), Built: now}
+	for i := range pools {
+		p, facts := &view.Pools[i], &pools[i]
+		p.count(facts.Nodes)
+		if facts.Source == nil {
+			var until time.Time
+			p.Shapes, until = facts.kinds(facts.Nodes, nil, nil, now).shapes()
+			view.ShapesUntil = Earliest(view.ShapesUntil, until)
+			p.Places = places(facts.Nodes)
+			p.Provider, p.Until = facts.Provider, facts.Provider.Next
+			continue
+		}
+		old := &before.Pools[i]
+		j := facts.Source.Judge(facts.Nodes, now)
+		p.Attention = j.Attention
+		p.Groups = make([]Group, len(j.Groups))
+		for k := range j.Groups {
+			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
+			view.ShapesUntil = Earliest(view.ShapesUntil, until)
+		}
+		p.State, p.Reason, p.Until = p.summary(j.Until)
+		p.Since = now
+		if old.State == p.State && !old.Since.After(now) {
+			p.Since = old.Since
+		}
+	}
+	return view
+}
+
+// places are the labels of the nodes that say where they are.
+func places(nodes []*corev1.Node) map[string]bool {
+	found := map[string]bool{}
+	for _, node := range nodes {
+		for key := range node.Labels {
+			if IsPlaceLabel(key) {
+				found[key] = true
+			}
+		}
+	}
+	return found
+}
+
+func (p *Pool) count(nodes []*corev1.Node) {
+	p.Nodes = len(nodes)
+	for _, node := range nodes {
+		if IsLeaving(node) {
+			p.Leaving++
+		}
+		if IsStarting(node) {
+			p.Starting++
+		}
+		if IsTainted(node) {
+			p.Tainted++
+		}
+	}
+}
+
+// group returns the group with the name, or nil.
+func (p *Pool) group(name string) *Group {
+	for i := range p.Groups {
+		if p.Groups[i].Name == name {
+			return &p.Groups[i]
+		}
+	}
+	return nil
+}
+
+// build makes the group, of which old (if not nil) was known before, and returns when its kinds of nodes change by themselves.
+func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.Time {
+	g.Judged = *j
+	g.Nodes = len(j.Members)
+	var template *corev1.Node
+	if facts.Template != nil {
+		template = facts.Template(j.Name)
+	}
+	kinds := facts.kinds(j.Members, j.Seen, template, now)
+	g.Settled = settled(g.State, g.Reason.Code)
+	g.startWith(kinds)
+	for _, node := range j.Members {
+		if made := node.CreationTimestamp.Time; made.After(g.Newest) {
+			g.Newest = made
+		}
+		if since := readySince(node); !kinds.isStarting(node) && since.After(g.LastReady) {
+			g.LastReady = since
+		}
+	}
+	var until time.Time
+	g.Shapes, until = kinds.shapes()
+	if len(j.Members) == 0 {
+		g.Shapes = j.Seen
+	}
+	g.Since, g.Touched = now, now
+	if g.State != Unknown {
+		g.Moved = now
+	}
+	g.kinds = shapesKey(g.Shapes)
+	if old != nil {
+		g.follow(old, now)
+	}
+	if g.Rose.After(g.Moved) {
+		g.Moved = g.Rose
+	}
+	return until
+}
+
+// settled is the state with the code of its reason; empty for Unknown.
+func settled(state State, code string) string {
+	if state == Unknown {
+		return ""
+	}
+	return string(state) + " " + code
+}
+
+// Restored returns what is known of a group that was in the state, for the reason with the code, when it was written down. Settled, if it is empty, was
+// the same.
+func Restored(name string, state State, code string, g Group) Group {
+	if g.Settled == "" {
+		g.Settled = settled(state, code)
+	}
+	g.Name, g.State = name, state
+	return g
+}
+
+// follow takes over from what was known of the group before what has not changed.
+func (g *Group) follow(old *Group, now time.Time) {
+	if old.State == g.State && !old.Since.After(now) {
+		g.Since = old.Since
+	}
+	if g.State == Unknown {
+		g.Settled = old.Settled
+	}
+	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest)
+	arrived := old.Starting > 0 && g.Starting == 0 // or is late
+	if g.Settled == old.Settled && !came && !arrived && !old.Moved.After(now) {
+		g.Moved = old.Moved
+	} else {
+		g.Moved = now
+	}
+	if g.Version == old.Version && g.kinds == old.kinds {
+		g.Touched = old.Touched
+	}
+}
+
+// shapesKey is equal for the same kinds of nodes.
+func shapesKey(shapes []Shape) string {
+	keys := make([]string, len(shapes))
+	for i := range shapes {
+		keys[i] = shapes[i].key()
+	}
+	return strings.Join(keys, "\n\n")
+}
+
+// summary is the state that the pool is said to be in, with its reason, and when one of its groups' states changes by itself; until is when
+// what they are judged by does.
+func (p *Pool) summary(until time.Time) (State, Reason, time.Time) {
+	j := Judgement{Until: until, Groups: make([]Judged, len(p.Groups))}
+	for i := range p.Groups {
+		j.Groups[i] = p.Groups[i].Judged
+	}
+	j = j.Summarized()
+	return j.State, j.Reason, j.Until
+}

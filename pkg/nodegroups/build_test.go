@@ -1,0 +1,219 @@
+package nodegroups
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// says is a source that says the same of any nodes.
+type says State
+
+func (s says) Judge(nodes []*corev1.Node, _ time.Time) Judgement {
+	return Judgement{Groups: []Judged{{State: State(s), Members: nodes}}}
+}
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// node is of that age, and has reported how it is since it was made unless ready is empty.
+func node(age time.Duration, ready corev1.ConditionStatus, taints ...string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-age)), Labels: map[string]string{"disk": "ssd"}}}
+	if ready != "" {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: ready, LastTransitionTime: n.CreationTimestamp}}
+	}
+	for _, key := range taints {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+	return n
+}
+
+func TestBuild(t *testing.T) {
+	const grace = 15 * time.Minute
+	// what is compared of a pool
+	type pool struct {
+		State           State
+		Since           time.Duration // ago
+		Nodes, Starting int
+		Shapes          int
+		LastReady       time.Duration // ago; 0: never
+	}
+	for _, tc := range []struct {
+		name   string
+		facts  Facts
+		before Pool
+		want   pool
+		until  time.Duration // when the shapes change, from now; 0: never
+	}{
+		{name: "a pool in the state that it was in", facts: Facts{Source: says(Full)}, before: Pool{State: Full, Since: now.Add(-time.Hour)},
+			want: pool{State: Full, Since: time.Hour}},
+		{name: "a pool that changed", facts: Facts{Source: says(CanGrow)}, before: Pool{State: Full, Since: now.Add(-time.Hour)},
+			want: pool{State: CanGrow}},
+		{name: "a state since a time that has not come", facts: Facts{Source: says(Full)}, before: Pool{State: Full, Since: now.Add(time.Hour)},
+			want: pool{State: Full}},
+		{name: "a full pool with a node that is not ready yet", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(time.Hour, corev1.ConditionTrue), node(time.Minute, corev1.ConditionFalse)}},
+			want: pool{State: Growing, Nodes: 2, Starting: 1, Shapes: 1, LastReady: time.Hour}},
+		{name: "a full pool with a node that has not reported yet", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(time.Minute, "")}},
+			want: pool{State: Growing, Nodes: 1, Starting: 1, Shapes: 1}},
+		{name: "a full pool with a node that is late", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(grace, corev1.ConditionFalse)}},
+			want: pool{State: Full, Nodes: 1, Starting: 1, Shapes: 1}},
+		{name: "a node that has just become ready", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(10*time.Second, corev1.ConditionTrue)}},
+			want: pool{State: Full, Nodes: 1, Shapes: 1, LastReady: 10 * time.Second}, until: 20 * time.Second},
+		{name: "a burst pool is not judged", facts: Facts{Nodes: []*corev1.Node{node(time.Hour, corev1.ConditionTrue)}},
+			want: pool{Nodes: 1, Shapes: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tc.facts.ProvisionGrace = grace
+			view := Build([]Facts{tc.facts}, &View{Pools: []Pool{tc.before}}, now)
+			p := view.Pools[0]
+			got := pool{State: p.State, Nodes: p.Nodes, Starting: p.Starting, Shapes: len(p.Shapes)}
+			for _, g := range p.Groups {
+				got.Shapes += len(g.Shapes)
+				if !g.LastReady.IsZero() {
+					got.LastReady = now.Sub(g.LastReady)
+				}
+			}
+			if !p.Since.IsZero() {
+				got.Since = now.Sub(p.Since)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want,+got):\n%s", diff)
+			}
+			var until time.Time
+			if tc.until > 0 {
+				until = now.Add(tc.until)
+			}
+			if !view.ShapesUntil.Equal(until) || !view.Built.Equal(now) {
+				t.Errorf("shapes change at %v, want %v; built at %v", view.ShapesUntil, until, view.Built)
+			}
+		})
+	}
+}
+
+// TestChanged: what a kubelet reports every few seconds is no change.
+func TestChanged(t *testing.T) {
+	base := func() *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"disk": "ssd"}},
+			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "gpu", Value: "a", Effect: corev1.TaintEffectNoSchedule}}},
+			Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{
+				{Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}, {Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*corev1.Node)
+		want   bool
+	}{
+		{"a heartbeat", func(n *corev1.Node) { n.Status.Conditions[1].LastHeartbeatTime = metav1.Now() }, false},
+		{"another condition", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionTrue }, false},
+		{"an annotation", func(n *corev1.Node) { n.Annotations = map[string]string{"a": "b"} }, false},
+		{"no longer ready", func(n *corev1.Node) { n.Status.Conditions[1].Status = corev1.ConditionUnknown }, true},
+		{"the condition is gone", func(n *corev1.Node) { n.Status.Conditions = nil }, true},
+		{"a label", func(n *corev1.Node) { n.Labels["disk"] = "hdd" }, true},
+		{"a taint's value", func(n *corev1.Node) { n.Spec.Taints[0].Value = "b" }, true},
+		{"a taint's effect", func(n *corev1.Node) { n.Spec.Taints[0].Effect = corev1.TaintEffectNoExecute }, true},
+		{"it is being taken away", func(n *corev1.Node) { n.DeletionTimestamp = &metav1.Time{} }, true},
+		{"its size", func(n *corev1.Node) { n.Status.Allocatable = corev1.ResourceList{} }, true},
+	} {
+		changed := base()
+		tc.change(changed)
+		if got := Changed(base(), changed); got != tc.want {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestFollow: what of a group has changed since the last view, and what that sets back.
+func TestFollow(t *testing.T) {
+	const before = time.Hour
+	old := func(state State, code string) Group {
+		g := Restored("g", state, code, Group{Since: now.Add(-before), Moved: now.Add(-before), Nodes: 2, Newest: now.Add(-2 * before)})
+		g.Version, g.Touched = "2/3", now.Add(-before)
+		return g
+	}
+	is := func(state State, code string) Judged {
+		return Judged{Name: "g", State: state, Reason: Reason{Code: code}, Members: make([]*corev1.Node, 2), Version: "2/3"}
+	}
+	changed := func(j Judged, change func(*Judged)) Judged {
+		change(&j)
+		return j
+	}
+	unknown := old(Unknown, "Stale")
+	unknown.Settled = "CanGrow BelowMax"
+	starting := old(CanGrow, "BelowMax")
+	starting.Starting = 1
+	for _, tc := range []struct {
+		name                  string
+		old                   Group
+		now                   Judged
+		since, moved, touched bool // now, and not before
+	}{
+		{"nothing", old(CanGrow, "BelowMax"), is(CanGrow, "BelowMax"), false, false, false},
+		{"it is full now", old(CanGrow, "BelowMax"), is(Full, "AtMax"), true, true, false},
+		{"it failed to grow", old(CanGrow, "BelowMax"), is(CanGrow, "BackingOff"), false, true, false},
+		{"it rose", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Rose = now; j.Version = "3/3" }), false, true, true},
+		{"its target fell", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Version = "1/3" }), false, false, true},
+		{"a node came", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members = append(j.Members, nil) }), false, true, false},
+		{"a node came, and another went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) {
+			j.Members = []*corev1.Node{nil, {ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-before))}}}
+		}), false, true, false},
+		{"a node went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members = j.Members[:1] }), false, false, false},
+		{"it is unknown", old(CanGrow, "BelowMax"), is(Unknown, "Stale"), true, false, false},
+		{"it is known again, as it was before", unknown, is(CanGrow, "BelowMax"), true, false, false},
+		{"it is known again, and another", unknown, is(Full, "AtMax"), true, true, false},
+		{"a node that was starting can be used, or is late", starting, is(CanGrow, "BelowMax"), false, true, false},
+		{"and while it is unknown", starting, is(Unknown, "Stale"), true, true, false},
+		{"another kind of nodes", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members, j.Seen = nil, []Shape{{Labels: map[string]string{"a": "b"}}} }), false, false, true},
+		{"another group", Group{Judged: Judged{Name: "other"}}, is(CanGrow, "BelowMax"), true, true, true},
+	} {
+		for i := range tc.now.Members {
+			if tc.now.Members[i] == nil {
+				tc.now.Members[i] = &corev1.Node{}
+			}
+		}
+		if len(tc.now.Members) > 0 {
+			tc.old.kinds = shapesKey([]Shape{{}})
+		}
+		view := Build([]Facts{{Source: groups{tc.now}}}, &View{Pools: []Pool{{Groups: []Group{tc.old}}}}, now)
+		g := view.Pools[0].Groups[0]
+		for what, c := range map[string]struct {
+			at  time.Time
+			now bool
+		}{"since": {g.Since, tc.since}, "moved": {g.Moved, tc.moved}, "touched": {g.Touched, tc.touched}} {
+			if c.at.Equal(now) != c.now || !c.now && !c.at.Equal(now.Add(-before)) {
+				t.Errorf("%s: %s at %v, want now: %v", tc.name, what, c.at, c.now)
+			}
+		}
+	}
+}
+
+// groups is a source that says these of any nodes.
+type groups []Judged
+
+func (g groups) Judge([]*corev1.Node, time.Time) Judgement { return Judgement{Groups: g} }
+
+// TestSummary: what is said of a pool whose groups are in several states.
+func TestSummary(t *testing.T) {
+	group := func(state State, detail string) Judged {
+		return Judged{State: state, Reason: Reason{Code: string(state), Detail: detail}}
+	}
+	for _, tc := range []struct {
+		groups []Judged
+		state  State
+		detail string
+	}{
+		{[]Judged{group(Full, "a: 3 of 3"), group(Full, "b: 2 of 2")}, Full, "a: 3 of 3; b: 2 of 2"},
+		{[]Judged{group(Full, "a: 3 of 3"), group(CanGrow, "b: 1 of 2")}, CanGrow, "CanGrow b: 1 of 2; Full a: 3 of 3"},
+		{[]Judged{group(CanGrow, "a"), group(Growing, "b"), group(Unknown, "c")}, Growing, "Growing b; CanGrow a; Unknown c"},
+		{[]Judged{group(Unknown, "a"), group(Full, "")}, Unknown, "Unknown a"},
+		{[]Judged{group(Full, "")}, Full, ""},
+	} {
+		j := Judgement{Groups: tc.groups}.Summarized()
+		if j.State != tc.state || j.Reason.Code != string(tc.state) || j.Reason.Detail != tc.detail {
+			t.Errorf("%s %+v, want %s %q", j.State, j.Reason, tc.state, tc.detail)
+		}
+	}
+}

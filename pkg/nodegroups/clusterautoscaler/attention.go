@@ -1,0 +1,70 @@
+package clusterautoscaler
+
+import (
+	"slices"
+	"time"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+const (
+	// declineLoops is how many loops of the autoscaler a pod must have been there for.
+	declineLoops = 4
+	// maxLoops bounds how many loops are remembered: the last ones.
+	maxLoops = 50
+)
+
+// attention follows the autoscaler's loops: each ends with a new status.
+type attention struct {
+	loops  []Loop // since the one before the declineLoops-th last quiet one
+	looked time.Time
+	pauses []nodegroups.Pause
+}
+
+// Loop is one of the autoscaler's that ended at the time, by our clock. In a quiet one no group rose or began to fail.
+type Loop struct {
+	Ended time.Time `json:"ended"`
+	Quiet bool      `json:"quiet,omitempty"`
+}
+
+// loop takes in that a loop has ended. A pause ends with the status that does.
+func (a *attention) loop(quiet bool, now time.Time) {
+	a.resume(now)
+	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet})
+	a.count()
+}
+
+// count finds the last declineLoops quiet loops.
+func (a *attention) count() {
+	n := 0
+	for i := len(a.loops) - 1; i > 0; i-- {
+		if !a.loops[i].Quiet {
+			continue
+		}
+		// A loop began, at the earliest, when the one before it had ended.
+		if n++; n == declineLoops {
+			a.looked = a.loops[i-1].Ended
+			a.loops = a.loops[i-1:]
+			return
+		}
+	}
+}
+
+// restore takes over what was remembered.
+func (a *attention) restore(loops []Loop, pauses []nodegroups.Pause) {
+	a.loops, a.pauses = slices.Clone(loops), pauses
+	a.count()
+}
+
+// pause takes in that the autoscaler has not looked since then.
+func (a *attention) pause(since time.Time) { a.pauses = nodegroups.Paused(a.pauses, since) }
+
+// resume takes in that there is a status of an autoscaler that looks.
+func (a *attention) resume(now time.Time) { a.pauses = nodegroups.Resumed(a.pauses, now) }
+
+// forget takes in that another autoscaler has taken over.
+func (a *attention) forget() { a.loops, a.looked = nil, time.Time{} }
+
+func (a *attention) is() nodegroups.Attention {
+	return nodegroups.Attention{Looked: a.looked, Pauses: a.pauses}
+}

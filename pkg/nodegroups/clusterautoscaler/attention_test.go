@@ -1,0 +1,169 @@
+package clusterautoscaler
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// loopsAt are quiet loops that end at these seconds.
+func loopsAt(seconds ...int) []write {
+	var writes []write
+	for _, at := range seconds {
+		writes = append(writes, write{at: at})
+	}
+	return writes
+}
+
+// write is what the autoscaler does with its status: by itself, that of a loop in which nothing happened.
+type write struct {
+	at           int // in seconds
+	target       int // 0: as before
+	backoff      bool
+	unhealthy    bool   // the group is
+	clusterWide  bool   // the cluster is
+	initializing bool   // or it has just been started
+	missing      bool   // or the ConfigMap is deleted
+	unreadable   bool   // or the API does not answer
+	frozen       bool   // nothing is written, the scheduler looks
+	uid          string // "": as before
+	transition   string // clusterWide; "": as before
+	anew         bool   // before that, the scheduler is started again
+}
+
+// follower hands writes to a tracker.
+type follower struct {
+	*testing.T
+	tracker         *Tracker
+	n, target       int
+	uid, transition string
+	last            *corev1.ConfigMap
+}
+
+func follow(t *testing.T) *follower {
+	return &follower{T: t, tracker: NewTracker(graces), target: 1, uid: "1", transition: "a"}
+}
+
+func seconds(n int) time.Time { return epoch.Add(time.Duration(n) * time.Second) }
+
+func (f *follower) write(w write) {
+	f.Helper()
+	now := seconds(w.at)
+	if w.anew {
+		f.tracker = again(f.T, f.tracker, now)
+	}
+	f.n++
+	if w.target != 0 {
+		f.target = w.target
+	}
+	if w.uid != "" {
+		f.uid = w.uid
+	}
+	if w.transition != "" {
+		f.transition = w.transition
+	}
+	switch {
+	case w.frozen:
+	case w.missing:
+		f.last = nil
+	case w.initializing:
+		f.last = &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Initializing\n"}}
+	default:
+		g := group("aks-userpool-1-vmss", f.target, f.target, 30)
+		if w.backoff {
+			g += inBackoff
+		}
+		if w.unhealthy {
+			g = unhealthy(g)
+		}
+		health := "Healthy"
+		if w.clusterWide {
+			health = "Unhealthy"
+		}
+		f.last = running(g)
+		f.last.Data[StatusKey] += fmt.Sprintf("clusterWide: {health: {status: %s, lastTransitionTime: %q}}\n", health, f.transition)
+	}
+	if f.last != nil && !w.frozen {
+		f.last = f.last.DeepCopy()
+		f.last.UID = types.UID(f.uid)
+		f.last.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(f.n)}
+	}
+	if w.unreadable {
+		f.tracker.Fail(errors.New("no answer"), now)
+	} else if err := f.tracker.Observe(f.last, now); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// TestAttention: a pod has been looked at once four loops that began after it came, and in which nothing happened, have ended.
+func TestAttention(t *testing.T) {
+	const never = -1
+	pause := func(from, to int) nodegroups.Pause {
+		return nodegroups.Pause{From: seconds(from), To: seconds(to)}
+	}
+	for _, tc := range []struct {
+		name   string
+		writes []write
+		looked int // at pods that came before that
+		pauses []nodegroups.Pause
+	}{
+		{"when the first of four loops began is not known", loopsAt(0, 10, 20, 30), never, nil},
+		{"four loops", loopsAt(0, 10, 20, 30, 40), 0, nil},
+		{"six loops: the last four", loopsAt(0, 10, 20, 30, 40, 50, 60), 20, nil},
+		{"a loop in which a group rises does not count", []write{{at: 0}, {at: 10}, {at: 20, target: 2}, {at: 30}, {at: 40}}, never, nil},
+		{"nor does it set back", []write{{at: 0}, {at: 10}, {at: 20, target: 2}, {at: 30}, {at: 40}, {at: 50}}, 0, nil},
+		{"one in which a group enters back-off does not count", []write{{at: 0}, {at: 10}, {at: 20, backoff: true}, {at: 30}, {at: 40}}, never, nil},
+		{"nor does it set back, and those after it count", []write{{at: 0}, {at: 10}, {at: 20, backoff: true}, {at: 30, backoff: true}, {at: 40, backoff: true}, {at: 50}}, 0, nil},
+		{"a back-off that is seen again soon was not entered again", []write{{at: 0}, {at: 10, backoff: true}, {at: 20}, {at: 30, backoff: true}, {at: 40}, {at: 50}}, 10, nil},
+		{"one in which a group becomes unhealthy does not count", []write{{at: 0}, {at: 10, unhealthy: true}, {at: 20, unhealthy: true}, {at: 30}, {at: 40}, {at: 50}}, 10, nil},
+		{"one in which a group falls counts", []write{{at: 0, target: 3}, {at: 10, target: 2}, {at: 20}, {at: 30}, {at: 40}}, 0, nil},
+		{"a status that is looked at again is no loop", []write{{at: 0}, {at: 10}, {at: 15, frozen: true}, {at: 20}, {at: 25, frozen: true}, {at: 30}}, never, nil},
+
+		{"an autoscaler that starts has looked at nobody", append(loopsAt(0, 10, 20, 30, 40), write{at: 50, initializing: true}, write{at: 60, transition: "b"}), never, []nodegroups.Pause{pause(50, 60)}},
+		{"and so has one by another ConfigMap", append(loopsAt(0, 10, 20, 30, 40), write{at: 50, uid: "2"}), never, nil},
+		{"and one whose cluster became healthy at another time", append(loopsAt(0, 10, 20, 30, 40), write{at: 50, transition: "b"}), never, nil},
+		{"loops of two autoscalers do not add up", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, uid: "2"}, {at: 40}, {at: 50}, {at: 60}}, never, nil},
+		{"those of the second count", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, uid: "2"}, {at: 40}, {at: 50}, {at: 60}, {at: 70}}, 30, nil},
+
+		{"silence pauses, from the last write on, and what was counted is kept", loopsAt(0, 10, 20, 300, 310), 0, []nodegroups.Pause{pause(20, 300)}},
+		{"silence that is not long does not", loopsAt(0, 10, 20, 199, 209), 0, nil},
+		{"a cluster that is unhealthy for a while pauses, and what was counted is kept", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, clusterWide: true, transition: "b"},
+			{at: 40, clusterWide: true}, {at: 50, transition: "c"}, {at: 60}}, 0, []nodegroups.Pause{pause(30, 50)}},
+		{"an autoscaler that starts while the cluster is unhealthy", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, clusterWide: true, transition: "b"},
+			{at: 40, clusterWide: true, transition: "c"}, {at: 50, transition: "d"}, {at: 60}}, never, []nodegroups.Pause{pause(30, 50)}},
+		{"a status that cannot be read for a while", []write{{at: 0}, {at: 10}, {at: 20}, {at: 25, unreadable: true}, {at: 28, unreadable: true}, {at: 30}, {at: 40}}, 0, []nodegroups.Pause{pause(25, 30)}},
+		{"a ConfigMap that is gone for a while", []write{{at: 0}, {at: 10}, {at: 20}, {at: 25, missing: true}, {at: 30}, {at: 40}}, 0, []nodegroups.Pause{pause(25, 30)}},
+		{"a ConfigMap that is deleted after a long silence", []write{{at: 0}, {at: 10}, {at: 500, frozen: true}, {at: 600, missing: true}, {at: 610}}, never, []nodegroups.Pause{pause(10, 610)}},
+		{"a ConfigMap that cannot be read after a long silence", []write{{at: 0}, {at: 10}, {at: 600, unreadable: true}, {at: 610}}, never, []nodegroups.Pause{pause(10, 610)}},
+		{"a pause that goes on", []write{{at: 0}, {at: 10, missing: true}, {at: 20, missing: true}}, never, []nodegroups.Pause{{From: seconds(10)}}},
+
+		{"a scheduler that starts again goes on counting", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, anew: true}, {at: 40}}, 0, nil},
+		{"and counts no status twice", []write{{at: 0}, {at: 10}, {at: 20}, {at: 21, frozen: true, anew: true}, {at: 22, frozen: true, anew: true}, {at: 30}}, never, nil},
+		{"it knows since when there has been silence", []write{{at: 0}, {at: 10}, {at: 20}, {at: 150, frozen: true, anew: true}, {at: 300}, {at: 310}}, 0, []nodegroups.Pause{pause(20, 300)}},
+		{"it goes on with a pause", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, missing: true}, {at: 40, missing: true, anew: true}, {at: 50}, {at: 60}}, 0, []nodegroups.Pause{pause(30, 50)}},
+		{"another autoscaler while it was gone", append(loopsAt(0, 10, 20, 30, 40), write{at: 100, anew: true, transition: "b"}), never, nil},
+		{"a group that rose while it was gone", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30}, {at: 60, anew: true, target: 2}}, never, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			f := follow(t)
+			for _, w := range tc.writes {
+				f.write(w)
+			}
+			got := Source{Tracker: f.tracker, Groups: agentPool("userpool")}.Judge(nil, seconds(tc.writes[len(tc.writes)-1].at)).Attention
+			want := nodegroups.Attention{Pauses: tc.pauses}
+			if tc.looked != never {
+				want.Looked = seconds(tc.looked)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("(-want,+got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,118 @@
+package clusterautoscaler
+
+import (
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// agentPoolLabels are AKS's labels for the agent pool of a node, the current one and the legacy one.
+var agentPoolLabels = []string{"kubernetes.azure.com/agentpool", "agentpool"}
+
+// Groups tells the node groups of one pool.
+type Groups struct {
+	pool       string // its name
+	patterns   []string
+	agentPools []string
+	selector   labels.Selector
+}
+
+// GroupsOf returns the node groups that the pool's configuration names, by its patterns or by its selector. A pool whose configuration
+// names none has those that its nodes are in.
+func GroupsOf(p *configv1.Pool) Groups {
+	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups, selector: labels.Everything()}
+	if selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector); err == nil { // as validated
+		g.selector = selector
+	}
+	if len(g.patterns) > 0 {
+		return g
+	}
+	for _, label := range agentPoolLabels {
+		if value, ok := p.NodeSelector.MatchLabels[label]; ok {
+			g.agentPools = append(g.agentPools, value)
+		}
+		for _, req := range p.NodeSelector.MatchExpressions {
+			if req.Key == label && req.Operator == "In" {
+				g.agentPools = append(g.agentPools, req.Values...)
+			}
+		}
+	}
+	return g
+}
+
+// mayHave reports whether nodes of the kind may be the pool's: by its selector, as far as they are known.
+func (g Groups) mayHave(kind nodegroups.Shape) bool {
+	requirements, _ := g.selector.Requirements()
+	return !slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
+		return !nodegroups.IsPlaceLabel(r.Key()) && !slices.Contains(kind.Varied, r.Key()) && !r.Matches(labels.Set(kind.Labels))
+	})
+}
+
+// byNodes reports whether the configuration names no groups.
+func (g Groups) byNodes() bool { return len(g.patterns)+len(g.agentPools) == 0 }
+
+// claim reports whether the configuration names the node group.
+func (g Groups) claim(name string) bool {
+	for _, pattern := range g.patterns {
+		if ok, err := path.Match(pattern, name); ok && err == nil {
+			return true
+		}
+	}
+	for _, agentPool := range g.agentPools {
+		if isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// mayName reports whether the node group is called as that of an agent pool of Windows nodes is, of those that the configuration names.
+func (g Groups) mayName(group string) bool {
+	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, group) })
+}
+
+// labelsOf are the labels that the nodes of the group have as far as its name tells, each with the values that it may have.
+func labelsOf(group string) map[string][]string {
+	agentPool, sku, hasSize := strings.Cut(group, "/")
+	if !hasSize {
+		parts := strings.SplitN(group, "-", 3)
+		if len(parts) < 3 || !isVMSS(parts[1], group) {
+			return nil
+		}
+		agentPool = parts[1]
+	}
+	known := map[string][]string{}
+	for _, label := range agentPoolLabels {
+		known[label] = []string{agentPool}
+	}
+	if hasSize {
+		known[corev1.LabelInstanceTypeStable] = []string{sku}
+	}
+	return known
+}
+
+// isVMSS reports whether name is that of the scale set of an AKS agent pool: aks-<pool>-<digits>-vmss. Pool names have
+// no dashes, so "pool1" is not taken for "pool10".
+func isVMSS(agentPool, name string) bool {
+	parts := strings.SplitN(name, "-", 5)
+	return len(parts) == 4 && strings.EqualFold(parts[0], "aks") && strings.EqualFold(parts[1], agentPool) && agentPool != "" &&
+		parts[2] != "" && strings.Trim(parts[2], "0123456789") == "" && strings.EqualFold(parts[3], "vmss")
+}
+
+// isWindowsVMSS reports whether name is that of the scale set of an AKS agent pool of Windows nodes: aks<pool>.
+func isWindowsVMSS(agentPool, name string) bool {
+	return agentPool != "" && strings.EqualFold(name, "aks"+agentPool)
+}
+
+// isVirtualMachines reports whether name is that of one size of an AKS agent pool of type VirtualMachines: <pool>/<sku>.
+func isVirtualMachines(agentPool, name string) bool {
+	prefix, sku, found := strings.Cut(name, "/")
+	return found && sku != "" && strings.EqualFold(prefix, agentPool)
+}

@@ -1,0 +1,426 @@
+package clusterautoscaler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// grown is a node of the agent pool that has been ready for an hour, with the label kind, which says what else it is.
+func grown(name, agentPool, kind string, change ...func(*corev1.Node)) *corev1.Node {
+	n := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(epoch.Add(-time.Hour)), Labels: map[string]string{"kind": kind}},
+		Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(epoch.Add(-time.Hour))}}},
+	}
+	if agentPool != "" {
+		n.Labels["kubernetes.azure.com/agentpool"] = agentPool
+	}
+	for _, f := range change {
+		f(n)
+	}
+	return n
+}
+
+func tainted(key string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+	}
+}
+
+func inScaleSet(name string) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.Spec.ProviderID = "azure:///subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/" + name + "/virtualMachines/0"
+	}
+}
+
+func ofSize(size string) func(*corev1.Node) {
+	return func(n *corev1.Node) { n.Labels[corev1.LabelInstanceTypeStable] = size }
+}
+
+func madeAt(at time.Duration) func(*corev1.Node) {
+	return func(n *corev1.Node) {
+		n.CreationTimestamp = metav1.NewTime(epoch.Add(at))
+		n.Status.Conditions[0].LastTransitionTime = n.CreationTimestamp
+	}
+}
+
+// described is all that the gate goes by of a group, and its reason.
+func described(g *nodegroups.Judged) string {
+	text := fmt.Sprintf("%s: %s %s", g.Name, g.State, g.Reason.Code)
+	for _, node := range g.Members {
+		text += " " + node.Name
+	}
+	for i := range g.Seen {
+		text += " seen=" + g.Seen[i].Labels["kind"]
+		for _, taint := range g.Seen[i].Taints {
+			text += "!" + taint.Key
+		}
+	}
+	if g.New != nil {
+		text += " new"
+		for _, key := range slices.Sorted(maps.Keys(g.New.Choices)) {
+			text += fmt.Sprintf(" %s=%s", key[strings.LastIndex(key, "/")+1:], strings.Join(g.New.Choices[key], "|"))
+		}
+	}
+	if g.Open {
+		text += " open"
+	}
+	return text
+}
+
+// TestGroups: which groups a pool has, with what is known of their nodes.
+func TestGroups(t *testing.T) {
+	byNodes := GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
+	system := GroupsOf(&configv1.Pool{Name: "system", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "system"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
+	patterns := GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{NodeGroups: []string{"general-*", "gpu-*"}}})
+	named := func(agentPools ...string) Groups {
+		return GroupsOf(&configv1.Pool{Name: "user", ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
+			NodeSelector: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "agentpool", Operator: metav1.LabelSelectorOpIn, Values: agentPools}}}})
+	}
+	const general, gpu, windows, sys = "aks-general-1-vmss", "aks-gpu-2-vmss", "aksnpwin", "aks-sys-3-vmss"
+	general1 := grown("g1", "general", "plain")
+	gpu1 := grown("gpu1", "gpu", "gpu", tainted("sku"))
+	win1 := grown("win1", "npwin", "windows", inScaleSet("AKSnpwin"))
+	type step struct {
+		status *corev1.ConfigMap // nil: there is none
+		nodes  []*corev1.Node    // the pool's
+		others []*corev1.Node    // of the pool "system"
+		at     time.Duration
+		anew   bool // by another tracker, that starts from the memory
+		frozen bool // the status was not written anew
+	}
+	for _, tc := range []struct {
+		name   string
+		groups Groups
+		steps  []step
+		want   []string
+	}{
+		{"a GPU group at zero that was seen before", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3)), nodes: []*corev1.Node{general1, gpu1}},
+			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aks-gpu-2-vmss: CanGrow BelowMaxSize seen=gpu!sku"}},
+		{"the same by a tracker that starts from the memory", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3)), nodes: []*corev1.Node{general1, gpu1}},
+			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}, anew: true},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aks-gpu-2-vmss: CanGrow BelowMaxSize seen=gpu!sku"}},
+		{"a GPU group at zero that was never seen may be the pool's", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aks-gpu-2-vmss: CanGrow BelowMaxSize new agentpool=gpu agentpool=gpu"}},
+		{"one of another pool's nodes is not", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(sys, 1, 1, 3)), nodes: []*corev1.Node{general1}, others: []*corev1.Node{grown("s1", "sys", "plain")}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain"}},
+		{"nor is one in which another pool's nodes were seen", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(sys, 1, 1, 3)), nodes: []*corev1.Node{general1}, others: []*corev1.Node{grown("s1", "sys", "plain")}},
+			{status: running(group(general, 1, 1, 1), group(sys, 0, 0, 3)), nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain"}},
+		{"nodes that were there for a moment are not remembered", byNodes, []step{
+			{status: running(group(gpu, 1, 1, 3)), nodes: []*corev1.Node{grown("gpu1", "gpu", "gpu", madeAt(-time.Minute))}},
+			{status: running(group(gpu, 0, 0, 3))},
+		}, []string{"aks-gpu-2-vmss: CanGrow BelowMaxSize new agentpool=gpu agentpool=gpu"}},
+		{"of nodes that are new, what those before had not is not remembered", byNodes, []step{
+			{status: running(group(general, 1, 1, 3)), nodes: []*corev1.Node{general1}},
+			{status: running(group(general, 1, 1, 3)), nodes: []*corev1.Node{grown("g2", "general", "plain", madeAt(0), tainted("cni"))}, at: 14 * time.Minute},
+		}, []string{"aks-general-1-vmss: CanGrow BelowMaxSize g2 seen=plain"}},
+		{"it is once they are as old as VMs may take", byNodes, []step{
+			{status: running(group(general, 1, 1, 3)), nodes: []*corev1.Node{general1}},
+			{status: running(group(general, 1, 1, 3)), nodes: []*corev1.Node{grown("g2", "general", "plain", madeAt(0), tainted("cni"))}, at: 15*time.Minute + time.Second},
+		}, []string{"aks-general-1-vmss: CanGrow BelowMaxSize g2 seen=plain!cni"}},
+		{"what others of them have is seen soon", byNodes, []step{
+			{status: running(group(gpu, 1, 1, 3)), nodes: []*corev1.Node{gpu1}},
+			{status: running(group(gpu, 1, 1, 3)), nodes: []*corev1.Node{grown("gpu1", "gpu", "gpu", tainted("dedicated"))}, at: seeAgain},
+			{status: running(group(gpu, 0, 0, 3)), at: 2 * seeAgain},
+		}, []string{"aks-gpu-2-vmss: CanGrow BelowMaxSize seen=gpu!dedicated"}},
+		{"the memory of a group that is gone is dropped", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3)), nodes: []*corev1.Node{general1, gpu1}},
+			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1}},
+			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aks-gpu-2-vmss: CanGrow BelowMaxSize new agentpool=gpu agentpool=gpu"}},
+
+		{"a Windows group by the scale set of its node", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(windows, 1, 1, 3)), nodes: []*corev1.Node{general1, win1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aksnpwin: CanGrow BelowMaxSize win1 seen=windows"}},
+		{"a Windows group by the label of its node", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(windows, 1, 1, 3)), nodes: []*corev1.Node{general1, grown("win1", "npwin", "windows")}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aksnpwin: CanGrow BelowMaxSize win1 seen=windows"}},
+		{"a Windows group at zero that was seen before", named("general", "npwin"), []step{
+			{status: running(group(general, 1, 1, 1), group(windows, 1, 1, 3)), nodes: []*corev1.Node{general1, win1}},
+			{status: running(group(general, 1, 1, 1), group(windows, 0, 0, 3)), nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aksnpwin: CanGrow BelowMaxSize seen=windows"}},
+		{"a Windows group at zero that was never seen, of a pool that names its agent pool", named("general", "npwin"), []step{
+			{status: running(group(general, 1, 1, 1), group(windows, 0, 0, 3)), nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aksnpwin: CanGrow BelowMaxSize new"}},
+		{"a pool that names nothing but an agent pool by which no group is called", named("other"), []step{
+			{status: running(group(windows, 0, 0, 3))},
+		}, []string{": Unknown NoNodeGroup"}},
+
+		{"two groups of a pool of type VirtualMachines", named("vms"), []step{
+			{status: running(group("vms/small", 1, 1, 1), group("vms/large", 0, 0, 3)), nodes: []*corev1.Node{grown("v1", "vms", "plain", ofSize("small"))}},
+		}, []string{"vms/small: Full AtMaxSize v1 seen=plain", "vms/large: CanGrow BelowMaxSize new agentpool=vms agentpool=vms instance-type=large"}},
+		{"two groups of one pool with a node each, one of them Full", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3)), nodes: []*corev1.Node{general1, gpu1}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", "aks-gpu-2-vmss: CanGrow BelowMaxSize gpu1 seen=gpu!sku"}},
+		{"nodes of an agent pool that is not autoscaled", byNodes, []step{
+			{status: running(group(general, 0, 0, 3)), nodes: []*corev1.Node{grown("m1", "manual", "plain")}},
+		}, []string{"aks-general-1-vmss: CanGrow BelowMaxSize new agentpool=general agentpool=general", ": Full NotAutoscaled m1"}},
+		{"a pool none of whose nodes is autoscaled", named("manual"), []step{
+			{status: running(group(general, 1, 1, 3)), nodes: []*corev1.Node{grown("m1", "manual", "plain")}, others: []*corev1.Node{general1}},
+		}, []string{": Unknown NoNodeGroup m1"}},
+
+		{"patterns, and nodes that do not say where they are: those with nodes by the status have them", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1), group("gpu-a", 0, 0, 3)), nodes: []*corev1.Node{grown("x", "", "plain")}},
+		}, []string{"gpu-a: CanGrow BelowMaxSize new", "general-a: Full AtMaxSize x"}},
+		{"and while there is no status", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1), group("gpu-a", 0, 0, 3)), nodes: []*corev1.Node{grown("x", "", "plain")}},
+			{nodes: []*corev1.Node{grown("x", "", "plain")}},
+		}, []string{"gpu-a: Unknown StatusMissing new", "general-a: Unknown StatusMissing x"}},
+		{"several groups with nodes cannot be told apart", patterns, []step{
+			{status: running(group("general-a", 1, 1, 1), group("general-b", 1, 1, 2), group("gpu-a", 0, 0, 3)), nodes: []*corev1.Node{grown("x", "", "plain"), grown("y", "", "plain")}},
+		}, []string{"gpu-a: CanGrow BelowMaxSize new", "general-a,general-b: CanGrow BelowMaxSize x y"}},
+		{"several groups of which the status does not say that they have nodes yet", patterns, []step{
+			{status: running(group("general-a", 1, 0, 1), group("gpu-a", 0, 0, 3)), nodes: []*corev1.Node{grown("x", "", "plain")}},
+		}, []string{"general-a,gpu-a: Growing Provisioning x open"}},
+		{"one group without nodes is that of the nodes", patterns, []step{
+			{status: running(group("general-a", 1, 0, 1)), nodes: []*corev1.Node{grown("x", "", "plain")}},
+		}, []string{"general-a: Growing Provisioning x"}},
+		{"a node that says where it is, one that does not, and no group left for it", byNodes, []step{
+			{status: running(group(general, 1, 1, 1)), nodes: []*corev1.Node{general1, grown("x", "", "plain")}},
+		}, []string{"aks-general-1-vmss: Full AtMaxSize g1 seen=plain", ": Full NotAutoscaled x"}},
+		{"nodes of groups that no pattern names", patterns, []step{
+			{status: running(group("general-a", 0, 0, 3), group(general, 1, 1, 3)), nodes: []*corev1.Node{general1}},
+		}, []string{"general-a: CanGrow BelowMaxSize new", ": Full NotAutoscaled g1"}},
+
+		{"a status that is lost: groups are remembered", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3), group("aks-new-4-vmss", 0, 0, 1)), nodes: []*corev1.Node{general1, gpu1}},
+			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3), group("aks-new-4-vmss", 0, 0, 1)), nodes: []*corev1.Node{general1}},
+			{nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Unknown StatusMissing g1 seen=plain", "aks-gpu-2-vmss: Unknown StatusMissing seen=gpu!sku",
+			"aks-new-4-vmss: Unknown StatusMissing new agentpool=new agentpool=new"}},
+		{"a status that is lost while schedulers come and go", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 1, 1, 3)), nodes: []*corev1.Node{general1, gpu1}},
+			{nodes: []*corev1.Node{general1}, anew: true},
+		}, []string{"aks-general-1-vmss: Unknown StatusMissing g1 seen=plain", "aks-gpu-2-vmss: Unknown StatusMissing seen=gpu!sku"}},
+		{"a status that is lost, without nodes", byNodes, []step{
+			{status: running(group(gpu, 1, 1, 3)), nodes: []*corev1.Node{gpu1}},
+			{},
+		}, []string{"aks-gpu-2-vmss: Unknown StatusMissing seen=gpu!sku"}},
+		{"a status that is lost: another pool's groups", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(sys, 1, 1, 3)), nodes: []*corev1.Node{general1}, others: []*corev1.Node{grown("s1", "sys", "plain")}},
+			{nodes: []*corev1.Node{general1}},
+		}, []string{"aks-general-1-vmss: Unknown StatusMissing g1 seen=plain"}},
+		{"a status that was never seen", byNodes, []step{{nodes: []*corev1.Node{general1}}}, []string{": Unknown StatusMissing g1 open"}},
+		{"a stale status", byNodes, []step{
+			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}},
+			{status: running(group(general, 1, 1, 1), group(gpu, 0, 0, 3)), nodes: []*corev1.Node{general1}, at: time.Hour, frozen: true},
+		}, []string{"aks-general-1-vmss: Unknown StatusStale g1 seen=plain", "aks-gpu-2-vmss: Unknown StatusStale new agentpool=gpu agentpool=gpu"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			var got []string
+			stamp := ""
+			for i, s := range tc.steps {
+				now := epoch.Add(s.at)
+				if !s.frozen {
+					stamp = fmt.Sprint(i)
+				}
+				if s.status != nil {
+					s.status.Annotations = map[string]string{LastUpdatedAnnotation: stamp}
+				}
+				if s.anew {
+					tracker = again(t, tracker, now)
+				}
+				if err := tracker.Observe(s.status, now); err != nil {
+					t.Fatal(err)
+				}
+				nodes := slices.Concat(s.nodes, s.others)
+				tracker.Look([]Claim{{Groups: tc.groups, Nodes: s.nodes}, {Groups: system, Nodes: s.others}}, nodes, now)
+				j := Source{Tracker: tracker, Groups: tc.groups}.Judge(s.nodes, now)
+				got = nil
+				for i := range j.Groups {
+					got = append(got, described(&j.Groups[i]))
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("groups (-want,+got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// again returns a tracker that starts from what the other remembers.
+func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
+	t.Helper()
+	data, err := yaml.Marshal(old.Memory(true, now))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m Memory
+	if err := yaml.Unmarshal(data, &m); err != nil {
+		t.Fatal(err)
+	}
+	tracker := NewTracker(graces)
+	tracker.Restore(m, now)
+	return tracker
+}
+
+// TestOrphansAreTold: those of which nothing tells whose they are, and no others.
+func TestOrphansAreTold(t *testing.T) {
+	tracker := NewTracker(graces)
+	if err := tracker.Observe(running(group("aks-b-1-vmss", 0, 0, 3), group("aks-a-1-vmss", 0, 0, 3), group("aks-c-1-vmss", 1, 1, 3), group("aks-d-1-vmss", 0, 0, 3)), epoch); err != nil {
+		t.Fatal(err)
+	}
+	got := tracker.Look([]Claim{{Groups: agentPool("d")}}, []*corev1.Node{grown("c1", "c", "plain")}, epoch)
+	if diff := cmp.Diff([]string{"aks-a-1-vmss", "aks-b-1-vmss"}, got); diff != "" {
+		t.Errorf("orphans (-want,+got):\n%s", diff)
+	}
+}
+
+// TestElsewhere: a group at zero whose nodes were in no pool is no orphan, unless there is a pool by now that they would be in.
+func TestElsewhere(t *testing.T) {
+	by := func(key, value string) Claim {
+		return Claim{Groups: GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})}
+	}
+	const lone = "aks-lone-1-vmss"
+	before := NewTracker(graces)
+	_ = before.Observe(running(group(lone, 1, 1, 3)), epoch)
+	before.Look([]Claim{by("mode", "user")}, []*corev1.Node{grown("l1", "lone", "plain")}, epoch)
+	for _, tc := range []struct {
+		name  string
+		claim Claim
+		want  []string
+	}{
+		{"the same pools", by("mode", "user"), nil},
+		{"a pool that would have them", by("kind", "plain"), []string{lone}},
+		{"one that may have them, for labels of the kind say nothing of it", by(corev1.LabelTopologyZone, "1"), []string{lone}},
+		{"one of other nodes", by("kind", "gpu"), nil},
+	} {
+		tracker := again(t, before, epoch.Add(time.Minute))
+		_ = tracker.Observe(running(group(lone, 0, 0, 3)), epoch.Add(time.Minute))
+		if diff := cmp.Diff(tc.want, tracker.Look([]Claim{tc.claim}, nil, epoch.Add(time.Minute))); diff != "" {
+			t.Errorf("%s: orphans (-want,+got):\n%s", tc.name, diff)
+		}
+	}
+}
+
+// TestGracesOfAPool: a pool's own graces are what its groups are judged by; none is none, and not the tracker's.
+func TestGracesOfAPool(t *testing.T) {
+	tracker := NewTracker(graces)
+	if err := tracker.Observe(running(group("aks-a-1-vmss", 1, 1, 3, inBackoff), group("aks-b-1-vmss", 3, 1, 3)), epoch); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name  string
+		own   *Graces
+		wantA nodegroups.State
+		wantB nodegroups.State
+	}{
+		{"the tracker's", nil, nodegroups.CanGrow, nodegroups.Growing},
+		{"none", &Graces{}, nodegroups.Full, nodegroups.Full},
+		{"longer ones", &Graces{Provision: time.Hour, Backoff: time.Hour}, nodegroups.CanGrow, nodegroups.Growing},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			a := Source{Tracker: tracker, Groups: agentPool("a"), Graces: tc.own}.Judge(nil, epoch)
+			b := Source{Tracker: tracker, Groups: agentPool("b"), Graces: tc.own}.Judge(nil, epoch)
+			if a.State != tc.wantA || b.State != tc.wantB {
+				t.Errorf("%s and %s, want %s and %s", a.State, b.State, tc.wantA, tc.wantB)
+			}
+			if tc.own != nil && tc.own.Provision > 0 && (!a.Groups[0].Until.Equal(epoch.Add(time.Hour)) || !b.Groups[0].Until.Equal(epoch.Add(time.Hour))) {
+				t.Errorf("until %v and %v", a.Groups[0].Until, b.Groups[0].Until)
+			}
+		})
+	}
+}
+
+// TestVersion: what a group declined, it may do once more is ordered or given up, its limits are others, or another autoscaler is there.
+func TestVersion(t *testing.T) {
+	tracker := NewTracker(graces)
+	n := 0
+	version := func(cm *corev1.ConfigMap) string {
+		t.Helper()
+		n++
+		cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(n)}
+		if err := tracker.Observe(cm, epoch); err != nil {
+			t.Fatal(err)
+		}
+		return Source{Tracker: tracker, Groups: agentPool("a")}.Judge(nil, epoch).Groups[0].Version
+	}
+	const a = "aks-a-1-vmss"
+	last := version(running(group(a, 1, 1, 3)))
+	for _, tc := range []struct {
+		name string
+		cm   *corev1.ConfigMap
+		same bool
+	}{
+		{"nothing", running(group(a, 1, 1, 3)), true},
+		{"a node that is not ready", running(group(a, 1, 0, 3)), true},
+		{"back-off", running(group(a, 1, 1, 3, inBackoff)), true},
+		{"it rises", running(group(a, 2, 1, 3)), false},
+		{"it falls", running(group(a, 1, 1, 3)), false},
+		{"another maximum", running(group(a, 1, 1, 4)), false},
+		{"another ConfigMap", made("another", running(group(a, 1, 1, 4))), true}, // there was none with a UID before
+		{"one that was made anew", made("yet another", running(group(a, 1, 1, 4))), false},
+	} {
+		got := version(tc.cm)
+		if (got == last) != tc.same {
+			t.Errorf("%s: version %s after %s", tc.name, got, last)
+		}
+		last = got
+	}
+}
+
+// TestSizes: how many nodes of a group are on their way without existing yet, and how many it may have.
+func TestSizes(t *testing.T) {
+	const a, b = "aks-a-1-vmss", "aks-a-2-vmss"
+	starting := grown("new", "a", "", inScaleSet(a), tainted(corev1.TaintNodeNotReady))
+	old := grown("old", "a", "", inScaleSet(a))
+	for _, tc := range []struct {
+		name     string
+		status   *corev1.ConfigMap
+		nodes    []*corev1.Node
+		after    time.Duration
+		arriving int
+		most     int // -1: not known
+	}{
+		{"all are there", running(group(a, 1, 1, 3)), []*corev1.Node{old}, 0, 0, 3},
+		{"two are ordered", running(group(a, 3, 1, 3)), []*corev1.Node{old}, 0, 2, 3},
+		{"one of them exists", running(group(a, 3, 1, 3)), []*corev1.Node{old, starting}, 0, 1, 3},
+		{"they never came", running(group(a, 3, 1, 3)), []*corev1.Node{old}, graces.Provision, 0, 3},
+		{"two groups", running(group(a, 2, 1, 3), group(b, 1, 0, 4)), []*corev1.Node{old}, 0, 2, 7},
+		{"groups whose nodes cannot be told apart", running(group(a, 2, 1, 3), group(b, 1, 1, 4)), []*corev1.Node{grown("x", "", "")}, 0, 1, 7},
+		{"no status", nil, []*corev1.Node{old}, 0, 0, -1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			claim := Claim{Groups: agentPool("a"), Nodes: tc.nodes}
+			source := Source{Tracker: tracker, Groups: claim.Groups}
+			for _, after := range []time.Duration{0, tc.after} {
+				if tc.status != nil {
+					tc.status.Annotations = map[string]string{LastUpdatedAnnotation: after.String()}
+				}
+				if err := tracker.Observe(tc.status, epoch.Add(after)); err != nil {
+					t.Fatal(err)
+				}
+				tracker.Look([]Claim{claim}, tc.nodes, epoch.Add(after))
+			}
+			view := nodegroups.Build([]nodegroups.Facts{{Nodes: tc.nodes, Source: source}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, epoch.Add(tc.after))
+			p := &view.Pools[0]
+			most := -1
+			if got := p.MaxNodes(); got != nil {
+				most = *got
+			}
+			if p.Arriving() != tc.arriving || most != tc.most {
+				t.Errorf("%d arrive and %d is the maximum, want %d and %d, of %d groups", p.Arriving(), most, tc.arriving, tc.most, len(p.Groups))
+			}
+		})
+	}
+}

@@ -1,0 +1,332 @@
+package clusterautoscaler
+
+import (
+	"cmp"
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// backoffMemory is how long a back-off is remembered after it was last seen: the autoscaler drops it from its status
+// while no pod is pending. It is the autoscaler's shortest back-off, --initial-node-group-backoff-duration.
+const backoffMemory = 5 * time.Minute
+
+// Reasons of this source.
+var (
+	reasonMissing      = nodegroups.Reason{Code: "StatusMissing", Sentence: "the cluster autoscaler's status ConfigMap does not exist"}
+	reasonUnreadable   = nodegroups.Reason{Code: "StatusUnreadable", Sentence: "the cluster autoscaler's status cannot be read"}
+	reasonInitializing = nodegroups.Reason{Code: "StatusInitializing", Sentence: "the cluster autoscaler is starting"}
+	reasonStale        = nodegroups.Reason{Code: "StatusStale", Sentence: "the cluster autoscaler has stopped writing its status"}
+	reasonNoGroup      = nodegroups.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
+	reasonNotScaled    = nodegroups.Reason{Code: "NotAutoscaled", Sentence: "nodes of the pool are in no node group of the cluster autoscaler's"}
+	reasonUnhealthyAll = nodegroups.Reason{Code: "ClusterUnhealthy", Sentence: "the cluster autoscaler finds the cluster unhealthy and does not scale"}
+	reasonSkipped      = nodegroups.Reason{Code: "Skipped", Sentence: "a node group of the pool is unhealthy and may be used again"}
+	reasonUnhealthy    = nodegroups.Reason{Code: "Unhealthy", Sentence: "the pool's node groups are unhealthy and are not grown"}
+	reasonBelowMax     = nodegroups.Reason{Code: "BelowMaxSize", Sentence: "a node group of the pool is below its maximum size"}
+	reasonBackingOff   = nodegroups.Reason{Code: "BackingOff", Sentence: "a node group of the pool failed to grow and may be tried again"}
+	reasonAtMax        = nodegroups.Reason{Code: "AtMaxSize", Sentence: "the pool's node groups are at their maximum size"}
+	reasonShrinking    = nodegroups.Reason{Code: "Shrinking", Sentence: "nodes of the pool are being taken away, which makes room for others"}
+	reasonBehind       = nodegroups.Reason{Code: "StatusBehind", Sentence: "nodes of the pool are gone, which the autoscaler's status does not say yet"}
+	reasonBackoff      = nodegroups.Reason{Code: "Backoff", Sentence: "the pool's node groups fail to grow"}
+	reasonNodesMissing = nodegroups.Reason{Code: "NodesMissing", Sentence: "the pool's node groups are at their maximum size and nodes never came"}
+)
+
+// Graces are the durations that Tracker waits for.
+type Graces struct {
+	StaleAfter, Provision, Backoff time.Duration
+}
+
+// Tracker follows the cluster autoscaler's status and remembers what one status alone does not say. It has no lock.
+type Tracker struct {
+	graces Graces
+
+	problem     nodegroups.Reason // why there is no status, if there is none
+	err         error             // what is wrong with the status, if it cannot be read
+	orphans     map[string]bool   // groups of which nothing tells whose they are
+	groups      []nodeGroup
+	stamp       string    // the annotation that changes with every write
+	changed     time.Time // when stamp last changed, by our clock
+	attention   attention
+	generation  int // changes when another autoscaler takes over
+	incarnation string
+	unhealthy   bool      // clusterWide, in the last status
+	uid         types.UID // of the ConfigMap; a polite stop deletes it
+	restored    Memory    // until the first status is seen
+	memory      map[string]*Group
+	seen        map[string]time.Time // by group: when the kinds of its nodes were last looked at
+	members     *members
+}
+
+// Memory is what is remembered of the autoscaler's status. It outlives the process in the published state.
+type Memory struct {
+	// Loops are the autoscaler's last loops, as far as they still tell of something, and Pauses the spells in which there were none.
+	Loops  []Loop             `json:"loops,omitempty"`
+	Pauses []nodegroups.Pause `json:"pauses,omitempty"`
+	// Incarnation changes when the autoscaler starts anew, and with the cluster's health; Unhealthy says that it is that of an unhealthy one. UID,
+	// the ConfigMap's, changes when that was made anew.
+	Incarnation string    `json:"incarnation,omitempty"`
+	Unhealthy   bool      `json:"unhealthy,omitempty"`
+	UID         types.UID `json:"uid,omitempty"`
+	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long, or whose loop is among the Loops.
+	Stamp   string    `json:"stamp,omitempty"`
+	Changed time.Time `json:"changed,omitzero"`
+	// Groups are the node groups, by name.
+	Groups map[string]Group `json:"groups,omitempty"`
+}
+
+// Group is what is remembered of a node group.
+type Group struct {
+	// Target is the number of nodes that were ordered, Present those of them that came.
+	Target  int `json:"target"`
+	Present int `json:"present"`
+	// Rose is when the target was last seen to rise; Progress when it rose, a node came or nothing was on its way: left out of what outlives the
+	// process while nothing is, as of the status that is there.
+	Rose     time.Time `json:"rose,omitzero"`
+	Progress time.Time `json:"progress,omitzero"`
+	// BackoffSince and BackoffSeen are the first and the last sight of a back-off; zero without one.
+	BackoffSince time.Time   `json:"backoffSince,omitzero"`
+	BackoffSeen  time.Time   `json:"backoffSeen,omitzero"`
+	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
+	// UnhealthySince is since when the group has been unhealthy without a break; zero while it is not.
+	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
+	// Nodes is the number of the group's nodes, Newest when the newest of them was made, and Lost how many vanished since the last status and, after
+	// that, since the one before it, and may be in the target still.
+	Nodes  int       `json:"nodes,omitempty"`
+	Newest time.Time `json:"newest,omitzero"`
+	Lost   []int     `json:"lost,omitempty"`
+	// Pool is the pool that nodes of the group were last seen in, and Seen are their kinds. Without a Pool, those are of nodes in none of the pools
+	// that are judged by the groups.
+	Pool string             `json:"pool,omitempty"`
+	Seen []nodegroups.Shape `json:"seen,omitempty"`
+}
+
+// NewTracker returns a tracker that has not seen a status yet.
+func NewTracker(graces Graces) *Tracker {
+	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
+}
+
+// quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
+const quiet = time.Minute
+
+// Memory returns what is remembered at the time now. Without the loops, which matter while pods wait, it is the same from one write of the
+// status to the next as long as nothing but the time went on, to within a minute.
+func (t *Tracker) Memory(loops bool, now time.Time) Memory {
+	m := Memory{Pauses: t.attention.pauses, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	if loops {
+		m.Loops = slices.Clone(t.attention.loops)
+	}
+	if t.stamp != "" && (loops || now.Sub(t.changed) >= quiet) {
+		m.Stamp, m.Changed = hash(t.stamp), t.changed
+	}
+	inhabitants := t.members.inhabitants()
+	for name, group := range t.memory {
+		g := *group
+		g.Nodes, g.Newest, g.Lost = inhabitants[name].nodes, inhabitants[name].newest, t.members.lostSince(name)
+		if g.Present >= g.Target && t.problem.Code == "" {
+			g.Progress = time.Time{} // it goes on with every status
+		}
+		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
+		m.Groups[name] = g
+	}
+	return m
+}
+
+// Restore takes over what another tracker remembered, at the time now.
+func (t *Tracker) Restore(m Memory, now time.Time) {
+	t.restored, t.uid, t.incarnation, t.unhealthy = m, m.UID, m.Incarnation, m.Unhealthy
+	t.attention.restore(m.Loops, m.Pauses)
+	for name, group := range m.Groups {
+		if group.Progress.IsZero() {
+			group.Progress = cmp.Or(m.Changed, now)
+		}
+		t.memory[name] = &group
+	}
+	t.members.restore(m.Groups)
+}
+
+func hash(s string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(s)) // it never fails
+	return strconv.FormatUint(h.Sum64(), 16)
+}
+
+// Fail takes in that the ConfigMap cannot be read at the time now.
+func (t *Tracker) Fail(err error, now time.Time) {
+	t.checkSilence(now)
+	reason := reasonUnreadable
+	reason.Detail = err.Error()
+	t.lose(reason, now)
+	t.stamp, t.err = "", err
+}
+
+// Changed is when the status was last seen to change, by our clock; zero if none was seen.
+func (t *Tracker) Changed() time.Time { return t.changed }
+
+// Observe takes in the ConfigMap as it is at the time now: nil if it does not exist. It returns an error that says what
+// is wrong with the status if it cannot be read; the pools are Unknown then.
+func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
+	if cm == nil {
+		t.checkSilence(now)
+		t.lose(reasonMissing, now)
+		t.stamp, t.err = "", nil
+		return nil
+	}
+	// What stays as it was says nothing new: a back-off in a frozen status was not seen again.
+	stamp := cm.Annotations[LastUpdatedAnnotation] + "\n" + cm.Data[StatusKey]
+	if stamp == t.stamp {
+		return t.err
+	}
+	known := t.restored.Stamp == hash(stamp)
+	if !known {
+		t.checkSilence(now)
+	}
+	t.stamp, t.changed = stamp, now
+	if t.uid != "" && t.uid != cm.UID {
+		t.forget(now)
+	}
+	t.uid = cm.UID
+	if known {
+		t.changed = t.restored.Changed
+	}
+	t.err = t.read(cm, known, now)
+	t.restored = Memory{}
+	return t.err
+}
+
+// read takes in the status. One that is known was taken in before, by the tracker whose memory this one has: it tells nothing new, and a back-off
+// in it was not seen again.
+func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
+	status, err := parse(cm.Data[StatusKey])
+	switch {
+	case err != nil:
+		reason := reasonUnreadable
+		reason.Detail = err.Error()
+		t.lose(reason, now)
+		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
+	case status.AutoscalerStatus == autoscalerInitializing:
+		t.lose(reasonInitializing, now)
+		if !known {
+			t.forget(now)
+		}
+		return nil
+	}
+	if t.identify(status, now); t.unhealthy {
+		t.lose(reasonUnhealthyAll, now)
+		return nil
+	}
+	t.problem = nodegroups.Reason{}
+	t.groups = status.NodeGroups
+	if known && t.remembersAll() {
+		t.attention.resume(now)
+		return nil
+	}
+	t.members.written(t.groups)
+	quiet, listed := true, make(map[string]bool, len(t.groups))
+	for i := range t.groups {
+		listed[t.groups[i].Name] = true
+		if t.remember(&t.groups[i], now) {
+			quiet = false
+		}
+	}
+	for name := range t.memory {
+		if !listed[name] {
+			delete(t.memory, name)
+			delete(t.seen, name)
+		}
+	}
+	if known {
+		t.attention.resume(now)
+	} else {
+		t.attention.loop(quiet, now)
+	}
+	return nil
+}
+
+// remembersAll reports whether there is a memory of each group of the status.
+func (t *Tracker) remembersAll() bool {
+	return !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil })
+}
+
+// identify tells by the time of the cluster's last transition whether another autoscaler has written the status. That the cluster became
+// unhealthy, or healthy again, is a transition, too. (An autoscaler that is new in between says first that it is Initializing.)
+func (t *Tracker) identify(status *status, now time.Time) {
+	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
+	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
+		t.forget(now)
+	}
+	t.incarnation, t.unhealthy = incarnation, unhealthy
+}
+
+// checkSilence takes in that a status which had not changed for long at the time now, or was the last that was seen before nobody looked for as
+// long, has been one of an autoscaler that does not look: that there is another by then does not say that it did.
+func (t *Tracker) checkSilence(now time.Time) {
+	last := t.changed
+	if t.stamp == "" {
+		last = t.restored.Changed
+	}
+	if !last.IsZero() && now.Sub(last) >= t.graces.StaleAfter {
+		t.attention.pause(last)
+	}
+}
+
+// forget forgets what made groups count as full, and what was looked at, for another autoscaler has taken over and knows nothing of it: it
+// will try again, and gives nodes that were ordered before as much time as those that it orders now.
+func (t *Tracker) forget(now time.Time) {
+	t.generation++
+	t.attention.forget()
+	for _, m := range t.memory {
+		m.BackoffSince, m.BackoffSeen, m.BackoffInfo, m.UnhealthySince = time.Time{}, time.Time{}, BackoffInfo{}, time.Time{}
+		m.Progress = now
+	}
+}
+
+func (t *Tracker) lose(reason nodegroups.Reason, now time.Time) {
+	t.problem, t.groups = reason, nil
+	t.attention.pause(now)
+}
+
+// remember takes in what the status says of the group, and reports whether it rose or began to fail.
+func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
+	present := g.Health.CloudProviderTarget - g.Health.upcoming()
+	m, known := t.memory[g.Name]
+	if !known {
+		m = &Group{Target: g.Health.CloudProviderTarget, Present: present, Progress: now}
+		t.memory[g.Name] = m
+	}
+	if g.Health.CloudProviderTarget > m.Target {
+		happened = true
+		m.Rose, m.Progress = now, now
+		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
+	}
+	// A group with nothing on its way has nothing to be late: the clock starts with the next order.
+	if present > m.Present || g.Health.upcoming() <= 0 {
+		m.Progress = now
+	}
+	m.Target, m.Present = g.Health.CloudProviderTarget, present
+	if g.ScaleUp.Status == scaleUpBackoff {
+		if m.BackoffSince.IsZero() || now.Sub(m.BackoffSeen) > backoffMemory {
+			m.BackoffSince = now
+			happened = true
+		}
+		m.BackoffSeen, m.BackoffInfo = now, g.ScaleUp.BackoffInfo
+	}
+	if g.Health.Status != healthUnhealthy {
+		m.UnhealthySince = time.Time{}
+	} else if m.UnhealthySince.IsZero() {
+		m.UnhealthySince = now
+		happened = true
+	}
+	return happened
+}
+
+// stale reports whether the status has not changed for so long, at the time now, that the autoscaler counts as silent.
+func (t *Tracker) stale(now time.Time) bool {
+	return now.Sub(t.changed) >= t.graces.StaleAfter
+}

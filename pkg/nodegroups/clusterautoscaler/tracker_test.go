@@ -1,0 +1,496 @@
+package clusterautoscaler
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+var graces = Graces{StaleAfter: 3 * time.Minute, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
+
+var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// sample is a ConfigMap that a real cluster autoscaler wrote, or its status alone.
+func sample(t testing.TB, name string) *corev1.ConfigMap {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cm := &corev1.ConfigMap{}
+	if err := yaml.Unmarshal(data, cm); err != nil {
+		t.Fatal(err)
+	}
+	if cm.Kind == "" {
+		cm.Data = map[string]string{StatusKey: string(data)}
+	}
+	return cm
+}
+
+func agentPool(name string) Groups {
+	return GroupsOf(&configv1.Pool{
+		Name:              "user",
+		NodeSelector:      &metav1.LabelSelector{MatchLabels: map[string]string{"agentpool": name}},
+		ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
+	})
+}
+
+func TestSamples(t *testing.T) {
+	for _, tc := range []struct {
+		file, pool string
+		want       nodegroups.State
+		code       string
+	}{
+		{"01-baseline-below-max.yaml", "userpool", nodegroups.CanGrow, "BelowMaxSize"},
+		{"01-baseline-below-max.yaml", "systempool", nodegroups.CanGrow, "BelowMaxSize"},
+		{"02-scaleup-triggered.yaml", "userpool", nodegroups.CanGrow, "BelowMaxSize"},
+		{"04-both-pools-at-max.yaml", "userpool", nodegroups.Full, "AtMaxSize"},
+		{"04-both-pools-at-max.yaml", "systempool", nodegroups.Full, "AtMaxSize"},
+		{"05-initializing.yaml", "userpool", nodegroups.Unknown, "StatusInitializing"},
+		{"06-below-max_at-max_backoff.yaml", "userpool", nodegroups.CanGrow, "BackingOff"},
+		{"06-below-max_at-max_backoff.yaml", "systempool", nodegroups.Full, "AtMaxSize"},
+		{"06-below-max_at-max_backoff.yaml", "spotpool", nodegroups.CanGrow, "BelowMaxSize"},
+		{"08-encoder-1.30-1.34.yaml", "userpool", nodegroups.CanGrow, "BackingOff"},
+		{"08-encoder-1.30-1.34.yaml", "systempool", nodegroups.Full, "AtMaxSize"},
+		{"04-both-pools-at-max.yaml", "user", nodegroups.Unknown, "NoNodeGroup"},
+	} {
+		t.Run(tc.file+" "+tc.pool, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			if err := tracker.Observe(sample(t, tc.file), epoch); err != nil {
+				t.Fatal(err)
+			}
+			got := Source{Tracker: tracker, Groups: agentPool(tc.pool)}.Judge(nil, epoch)
+			if got.State != tc.want || got.Reason.Code != tc.code {
+				t.Errorf("Judge() = %s %s (%s), want %s %s", got.State, got.Reason.Code, got.Reason.Detail, tc.want, tc.code)
+			}
+		})
+	}
+}
+
+// group is the status of one node group; the missing counts are zero.
+func group(name string, target, ready, maxSize int, more ...string) string {
+	return fmt.Sprintf("- name: %s\n  health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}\n%s", name, target, maxSize, ready, strings.Join(more, ""))
+}
+
+const inBackoff = "  scaleUp: {status: Backoff, backoffInfo: {errorCode: cloudProviderError, errorMessage: quota}}\n"
+
+func running(groups ...string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nnodeGroups:\n" + strings.Join(groups, "")}}
+}
+
+// unhealthy is the group's status if too many of its nodes are not ready.
+func unhealthy(group string) string { return strings.Replace(group, "Healthy", "Unhealthy", 1) }
+
+// made gives the ConfigMap its UID.
+func made(uid types.UID, cm *corev1.ConfigMap) *corev1.ConfigMap {
+	cm.UID = uid
+	return cm
+}
+
+// TestHistories follows pools through a series of statuses, one at each point in time.
+func TestHistories(t *testing.T) {
+	const user, other = "aks-userpool-123-vmss", "aks-userpool-456-vmss"
+	type moment struct {
+		at    time.Duration
+		cm    *corev1.ConfigMap // nil: missing
+		want  nodegroups.State
+		code  string
+		until time.Duration // 0: not checked
+	}
+	for _, tc := range []struct {
+		name    string
+		moments []moment
+	}{
+		{"nodes on their way, and they come", []moment{
+			{0, running(group(user, 1, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{10 * time.Second, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 0},
+			{20 * time.Second, running(group(user, 3, 2, 3)), nodegroups.Growing, "Provisioning", 0},
+			{30 * time.Second, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 0},
+		}},
+		{"a stockout: target at the maximum, nodes missing", []moment{
+			{0, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 0},
+			{14 * time.Minute, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 15 * time.Minute},
+			{15 * time.Minute, running(group(user, 3, 1, 3)), nodegroups.Full, "NodesMissing", 0},
+		}},
+		{"a node that comes starts the provision grace anew", []moment{
+			{0, running(group(user, 3, 1, 3)), nodegroups.Growing, "Provisioning", 0},
+			{14 * time.Minute, running(group(user, 3, 2, 3)), nodegroups.Growing, "Provisioning", 0},
+			{16 * time.Minute, running(group(user, 3, 2, 3)), nodegroups.Growing, "Provisioning", 0},
+			{29 * time.Minute, running(group(user, 3, 2, 3)), nodegroups.Full, "NodesMissing", 0},
+		}},
+		{"a group that was full for long is given its full grace when it grows", []moment{
+			{0, running(group(user, 1, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{time.Hour, running(group(user, 2, 1, 3)), nodegroups.Growing, "Provisioning", 0},
+			{time.Hour + 14*time.Minute, running(group(user, 2, 1, 3)), nodegroups.Growing, "Provisioning", time.Hour + 15*time.Minute},
+			{time.Hour + 15*time.Minute, running(group(user, 2, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"back-off counts once it has lasted", []moment{
+			{0, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 2 * time.Minute},
+			{119 * time.Second, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 2 * time.Minute},
+			{2 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), nodegroups.Full, "Backoff", 0},
+		}},
+		{"back-off that lapses because nothing is pending is remembered, for a time", []moment{
+			{0, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 0},
+			{2 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), nodegroups.Full, "Backoff", 0},
+			{4 * time.Minute, running(group(user, 1, 1, 3)), nodegroups.Full, "Backoff", 7 * time.Minute},
+			{7 * time.Minute, running(group(user, 1, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{20 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 22 * time.Minute},
+		}},
+		{"growth ends the memory of a back-off", []moment{
+			{0, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 0},
+			{3 * time.Minute, running(group(user, 2, 1, 3)), nodegroups.Growing, "Provisioning", 0},
+			{4 * time.Minute, running(group(user, 2, 2, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"back-off at the maximum size is full at once", []moment{
+			{0, running(group(user, 3, 3, 3, inBackoff)), nodegroups.Full, "AtMaxSize", 0},
+		}},
+		{"of several groups one that can grow is enough", []moment{
+			{0, running(group(user, 3, 3, 3), group(other, 0, 0, 1)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{time.Minute, running(group(user, 3, 3, 3), group(other, 1, 0, 1)), nodegroups.Growing, "Provisioning", 0},
+			{2 * time.Minute, running(group(user, 3, 3, 3), group(other, 1, 1, 1)), nodegroups.Full, "AtMaxSize", 0},
+		}},
+		{"an unhealthy group is skipped, like one in back-off", []moment{
+			{0, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "Skipped", 2 * time.Minute},
+			{2 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.Full, "Unhealthy", 0},
+			{3 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 2)), nodegroups.CanGrow, "BelowMaxSize", 0},
+			{4 * time.Minute, running(group(user, 1, 1, 3), group(other, 1, 1, 1)), nodegroups.CanGrow, "BelowMaxSize", 0}, // at once
+			{5 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "Skipped", 7 * time.Minute},
+		}},
+		{"an unhealthy group whose nodes are on their way", []moment{
+			{0, running(unhealthy(group(user, 3, 1, 3))), nodegroups.Growing, "Provisioning", 0},
+		}},
+		{"an unhealthy cluster", []moment{
+			{0, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 0},
+			{time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nclusterWide: {health: {status: Unhealthy}}\nnodeGroups:\n" + group(user, 3, 3, 3)}}, nodegroups.Unknown, "ClusterUnhealthy", 0},
+			{2 * time.Minute, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 0},
+		}},
+		{"an autoscaler that was killed and started again has forgotten its back-off", []moment{ // run N of the recorded ones
+			{0, running(group(user, 0, 0, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 0},
+			{2 * time.Minute, running(group(user, 0, 0, 3, inBackoff)), nodegroups.Full, "Backoff", 0},
+			{3 * time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Initializing"}}, nodegroups.Unknown, "StatusInitializing", 0},
+			{3*time.Minute + 10*time.Second, running(group(user, 0, 0, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"so has one that was stopped politely: the ConfigMap was made anew", []moment{
+			{0, made("1", running(group(user, 0, 0, 3, inBackoff))), nodegroups.CanGrow, "BackingOff", 0},
+			{2 * time.Minute, made("1", running(group(user, 0, 0, 3, inBackoff), "#\n")), nodegroups.Full, "Backoff", 0},
+			{3 * time.Minute, made("2", running(group(user, 0, 0, 3))), nodegroups.CanGrow, "BelowMaxSize", 0},
+		}},
+		{"the status goes stale and comes back", []moment{
+			{0, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 3 * time.Minute},
+			{179 * time.Second, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 3 * time.Minute},
+			{180 * time.Second, running(group(user, 3, 3, 3)), nodegroups.Unknown, "StatusStale", 0},
+			{200 * time.Second, running(group(user, 3, 3, 3), "#\n"), nodegroups.Full, "AtMaxSize", 0},
+		}},
+		{"the autoscaler is stopped politely and restarted", []moment{
+			{0, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 0},
+			{time.Minute, nil, nodegroups.Unknown, "StatusMissing", 0},
+			{2 * time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Initializing"}}, nodegroups.Unknown, "StatusInitializing", 0},
+			{3 * time.Minute, running(group(user, 3, 3, 3), "#\n"), nodegroups.Full, "AtMaxSize", 0},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+			for i, m := range tc.moments {
+				now := epoch.Add(m.at)
+				// The annotation does not change in the stale case: the status itself tells writes apart.
+				if m.cm != nil && !strings.Contains(tc.name, "stale") {
+					m.cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
+				}
+				if err := tracker.Observe(m.cm, now); err != nil {
+					t.Fatal(err)
+				}
+				got := source.Judge(nil, now)
+				if got.State != m.want || got.Reason.Code != m.code {
+					t.Errorf("after %v: %s %s (%s), want %s %s", m.at, got.State, got.Reason.Code, got.Reason.Detail, m.want, m.code)
+				}
+				if m.until != 0 && !got.Until.Equal(epoch.Add(m.until)) && !(got.Until.Equal(tracker.changed.Add(graces.StaleAfter)) && got.Until.Before(epoch.Add(m.until))) {
+					t.Errorf("after %v: Until = %v, want %v", m.at, got.Until.Sub(epoch), m.until)
+				}
+			}
+		})
+	}
+}
+
+func TestPausesAndRises(t *testing.T) {
+	tracker := NewTracker(graces)
+	source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+	observe := func(at time.Duration, cm *corev1.ConfigMap) nodegroups.Judgement {
+		cm.Annotations = map[string]string{LastUpdatedAnnotation: at.String()}
+		if err := tracker.Observe(cm, epoch.Add(at)); err != nil {
+			t.Fatal(err)
+		}
+		return source.Judge(nil, epoch.Add(at))
+	}
+	got := observe(0, running(group("aks-userpool-1-vmss", 1, 1, 3)))
+	if len(got.Pauses) != 0 || !got.Groups[0].Rose.IsZero() {
+		t.Errorf("at first: pauses %v, rose %v", got.Pauses, got.Groups[0].Rose)
+	}
+	got = observe(time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
+	if len(got.Pauses) != 0 || !got.Groups[0].Rose.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("after growth: pauses %v, rose %v", got.Pauses, got.Groups[0].Rose)
+	}
+	got = observe(10*time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
+	if diff := cmp.Diff([]nodegroups.Pause{{From: epoch.Add(time.Minute), To: epoch.Add(10 * time.Minute)}}, got.Pauses); diff != "" {
+		t.Errorf("after 9 minutes of silence, pauses (-want,+got):\n%s", diff)
+	}
+}
+
+func TestClaim(t *testing.T) {
+	named := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{NodeGroups: []string{"aks-user*-vmss", "mypool/*"}}})
+	for _, tc := range []struct {
+		groups Groups
+		name   string
+		want   bool
+	}{
+		{agentPool("pool1"), "aks-pool1-12345678-vmss", true},
+		{agentPool("pool1"), "aks-pool10-12345678-vmss", false},
+		{agentPool("pool1"), "aks-apool1-12345678-vmss", false},
+		{agentPool("pool1"), "aks-pool1-12345678-vmss-x", false},
+		{agentPool("pool1"), "pool1/Standard_D2s_v5", true},
+		{agentPool("pool1"), "pool1/", false},
+		{agentPool("pool1"), "pool10/Standard_D2s_v5", false},
+		{agentPool("pool1"), "pool1", false},
+		{named, "aks-userpool-1-vmss", true},
+		{named, "xaks-userpool-1-vmss", false},
+		{named, "aks-userpool-1-vmss2", false},
+		{named, "mypool/Standard_D2s_v5", true},
+		{GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}}), "aks-systempool-1-vmss", false},
+	} {
+		if got := tc.groups.claim(tc.name); got != tc.want {
+			t.Errorf("%+v.claim(%q) = %v, want %v", tc.groups, tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestUnreadable(t *testing.T) {
+	for _, tc := range []struct{ name, status, want string }{
+		{"nothing", "", "it has no autoscalerStatus"},
+		{"not YAML", "\t{", "parsing it as YAML"},
+		{"a list", "- a", "parsing it as YAML"},
+		{"free text", "Cluster-autoscaler status at 2023-05-02 07:49:51 +0000 UTC:\nCluster-wide:\n", "before 1.30"},
+		{"an unknown state", "autoscalerStatus: Dreaming", `"Dreaming"`},
+		{"a group without a name", "autoscalerStatus: Running\nnodeGroups: [{health: {maxSize: 1}}]", "nodeGroups[0] has no name"},
+		{"a negative count", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, cloudProviderTarget: -1}}]", "negative count -1"},
+		{"a group twice", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1}}, {name: a, health: {maxSize: 1}}]", `"a" is in it twice`},
+		{"a word for a number", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: many}}]", "parsing it as YAML"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: tc.status}}, epoch)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("Observe() = %v, want an error with %q", err, tc.want)
+			}
+			if got := (Source{Tracker: tracker, Groups: agentPool("a")}).Judge(nil, epoch); got.State != nodegroups.Unknown || got.Reason.Code != "StatusUnreadable" {
+				t.Errorf("Judge() = %s %s, want Unknown", got.State, got.Reason.Code)
+			}
+		})
+	}
+	if _, err := parse("Cluster-autoscaler status at 2023"); !errors.Is(err, errFreeText) {
+		t.Errorf("parse(free text) = %v, want errFreeText", err)
+	}
+}
+
+// FuzzParse looks for panics, and for input that makes a pool Full although its groups are not at their maximum.
+func FuzzParse(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no samples", err)
+	}
+	for _, file := range files {
+		f.Add(sample(f, filepath.Base(file)).Data[StatusKey])
+	}
+	f.Add("Cluster-autoscaler status at 2023")
+	f.Add("autoscalerStatus: Running\nnodeGroups: [{name: aks-userpool-1-vmss, health: {maxSize: 1, cloudProviderTarget: 1}}]")
+	f.Fuzz(func(t *testing.T, data string) {
+		tracker := NewTracker(graces)
+		err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: data}}, epoch)
+		got := Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, epoch)
+		if got.State != nodegroups.Full {
+			return
+		}
+		if err != nil {
+			t.Fatalf("Full by an unreadable status: %v", err)
+		}
+		status, err := parse(data)
+		if err != nil || status.AutoscalerStatus != "Running" {
+			t.Fatalf("Full by a status that is not running: %v", err)
+		}
+		claimed := false
+		for _, g := range status.NodeGroups {
+			if !agentPool("userpool").claim(g.Name) {
+				continue
+			}
+			claimed = true
+			if g.Health.CloudProviderTarget < g.Health.MaxSize {
+				t.Fatalf("Full, and group %s is at %d of %d", g.Name, g.Health.CloudProviderTarget, g.Health.MaxSize)
+			}
+		}
+		if !claimed {
+			t.Fatal("Full by a status without the pool's groups")
+		}
+	})
+}
+
+// TestOrphans: a group that no pool claims and that has no nodes may be that of a pool that tells its groups by its nodes.
+func TestOrphans(t *testing.T) {
+	byNodes := GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
+	of := func(agentPool string) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: agentPool, Labels: map[string]string{"agentpool": agentPool}}}
+	}
+	const a, b = "aks-a-1-vmss", "aks-b-2-vmss"
+	for _, tc := range []struct {
+		name       string
+		pool       []*corev1.Node
+		others     []*corev1.Node
+		groups     Groups
+		status     *corev1.ConfigMap
+		want       nodegroups.State
+		wantUnseen bool
+	}{
+		{"a pool that is scaled to nothing can grow", nil, nil, byNodes, running(group(a, 0, 0, 3)), nodegroups.CanGrow, true},
+		{"the virtual node says nothing of whose a group is", nil, []*corev1.Node{{}}, byNodes, running(group(a, 0, 0, 3)), nodegroups.CanGrow, true},
+		{"one of two agent pools is at its maximum, the other at nothing", []*corev1.Node{of("a")}, nil, byNodes, running(group(a, 1, 1, 1), group(b, 0, 0, 5)), nodegroups.CanGrow, true},
+		{"the other group has nodes elsewhere", []*corev1.Node{of("a")}, []*corev1.Node{of("b")}, byNodes, running(group(a, 1, 1, 1), group(b, 1, 1, 5)), nodegroups.Full, false},
+		{"a pool that names its agent pool does not care", []*corev1.Node{of("a")}, nil, agentPool("a"), running(group(a, 1, 1, 1), group(b, 0, 0, 5)), nodegroups.Full, false},
+		{"a group without nodes of a pool that names it", nil, nil, agentPool("a"), running(group(a, 0, 0, 3)), nodegroups.CanGrow, true},
+		{"a group that may have no nodes at all", nil, nil, byNodes, running(group(a, 0, 0, 0)), nodegroups.Full, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(graces)
+			if err := tracker.Observe(tc.status, epoch); err != nil {
+				t.Fatal(err)
+			}
+			tracker.Look([]Claim{{Groups: tc.groups, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
+			got := Source{Tracker: tracker, Groups: tc.groups}.Judge(tc.pool, epoch)
+			unseen := slices.ContainsFunc(got.Groups, func(g nodegroups.Judged) bool { return g.New != nil && len(g.Members)+len(g.Seen) == 0 })
+			if got.State != tc.want || unseen != tc.wantUnseen {
+				t.Errorf("Judge() = %s (%s), unseen %v, want %s, %v", got.State, got.Reason.Detail, unseen, tc.want, tc.wantUnseen)
+			}
+		})
+	}
+}
+
+// TestFrozenBackoff: a back-off in a status that nobody writes any more is not seen again and again.
+func TestFrozenBackoff(t *testing.T) {
+	tracker := NewTracker(graces)
+	source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+	frozen := running(group("aks-userpool-1-vmss", 1, 1, 3, inBackoff))
+	for at := time.Duration(0); at <= 20*time.Minute; at += time.Minute {
+		if err := tracker.Observe(frozen, epoch.Add(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := tracker.Observe(running(group("aks-userpool-1-vmss", 1, 1, 3)), epoch.Add(20*time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	if got := source.Judge(nil, epoch.Add(20*time.Minute)); got.State != nodegroups.CanGrow || got.Reason.Code != "BelowMaxSize" {
+		t.Errorf("after the autoscaler came back: %s %s", got.State, got.Reason.Code)
+	}
+}
+
+// TestRestore: what a tracker remembers outlives it: a back-off, which loops there were and when there were none, and for how long it has
+// been silent.
+func TestRestore(t *testing.T) {
+	const user = "aks-userpool-123-vmss"
+	at := func(d time.Duration) time.Time { return epoch.Add(d) }
+	stamped := func(cm *corev1.ConfigMap, stamp string) *corev1.ConfigMap {
+		cm.Annotations = map[string]string{LastUpdatedAnnotation: stamp}
+		return cm
+	}
+	observe := func(tracker *Tracker, cm *corev1.ConfigMap, now time.Time) {
+		t.Helper()
+		if err := tracker.Observe(cm, now); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judge := func(tracker *Tracker, now time.Time) nodegroups.Judgement {
+		return Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, now)
+	}
+	restart := func(old *Tracker, now time.Time) *Tracker { return again(t, old, now) }
+
+	first := NewTracker(graces)
+	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "1"), at(0))
+	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "2"), at(150*time.Second))
+	if j := judge(first, at(150*time.Second)); j.State != nodegroups.Full {
+		t.Fatalf("in back-off: %+v", j)
+	}
+	second := restart(first, at(150*time.Second))
+	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // nothing is pending: the status says no more of it
+	j := judge(second, at(4*time.Minute))
+	if j.State != nodegroups.Full || j.Reason.Code != "Backoff" || len(j.Pauses) != 0 {
+		t.Errorf("after a restart: %+v, want the back-off remembered, and no pause", j)
+	}
+	if j := judge(second, at(9*time.Minute)); j.State == nodegroups.Full {
+		t.Errorf("a back-off is remembered for too long: %+v", j)
+	}
+
+	// An autoscaler that is silent while schedulers come and go.
+	observe(second, stamped(running(group(user, 1, 1, 3)), "4"), at(20*time.Minute))
+	third := restart(second, at(22*time.Minute))
+	observe(third, stamped(running(group(user, 1, 1, 3)), "4"), at(22*time.Minute))
+	if j := judge(third, at(22*time.Minute+59*time.Second)); j.State != nodegroups.CanGrow {
+		t.Errorf("before staleAfter: %+v", j)
+	}
+	if j := judge(third, at(23*time.Minute)); j.State != nodegroups.Unknown || j.Reason.Code != "StatusStale" {
+		t.Errorf("silent since minute 20, at minute 23: %+v, want stale", j)
+	}
+	// It speaks again.
+	observe(third, stamped(running(group(user, 1, 1, 3)), "5"), at(24*time.Minute))
+	j = judge(third, at(24*time.Minute))
+	pauses := []nodegroups.Pause{{From: at(4 * time.Minute), To: at(20 * time.Minute)}, {From: at(20 * time.Minute), To: at(24 * time.Minute)}}
+	if diff := cmp.Diff(pauses, j.Pauses); diff != "" || j.State != nodegroups.CanGrow {
+		t.Errorf("it speaks again: %+v, want CanGrow; pauses (-want,+got):\n%s", j, diff)
+	}
+
+	// And when it spoke while nobody looked, it is not known that it looked all the time.
+	fourth := restart(third, at(30*time.Minute))
+	observe(fourth, stamped(running(group(user, 1, 1, 3)), "6"), at(30*time.Minute))
+	pauses = append(pauses, nodegroups.Pause{From: at(24 * time.Minute), To: at(30 * time.Minute)})
+	if diff := cmp.Diff(pauses, judge(fourth, at(30*time.Minute)).Pauses); diff != "" {
+		t.Errorf("it spoke while nobody looked: pauses (-want,+got):\n%s", diff)
+	}
+
+	// An autoscaler that starts anew while nobody looks has had no time for any pod yet.
+	incarnation := func(cm *corev1.ConfigMap, transition string) *corev1.ConfigMap {
+		cm.Data[StatusKey] += "clusterWide: {health: {lastTransitionTime: \"" + transition + "\"}}\n"
+		return cm
+	}
+	old := NewTracker(graces)
+	for i := range declineLoops + 1 {
+		observe(old, incarnation(stamped(running(group(user, 1, 1, 3)), fmt.Sprint(i)), "a"), at(time.Duration(10*i)*time.Second))
+	}
+	for _, tc := range []struct {
+		transition string
+		want       bool
+	}{{"a", true}, {"b", false}} {
+		next := restart(old, at(time.Minute))
+		observe(next, incarnation(running(group(user, 2, 2, 3)), tc.transition), at(time.Minute))
+		if j := judge(next, at(time.Minute)); j.HasLooked(at(-time.Second)) != tc.want {
+			t.Errorf("incarnation %s: it has looked at a pod from before: %v, want %v", tc.transition, !tc.want, tc.want)
+		}
+	}
+
+	// While nothing but the time goes on, nothing new is worth publishing.
+	quiet := NewTracker(graces)
+	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))
+	before := quiet.Memory(false, at(0))
+	observe(quiet, stamped(running(group(user, 1, 1, 3)), "2"), at(10*time.Second))
+	if diff := cmp.Diff(before, quiet.Memory(false, at(10*time.Second))); diff != "" {
+		t.Errorf("the memory changed with the time alone (-before,+after):\n%s", diff)
+	}
+}

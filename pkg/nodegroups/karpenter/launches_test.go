@@ -1,0 +1,251 @@
+package karpenter
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// claim is a NodeClaim in one of the phases that Karpenter's own go through; made is when it was launched, in minutes.
+func claim(name, phase string, launched int) []byte {
+	const deleting = `,"deletionTimestamp":"2026-11-21T10:00:00Z"`
+	condition := func(status, reason, message string) string {
+		at := start.Add(time.Duration(launched) * time.Minute).Format(time.RFC3339)
+		return fmt.Sprintf(`{"type":"Launched","status":%q,"reason":%q,"message":%q,"lastTransitionTime":%q}`, status, reason, message, at)
+	}
+	var metadata, conditions string
+	switch phase {
+	case "new":
+	case "awaiting", "refused":
+		conditions = condition("Unknown", awaiting, "object is awaiting reconciliation")
+	case "failing", "dropped":
+		conditions = condition("Unknown", "LaunchFailed", "no quota\nfor "+name)
+	case "launched", "ending":
+		conditions = condition("True", "Launched", "")
+	}
+	if phase == "refused" || phase == "dropped" || phase == "ending" {
+		metadata = deleting
+	}
+	return fmt.Appendf(nil, `{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","metadata":{"name":%q,"uid":%q%s},"status":{"conditions":[%s]}}`, name, name, metadata, conditions)
+}
+
+// TestLaunches: minute by minute, what Karpenter does with NodeClaims, and the state of a NodePool below its limits whose backoffGrace is 2 min.
+func TestLaunches(t *testing.T) {
+	type step struct {
+		minute      int
+		claim       string // name, phase and, of one that is launched, its minute; "-name" is gone
+		state, code string
+		until       int // the minute at which it changes by itself; 0: never
+	}
+	const canGrow, full = "CanGrow", "Full"
+	for _, tc := range []struct {
+		name  string
+		steps []step
+	}{
+		{"one is tried again and again, and dropped", []step{
+			{0, "a new", canGrow, "BelowLimits", 0}, {0, "a awaiting", canGrow, "BelowLimits", 0},
+			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "", canGrow, "LaunchesFailing", 3}, {3, "", full, "LaunchFails", 0},
+			{6, "a dropped", full, "LaunchFails", 11}, {7, "-a", full, "LaunchFails", 11}, {8, "b failing", full, "LaunchFails", 0},
+			{30, "", full, "LaunchFails", 0}, {31, "-b", full, "LaunchFails", 36}, {36, "", canGrow, "BelowLimits", 0},
+		}},
+		{"those for which there is no capacity come and go", []step{
+			{1, "a awaiting", canGrow, "BelowLimits", 0}, {1, "a refused", canGrow, "LaunchesFailing", 3}, {1, "-a", canGrow, "LaunchesFailing", 3},
+			{2, "b refused", canGrow, "LaunchesFailing", 3}, {3, "c awaiting", full, "LaunchFails", 7}, {4, "-c", full, "LaunchFails", 9},
+			{9, "", canGrow, "BelowLimits", 0}, {10, "d refused", canGrow, "LaunchesFailing", 12},
+		}},
+		{"one that is launched ends it, and one that was launched before does not", []step{
+			{1, "a launched 1", canGrow, "BelowLimits", 0}, {2, "b failing", canGrow, "LaunchesFailing", 4}, {3, "a launched 1", canGrow, "LaunchesFailing", 4},
+			{4, "", full, "LaunchFails", 0}, {5, "a launched 1", full, "LaunchFails", 0}, {6, "b launched 6", canGrow, "BelowLimits", 0},
+			{7, "c refused", canGrow, "LaunchesFailing", 9}, {8, "d launched 8", canGrow, "BelowLimits", 0},
+		}},
+		{"others are launched while one fails still", []step{
+			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "b launched 2", canGrow, "LaunchesFailing", 4}, {4, "a failing", full, "LaunchFails", 0},
+			{5, "c launched 5", canGrow, "LaunchesFailing", 7}, {6, "a launched 6", canGrow, "BelowLimits", 0},
+		}},
+		{"one that another process saw fail is launched", []step{
+			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "restart", canGrow, "LaunchesFailing", 3}, {3, "", full, "LaunchFails", 6},
+			{3, "a failing", full, "LaunchFails", 0}, {4, "restart", full, "LaunchFails", 8}, {4, "a launched 4", canGrow, "BelowLimits", 0},
+			{5, "restart", canGrow, "BelowLimits", 0}, {5, "a launched 4", canGrow, "BelowLimits", 0},
+		}},
+		{"one that comes without being seen before is launched", []step{
+			{1, "a refused", canGrow, "LaunchesFailing", 3}, {4, "b launched 4", canGrow, "BelowLimits", 0}, {5, "-b", canGrow, "BelowLimits", -1},
+		}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			launches := NewLaunches()
+			tracker := NewTracker(Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
+			for i, s := range tc.steps {
+				now := start.Add(time.Duration(s.minute) * time.Minute)
+				name, phase, _ := strings.Cut(s.claim, " ")
+				phase, minute, _ := strings.Cut(phase, " ")
+				launched := 0
+				_, _ = fmt.Sscan(minute, &launched)
+				var err error
+				switch {
+				case name == "restart":
+					memory := tracker.Memory()
+					launches = NewLaunches()
+					tracker = NewTracker(Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
+					tracker.Restore(memory, now)
+				case strings.HasPrefix(name, "-b") && s.until == -1:
+					_, err = launches.Gone(claim(name[1:], "launched", 4), now)
+				case strings.HasPrefix(name, "-"):
+					_, err = launches.Gone(claim(name[1:], "awaiting", 0), now)
+				case name != "":
+					_, err = launches.Observe(claim(name, phase, launched), now)
+				}
+				if err == nil {
+					err = tracker.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`), nodes(1), now)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				j := tracker.Judge(nil, now)
+				until := start.Add(time.Duration(s.until) * time.Minute)
+				switch s.until {
+				case 0:
+					until = time.Time{}
+				case -1:
+					until = now.Add(behind)
+				}
+				if string(j.State) != s.state || j.Reason.Code != s.code || !j.Until.Equal(until) || j.Groups[0].Skipped != (s.code == "LaunchesFailing") {
+					t.Errorf("step %d: %s %+v until %v, skipped %v; want %+v", i, j.State, j.Reason, j.Until, j.Groups[0].Skipped, s)
+				}
+			}
+		})
+	}
+}
+
+// TestLaunchMessage: what Karpenter says of the last launch that failed is told in one line, and not for ever.
+func TestLaunchMessage(t *testing.T) {
+	launches := NewLaunches()
+	tracker := NewTracker(Graces{}, launches)
+	if err := tracker.Observe(object(t, `{}`, `{nodes: 0}`), nil, start); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, phase, want string }{
+		{"a", "failing", "NodePool default: NodeClaim a: LaunchFailed: no quota for a"},
+		{"b", "refused", "NodePool default: NodeClaim b: deleted before it was launched"},
+		{strings.Repeat("c", 300), "failing", "NodePool default: NodeClaim " + strings.Repeat("c", maxMessage-len("NodeClaim "))},
+		{strings.Repeat("é", 300), "failing", "NodePool default: NodeClaim " + strings.Repeat("é", (maxMessage-len("NodeClaim "))/2)},
+	} {
+		if changed, err := launches.Observe(claim(tc.name, tc.phase, 0), start); err != nil || !changed {
+			t.Fatal(changed, err)
+		}
+		if diff := cmp.Diff(tc.want, tracker.Judge(nil, start).Reason.Detail); diff != "" {
+			t.Errorf("(-want,+got):\n%s", diff)
+		}
+	}
+	for _, wrong := range []string{"{", `{"apiVersion":"v1","kind":"Pod"}`, `{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","status":{"conditions":7}}`} {
+		if _, err := launches.Observe([]byte(wrong), start); err == nil {
+			t.Errorf("%s: no error", wrong)
+		}
+		if _, err := launches.Gone([]byte(wrong), start); err == nil {
+			t.Errorf("%s, gone: no error", wrong)
+		}
+	}
+}
+
+// TestStatusBehind: a NodePool whose node or NodeClaim goes is not at its limits for as long as its status may count it still.
+func TestStatusBehind(t *testing.T) {
+	second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
+	const spec = `{limits: {cpu: 8}}`
+	for _, tc := range []struct {
+		name  string
+		leave func(*Launches) (present int, resources string)
+		want  string
+	}{
+		{"nothing goes", func(*Launches) (int, string) { return 2, `{cpu: 8, nodes: 2}` }, "Full AtLimits"},
+		{"a large node goes and a smaller one has come", func(*Launches) (int, string) { return -2, `{cpu: 8, nodes: 2}` }, "CanGrow StatusBehind"},
+		{"a NodeClaim is being deleted", func(l *Launches) (int, string) {
+			_, _ = l.Observe(claim("a", "ending", 0), second(1))
+			return 2, `{cpu: 8, nodes: 2}`
+		}, "CanGrow StatusBehind"},
+		{"a NodeClaim is gone, and what is left is not enough for a large pod", func(l *Launches) (int, string) {
+			_, _ = l.Gone(claim("a", "launched", 0), second(1))
+			return 1, `{cpu: 7, nodes: 1}`
+		}, "CanGrow BelowLimits"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			launches := NewLaunches()
+			_, _ = launches.Observe(claim("a", "launched", 0), start)
+			tracker := NewTracker(Graces{Provision: time.Minute}, launches)
+			observe := func(nodes int, resources string, now time.Time) nodegroups.Judgement {
+				list := nodesOf(max(nodes, -nodes), "s-4", "4")
+				if nodes < 0 {
+					list[1].Name = "another"
+				}
+				if err := tracker.Observe(object(t, spec, resources), list, now); err != nil {
+					t.Fatal(err)
+				}
+				return tracker.Judge(nil, now)
+			}
+			observe(2, `{cpu: 8, nodes: 2}`, start)
+			present, resources := tc.leave(launches)
+			if present == 1 { // another process takes over meanwhile
+				memory := tracker.Memory()
+				tracker = NewTracker(Graces{Provision: time.Minute}, NewLaunches())
+				tracker.Restore(memory, second(1))
+			}
+			j := observe(present, resources, second(1))
+			if got := string(j.State) + " " + j.Reason.Code; got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+			if full := j.State == nodegroups.Full; !full && (!j.Until.Equal(second(11)) || j.Groups[0].Remaining != nil) {
+				t.Errorf("until %v, remaining %v: want 10 s, and that a pod of any size waits", j.Until, j.Groups[0].Remaining)
+			}
+			if j = tracker.Judge(nil, second(11)); strings.HasSuffix(j.Reason.Code, "Behind") || j.State == nodegroups.CanGrow && j.Groups[0].Remaining == nil {
+				t.Errorf("after 10 s: %s %+v, remaining %v", j.State, j.Reason, j.Groups[0].Remaining)
+			}
+		})
+	}
+}
+
+// TestRealNodeClaims reads the NodeClaims that Karpenter 1.8.0 wrote, with its kwok provider, each event as the API told it.
+func TestRealNodeClaims(t *testing.T) {
+	files, err := filepath.Glob("testdata/nodeclaims/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sample struct {
+				Want   string
+				Events []struct {
+					Type   string
+					Object json.RawMessage
+				}
+			}
+			if err := json.Unmarshal(data, &sample); err != nil {
+				t.Fatal(err)
+			}
+			launches := NewLaunches()
+			for i, event := range sample.Events {
+				observe := launches.Observe
+				if event.Type == "DELETED" {
+					observe = launches.Gone
+				}
+				if _, err := observe(event.Object, start.Add(time.Duration(i)*time.Second)); err != nil {
+					t.Error(err)
+				}
+			}
+			since, _, message := launches.failing(start.Add(time.Duration(len(sample.Events)) * time.Second))
+			got := fmt.Sprintf("failing %v, left %v, %s", !since.IsZero(), !launches.lastLeft().IsZero(), message)
+			if got != sample.Want {
+				t.Errorf("%q, want %q", got, sample.Want)
+			}
+		})
+	}
+}

@@ -1,0 +1,254 @@
+// Package karpenter reads Karpenter's NodePools, those of AKS node auto-provisioning among them, and judges pools by them.
+package karpenter
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// Resource is the resource that NodePools are served as.
+var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
+
+// resourceNodes is the resource under which a NodePool limits and counts its nodes.
+// Source: sigs.k8s.io/karpenter/pkg/utils/resources, Node.
+const resourceNodes corev1.ResourceName = "nodes"
+
+// nodePool is what is read of a NodePool. The fields are those of Karpenter's own type, whose doc comments hold.
+// Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
+type nodePool struct {
+	Metadata struct {
+		Name              string       `json:"name"`
+		DeletionTimestamp *metav1.Time `json:"deletionTimestamp,omitempty"`
+	} `json:"metadata"`
+	Spec struct {
+		Template struct {
+			Metadata struct {
+				Labels map[string]string `json:"labels,omitempty"`
+			} `json:"metadata,omitempty"`
+			Spec struct {
+				Taints       []corev1.Taint                   `json:"taints,omitempty"`
+				Requirements []corev1.NodeSelectorRequirement `json:"requirements,omitempty"`
+			} `json:"spec"`
+		} `json:"template"`
+		Limits   resources `json:"limits,omitempty"`
+		Replicas *int64    `json:"replicas,omitempty"`
+	} `json:"spec"`
+	Status struct {
+		Resources  resources          `json:"resources,omitempty"`
+		Conditions []metav1.Condition `json:"conditions,omitempty"`
+	} `json:"status,omitempty"`
+}
+
+// resources is a list of quantities that can be calculated with in no time.
+type resources map[corev1.ResourceName]resource.Quantity
+
+// hugeExponent is in quantities that the API takes and that take minutes to compare, such as 1e100000000.
+var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9.]{3,}`)
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (l *resources) UnmarshalJSON(data []byte) error {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return err
+	}
+	for name, value := range raw {
+		if hugeExponent.Match(value) {
+			return fmt.Errorf("%s has a quantity with a large exponent, %.20s; write it with a suffix, such as 10Gi", name, value)
+		}
+	}
+	return json.Unmarshal(data, (*map[corev1.ResourceName]resource.Quantity)(l))
+}
+
+// parse reads a NodePool from its JSON, of version karpenter.sh/v1.
+func parse(object []byte) (*nodePool, error) {
+	var kind metav1.TypeMeta
+	if err := json.Unmarshal(object, &kind); err != nil {
+		return nil, fmt.Errorf("decoding: %w", err)
+	}
+	if want := Resource.GroupVersion().String(); kind.APIVersion != want || kind.Kind != "NodePool" {
+		return nil, fmt.Errorf("it is a %q of %q, not a NodePool of %s", kind.Kind, kind.APIVersion, want)
+	}
+	n := &nodePool{}
+	if err := json.Unmarshal(object, n); err != nil {
+		return nil, fmt.Errorf("decoding: %w", err)
+	}
+	return n, nil
+}
+
+// nodes is the number of nodes that the NodePool has ordered: those on their way are among them.
+func (n *nodePool) nodes() int64 {
+	counted := n.Status.Resources[resourceNodes]
+	ordered := counted.Value()
+	if n.Spec.Replicas != nil {
+		target := *n.Spec.Replicas
+		if limit, ok := n.Spec.Limits[resourceNodes]; ok {
+			target = min(target, limit.Value())
+		}
+		ordered = max(ordered, target)
+	}
+	return ordered
+}
+
+// maxNodes is the most nodes that the NodePool may have: by its limits, or by the number that it keeps; nil if neither says.
+func (n *nodePool) maxNodes() *int {
+	var most *int
+	if limit, ok := n.Spec.Limits[resourceNodes]; ok {
+		most = new(int)
+		*most = int(limit.Value())
+	}
+	if n.Spec.Replicas != nil && (most == nil || *n.Spec.Replicas < int64(*most)) {
+		most = new(int)
+		*most = int(*n.Spec.Replicas)
+	}
+	return most
+}
+
+// remaining is what the NodePool may still order, by resource: nil without limits.
+func (n *nodePool) remaining() corev1.ResourceList {
+	if len(n.Spec.Limits) == 0 {
+		return nil
+	}
+	left := make(corev1.ResourceList, len(n.Spec.Limits))
+	for name, limit := range n.Spec.Limits {
+		quantity := limit.DeepCopy()
+		quantity.Sub(n.Status.Resources[name])
+		left[name] = quantity
+	}
+	return left
+}
+
+// cpuLabels are the labels by which providers let a NodePool choose the number of a node's CPUs.
+var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
+
+// leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number of CPUs that
+// it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes. (Of memory, Karpenter
+// goes by an estimate, and a real node has something else.)
+func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
+	byType := map[string]resource.Quantity{}
+	for _, node := range own {
+		byType[node.Labels[corev1.LabelInstanceTypeStable]] = node.Status.Capacity[corev1.ResourceCPU]
+	}
+	var most resource.Quantity
+	atLeast := func(q resource.Quantity) {
+		if q.Cmp(most) > 0 {
+			most = q
+		}
+	}
+	for key, values := range n.choices() {
+		switch {
+		case slices.Contains(cpuLabels, key):
+			atLeast(least(values, cpus))
+		case key == corev1.LabelInstanceTypeStable:
+			atLeast(least(values, func(name string) resource.Quantity { return byType[name] }))
+		}
+	}
+	for _, r := range n.Spec.Template.Spec.Requirements {
+		if r.Operator == corev1.NodeSelectorOpGt && len(r.Values) == 1 && slices.Contains(cpuLabels, r.Key) {
+			if q := cpus(r.Values[0]); !q.IsZero() || r.Values[0] == "0" {
+				q.Add(resource.MustParse("1"))
+				atLeast(q)
+			}
+		}
+	}
+	return most
+}
+
+// least returns the smallest of the values' quantities; nothing without values.
+func least(values []string, of func(string) resource.Quantity) resource.Quantity {
+	var smallest resource.Quantity
+	for i, value := range values {
+		if q := of(value); i == 0 || q.Cmp(smallest) < 0 {
+			smallest = q
+		}
+	}
+	return smallest
+}
+
+// cpus reads the value of one of cpuLabels; nothing if it is no number.
+func cpus(value string) resource.Quantity {
+	n, err := strconv.ParseInt(value, 10, 32)
+	if err != nil {
+		n = 0
+	}
+	return *resource.NewQuantity(n, resource.DecimalSI)
+}
+
+// choices are the labels that every node of the NodePool has, with the values that it may have.
+func (n *nodePool) choices() map[string][]string {
+	choices := map[string][]string{}
+	for _, r := range n.Spec.Template.Spec.Requirements {
+		if r.Operator != corev1.NodeSelectorOpIn {
+			continue
+		}
+		values := r.Values
+		if others, ok := choices[r.Key]; ok {
+			values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !slices.Contains(others, v) })
+		}
+		choices[r.Key] = values
+	}
+	for key, value := range n.Spec.Template.Metadata.Labels {
+		choices[key] = []string{value}
+	}
+	choices[nodegroups.KarpenterNodePoolLabel] = []string{n.Metadata.Name}
+	return choices
+}
+
+// everyNodeHas are the resources of which every node has some: a limit of which nothing is left stops the NodePool. The
+// number of nodes is not among them: Karpenter 1.8 orders one more than its limit, later versions do not. Where it orders none,
+// it declines the pods.
+var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
+
+// exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it looks at
+// whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded stops them all.
+// Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
+func (n *nodePool) exhausted(own []*corev1.Node) string {
+	left := n.remaining()
+	for _, name := range sortedNames(left) {
+		have := left[name]
+		if have.Sign() < 0 || have.IsZero() && slices.Contains(everyNodeHas, name) {
+			return n.describe(name)
+		}
+	}
+	have, limited := left[corev1.ResourceCPU]
+	if cpu := n.leastCPU(own); limited && cpu.Cmp(have) > 0 {
+		return fmt.Sprintf("%s, and a node has at least %s", n.describe(corev1.ResourceCPU), cpu.String())
+	}
+	return ""
+}
+
+func (n *nodePool) describe(name corev1.ResourceName) string {
+	used, limit := n.Status.Resources[name], n.Spec.Limits[name]
+	return fmt.Sprintf("%s: %s of %s", name, used.String(), limit.String())
+}
+
+func sortedNames[L ~map[corev1.ResourceName]resource.Quantity](list L) []corev1.ResourceName {
+	names := make([]corev1.ResourceName, 0, len(list))
+	for name := range list {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// notReady returns why Karpenter does not use the NodePool, or "" if it does.
+func (n *nodePool) notReady() string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == "Ready" {
+			if c.Status == metav1.ConditionTrue {
+				return ""
+			}
+			return fmt.Sprintf("Ready is %s: %s", c.Status, c.Message)
+		}
+	}
+	return "it has no Ready condition"
+}

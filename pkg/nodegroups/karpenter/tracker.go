@@ -1,0 +1,281 @@
+package karpenter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// Reasons of this source.
+var (
+	// ReasonNoResource is for clusters that do not have Karpenter.
+	ReasonNoResource = nodegroups.Reason{Code: "NoKarpenter", Sentence: "the cluster has no NodePools: Karpenter is not installed"}
+
+	reasonMissing      = nodegroups.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
+	reasonUnreadable   = nodegroups.Reason{Code: "NodePoolUnreadable", Sentence: "the pool's NodePool cannot be read"}
+	reasonDeleting     = nodegroups.Reason{Code: "NodePoolDeleting", Sentence: "the pool's NodePool is being deleted"}
+	reasonNotCounted   = nodegroups.Reason{Code: "NodePoolNotCounted", Sentence: "Karpenter has not counted the NodePool's resources yet"}
+	reasonNotReady     = nodegroups.Reason{Code: "NodePoolNotReady", Sentence: "the pool's NodePool is not ready"}
+	reasonNodesMissing = nodegroups.Reason{Code: "NodesMissing", Sentence: "the pool's NodePool is at its limits and nodes never came"}
+	reasonAtLimits     = nodegroups.Reason{Code: "AtLimits", Sentence: "the pool's NodePool is at its limits"}
+	reasonReplicas     = nodegroups.Reason{Code: "FixedReplicas", Sentence: "the pool's NodePool has a fixed number of nodes"}
+	reasonBelowLimits  = nodegroups.Reason{Code: "BelowLimits", Sentence: "the pool's NodePool is below its limits"}
+	reasonBehind       = nodegroups.Reason{Code: "StatusBehind", Sentence: "the pool's NodePool lost a node that its status may still count"}
+	reasonFailing      = nodegroups.Reason{Code: "LaunchesFailing", Sentence: "the pool's NodePool fails to launch nodes and tries again"}
+	reasonLaunchFails  = nodegroups.Reason{Code: "LaunchFails", Sentence: "the pool's NodePool has failed to launch nodes for backoffGrace"}
+	reasonNoLimits     = nodegroups.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
+)
+
+// Memory is what is remembered of a NodePool. It outlives the process in the published state.
+type Memory struct {
+	// Pauses are the spells in which the NodePool could not be read, or Karpenter did not use it.
+	Pauses []nodegroups.Pause `json:"pauses,omitempty"`
+	// Present is the number of the NodePool's nodes that exist and stay, Ordered that of those that it has ordered, at the most
+	// since one came.
+	Present int64 `json:"present"`
+	Ordered int64 `json:"ordered"`
+	// Rose is when a node was last seen to come; Progress when one came, one was ordered, or nothing was on its way.
+	Rose     time.Time `json:"rose,omitzero"`
+	Progress time.Time `json:"progress,omitzero"`
+	// Launches is what is remembered of its NodeClaims.
+	Launches LaunchMemory `json:"launches,omitzero"`
+}
+
+// Graces are how long a NodePool holds pods in states in which it may or may not get nodes.
+type Graces struct {
+	// Provision is how long nodes that were ordered and are missing count as on their way.
+	Provision time.Duration
+	// Backoff is how long launches may fail, none succeeding, before the NodePool counts as full.
+	Backoff time.Duration
+}
+
+// Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
+type Tracker struct {
+	graces    Graces
+	launches  *Launches         // nil if nothing is known of NodeClaims
+	problem   nodegroups.Reason // why there is no NodePool, if there is none
+	nodePool  *nodePool
+	own       []*corev1.Node // the NodePool's
+	left      time.Time      // when one of them was last seen to go
+	memory    Memory
+	remembers bool
+}
+
+var _ nodegroups.Source = &Tracker{}
+
+// NewTracker returns a tracker that has not seen the NodePool yet. Without launches nothing is known of its NodeClaims.
+func NewTracker(graces Graces, launches *Launches) *Tracker {
+	return &Tracker{graces: graces, launches: launches, problem: reasonMissing}
+}
+
+// Memory returns what is remembered.
+func (t *Tracker) Memory() Memory {
+	m := t.memory
+	m.Launches = t.launches.Memory()
+	if t.nodePool == nil || t.nodePool.nodes() <= m.Present {
+		m.Progress = time.Time{} // nothing is on its way, and the time alone is not worth publishing
+	}
+	return m
+}
+
+// Restore takes over what another tracker of the NodePool remembered, at the time now.
+func (t *Tracker) Restore(m Memory, now time.Time) {
+	if m.Progress.IsZero() {
+		m.Progress = now
+	}
+	t.memory, t.remembers = m, true
+	t.launches.Restore(m.Launches)
+}
+
+// Lose takes in that the NodePool cannot be had at the time now, for the reason; with an empty one, that it does not exist.
+func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
+	if reason.Code == "" {
+		reason = reasonMissing
+	}
+	t.problem, t.nodePool, t.own = reason, nil, nil
+	t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
+}
+
+// Fail takes in that the NodePool cannot be read at the time now.
+func (t *Tracker) Fail(err error, now time.Time) {
+	reason := reasonUnreadable
+	reason.Detail = err.Error()
+	t.Lose(reason, now)
+}
+
+// Observe takes in the NodePool, as JSON, and the nodes of the cluster, as they are at the time now. It returns an error that
+// says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
+func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
+	n, err := parse(object)
+	if err != nil {
+		t.Fail(err, now)
+		return err
+	}
+	t.problem, t.nodePool = nodegroups.Reason{}, n
+	if code := n.unused().Code; code != "" {
+		t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
+	} else {
+		t.memory.Pauses = nodegroups.Resumed(t.memory.Pauses, now)
+	}
+	before := t.own
+	t.own = n.own(nodes)
+	present, ordered := int64(len(t.own)), n.nodes()
+	if !t.remembers {
+		t.memory, t.remembers = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}, true
+	}
+	m := &t.memory
+	if lost(before, t.own) || present < m.Present {
+		t.left = now
+	}
+	if present > m.Present {
+		m.Rose, m.Progress, m.Ordered = now, now, ordered
+	}
+	if ordered <= present || ordered > m.Ordered || present < m.Present {
+		m.Progress, m.Ordered = now, ordered // what is missing since now, or from the next order on, is not late yet
+	}
+	m.Present = present
+	return nil
+}
+
+// unused returns why Karpenter does not order nodes of the NodePool now, whatever its limits say; none with an empty code if it does.
+func (n *nodePool) unused() nodegroups.Reason {
+	switch {
+	case n.Metadata.DeletionTimestamp != nil:
+		return reasonDeleting
+	case n.Status.Resources == nil:
+		return reasonNotCounted
+	case n.notReady() != "":
+		return reasonNotReady
+	}
+	return nodegroups.Reason{}
+}
+
+// own returns those of the nodes that are the NodePool's and stay.
+func (n *nodePool) own(nodes []*corev1.Node) []*corev1.Node {
+	var own []*corev1.Node
+	for _, node := range nodes {
+		if node.Labels[nodegroups.KarpenterNodePoolLabel] == n.Metadata.Name && !nodegroups.IsLeaving(node) {
+			own = append(own, node)
+		}
+	}
+	return own
+}
+
+// lost reports whether a node of the first list is not in the second.
+func lost(before, after []*corev1.Node) bool {
+	names := make(map[string]bool, len(after))
+	for _, node := range after {
+		names[node.Name] = true
+	}
+	return slices.ContainsFunc(before, func(n *corev1.Node) bool { return !names[n.Name] })
+}
+
+// behind is for how long a NodePool's status may count a node that is gone. Karpenter itself does not, from when the NodeClaim is being
+// deleted on; it writes what it counts every 5 s. Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
+const behind = 10 * time.Second
+
+// behindUntil is until when the status may count a node that is gone; zero if it does not at the time now.
+func (t *Tracker) behindUntil(now time.Time) time.Time {
+	left := t.left
+	if l := t.launches.lastLeft(); l.After(left) {
+		left = l
+	}
+	if until := left.Add(behind); !left.IsZero() && now.Before(until) {
+		return until
+	}
+	return time.Time{}
+}
+
+// batching is for how long Karpenter waits for more pods before it orders nodes, at the most.
+// Source: sigs.k8s.io/karpenter, --batch-max-duration.
+const batching = 10 * time.Second
+
+// Judge implements capacity.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
+func (t *Tracker) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement {
+	j := nodegroups.Judgement{Attention: nodegroups.Attention{Uncounted: true, Pauses: t.memory.Pauses}}
+	g := nodegroups.Judged{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
+	if t.problem.Code == "" {
+		g = t.judged(nodes, now)
+	}
+	j.Groups = []nodegroups.Judged{g}
+	return j.Summarized()
+}
+
+func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) nodegroups.Judged {
+	n := t.nodePool
+	g := nodegroups.Judged{
+		Name: n.Metadata.Name, Members: nodes, Rose: t.memory.Rose, Open: true, Patience: batching,
+		New:     &nodegroups.NewNodes{Choices: n.choices(), Taints: nodegroups.LastingTaints(n.Spec.Template.Spec.Taints)},
+		Version: n.version(),
+	}
+	coming := n.nodes() - int64(len(t.own))
+	g.MaxNodes = n.maxNodes()
+	late := t.memory.Progress.Add(t.graces.Provision)
+	limit, stale := n.exhausted(t.own), t.behindUntil(now)
+	switch {
+	case n.Metadata.DeletionTimestamp != nil || n.Status.Resources == nil:
+		return n.is(g, nodegroups.Unknown, n.unused(), "")
+	case coming > 0 && now.Before(late):
+		g.Until, g.Arriving = late, int(coming)
+		return n.is(g, nodegroups.Growing, nodegroups.ReasonProvisioning, "%d to come", coming)
+	case n.Spec.Replicas != nil && coming > 0:
+		return n.is(g, nodegroups.Full, reasonNodesMissing, "%d of %d missing", coming, n.nodes())
+	case n.Spec.Replicas != nil:
+		return n.is(g, nodegroups.Full, reasonReplicas, "%d", *n.Spec.Replicas)
+	case limit != "" && !stale.IsZero():
+		g.Until = stale // not Skipped: where nodes go all the time, pods are not held for ever
+		return n.is(g, nodegroups.CanGrow, reasonBehind, "%s", limit)
+	case limit != "" && coming > 0:
+		return n.is(g, nodegroups.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
+	case limit != "":
+		return n.is(g, nodegroups.Full, reasonAtLimits, "%s", limit)
+	case n.unused().Code != "":
+		return n.is(g, nodegroups.Unknown, n.unused(), "%s", n.notReady())
+	}
+	if g.Until = stale; stale.IsZero() {
+		g.Remaining = n.remaining()
+	}
+	return t.belowLimits(g, now)
+}
+
+// belowLimits judges a NodePool whose limits leave a node: by whether it can launch one.
+func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Judged {
+	n := t.nodePool
+	failing, forgotten, message := t.launches.failing(now)
+	due := failing.Add(t.graces.Backoff)
+	switch {
+	case !failing.IsZero() && !now.Before(due):
+		g.Remaining, g.Until = nil, forgotten
+		return n.is(g, nodegroups.Full, reasonLaunchFails, "%s", message)
+	case !failing.IsZero():
+		g.Skipped, g.Until = true, nodegroups.Earliest(g.Until, nodegroups.Earliest(forgotten, due))
+		return n.is(g, nodegroups.CanGrow, reasonFailing, "%s", message)
+	case len(n.Spec.Limits) == 0:
+		return n.is(g, nodegroups.CanGrow, reasonNoLimits, "")
+	}
+	return n.is(g, nodegroups.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+}
+
+// is returns the judgement of the NodePool with the state, for the reason, with a detail that names the NodePool.
+func (n *nodePool) is(g nodegroups.Judged, state nodegroups.State, reason nodegroups.Reason, format string, args ...any) nodegroups.Judged {
+	g.State, g.Reason = state, reason
+	g.Reason.Detail = "NodePool " + n.Metadata.Name
+	if format != "" {
+		g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
+	}
+	return g
+}
+
+// version changes with the limits and with what was ordered.
+func (n *nodePool) version() string {
+	var parts []string
+	for _, name := range sortedNames(n.Spec.Limits) {
+		parts = append(parts, n.describe(name))
+	}
+	return fmt.Sprintf("%d; %s", n.nodes(), strings.Join(parts, "; "))
+}

@@ -1,0 +1,348 @@
+package karpenter
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// nodePool is a ready NodePool "default" with the spec and the status.resources.
+func object(t testing.TB, spec, resources string) []byte {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(fmt.Sprintf(`
+apiVersion: karpenter.sh/v1
+kind: NodePool
+metadata: {name: default}
+spec: %s
+status: {resources: %s, conditions: [{type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: "2026-11-21T09:00:00Z"}]}
+`, spec, resources)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// nodes are n nodes of the NodePool "default" of the instance type s-4, and one of another NodePool.
+func nodes(n int) []*corev1.Node { return nodesOf(n, "s-4", "4") }
+
+func nodesOf(n int, instanceType, cpu string) []*corev1.Node {
+	list := []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "other", Labels: map[string]string{nodegroups.KarpenterNodePoolLabel: "other"}}}}
+	for i := range n {
+		list = append(list, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{nodegroups.KarpenterNodePoolLabel: "default", corev1.LabelInstanceTypeStable: instanceType}},
+			Status:     corev1.NodeStatus{Capacity: corev1.ResourceList{"cpu": resource.MustParse(cpu), "memory": resource.MustParse("16Gi")}},
+		})
+	}
+	return list
+}
+
+func TestJudge(t *testing.T) {
+	const (
+		pinned  = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [s-4]}]}}}`
+		skuCPU  = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: karpenter.azure.com/sku-cpu, operator: In, values: ["8", "4"]}]}}}`
+		skuMore = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: karpenter.azure.com/sku-cpu, operator: Gt, values: ["3"]}]}}}`
+	)
+	for _, tc := range []struct {
+		name      string
+		spec      string
+		resources string
+		nodes     int
+		want      nodegroups.State
+		code      string
+		detail    string
+	}{
+		{"below its limits", `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`, 1, nodegroups.CanGrow, "BelowLimits", "NodePool default: cpu: 4 of 10"},
+		{"at a limit", `{limits: {cpu: 8, memory: 100Gi}}`, `{cpu: 8, memory: 32Gi, nodes: 2}`, 2, nodegroups.Full, "AtLimits", "NodePool default: cpu: 8 of 8"},
+		{"beyond a limit", `{limits: {cpu: 7}}`, `{cpu: 8, nodes: 2}`, 2, nodegroups.Full, "AtLimits", "NodePool default: cpu: 8 of 7"},
+		{"at its limit of nodes", `{limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, nodegroups.CanGrow, "BelowLimits", "NodePool default: nodes: 2 of 2"},
+		{"beyond its limit of nodes", `{limits: {nodes: 2}}`, `{cpu: 12, nodes: 3}`, 3, nodegroups.Full, "AtLimits", "NodePool default: nodes: 3 of 2"},
+		{"a limit of a device says nothing of pods without it", `{limits: {nvidia.com/gpu: 0}}`, `{cpu: 8, nodes: 2}`, 2, nodegroups.CanGrow, "BelowLimits", "NodePool default: nvidia.com/gpu: 0 of 0"},
+		{"a limit of a device that is exceeded stops every node", `{limits: {nvidia.com/gpu: 1}}`, `{nvidia.com/gpu: 2, nodes: 2}`, 2, nodegroups.Full, "AtLimits", "NodePool default: nvidia.com/gpu: 2 of 1"},
+		{"limits of zero", `{limits: {cpu: 0}}`, `{cpu: 0}`, 0, nodegroups.Full, "AtLimits", "NodePool default: cpu: 0 of 0"},
+		{"no limits", `{}`, `{cpu: 4000, nodes: 1000}`, 1000, nodegroups.CanGrow, "NoLimits", "NodePool default"},
+		{"nodes on their way", `{limits: {cpu: 8}}`, `{cpu: 8, nodes: 2}`, 1, nodegroups.Growing, "Provisioning", "NodePool default: 1 to come"},
+		{"never counted", `{limits: {cpu: 0}}`, `null`, 0, nodegroups.Unknown, "NodePoolNotCounted", "NodePool default"},
+		{"what is left is less than the only instance type", pinned, `{cpu: 8, nodes: 2}`, 2, nodegroups.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},
+		{"what is left is less than an instance type that was never seen", pinned, `{cpu: 8, nodes: 0}`, 0, nodegroups.CanGrow, "BelowLimits", "NodePool default: cpu: 8 of 10"},
+		{"what is left is less than the smallest size", skuCPU, `{cpu: 8, nodes: 2}`, 2, nodegroups.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},
+		{"what is left is less than any size that is asked for", skuMore, `{cpu: 8, nodes: 2}`, 2, nodegroups.Full, "AtLimits", "NodePool default: cpu: 8 of 10, and a node has at least 4"},
+		{"what is left is enough for a size", skuMore, `{cpu: 6, nodes: 2}`, 2, nodegroups.CanGrow, "BelowLimits", "NodePool default: cpu: 6 of 10"},
+		{"a fixed number of nodes, all there", `{replicas: 2}`, `{cpu: 8, nodes: 2}`, 2, nodegroups.Full, "FixedReplicas", "NodePool default: 2"},
+		{"a fixed number of nodes, not ordered yet", `{replicas: 2}`, `{cpu: 4, nodes: 1}`, 1, nodegroups.Growing, "Provisioning", "NodePool default: 1 to come"},
+		{"a fixed number of nodes above its limit", `{replicas: 3, limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, nodegroups.Full, "FixedReplicas", "NodePool default: 3"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+			if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
+				t.Fatal(err)
+			}
+			j := tracker.Judge(nodes(tc.nodes), start)
+			want := nodegroups.Reason{Code: tc.code, Sentence: j.Reason.Sentence, Detail: tc.detail}
+			if diff := cmp.Diff(want, j.Reason); diff != "" || j.State != tc.want {
+				t.Errorf("state %s, want %s, reason (-want,+got):\n%s", j.State, tc.want, diff)
+			}
+			if remaining := j.Groups[0].Remaining; len(j.Groups) != 1 || (remaining != nil) != (tc.want == nodegroups.CanGrow && strings.Contains(tc.spec, "limits")) {
+				t.Errorf("remaining %v of %d groups", remaining, len(j.Groups))
+			}
+		})
+	}
+}
+
+// TestSizes: how many nodes are on their way without existing yet, and how many there may be.
+func TestSizes(t *testing.T) {
+	for _, tc := range []struct {
+		spec, resources string
+		nodes, arriving int
+		most            int // -1: not limited
+	}{
+		{`{limits: {cpu: 100}}`, `{cpu: 8, nodes: 2}`, 2, 0, -1},
+		{`{limits: {cpu: 100}}`, `{cpu: 12, nodes: 3}`, 1, 2, -1},
+		{`{limits: {nodes: 5}}`, `{cpu: 12, nodes: 3}`, 2, 1, 5},
+		{`{replicas: 4}`, `{cpu: 12, nodes: 3}`, 3, 1, 4},
+		{`{replicas: 4, limits: {nodes: 3}}`, `{cpu: 12, nodes: 3}`, 3, 0, 3},
+		{`{replicas: 2, limits: {nodes: 3}}`, `{cpu: 8, nodes: 2}`, 2, 0, 2},
+	} {
+		tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+		if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
+			t.Fatal(err)
+		}
+		g, most := tracker.Judge(nodes(tc.nodes), start).Groups[0], -1
+		if g.MaxNodes != nil {
+			most = *g.MaxNodes
+		}
+		if g.Arriving != tc.arriving || most != tc.most {
+			t.Errorf("%s with %s and %d nodes: %d arrive and %d is the maximum, want %d and %d", tc.spec, tc.resources, tc.nodes, g.Arriving, most, tc.arriving, tc.most)
+		}
+	}
+}
+
+func TestWhyUnknown(t *testing.T) {
+	tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+	judge := func() string {
+		return string(tracker.Judge(nil, start).State) + " " + tracker.Judge(nil, start).Reason.Code
+	}
+	if got := judge(); got != "Unknown NodePoolMissing" {
+		t.Errorf("before anything was seen: %s", got)
+	}
+	for _, tc := range []struct{ object, want string }{
+		{"{", "Unknown NodePoolUnreadable"},
+		{`{"apiVersion":"karpenter.sh/v1beta1","kind":"NodePool"}`, "Unknown NodePoolUnreadable"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","spec":{"limits":{"cpu":"many"}}}`, "Unknown NodePoolUnreadable"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","spec":{"limits":{"cpu":"1e100000000"}}}`, "Unknown NodePoolUnreadable"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"deletionTimestamp":"2026-11-21T09:00:00Z"},"status":{"resources":{}}}`, "Unknown NodePoolDeleting"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","status":{"resources":{}}}`, "Unknown NodePoolNotReady"},
+		{`{"apiVersion":"karpenter.sh/v1","kind":"NodePool","status":{"resources":{},"conditions":[{"type":"Ready","status":"Unknown","message":"no NodeClass"}]}}`, "Unknown NodePoolNotReady"},
+	} {
+		err := tracker.Observe([]byte(tc.object), nil, start)
+		if got := judge(); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.object, got, tc.want)
+		}
+		if unreadable := strings.HasSuffix(tc.want, "Unreadable"); (err != nil) != unreadable {
+			t.Errorf("%s: error %v", tc.object, err)
+		}
+	}
+	tracker.Lose(ReasonNoResource, start)
+	if got := judge(); got != "Unknown NoKarpenter" {
+		t.Errorf("without the resource: %s", got)
+	}
+}
+
+// TestNodesThatNeverCome: what was ordered counts as on its way for as long as provisionGrace since the last node came, and the
+// clock starts with the order.
+func TestNodesThatNeverCome(t *testing.T) {
+	tracker := NewTracker(Graces{Provision: 10 * time.Minute}, nil)
+	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
+	look := func(minute, ordered, present int, want nodegroups.State, code string) {
+		t.Helper()
+		if err := tracker.Observe(object(t, `{limits: {cpu: 12}}`, fmt.Sprintf("{cpu: %d, nodes: %d}", 4*ordered, ordered)), nodes(present), at(minute)); err != nil {
+			t.Fatal(err)
+		}
+		if j := tracker.Judge(nodes(present), at(minute)); j.State != want || j.Reason.Code != code {
+			t.Errorf("minute %d: %s %s, want %s %s", minute, j.State, j.Reason.Code, want, code)
+		}
+	}
+	look(0, 1, 1, nodegroups.CanGrow, "BelowLimits")
+	look(61, 3, 1, nodegroups.Growing, "Provisioning") // it was not looked at for an hour
+	if j := tracker.Judge(nil, at(61)); !j.Until.Equal(at(71)) {
+		t.Errorf("it changes by itself at %v, want 10 minutes after the order", j.Until)
+	}
+	look(65, 3, 2, nodegroups.Growing, "Provisioning")
+	look(74, 3, 2, nodegroups.Growing, "Provisioning")
+	look(75, 3, 2, nodegroups.Full, "NodesMissing")
+	if j := tracker.Judge(nodes(2), at(75)); !j.Groups[0].Rose.Equal(at(65)) {
+		t.Errorf("last rise at %v, want minute 65", j.Groups[0].Rose)
+	}
+	look(76, 2, 2, nodegroups.CanGrow, "BelowLimits") // Karpenter gave up the third
+	look(77, 3, 3, nodegroups.Full, "AtLimits")
+
+	// A new order is not late because an old one is.
+	look(90, 3, 2, nodegroups.Growing, "Provisioning")
+	look(99, 4, 2, nodegroups.Growing, "Provisioning")
+	look(108, 4, 2, nodegroups.Growing, "Provisioning")
+	look(109, 4, 2, nodegroups.Full, "NodesMissing")
+	// A node that Karpenter takes away is not counted by it, and its replacement is on its way.
+	look(120, 3, 3, nodegroups.Full, "AtLimits")
+	at = func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Hour) } // for long, nobody looked
+	leaving := nodes(3)
+	leaving[1].Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
+	if err := tracker.Observe(object(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)); err != nil {
+		t.Fatal(err)
+	}
+	if j := tracker.Judge(nil, at(121)); j.State != nodegroups.Growing {
+		t.Errorf("while a node is replaced: %s %+v, want Growing", j.State, j.Reason)
+	}
+	look(122, 3, 3, nodegroups.Full, "AtLimits")
+
+	// Another tracker goes on from there.
+	next := NewTracker(Graces{Provision: 10 * time.Minute}, nil)
+	next.Restore(tracker.Memory(), at(130))
+	tracker = next
+	look(130, 3, 3, nodegroups.Full, "AtLimits")
+	if j := tracker.Judge(nil, at(130)); len(j.Pauses) != 0 || !j.Groups[0].Rose.Equal(at(122)) {
+		t.Errorf("pauses %v, last rise %v: want what the first tracker remembered", j.Pauses, j.Groups[0].Rose)
+	}
+}
+
+// TestNewNodes: the template says which pods the pool's nodes could run.
+func TestNewNodes(t *testing.T) {
+	tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+	object := object(t, `{template: {metadata: {labels: {team: web}}, spec: {
+		taints: [{key: dedicated, value: web, effect: NoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoSchedule}],
+		requirements: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}, {key: kubernetes.io/arch, operator: In, values: [amd64]},
+			{key: topology.kubernetes.io/zone, operator: NotIn, values: [a]}]}}}`, `{cpu: 0}`)
+	if err := tracker.Observe(object, nil, start); err != nil {
+		t.Fatal(err)
+	}
+	want := &nodegroups.NewNodes{
+		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, nodegroups.KarpenterNodePoolLabel: {"default"}},
+		Taints:  []corev1.Taint{{Key: "dedicated", Value: "web", Effect: corev1.TaintEffectNoSchedule}},
+	}
+	if diff := cmp.Diff(want, tracker.Judge(nil, start).Groups[0].New); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+}
+
+// TestRealNodePools reads NodePools that Karpenter 1.8.0 wrote, with its kwok provider; 06 and 07 have another status.resources.
+func TestRealNodePools(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var sample struct {
+				Nodes  int             `json:"nodes"`
+				Want   string          `json:"want"`
+				Object json.RawMessage `json:"object"`
+			}
+			if err := json.Unmarshal(data, &sample); err != nil {
+				t.Fatal(err)
+			}
+			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+			nodes := nodesOf(sample.Nodes, "s-1", "1")
+			if err := tracker.Observe(sample.Object, nodes, start); err != nil {
+				t.Fatal(err)
+			}
+			if j := tracker.Judge(nodes, start); string(j.State)+" "+j.Reason.Code != sample.Want {
+				t.Errorf("%s %+v, want %s", j.State, j.Reason, sample.Want)
+			}
+		})
+	}
+}
+
+// TestPauses: while Karpenter does not use the NodePool, or nobody can read it, pods do not wait for it.
+func TestPauses(t *testing.T) {
+	const ready = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{},"conditions":[{"type":"Ready","status":"True"}]}}`
+	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
+	for _, tc := range []struct {
+		name string
+		lose func(*Tracker, time.Time)
+	}{
+		{"it is not ready", func(t *Tracker, now time.Time) {
+			_ = t.Observe([]byte(strings.Replace(ready, `"True"`, `"False"`, 1)), nil, now)
+		}},
+		{"it is not counted", func(t *Tracker, now time.Time) {
+			_ = t.Observe([]byte(strings.Replace(ready, `{}`, `null`, 1)), nil, now)
+		}},
+		{"it is being deleted", func(t *Tracker, now time.Time) {
+			_ = t.Observe([]byte(strings.Replace(ready, `"name":"a"`, `"deletionTimestamp":"2026-11-21T09:00:00Z"`, 1)), nil, now)
+		}},
+		{"it is not well-formed", func(t *Tracker, now time.Time) { _ = t.Observe([]byte("{"), nil, now) }},
+		{"it cannot be read", func(t *Tracker, now time.Time) { t.Fail(errors.New("no"), now) }},
+		{"it is gone", func(t *Tracker, now time.Time) { t.Lose(nodegroups.Reason{}, now) }},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+			observe := func(now time.Time) {
+				if err := tracker.Observe([]byte(ready), nil, now); err != nil {
+					t.Fatal(err)
+				}
+			}
+			observe(at(0))
+			tc.lose(tracker, at(1))
+			tc.lose(tracker, at(2))
+			j := tracker.Judge(nil, at(2))
+			if diff := cmp.Diff([]nodegroups.Pause{{From: at(1)}}, j.Pauses); diff != "" || j.State != nodegroups.Unknown || !j.HasLooked(at(1)) {
+				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
+			}
+			next := NewTracker(Graces{Provision: time.Minute}, nil)
+			next.Restore(tracker.Memory(), at(3))
+			tracker = next
+			tc.lose(tracker, at(3))
+			observe(at(4))
+			j = tracker.Judge(nil, at(4))
+			if diff := cmp.Diff([]nodegroups.Pause{{From: at(1), To: at(4)}}, j.Pauses); diff != "" || j.State != nodegroups.CanGrow {
+				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
+			}
+		})
+	}
+}
+
+// TestVersion: what a NodePool declined, it may do with other limits, or when it has ordered more or less.
+func TestVersion(t *testing.T) {
+	version := func(spec, resources string) string {
+		tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+		if err := tracker.Observe(object(t, spec, resources), nil, start); err != nil {
+			t.Fatal(err)
+		}
+		g := tracker.Judge(nil, start).Groups[0]
+		if !g.Open || g.Patience != batching || g.Name != "default" {
+			t.Errorf("open %v, patience %v, name %q", g.Open, g.Patience, g.Name)
+		}
+		return g.Version
+	}
+	before := version(`{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`)
+	for _, tc := range []struct {
+		spec, resources string
+		same            bool
+	}{
+		{`{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`, true},
+		{`{limits: {cpu: 10}}`, `{cpu: 8, nodes: 2}`, false},
+		{`{limits: {cpu: 11}}`, `{cpu: 4, nodes: 1}`, false},
+		{`{limits: {cpu: 10, memory: 1Gi}}`, `{cpu: 4, nodes: 1}`, false},
+		{`{}`, `{cpu: 4, nodes: 1}`, false},
+	} {
+		if got := version(tc.spec, tc.resources); (got == before) != tc.same {
+			t.Errorf("%s with %s: version %q after %q", tc.spec, tc.resources, got, before)
+		}
+	}
+}

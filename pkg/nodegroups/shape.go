@@ -1,0 +1,272 @@
+package nodegroups
+
+import (
+	"cmp"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"math"
+	"math/bits"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// settleTime is how long a node may take, once it is ready, to report its devices.
+const settleTime = 30 * time.Second
+
+// maxKinds is how many kinds of nodes are told apart among the nodes of a group. Where there are more, labels that differ from node to node (a
+// timestamp, an owner) are what makes them, and no kinds.
+const maxKinds = 50
+
+// shapes returns the kinds of node among the nodes, in a stable order, and when that changes by itself (zero: never). What nodes that are
+// starting, or ready for less than settleTime, offer does not count. It is called with all nodes of a pool, again and again, and so
+// allocates for kinds only.
+func (k *kinds) shapes() ([]Shape, time.Time) {
+	found, until := k.find(nil, maxKinds)
+	if len(found) > maxKinds {
+		varied := k.mostVaried()
+		for n := 1; len(found) > maxKinds && n < len(varied); n++ {
+			found, until = k.find(varied[:n], maxKinds)
+		}
+		if len(found) > maxKinds {
+			found, until = k.find(varied, math.MaxInt) // where taints make them, they are what they are
+		}
+	}
+	keys := make(map[*Shape]string, len(found))
+	for _, shape := range found {
+		keys[shape] = shape.key()
+	}
+	slices.SortFunc(found, func(a, b *Shape) int { return strings.Compare(keys[a], keys[b]) })
+	shapes := make([]Shape, len(found))
+	for i, shape := range found {
+		shapes[i] = *shape
+	}
+	return shapes, until
+}
+
+// find returns the kinds of node among the nodes if labels with the varied keys make none. It stops when there are more than the limit.
+func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
+	varied = slices.Sorted(slices.Values(varied))
+	byHash := map[uint64][]*Shape{}
+	var found []*Shape
+	var last *Shape
+	until := k.until
+	for _, node := range k.nodes {
+		if len(found) > limit {
+			return found, until
+		}
+		taints, allocatable := k.taints(node), node.Status.Allocatable
+		if settled := readySince(node).Add(settleTime); IsStarting(node) || k.now.Before(settled) {
+			allocatable = nil
+			if !IsStarting(node) {
+				until = Earliest(until, settled)
+			}
+		}
+		if last == nil || !last.isOf(node.Labels, taints) { // mostly it is
+			last = nil
+			hash := kindHash(node.Labels, taints, varied)
+			for _, shape := range byHash[hash] {
+				if shape.isOf(node.Labels, taints) {
+					last = shape
+				}
+			}
+			if last == nil {
+				last = newShape(node.Labels, taints, varied)
+				byHash[hash] = append(byHash[hash], last)
+				found = append(found, last)
+			}
+		}
+		last.raise(allocatable)
+	}
+	return found, until
+}
+
+// mostVaried are the keys of the labels of which there is more than one value, those with the most values first.
+func (k *kinds) mostVaried() []string {
+	values := map[string]map[string]bool{}
+	with := map[string]int{}
+	for _, node := range k.nodes {
+		for key, value := range node.Labels {
+			if IsPlaceLabel(key) {
+				continue
+			}
+			if values[key] == nil {
+				values[key] = map[string]bool{}
+			}
+			values[key][value] = true
+			with[key]++
+		}
+	}
+	count := func(key string) int {
+		if with[key] < len(k.nodes) {
+			return len(values[key]) + 1 // that it is not there
+		}
+		return len(values[key])
+	}
+	var keys []string
+	for key := range values {
+		if count(key) > 1 {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(count(b)-count(a), strings.Compare(a, b)) })
+	return keys
+}
+
+// SettledShapes returns the kinds of those of the nodes that can be used and were there before or, if there are none, that have been ready for
+// a while without starting, at the time now.
+func SettledShapes(nodes []*corev1.Node, before, now time.Time) []Shape {
+	pick := func(settled func(*corev1.Node) bool) []Shape {
+		k := kinds{now: now}
+		for _, node := range nodes {
+			if !IsStarting(node) && settled(node) {
+				k.nodes = append(k.nodes, node)
+			}
+		}
+		shapes, _ := k.shapes()
+		return shapes
+	}
+	if shapes := pick(func(n *corev1.Node) bool { return n.CreationTimestamp.Time.Before(before) }); len(shapes) > 0 {
+		return shapes
+	}
+	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
+}
+
+// SettlesAt is when the next of the nodes will have been there for long enough to be one of SettledShapes although none was there before; zero if none
+// will.
+func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
+	var next time.Time
+	for _, node := range nodes {
+		if at := node.CreationTimestamp.Add(firstGrace); at.After(now) {
+			next = Earliest(next, at)
+		}
+	}
+	return next
+}
+
+// newShape returns the kind of nodes with these labels and taints, if labels with the varied keys make none.
+func newShape(labels map[string]string, taints []corev1.Taint, varied []string) *Shape {
+	shape := &Shape{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
+	for key, value := range labels {
+		if !IsPlaceLabel(key) && !slices.Contains(varied, key) {
+			shape.Labels[key] = value
+		}
+	}
+	return shape
+}
+
+// isOf reports whether nodes with these labels and taints are of the kind.
+func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
+	n := 0
+	for key, value := range labels {
+		if known, ok := s.Labels[key]; ok && known == value {
+			n++
+		} else if ok || !IsPlaceLabel(key) && !slices.Contains(s.Varied, key) {
+			return false
+		}
+	}
+	if n != len(s.Labels) {
+		return false
+	}
+	n = 0
+	for i := range taints {
+		if !lasts(&taints[i]) {
+			continue
+		}
+		if !slices.ContainsFunc(s.Taints, func(t corev1.Taint) bool { return sameTaint(t, taints[i]) }) {
+			return false
+		}
+		n++
+	}
+	return n == len(s.Taints)
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// kindHash is equal for nodes of one kind, in whatever order their labels and taints are.
+func kindHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
+	var sum uint64
+	for key, value := range labels {
+		if !IsPlaceLabel(key) && !slices.Contains(varied, key) {
+			sum += maphash.String(hashSeed, key) ^ bits.RotateLeft64(maphash.String(hashSeed, value), 1)
+		}
+	}
+	for i := range taints {
+		if t := &taints[i]; lasts(t) {
+			sum += maphash.String(hashSeed, t.Key) ^ bits.RotateLeft64(maphash.String(hashSeed, t.Value), 2)
+		}
+	}
+	return sum
+}
+
+// key is an order of shapes.
+func (s *Shape) key() string {
+	parts := make([]string, 0, len(s.Labels)+len(s.Taints))
+	for k, v := range s.Labels {
+		parts = append(parts, k+"="+v)
+	}
+	for _, t := range s.Taints {
+		parts = append(parts, fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect))
+	}
+	parts = append(parts, s.Varied...)
+	slices.Sort(parts)
+	return strings.Join(parts, "\n")
+}
+
+func (s *Shape) raise(other corev1.ResourceList) {
+	if s.Allocatable == nil {
+		s.Allocatable = corev1.ResourceList{}
+	}
+	for name, quantity := range other {
+		if have, ok := s.Allocatable[name]; !ok || quantity.Cmp(have) > 0 {
+			s.Allocatable[name] = quantity.DeepCopy()
+		}
+	}
+}
+
+// Contradiction returns what the template says of the nodes that none of the kinds has, or "".
+func Contradiction(template *corev1.Node, kinds []Shape) string {
+	if template == nil || len(kinds) == 0 {
+		return ""
+	}
+	first := ""
+	for i := range kinds {
+		difference := kinds[i].contradicts(template)
+		if difference == "" {
+			return ""
+		}
+		if first == "" {
+			first = difference
+		}
+	}
+	return first
+}
+
+// contradicts returns what of the template's labels and taints the kind has otherwise, or "". Labels of which the template is silent may be there.
+func (s *Shape) contradicts(template *corev1.Node) string {
+	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
+		value := template.Labels[key]
+		have, ok := s.Labels[key]
+		if assumed := key == corev1.LabelOSStable || key == corev1.LabelArchStable; !ok && assumed || IsPlaceLabel(key) {
+			continue
+		}
+		if have != value && !slices.Contains(s.Varied, key) {
+			return fmt.Sprintf("label %s is %q, not %q", key, have, value)
+		}
+	}
+	taints := LastingTaints(template.Spec.Taints)
+	for _, taint := range taints {
+		if !has(s.Taints, taint) {
+			return fmt.Sprintf("no taint %s", taint.ToString())
+		}
+	}
+	for _, taint := range s.Taints {
+		if !has(taints, taint) {
+			return fmt.Sprintf("taint %s, of which the template is silent", taint.ToString())
+		}
+	}
+	return ""
+}

@@ -1,0 +1,248 @@
+package nodegroups
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestLastingTaints(t *testing.T) {
+	lasting := []corev1.Taint{
+		{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "dedicated", Effect: corev1.TaintEffectNoExecute},
+		{Key: "node.kubernetes.io.example/x", Effect: corev1.TaintEffectNoSchedule}, // looks like a condition, is not one
+		{Key: "kubernetes.azure.com/scalesetpriority", Value: "spot", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "agent-not-ready", Effect: corev1.TaintEffectNoSchedule}, // of nobody's
+	}
+	passing := []corev1.Taint{
+		{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
+		{Key: "node.cloudprovider.kubernetes.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "ToBeDeletedByClusterAutoscaler", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "startup-taint.cluster-autoscaler.kubernetes.io/cni", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule},
+		{Key: "remediator.aks.microsoft.com/unschedulable", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "remediator.kubernetes.azure.com/unschedulable", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "disk.csi.azure.com/agent-not-ready", Effect: corev1.TaintEffectNoExecute},
+		{Key: "node.cilium.io/agent-not-ready", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "node.cluster.x-k8s.io/uninitialized", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "aws-node-termination-handler/spot-itn", Effect: corev1.TaintEffectNoSchedule},
+		{Key: "soft", Effect: corev1.TaintEffectPreferNoSchedule},
+	}
+	if diff := cmp.Diff(lasting, LastingTaints(append(passing, lasting...))); diff != "" {
+		t.Errorf("LastingTaints() (-want,+got):\n%s", diff)
+	}
+}
+
+// shapesOf are the kinds of the nodes.
+func shapesOf(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
+	facts := Facts{ProvisionGrace: 15 * time.Minute}
+	return facts.kinds(nodes, nil, nil, now).shapes()
+}
+
+func TestShapes(t *testing.T) {
+	node := func(name, zone, disk, cpu string, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, "disk": disk}},
+			Spec:       corev1.NodeSpec{Taints: taints},
+			Status:     corev1.NodeStatus{Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+		}
+	}
+	ready := func(n *corev1.Node, since time.Duration) *corev1.Node {
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-since))}}
+		return n
+	}
+	nodes := []*corev1.Node{
+		node("a", "1", "ssd", "2"),
+		node("b", "2", "ssd", "4"),
+		node("c", "1", "ssd", "2", corev1.Taint{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}),
+		node("d", "1", "hdd", "8"),
+	}
+	for _, n := range nodes {
+		ready(n, time.Hour)
+	}
+	shapes, until := shapesOf(nodes, now)
+	if !until.IsZero() {
+		t.Errorf("the shapes change at %v", until)
+	}
+	if len(shapes) != 2 {
+		t.Fatalf("%d shapes, want 2: names, zones, cordons and sizes do not make a kind of node: %+v", len(shapes), shapes)
+	}
+	if got := shapes[0]; got.Labels["disk"] != "hdd" || len(got.Labels) != 1 {
+		t.Errorf("labels of the first shape = %v", got.Labels)
+	}
+	if got := shapes[1].Allocatable.Cpu().String(); got != "4" {
+		t.Errorf("most CPU of the ssd nodes = %s, want 4", got)
+	}
+
+	// What a node offers is not known before it has been ready for a while.
+	for _, tc := range []struct {
+		name      string
+		node      *corev1.Node
+		wantCPU   string
+		wantUntil time.Duration
+	}{
+		{"not ready", node("n", "1", "ssd", "2"), "0", 0},
+		{"just ready", ready(node("n", "1", "ssd", "2"), 10*time.Second), "0", 20 * time.Second},
+		{"ready for long", ready(node("n", "1", "ssd", "2"), time.Minute), "2", 0},
+	} {
+		shapes, until := shapesOf([]*corev1.Node{tc.node}, now)
+		var wantUntil time.Time
+		if tc.wantUntil > 0 {
+			wantUntil = now.Add(tc.wantUntil)
+		}
+		if shapes[0].Allocatable.Cpu().String() != tc.wantCPU || shapes[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
+			t.Errorf("%s: %+v until %v, want CPU %s until %v", tc.name, shapes[0], until, tc.wantCPU, wantUntil)
+		}
+	}
+}
+
+// TestShapesOfManyNodes compares random nodes with the kinds that a naive grouping finds, and counts what many nodes of few kinds cost.
+func TestShapesOfManyNodes(t *testing.T) {
+	seed := uint64(time.Now().UnixNano())
+	r := rand.New(rand.NewPCG(seed, 0))
+	var nodes []*corev1.Node
+	naive := map[string]int64{}
+	for i := range 1000 {
+		cpu := r.Int64N(64) + 1
+		node := &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{corev1.LabelHostname: fmt.Sprint(i)}},
+			Status: corev1.NodeStatus{
+				Allocatable: corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(cpu, resource.DecimalSI)},
+				Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now.Add(-time.Hour))}},
+			},
+		}
+		var parts []string
+		for _, key := range []string{"a", "b"} {
+			if value := r.IntN(3); value > 0 {
+				node.Labels[key] = fmt.Sprint(value)
+				parts = append(parts, key+node.Labels[key])
+			}
+		}
+		for _, key := range []string{"c", "d"} {
+			if r.IntN(2) > 0 {
+				node.Spec.Taints = append(node.Spec.Taints, corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule})
+				parts = append(parts, key)
+			}
+		}
+		r.Shuffle(len(node.Spec.Taints), func(i, j int) { ts := node.Spec.Taints; ts[i], ts[j] = ts[j], ts[i] })
+		kind := strings.Join(parts, ",")
+		naive[kind] = max(naive[kind], cpu)
+		nodes = append(nodes, node)
+	}
+	shapes, _ := shapesOf(nodes, now)
+	got := map[string]int64{}
+	for _, s := range shapes {
+		var parts []string
+		for k, v := range s.Labels {
+			parts = append(parts, k+v)
+		}
+		for _, taint := range s.Taints {
+			parts = append(parts, taint.Key)
+		}
+		slices.Sort(parts)
+		got[strings.Join(parts, ",")] = s.Allocatable.Cpu().Value()
+	}
+	if diff := cmp.Diff(naive, got); diff != "" || len(shapes) != len(got) {
+		t.Errorf("seed %d: %d shapes (-naive,+got):\n%s", seed, len(shapes), diff)
+	}
+	if perNode := testing.AllocsPerRun(5, func() { shapesOf(nodes, now) }) / float64(len(nodes)); perNode > 5 {
+		t.Errorf("%.1f allocations for each node: the kinds have some, the nodes none", perNode)
+	}
+}
+
+func TestContradiction(t *testing.T) {
+	gpu := corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
+	node := func(labels map[string]string, taints ...corev1.Taint) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
+	}
+	plain := Shape{Labels: map[string]string{"disk": "ssd", "more": "x"}}
+	tainted := Shape{Labels: map[string]string{"disk": "ssd"}, Taints: []corev1.Taint{gpu}}
+	for _, tc := range []struct {
+		name     string
+		template *corev1.Node
+		kinds    []Shape
+		want     string
+	}{
+		{"no template", nil, []Shape{plain}, ""},
+		{"no nodes", node(map[string]string{"disk": "hdd"}), nil, ""},
+		{"it is silent of a label", node(map[string]string{"disk": "ssd"}), []Shape{plain}, ""},
+		{"a label", node(map[string]string{"disk": "hdd"}), []Shape{plain}, `label disk is "ssd", not "hdd"`},
+		{"a label that the nodes lack", node(map[string]string{"team": "a"}), []Shape{plain}, `label team is "", not "a"`},
+		{"what is assumed of a node that does not say", node(map[string]string{corev1.LabelOSStable: "linux"}), []Shape{plain}, ""},
+		{"what is assumed, and is not so", node(map[string]string{corev1.LabelOSStable: "linux"}), []Shape{{Labels: map[string]string{corev1.LabelOSStable: "windows"}}}, `label kubernetes.io/os is "windows", not "linux"`},
+		{"a zone", node(map[string]string{corev1.LabelTopologyZone: "1"}), []Shape{plain}, ""},
+		{"a taint", node(nil, gpu), []Shape{plain}, "no taint sku=gpu:NoSchedule"},
+		{"no taint", node(nil), []Shape{tainted}, "taint sku=gpu:NoSchedule, of which the template is silent"},
+		{"one kind is as it says", node(nil, gpu), []Shape{plain, tainted}, ""},
+	} {
+		if got := Contradiction(tc.template, tc.kinds); got != tc.want {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}
+
+// TestVariedLabels: labels that nearly each node has another value of make no kinds, and nothing is said of them; those of which there are few
+// values do as ever.
+func TestVariedLabels(t *testing.T) {
+	nodes := func(n int, label func(i int, labels map[string]string), taints ...corev1.Taint) []*corev1.Node {
+		var all []*corev1.Node
+		for i := range n {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"disk": []string{"ssd", "hdd"}[i%2]}}, Spec: corev1.NodeSpec{Taints: taints}}
+			label(i, node.Labels)
+			all = append(all, node)
+		}
+		return all
+	}
+	for _, tc := range []struct {
+		name   string
+		nodes  []*corev1.Node
+		kinds  int
+		varied []string
+	}{
+		{"none", nodes(200, func(int, map[string]string) {}), 2, nil},
+		{"few values", nodes(200, func(i int, l map[string]string) { l["team"] = fmt.Sprint(i % 20) }), 20, nil},
+		{"one for each", nodes(200, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) }), 2, []string{"seen"}},
+		{"two for each", nodes(200, func(i int, l map[string]string) { l["seen"], l["id"] = fmt.Sprint(i), fmt.Sprint(-i) }), 2, []string{"id", "seen"}},
+		{"few values and one for each", nodes(200, func(i int, l map[string]string) { l["seen"], l["team"] = fmt.Sprint(i), fmt.Sprint(i%20) }), 20, []string{"seen"}},
+		{"one for half of them", nodes(200, func(i int, l map[string]string) {
+			if i%2 == 0 {
+				l["seen"] = fmt.Sprint(i)
+			}
+		}), 2, []string{"seen"}},
+		{"as few nodes as kinds", nodes(maxKinds, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) }), maxKinds, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			shapes, _ := shapesOf(tc.nodes, now)
+			if len(shapes) != tc.kinds {
+				t.Fatalf("%d kinds, want %d", len(shapes), tc.kinds)
+			}
+			for _, s := range shapes {
+				if !slices.Equal(s.Varied, tc.varied) {
+					t.Errorf("varied: %v, want %v", s.Varied, tc.varied)
+				}
+				for _, key := range s.Varied {
+					if _, ok := s.Labels[key]; ok {
+						t.Errorf("label %s is said to be known", key)
+					}
+				}
+			}
+		})
+	}
+	tainted := nodes(200, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) })
+	for i, node := range tainted {
+		node.Spec.Taints = []corev1.Taint{{Key: fmt.Sprint("t", i), Effect: corev1.TaintEffectNoSchedule}}
+	}
+	if shapes, _ := shapesOf(tainted, now.Add(24*time.Hour)); len(shapes) != 200 {
+		t.Errorf("%d kinds of 200 nodes each with a taint of its own: none may be left out", len(shapes))
+	}
+}

@@ -1,0 +1,129 @@
+package nodegroups
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// firstGrace is how long the first node of a group of which nothing else is known may take to lose the taints that it came with.
+const firstGrace = 3 * time.Minute
+
+// ReasonStarting is that of a group that is Growing because of nodes that exist.
+var ReasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
+
+// kinds tells of each of some nodes that belong together which kind it is, and whether it is on its way to be one.
+type kinds struct {
+	nodes []*corev1.Node
+	grace time.Duration
+	now   time.Time
+	// strange are, by node, taints that no older node and no template has: what a node starts with is not known by name (CNI agents, AKS's
+	// nodeInitializationTaints, GPU operators).
+	strange map[*corev1.Node][]corev1.Taint
+	// until is when a taint stops to be strange by itself; zero if none does.
+	until time.Time
+}
+
+// kinds looks at the nodes at the time now. seen are kinds of such nodes that there were, template what the configuration says of new ones.
+func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node, now time.Time) *kinds {
+	k := &kinds{nodes: nodes, grace: f.ProvisionGrace, now: now}
+	var young []*corev1.Node
+	for _, node := range nodes {
+		if now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) {
+			young = append(young, node)
+		}
+	}
+	if !slices.ContainsFunc(young, IsTainted) {
+		return k
+	}
+	var familiar []corev1.Taint
+	known := len(seen) > 0 || template != nil
+	for i := range seen {
+		familiar = append(familiar, seen[i].Taints...)
+	}
+	if template != nil {
+		familiar = append(familiar, LastingTaints(template.Spec.Taints)...)
+	}
+	for _, node := range nodes {
+		if !now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) {
+			known, familiar = true, addTaints(familiar, node)
+		}
+	}
+	slices.SortFunc(young, func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
+	k.strange = map[*corev1.Node][]corev1.Taint{}
+	for _, node := range young {
+		grace := f.ProvisionGrace
+		if !known {
+			grace = min(grace, firstGrace)
+		}
+		late := node.CreationTimestamp.Add(grace)
+		strange := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return stays(&t) || has(familiar, t) })
+		switch {
+		case len(strange) == 0 || !now.Before(late):
+			known, familiar = known || !IsStarting(node), addTaints(familiar, node)
+		default:
+			k.strange[node] = strange
+			k.until = Earliest(k.until, late)
+		}
+	}
+	return k
+}
+
+func has(taints []corev1.Taint, taint corev1.Taint) bool {
+	return slices.ContainsFunc(taints, func(t corev1.Taint) bool { return sameTaint(t, taint) })
+}
+
+func addTaints(taints []corev1.Taint, node *corev1.Node) []corev1.Taint {
+	for i := range node.Spec.Taints {
+		if t := &node.Spec.Taints[i]; lasts(t) && !has(taints, *t) {
+			taints = append(taints, *t)
+		}
+	}
+	return taints
+}
+
+// isStarting reports whether the node cannot be used yet.
+func (k *kinds) isStarting(node *corev1.Node) bool {
+	return len(k.strange[node]) > 0 || IsStarting(node)
+}
+
+// taints are the node's taints without those that it is about to lose.
+func (k *kinds) taints(node *corev1.Node) []corev1.Taint {
+	strange := k.strange[node]
+	if len(strange) == 0 {
+		return node.Spec.Taints
+	}
+	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(strange, t) })
+}
+
+// startWith counts the nodes that are on their way, and corrects the state for them: a group that could grow or is Full is Growing, for at
+// most the grace after each came. One that is Unknown stays so, and IsGrowing all the same: what exists is known. That a node was ready before and is so no longer does not matter within the grace: it may come back.
+func (g *Group) startWith(k *kinds) {
+	var until time.Time
+	for _, node := range k.nodes {
+		if late := node.CreationTimestamp.Add(k.grace); k.isStarting(node) && !IsLeaving(node) && k.now.Before(late) {
+			g.Starting++
+			until = Earliest(until, late)
+		}
+	}
+	if g.Starting > 0 && g.State == Unknown {
+		g.Until = Earliest(Earliest(g.Until, until), k.until)
+	}
+	if g.Starting == 0 || g.State != Full && g.State != CanGrow {
+		return
+	}
+	detail := g.Reason.Detail
+	g.State, g.Reason = Growing, ReasonStarting
+	g.Reason.Detail = fmt.Sprintf("%d of %d nodes", g.Starting, len(k.nodes))
+	if detail != "" {
+		g.Reason.Detail = detail + ", " + g.Reason.Detail + " starting"
+	}
+	g.Until = Earliest(Earliest(g.Until, until), k.until)
+}
+
+// IsGrowing reports whether nodes of the group are on their way.
+func (g *Group) IsGrowing() bool {
+	return g.State == Growing || g.State == Unknown && g.Starting > 0
+}

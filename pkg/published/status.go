@@ -1,0 +1,216 @@
+// Package published is the form in which the scheduler's leader publishes what it knows of the pools, in a ConfigMap: for
+// people, for the tools, and for the next leader, which starts from it.
+package published
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+const (
+	// StatusKey is the ConfigMap's key for what people read: the Pools and Problems of a Status.
+	StatusKey = "status"
+	// MemoryKey is the ConfigMap's key for what the next leader starts from.
+	MemoryKey = "memory"
+
+	// Heartbeat is how often a leader writes at the least, whether anything changed or not.
+	Heartbeat = time.Minute
+)
+
+// Status is what is published.
+type Status struct {
+	// Pools are the regular pools, most preferred first.
+	Pools []Pool `json:"pools"`
+	// BurstPools are the burst pools, in the order of the list.
+	BurstPools []BurstPool `json:"burstPools,omitempty"`
+	// Override is what an operator has made of the gate, if anything.
+	Override gate.Override `json:"override,omitzero"`
+	// Problems are what the user can mend, a sentence each.
+	Problems []string `json:"problems,omitempty"`
+	// Memory and View are published under keys of their own. A Status that was read has no View: DecodeView reads it.
+	Memory Memory `json:"-"`
+	View   *View  `json:"-"`
+}
+
+// Pool is the state of a regular pool.
+type Pool struct {
+	Name string `json:"name"`
+	// State is one of capacity's; Reason, Message and Detail are the code, the sentence and the detail of its reason.
+	State   nodegroups.State `json:"state"`
+	Reason  string           `json:"reason"`
+	Message string           `json:"message"`
+	Detail  string           `json:"detail,omitempty"`
+	// Since is when the pool came into the state.
+	Since time.Time `json:"since"`
+	// Nodes is the number of the pool's nodes.
+	Nodes int `json:"nodes"`
+	// Groups are the pool's node groups.
+	Groups []Group `json:"groups,omitempty"`
+}
+
+// BurstPool is the state of a burst pool.
+type BurstPool struct {
+	Name string `json:"name"`
+	// State says whether the pool's provider takes pods.
+	State refusal.State `json:"state"`
+	// Since is when the provider began to refuse pods, or to take them again; empty if it is not known to have refused any.
+	Since time.Time `json:"since,omitzero"`
+	// Until is when a pool that is Refusing is tried with one pod.
+	Until time.Time `json:"until,omitzero"`
+	// Code and Message are what the provider said last, and Refused is how many pods failed since one started.
+	Code    string `json:"code,omitempty"`
+	Message string `json:"message,omitempty"`
+	Refused int    `json:"refused,omitempty"`
+	// Nodes is the number of the pool's nodes.
+	Nodes int `json:"nodes"`
+}
+
+// OfBurst returns what is published of a burst pool.
+func OfBurst(name string, p *nodegroups.Pool) BurstPool {
+	j := &p.Provider
+	return BurstPool{Name: name, State: cmp.Or(j.State, refusal.Open), Since: utc(j.Since), Until: utc(j.Until), Code: j.Code, Message: j.Message, Refused: j.Failed, Nodes: p.Nodes}
+}
+
+// utc is the time as it is published; a zero one stays zero.
+func utc(t time.Time) time.Time {
+	if t.IsZero() {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// Group is the state of a node group.
+type Group struct {
+	// Name is what the pool's source calls it; empty for nodes that are in none, and for a pool without groups.
+	Name string `json:"name,omitempty"`
+	// State, Reason and Detail are as those of a Pool.
+	State  nodegroups.State `json:"state"`
+	Reason string           `json:"reason"`
+	Detail string           `json:"detail,omitempty"`
+	// Since is when the group came into the state; Moved is when something last happened to it after which the autoscaler is given time anew.
+	Since time.Time `json:"since"`
+	Moved time.Time `json:"moved"`
+	// Nodes is the number of the group's nodes, Starting that of those which are not usable yet.
+	Nodes    int `json:"nodes"`
+	Starting int `json:"starting,omitempty"`
+	// Newest is when the newest of them was made.
+	Newest time.Time `json:"newest,omitzero"`
+	// Before is in which state the group was, and for which reason, when it was last known but for its nodes; empty if it is so now.
+	Before string `json:"before,omitempty"`
+}
+
+// Of returns what is published of a pool.
+func Of(name string, p *nodegroups.Pool) Pool {
+	s := Pool{Name: name, State: p.State, Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail, Since: p.Since, Nodes: p.Nodes}
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		published := Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest}
+		if as := published.restored(); as.Settled != g.Settled {
+			published.Before = g.Settled
+		}
+		s.Groups = append(s.Groups, published)
+	}
+	return s
+}
+
+// Restored is what the next leader knows of the pool before it has looked.
+func (p *Pool) Restored() nodegroups.Pool {
+	r := nodegroups.Pool{State: p.State, Since: p.Since, Nodes: p.Nodes}
+	for i := range p.Groups {
+		r.Groups = append(r.Groups, p.Groups[i].restored())
+	}
+	return r
+}
+
+func (g *Group) restored() nodegroups.Group {
+	return nodegroups.Restored(g.Name, g.State, g.Reason, nodegroups.Group{Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest, Settled: g.Before})
+}
+
+// Memory is what the API does not hold by itself.
+type Memory struct {
+	// Written is when this was written, by the leader's clock. While somebody leads it is not older than a minute.
+	Written           time.Time                   `json:"written"`
+	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
+	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
+	// BurstPools is what is remembered of burst pools whose providers refused pods, by the pool's name.
+	BurstPools map[string]refusal.Memory `json:"burstPools,omitempty"`
+	// Override is the last that could be read of the ConfigMap that overrides the gate.
+	Override Override `json:"override,omitzero"`
+	// Unschedulable says since when pods have been unschedulable of which the API does not say it: those that waited for
+	// scheduling gates before.
+	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
+}
+
+// Override is what was read of the ConfigMap with the UID. It may be over.
+type Override struct {
+	UID types.UID `json:"uid,omitempty"`
+	gate.Override
+}
+
+// Encode returns the ConfigMap's data.
+func (s *Status) Encode() (map[string]string, error) {
+	status, err := yaml.Marshal(s)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	memory, err := yaml.Marshal(s.Memory)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the memory: %w", err)
+	}
+	data := map[string]string{StatusKey: string(status), MemoryKey: string(memory)}
+	if s.View != nil {
+		view, err := s.View.Encode(s.Memory.Written)
+		if err != nil {
+			return nil, err
+		}
+		data[ViewKey] = string(view)
+	}
+	return data, nil
+}
+
+// Quiet is the status without what changes with every look at the pools, and without when it was written.
+func (s *Status) Quiet() *Status {
+	c := *s
+	c.Memory.Written = time.Time{}
+	if c.View != nil {
+		c.View = c.View.quiet()
+	}
+	return &c
+}
+
+// Decisive is the Quiet status without the figures by which nothing is decided.
+func (s *Status) Decisive() *Status {
+	c := s.Quiet()
+	if c.View != nil {
+		c.View.Usage = nil
+	}
+	return c
+}
+
+// Decode reads the ConfigMap. Fields that it does not know, of a newer version, are left out. If one of the two keys cannot be
+// read, it returns what is under the other, with an error.
+func Decode(cm *corev1.ConfigMap) (*Status, error) {
+	s := &Status{}
+	var errs []error
+	if err := yaml.Unmarshal([]byte(cm.Data[StatusKey]), s); err != nil {
+		s = &Status{}
+		errs = append(errs, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err))
+	}
+	if err := yaml.Unmarshal([]byte(cm.Data[MemoryKey]), &s.Memory); err != nil {
+		s.Memory = Memory{}
+		errs = append(errs, fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", MemoryKey, cm.Namespace, cm.Name, err))
+	}
+	return s, errors.Join(errs...)
+}

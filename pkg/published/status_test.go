@@ -1,0 +1,152 @@
+package published
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
+	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
+
+func TestRoundTrip(t *testing.T) {
+	want := &Status{
+		Pools: []Pool{{Name: "user", State: nodegroups.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
+			Groups: []Group{{Name: "aks-userpool-1-vmss", State: nodegroups.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3, Starting: 1, Newest: now, Before: "Full AtMaxSize"}, {State: nodegroups.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
+		BurstPools: []BurstPool{{Name: "aci", State: refusal.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
+		Override:   gate.Override{Gate: gate.OverrideClosed, Until: now},
+		Problems:   []string{"pool system: a problem"},
+		Memory: Memory{
+			Written: now,
+			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Pauses: []nodegroups.Pause{{From: now, To: now}, {From: now}}, Incarnation: "a", Unhealthy: true, UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
+				"aks-userpool-1-vmss": {Target: 3, Present: 2, Rose: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"},
+					UnhealthySince: now, Nodes: 2, Newest: now, Lost: []int{0, 1}, Pool: "user", Seen: []nodegroups.Shape{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
+			}},
+			NodePools:     map[string]karpenter.Memory{"default": {Pauses: []nodegroups.Pause{{From: now}}, Present: 1}},
+			Unschedulable: map[types.UID]time.Time{"u": now},
+			Override:      Override{UID: "o", Override: gate.Override{Gate: gate.OverrideOpen, Until: now}},
+			BurstPools: map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now, Rests: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, Probed: now,
+				Failures: []refusal.Failure{{UID: "a", Namespace: "ns", Class: refusal.OfPool, Code: "HTTP429", Message: "slower", Bound: now, At: now}}, Counted: []types.UID{"a"},
+				Slow: map[types.UID]refusal.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]refusal.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}}}},
+		},
+	}
+	data, err := want.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Decode(&corev1.ConfigMap{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want,+got):\n%s", diff)
+	}
+}
+
+func TestDecode(t *testing.T) {
+	if s, err := Decode(&corev1.ConfigMap{}); err != nil || len(s.Pools) != 0 || !s.Memory.Written.IsZero() {
+		t.Errorf("an empty ConfigMap: %+v, %v", s, err)
+	}
+	if _, err := Decode(&corev1.ConfigMap{Data: map[string]string{StatusKey: "pools: [{name: a, future: field}]", MemoryKey: "future: {}"}}); err != nil {
+		t.Errorf("fields of a newer version: %v", err)
+	}
+	for _, key := range []string{StatusKey, MemoryKey} {
+		if _, err := Decode(&corev1.ConfigMap{Data: map[string]string{key: "\t{"}}); err == nil {
+			t.Errorf("garbage under %q: no error", key)
+		}
+	}
+}
+
+// FuzzDecode: whatever is in the ConfigMap, it is an error or a status, and never a panic.
+func FuzzDecode(f *testing.F) {
+	f.Add("pools: [{name: user, state: Full, since: 2026-11-21T10:00:00Z}]", "written: 2026-11-21T10:00:00Z\nunschedulable: {u: 2026-11-21T10:00:00Z}")
+	f.Add("", "clusterAutoscaler: {groups: {a: {target: 1}}}")
+	f.Fuzz(func(t *testing.T, status, memory string) {
+		s, err := Decode(&corev1.ConfigMap{Data: map[string]string{StatusKey: status, MemoryKey: memory}})
+		if err != nil {
+			return
+		}
+		clusterautoscaler.NewTracker(clusterautoscaler.Graces{}).Restore(s.Memory.ClusterAutoscaler, now)
+		if _, err := s.Encode(); err != nil && !strings.Contains(err.Error(), "year outside of range") {
+			t.Errorf("what was decoded cannot be encoded: %v", err)
+		}
+	})
+}
+
+// source says what is asked of it.
+type source nodegroups.Judgement
+
+func (s source) Judge(nodes []*corev1.Node, _ time.Time) nodegroups.Judgement {
+	j := nodegroups.Judgement(s)
+	for i := range j.Groups {
+		j.Groups[i].Members = nodes[:i] // the first has none, the second has one
+	}
+	return j.Summarized()
+}
+
+// published is what the next leader knows of the pool.
+func published(t *testing.T, name string, p *nodegroups.Pool) nodegroups.Pool {
+	t.Helper()
+	data, err := (&Status{Pools: []Pool{Of(name, p)}}).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, err := Decode(&corev1.ConfigMap{Data: data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read.Pools[0].Restored()
+}
+
+// TestNextLeader: a leader that starts from what was published has pools and groups be in their states since when they came into them, and
+// knows when something last happened to them, as long as it finds them as they were.
+func TestNextLeader(t *testing.T) {
+	nodes := []*corev1.Node{{}, {}, {}}
+	groups := func(a, b nodegroups.State, code string) source {
+		return source{Groups: []nodegroups.Judged{{Name: "a", State: a, Reason: nodegroups.Reason{Code: code}}, {Name: "b", State: b, Reason: nodegroups.Reason{Code: code}}}}
+	}
+	look := func(s source, nodes []*corev1.Node, before *nodegroups.View, at time.Time) *nodegroups.View {
+		return nodegroups.Build([]nodegroups.Facts{{Nodes: nodes, Source: s}}, before, at)
+	}
+	at := func(minute int) time.Time { return now.Add(time.Duration(minute) * time.Minute) }
+	first := look(groups(nodegroups.CanGrow, nodegroups.Full, "X"), nodes, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, at(0))
+	first = look(groups(nodegroups.CanGrow, nodegroups.CanGrow, "X"), nodes, first, at(5))
+
+	for _, tc := range []struct {
+		name         string
+		groups       source
+		since, moved [2]int // of the groups, by the minute
+	}{
+		{"nothing changed", groups(nodegroups.CanGrow, nodegroups.CanGrow, "X"), [2]int{0, 5}, [2]int{0, 5}},
+		{"a group is Full now", groups(nodegroups.CanGrow, nodegroups.Full, "X"), [2]int{0, 10}, [2]int{0, 10}},
+		{"for another reason", groups(nodegroups.CanGrow, nodegroups.CanGrow, "Y"), [2]int{0, 5}, [2]int{10, 10}},
+		{"they are Unknown now", groups(nodegroups.Unknown, nodegroups.Unknown, "Z"), [2]int{10, 10}, [2]int{0, 5}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			next := look(tc.groups, nodes, &nodegroups.View{Pools: []nodegroups.Pool{published(t, "user", &first.Pools[0])}}, at(10))
+			for i, g := range next.Pools[0].Groups {
+				if !g.Since.Equal(at(tc.since[i])) || !g.Moved.Equal(at(tc.moved[i])) {
+					t.Errorf("group %s since %v, moved %v, want minutes %d and %d", g.Name, g.Since.Sub(now), g.Moved.Sub(now), tc.since[i], tc.moved[i])
+				}
+			}
+		})
+	}
+	lost := look(groups(nodegroups.Unknown, nodegroups.Unknown, "Lost"), nodes, first, at(6))
+	back := look(groups(nodegroups.CanGrow, nodegroups.Full, "X"), nodes, &nodegroups.View{Pools: []nodegroups.Pool{published(t, "user", &lost.Pools[0])}}, at(10))
+	if g := back.Pools[0].Groups; !g[0].Moved.Equal(at(0)) || !g[1].Moved.Equal(at(10)) {
+		t.Errorf("groups that were Unknown moved %v and %v, want the first not since, the second just now", g[0].Moved.Sub(now), g[1].Moved.Sub(now))
+	}
+	if p := Of("user", &first.Pools[0]); len(p.Groups) != 2 || p.Groups[1].Nodes != 1 || p.Groups[1].Reason != "X" || p.Name != "user" || p.Nodes != 3 {
+		t.Errorf("published: %+v", p)
+	}
+}

@@ -1,0 +1,243 @@
+package published
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+const (
+	// ViewKey is the ConfigMap's key for what tools read: a View, in JSON.
+	ViewKey = "view"
+	// ViewVersion and ViewKind are the version and the kind of a View.
+	ViewVersion, ViewKind = "poolpriority.dev/v1alpha1", "View"
+)
+
+const (
+	// maxView is how many bytes an encoded View may have: a ConfigMap has room for 1 MiB, and there is more in it.
+	maxView = 600_000
+	// maxWaits and maxDeclines are how many pods' clocks and kinds of pods are published.
+	maxWaits, maxDeclines = 2000, 500
+)
+
+// View is what the gate goes by, but for the pod that asks: with it, whoever has the pod gets the scheduler's own decision (Rule, Request).
+type View struct {
+	// APIVersion and Kind are ViewVersion and ViewKind, if this version wrote it.
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// Written is when it was, by the leader's clock.
+	Written time.Time `json:"written"`
+	// Leader is the name of the leader's machine, which is its pod's, and Version its version.
+	Leader  string `json:"leader,omitempty"`
+	Version string `json:"version,omitempty"`
+	// Args is the configuration that runs, with all defaults.
+	Args *configv1.PoolPriorityArgs `json:"args"`
+	// Capacity is what is known of the pools, by their index in Args.
+	Capacity nodegroups.View `json:"capacity"`
+	// SchedulerName is that by which pods ask for the scheduler.
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// Available is how many of each pool's nodes are ready and not cordoned, by the pool's index, and Unlisted how many nodes are in no pool. For
+	// people: another version may leave them out.
+	Available []int `json:"available,omitempty"`
+	Unlisted  int   `json:"unlisted,omitempty"`
+	// Burst is what is on the nodes of each burst pool, by the pool's index. Those of regular pools are empty.
+	Burst []gate.Use `json:"burst,omitempty"`
+	// Usage is how full each pool is, by the pool's index.
+	Usage []Usage `json:"usage,omitempty"`
+	// Override is what an operator has made of the gate, if anything.
+	Override gate.Override `json:"override,omitzero"`
+	// Declines are which node groups decline which kinds of pods, by gate.KindDigest.
+	Declines map[string]gate.Decline `json:"declines,omitempty"`
+	// Waits are since when pods have waited of which their condition does not say it.
+	Waits map[types.UID]Wait `json:"waits,omitempty"`
+	// Held counts the pods that the gate holds back.
+	Held Held `json:"held"`
+	// Problems are what the user can mend, a sentence each.
+	Problems []string `json:"problems,omitempty"`
+	// LeftOut names what would have made the view too large: waits, declines, shapes. Decisions by such a view may be others than the scheduler's.
+	LeftOut []string `json:"leftOut,omitempty"`
+}
+
+// Usage is how full a pool is.
+type Usage struct {
+	// Pods is the number of pods on the pool's nodes that have not ended.
+	Pods int `json:"pods"`
+	// Requested is what they request of the CPU and the memory, and Allocatable what the pool's nodes offer.
+	Requested   corev1.ResourceList `json:"requested,omitempty"`
+	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+}
+
+// Wait is since when a pod has waited, as Request has it.
+type Wait struct {
+	Unschedulable time.Time `json:"unschedulable,omitzero"`
+	NoRoom        time.Time `json:"noRoom,omitzero"`
+	Ignored       time.Time `json:"ignored,omitzero"`
+}
+
+// Held counts the pods that the gate holds back.
+type Held struct {
+	Total int `json:"total"`
+	// Oldest is since when the one has been unschedulable that has been for the longest; zero if none is held.
+	Oldest time.Time `json:"oldest,omitzero"`
+	// By counts them by what holds them, the most first.
+	By []HeldBy `json:"by,omitempty"`
+}
+
+// HeldBy is a number of pods that are held for one reason.
+type HeldBy struct {
+	// Pool is the first regular pool that holds the gate, or else the burst pool that is closed for the reason.
+	Pool   string `json:"pool"`
+	Reason string `json:"reason"`
+	Pods   int    `json:"pods"`
+}
+
+// Encode returns the view as it is published at the time given. What makes it too large is left out.
+func (v *View) Encode(written time.Time) ([]byte, error) {
+	c := *v
+	c.APIVersion, c.Kind, c.Written = ViewVersion, ViewKind, utc(written)
+	if len(c.Waits) > maxWaits {
+		c.Waits = oldest(c.Waits, maxWaits)
+		c.LeftOut = append(slices.Clone(c.LeftOut), "waits")
+	}
+	for _, less := range []func(){
+		func() {},
+		func() { c.Declines, c.LeftOut = nil, append(slices.Clone(c.LeftOut), "declines") },
+		func() { c.Capacity, c.LeftOut = withoutShapes(c.Capacity), append(slices.Clone(c.LeftOut), "shapes") },
+		func() { c.Waits, c.LeftOut = nil, append(slices.Clone(c.LeftOut), "waits") },
+	} {
+		less()
+		data, err := json.Marshal(&c)
+		if err != nil {
+			return nil, fmt.Errorf("encoding the view: %w", err)
+		}
+		if len(data) <= maxView {
+			return data, nil
+		}
+	}
+	return nil, fmt.Errorf("encoding the view: it is larger than %d bytes", maxView)
+}
+
+// oldest are the n waits of those that have waited for the longest.
+func oldest(waits map[types.UID]Wait, n int) map[types.UID]Wait {
+	uids := slices.SortedFunc(maps.Keys(waits), func(a, b types.UID) int { return waits[a].Unschedulable.Compare(waits[b].Unschedulable) })
+	kept := make(map[types.UID]Wait, n)
+	for _, uid := range uids[:n] {
+		kept[uid] = waits[uid]
+	}
+	return kept
+}
+
+func withoutShapes(view nodegroups.View) nodegroups.View {
+	view.Pools = slices.Clone(view.Pools)
+	for i := range view.Pools {
+		p := &view.Pools[i]
+		p.Shapes, p.Groups = nil, slices.Clone(p.Groups)
+		for k := range p.Groups {
+			p.Groups[k].Shapes = nil
+		}
+	}
+	return view
+}
+
+// quiet is the view without what changes with every look, unless it decides when held pods are let in.
+func (v *View) quiet() *View {
+	c := *v
+	c.Capacity.Built = time.Time{}
+	if c.Held.Total > 0 {
+		return &c
+	}
+	c.Capacity.ShapesUntil = time.Time{}
+	c.Capacity.Pools = slices.Clone(c.Capacity.Pools)
+	for i := range c.Capacity.Pools {
+		p := &c.Capacity.Pools[i]
+		p.Looked, p.Until, p.Groups = time.Time{}, time.Time{}, slices.Clone(p.Groups)
+		for k := range p.Groups {
+			p.Groups[k].Until = time.Time{}
+		}
+	}
+	return &c
+}
+
+// DecodeView reads what is under ViewKey. Fields that it does not know, of a newer version, are left out: IsForeign tells. A view by which nothing can
+// be decided is an error.
+func DecodeView(data []byte) (*View, error) {
+	v := &View{}
+	if err := json.Unmarshal(data, v); err != nil {
+		return nil, fmt.Errorf("reading key %q: %w", ViewKey, err)
+	}
+	switch {
+	case v.Kind != ViewKind:
+		return nil, fmt.Errorf("reading key %q: the kind is %q, not %s", ViewKey, v.Kind, ViewKind)
+	case v.Args == nil || len(v.Args.Pools) == 0:
+		return nil, fmt.Errorf("reading key %q: no pools in args", ViewKey)
+	case len(v.Capacity.Pools) != len(v.Args.Pools):
+		return nil, fmt.Errorf("reading key %q: capacity is of %d pools, args of %d", ViewKey, len(v.Capacity.Pools), len(v.Args.Pools))
+	case v.Burst != nil && len(v.Burst) != len(v.Args.Pools), v.Usage != nil && len(v.Usage) != len(v.Args.Pools),
+		v.Available != nil && len(v.Available) != len(v.Args.Pools):
+		return nil, fmt.Errorf("reading key %q: burst, usage or available is not of %d pools", ViewKey, len(v.Args.Pools))
+	}
+	for i := range v.Args.Pools {
+		if v.Args.Pools[i].NodeSelector == nil {
+			return nil, fmt.Errorf("reading key %q: args.pools[%d] has no nodeSelector", ViewKey, i)
+		}
+		if i > 0 && v.Args.Pools[i-1].Burst != nil && v.Args.Pools[i].Burst == nil {
+			return nil, fmt.Errorf("reading key %q: args.pools[%d] is a regular pool after a burst pool", ViewKey, i)
+		}
+	}
+	configv1.SetDefaults_PoolPriorityArgs(v.Args) // another version may leave fields out
+	return v, nil
+}
+
+// IsForeign reports whether a version of the format that is not this one's wrote the view: what it means may be another thing.
+func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
+
+// Pools are the pools of the configuration.
+func (v *View) Pools() (pool.List, error) { return pool.ListOf(v.Args) }
+
+// Request is what the gate is asked for the pod at the time now, as far as the view and the pod say. Whose volumes and namespaces they are is for who asks to add.
+func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
+	request := gate.Request{Pod: pod, Burst: v.Burst}
+	wait, known := v.Waits[pod.UID]
+	if !known {
+		wait.Unschedulable = gate.UnschedulableSince(pod)
+		wait.NoRoom = wait.Unschedulable
+	}
+	if pod.Status.NominatedNodeName != "" {
+		wait.Ignored = now
+	}
+	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = wait.Unschedulable, wait.NoRoom, wait.Ignored
+	return request
+}
+
+// Decide is the gate's decision for the request at the time now.
+func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate.Decision {
+	v.addDeclines(&request, now)
+	rule := gate.NewRule(v.Args, pools)
+	rule.Override = v.Override
+	return rule.Decide(request, &v.Capacity, now)
+}
+
+// Groups is what each node group of the regular pool with index i says of the request at the time now.
+func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.GroupVerdict {
+	v.addDeclines(&request, now)
+	rule := gate.NewRule(v.Args, pools)
+	return rule.Groups(request, &v.Capacity, i, now)
+}
+
+// addDeclines adds which node groups decline pods of the kind.
+func (v *View) addDeclines(request *gate.Request, now time.Time) {
+	if decline, ok := v.Declines[gate.KindDigest(gate.KindOf(*request))]; ok {
+		uid := request.Pod.UID
+		request.Declined = func() map[string]time.Time { return decline.Believed(uid, now) }
+	}
+}

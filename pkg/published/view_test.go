@@ -1,0 +1,291 @@
+package published
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// notPublished are the fields of what the gate goes by that are not published, each with the reason.
+var notPublished = map[string]string{
+	"v1.PoolPriorityArgs.Installation": "the value of a taint, by which the gate decides nothing",
+	"nodegroups.Judged.Members":        "the group's nodes, of which Shapes has the kinds",
+	"nodegroups.Judged.Seen":           "what Shapes is made from",
+	"nodegroups.Judged.Rose":           "Moved has it",
+	"nodegroups.Judged.Version":        "Touched has when it changed",
+	"nodegroups.Group.Settled":         "the status has it, for the next leader",
+	"nodegroups.Group.Newest":          "the status has it, for the next leader",
+}
+
+// filler gives each field of what it fills a value of its own that is not zero.
+type filler struct {
+	n    int
+	left map[string]bool // the fields that are not published, as found
+	all  []string        // the fields that it filled
+}
+
+func (f *filler) fill(t *testing.T, v reflect.Value, path string) {
+	f.n++
+	switch v.Interface().(type) {
+	case time.Time:
+		v.Set(reflect.ValueOf(now.Add(time.Duration(f.n) * time.Second)))
+		return
+	case metav1.Time: // it is written in whole seconds
+		v.Set(reflect.ValueOf(metav1.NewTime(now.Truncate(time.Second).Add(time.Duration(f.n) * time.Second))))
+		return
+	case metav1.Duration:
+		v.Set(reflect.ValueOf(metav1.Duration{Duration: time.Duration(f.n) * time.Second}))
+		return
+	case resource.Quantity:
+		v.Set(reflect.ValueOf(resource.MustParse(fmt.Sprint(f.n))))
+		return
+	}
+	switch v.Kind() {
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			name := v.Type().String() + "." + field.Name
+			switch {
+			case !field.IsExported():
+			case field.Tag.Get("json") == "-":
+				f.left[name] = true
+			default:
+				f.all = append(f.all, name)
+				f.fill(t, v.Field(i), path+"."+field.Name)
+			}
+		}
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		f.fill(t, v.Elem(), path)
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+		f.fill(t, v.Index(0), path)
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		key, value := reflect.New(v.Type().Key()).Elem(), reflect.New(v.Type().Elem()).Elem()
+		f.fill(t, key, path)
+		f.fill(t, value, path)
+		v.SetMapIndex(key, value)
+	case reflect.String:
+		v.SetString(fmt.Sprintf("s%d", f.n))
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(int64(f.n))
+	default:
+		t.Fatalf("%s: nobody knows how to fill a %s", path, v.Type())
+	}
+}
+
+// TestViewHasAll: everything that the gate goes by is published, and read back.
+func TestViewHasAll(t *testing.T) {
+	f := filler{left: map[string]bool{}}
+	want := &View{}
+	f.fill(t, reflect.ValueOf(want).Elem(), "View")
+	want.APIVersion, want.Kind, want.Written = ViewVersion, ViewKind, now.UTC()
+	data, err := want.Encode(want.Written)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeView(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range f.left {
+		if notPublished[name] == "" {
+			t.Errorf("%s is not published, and nobody says why", name)
+		}
+	}
+	for name := range notPublished {
+		if !f.left[name] {
+			t.Errorf("%s is said not to be published", name)
+		}
+	}
+	opts := []cmp.Option{
+		cmp.Comparer(func(a, b resource.Quantity) bool { return a.Cmp(b) == 0 }),
+		cmp.FilterPath(func(p cmp.Path) bool { s, ok := p.Last().(cmp.StructField); return ok && !isExported(s.Name()) }, cmp.Ignore()),
+	}
+	if diff := cmp.Diff(want, got, opts...); diff != "" {
+		t.Errorf("(-published,+read):\n%s", diff)
+	}
+	for _, needed := range []string{"nodegroups.Group.Moved", "nodegroups.Attention.Pauses", "refusal.Judgement.Templates", "refusal.Judgement.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
+		if !slices.Contains(f.all, needed) {
+			t.Errorf("%s was not looked at", needed)
+		}
+	}
+}
+
+func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1] }
+
+// TestWhatTheGateGoesBy: of each field of the gate's rule and of what it is asked is known where who reads the view has it from.
+func TestWhatTheGateGoesBy(t *testing.T) {
+	from := map[string]string{
+		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.DeclineGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
+		"Rule.Override":              "override",
+		"Request.Pod":                "the API",
+		"Request.UnschedulableSince": "the pod's condition, or waits",
+		"Request.NoRoomSince":        "the pod's condition, or waits",
+		"Request.IgnoredUntil":       "waits",
+		"Request.Declined":           "declines",
+		"Request.AzureFiles":         "the API: the volumes that the pod claims",
+		"Request.NotSelected":        "the API: the pod's namespace",
+		"Request.Snapshot":           "nobody: it is of one scheduling cycle, and the pod's condition says when it was what held the pod",
+		"Request.Wait":               "nobody: it is of one rollout, and the pod's condition says when it was what held the pod",
+		"Request.Burst":              "burst",
+		"Request.Starting":           "capacity",
+		"Request.Pacing":             "capacity",
+	}
+	seen := map[string]bool{}
+	for name, typ := range map[string]reflect.Type{"Rule": reflect.TypeFor[gate.Rule](), "Request": reflect.TypeFor[gate.Request]()} {
+		for i := range typ.NumField() {
+			field := name + "." + typ.Field(i).Name
+			seen[field] = true
+			if from[field] == "" {
+				t.Errorf("it is not known where who reads the view has %s from", field)
+			}
+		}
+	}
+	for field := range from {
+		if !seen[field] {
+			t.Errorf("there is no %s", field)
+		}
+	}
+}
+
+func testView() *View {
+	return &View{
+		Args: &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
+			{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, Static: &configv1.StaticSource{MaxNodes: 3}},
+			{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}},
+		}},
+		Capacity: nodegroups.View{Pools: []nodegroups.Pool{
+			{State: nodegroups.CanGrow, Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow}, Shapes: []nodegroups.Shape{{Labels: map[string]string{"mode": "user"}}}}}},
+			{Provider: refusal.Judgement{State: refusal.Open}},
+		}},
+	}
+}
+
+// TestLargeView: what is too large to be published is left out, the least needed first, and it is said.
+func TestLargeView(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		enter func(v *View)
+		want  []string
+	}{
+		{"small", func(*View) {}, nil},
+		{"many pods wait", func(v *View) {
+			v.Waits = map[types.UID]Wait{}
+			for i := range 10000 {
+				v.Waits[types.UID(fmt.Sprint(i))] = Wait{Unschedulable: now.Add(-time.Duration(i) * time.Second)}
+			}
+		}, []string{"waits"}},
+		{"many kinds of pods", func(v *View) {
+			v.Declines = map[string]gate.Decline{}
+			for i := range 20000 {
+				v.Declines[fmt.Sprint(i)] = gate.Decline{Groups: map[string]time.Time{"0/a": now}}
+			}
+		}, []string{"declines"}},
+		{"many kinds of nodes", func(v *View) {
+			g := &v.Capacity.Pools[0].Groups[0]
+			for i := range 5000 {
+				g.Shapes = append(g.Shapes, nodegroups.Shape{Labels: map[string]string{"timestamp": strings.Repeat("x", 100) + fmt.Sprint(i)}})
+			}
+		}, []string{"declines", "shapes"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v := testView()
+			tc.enter(v)
+			data, err := v.Encode(now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(data) > maxView {
+				t.Errorf("%d bytes", len(data))
+			}
+			got, err := DecodeView(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(got.LeftOut, tc.want) {
+				t.Errorf("left out: %v, want %v", got.LeftOut, tc.want)
+			}
+			if len(v.Waits) > 0 && (len(got.Waits) != maxWaits || got.Waits["9999"].Unschedulable.IsZero()) {
+				t.Errorf("%d of the pods that wait, and not those that have waited longest", len(got.Waits))
+			}
+			if v.LeftOut != nil {
+				t.Error("the view itself was changed")
+			}
+		})
+	}
+}
+
+func TestDecodeView(t *testing.T) {
+	good, err := testView().Encode(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name, old, new, err string
+	}{
+		{name: "good"},
+		{name: "a field of a newer version", old: `"held":{`, new: `"future":[1],"held":{"more":1,`},
+		{name: "another version", old: "v1alpha1", new: "v1beta7"},
+		{name: "garbage", old: "{", new: "\t", err: "invalid character"},
+		{name: "empty", old: string(good), new: "{}", err: `the kind is "", not View`},
+		{name: "no pools", old: `"pools":[{"name"`, new: `"pool":[{"name"`, err: "no pools in args"},
+		{name: "another number of pools", old: `"capacity":{"pools":[{`, new: `"capacity":{"pools":[{},{`, err: "capacity is of 3 pools, args of 2"},
+		{name: "no selector", old: `"nodeSelector"`, new: `"selector"`, err: "args.pools[0] has no nodeSelector"},
+		{name: "usage of other pools", old: `"held":{`, new: `"usage":[{}],"held":{`, err: "burst, usage or available is not of 2 pools"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			v, err := DecodeView([]byte(strings.Replace(string(good), tc.old, tc.new, 1)))
+			if tc.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tc.err) {
+					t.Errorf("error %v, want %q", err, tc.err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if foreign := tc.name == "another version"; v.IsForeign() != foreign {
+				t.Errorf("IsForeign() = %v", v.IsForeign())
+			}
+		})
+	}
+}
+
+// FuzzDecodeView: whatever is published, it is an error or decides for a pod, and never panics.
+func FuzzDecodeView(f *testing.F) {
+	good, err := testView().Encode(now)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(string(good))
+	f.Add(strings.Replace(string(good), `"held":{`, `"override":{"gate":"Open","until":"2026-11-21T10:00:00Z"},"held":{`, 1))
+	f.Add(strings.Replace(string(good), `"held":{`, `"burst":[{},{"pods":1}],"waits":{"u":{"noRoom":"2026-11-21T10:00:00Z"}},"held":{`, 1))
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "u"}, Spec: corev1.PodSpec{NodeSelector: map[string]string{"a": "b"}}}
+	f.Fuzz(func(_ *testing.T, data string) {
+		v, err := DecodeView([]byte(data))
+		if err != nil {
+			return
+		}
+		if pools, err := v.Pools(); err == nil {
+			v.Decide(v.Request(pod, now), pools, now)
+		}
+	})
+}
