@@ -10,12 +10,12 @@ import (
 const defaultScheduler = "kube-scheduler"
 
 // StartDefaultScheduler runs kube-scheduler as every cluster has it: without a configuration file, that is, with its default profile, and
-// with the rights that the API server gives system:kube-scheduler. It returns when kube-scheduler serves its probes.
-func (c *Cluster) StartDefaultScheduler(ctx context.Context) (*Component, error) {
-	return withFreePorts(func() (*Component, error) { return c.startDefaultScheduler(ctx) })
+// with the rights that the API server gives system:kube-scheduler. It returns this one component when it serves its probes.
+func (c *Cluster) StartDefaultScheduler(ctx context.Context) ([]*Component, error) {
+	return withFreePorts(func() ([]*Component, error) { return c.startDefaultScheduler(ctx) })
 }
 
-func (c *Cluster) startDefaultScheduler(ctx context.Context) (*Component, error) {
+func (c *Cluster) startDefaultScheduler(ctx context.Context) ([]*Component, error) {
 	port, err := FreePort()
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (c *Cluster) startDefaultScheduler(ctx context.Context) (*Component, error)
 	if err := s.listens(ctx, port); err != nil {
 		return nil, err
 	}
-	return s, nil
+	return []*Component{s}, nil
 }
 
 func (c *Cluster) defaultSchedulerKubeConfig() string {

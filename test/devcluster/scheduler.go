@@ -107,6 +107,20 @@ func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac 
 		append([]string{"--health-address=0", "--metrics-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)
 }
 
+// StartOurs runs the scheduler and the controller, whose binaries are in the directory, as an installation from the manifests would. What
+// it returns runs, even if there is an error.
+func (c *Cluster) StartOurs(ctx context.Context, binDir, configFile, rbac string) ([]*Component, error) {
+	controller, err := c.StartController(ctx, filepath.Join(binDir, ControllerName), configFile, rbac)
+	if err != nil {
+		return nil, err
+	}
+	scheduler, err := c.StartScheduler(ctx, filepath.Join(binDir, SchedulerName), configFile, rbac)
+	if err != nil {
+		return []*Component{controller}, err
+	}
+	return []*Component{scheduler, controller}, nil
+}
+
 // ownFile is the path of a file of one of our binaries.
 func (c *Cluster) ownFile(name, configFile, suffix string) string {
 	return filepath.Join(c.options.Dir, name+"-"+strings.TrimSuffix(filepath.Base(configFile), ".yaml")+suffix)

@@ -48,7 +48,7 @@ var allowed = map[string][]string{
 	"test/devcluster/virtualnode":           {"test/devcluster/azure"},
 	"test/devcluster/referee":               {"test/devcluster"},
 	"test/devcluster/demo/picture":          {},
-	"test/devcluster/demo":                  {"pkg/apis/config/v1", "test/devcluster", "test/devcluster/demo/picture", "test/devcluster/referee", "pkg/nodegroups", "pkg/gate"},
+	"test/devcluster/demo":                  {"test/devcluster", "test/devcluster/demo/picture", "test/devcluster/referee", "pkg/gate"},
 	"test/devcluster/command":               {"test/devcluster", "test/devcluster/demo"},
 	"pkg/cli":                               {"pkg/apis/config/v1", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/refusal", "pkg/returnplan", "pkg/scalein", "pkg/published", "pkg/version"},
 	"cmd/kubectl-pools":                     {"pkg/cli"},

@@ -128,16 +128,7 @@ func (p *playground) startOurs(ctx context.Context, cluster *devcluster.Cluster)
 	if p.config == "" {
 		p.config = filepath.Join(p.manifests, shippedConfig)
 	}
-	rights := filepath.Join(p.manifests, shippedRights)
-	controller, err := cluster.StartController(ctx, filepath.Join(p.bin, devcluster.ControllerName), p.config, rights)
-	if err != nil {
-		return nil, err
-	}
-	scheduler, err := cluster.StartScheduler(ctx, filepath.Join(p.bin, devcluster.SchedulerName), p.config, rights)
-	if err != nil {
-		return []*devcluster.Component{controller}, err
-	}
-	return []*devcluster.Component{scheduler, controller}, nil
+	return cluster.StartOurs(ctx, p.bin, p.config, filepath.Join(p.manifests, shippedRights))
 }
 
 // invite says what to try.

@@ -4,20 +4,20 @@ package demo
 
 import (
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/demo/picture"
-	"poolpriority.dev/scheduler/test/devcluster/referee"
 )
 
 // TimelineFile and PictureFile are what Run writes: all that was seen, and the first load with and without us.
@@ -27,7 +27,7 @@ const TimelineFile, PictureFile = "demo.json", "demo.svg"
 type Options struct {
 	// Dir is where the clusters keep their files.
 	Dir string
-	// BinDir has tools/ and pool-priority-scheduler.
+	// BinDir has tools/, pool-priority-scheduler and pool-priority-controller.
 	BinDir string
 	// Manifests is the directory of the shipped manifests.
 	Manifests string
@@ -36,44 +36,59 @@ type Options struct {
 	Out      io.Writer
 }
 
+//go:embed experiments.yaml
+var experimentsFile []byte
+
+// experiment is a cluster, a load and the replicas that it is scaled to. experiments.yaml says more.
+type experiment struct {
+	Title, Name, Load string
+	Pools             []devcluster.Pool
+	Replicas          []int
+	Want              []int
+	Deployment        string
+}
+
+// ours says whether our scheduler runs.
+func (e experiment) ours() bool { return e.Want != nil }
+
 // Run plays all experiments and draws them. It returns an error if the order was wrong in any of those with our scheduler.
 func Run(ctx context.Context, o Options) error {
 	start := time.Now()
-	var errs []error
+	var experiments []experiment
+	if err := yaml.UnmarshalStrict(experimentsFile, &experiments); err != nil {
+		return fmt.Errorf("reading the experiments: %w", err)
+	}
 	timeline := picture.Timeline{
 		Title: "1 → 6 → 20 replicas on the same cluster, with pool-priority-scheduler and without",
 		Note:  "A run of make demo: a real control plane, a simulated autoscaler, VMs that boot in 2 s",
 	}
-	for i, e := range experiments() {
+	var errs []error
+	for i, e := range experiments {
 		run, err := e.run(ctx, o, i, timeline.Runs)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", e.title, err))
+			errs = append(errs, fmt.Errorf("%s: %w", e.Title, err))
 		}
 		if len(run.Steps) > 0 {
 			timeline.Runs = append(timeline.Runs, run)
 		}
 	}
 	if len(timeline.Runs) > 0 {
-		errs = append(errs, draw(timeline, o))
+		errs = append(errs, write(timeline, o))
 	}
 	fmt.Fprintf(o.Out, "The demo took %.0f s.\n", time.Since(start).Seconds())
 	return errors.Join(errs...)
 }
 
-// draw writes the timeline and its picture.
-func draw(t picture.Timeline, o Options) error {
-	data, err := picture.Write(t)
+// write writes the timeline and its picture.
+func write(t picture.Timeline, o Options) error {
+	data, err := json.MarshalIndent(t, "", " ")
 	if err != nil {
-		return err
+		return fmt.Errorf("encoding what the demo saw: %w", err)
 	}
-	drawing, err := picture.SVG(t.SameLoad())
-	if err != nil {
-		return fmt.Errorf("drawing: %w", err)
-	}
-	for name, content := range map[string][]byte{TimelineFile: data, PictureFile: drawing} {
+	for name, content := range map[string][]byte{TimelineFile: append(data, '\n'), PictureFile: picture.SVG(t.SameLoad())} {
 		if err := os.WriteFile(filepath.Join(o.Pictures, name), content, 0o644); err != nil { //nolint:gosec // everybody may look at it
 			return fmt.Errorf("writing what the demo saw: %w", err)
 		}
@@ -83,62 +98,36 @@ func draw(t picture.Timeline, o Options) error {
 	return nil
 }
 
-// experiment is a cluster, a workload and the replicas that it is scaled to.
-type experiment struct {
-	title, manifest string
-	// name is what the picture calls the run, load what it shares with others that can be compared with it.
-	name, load string
-	// scheduler is the name of the scheduler that the manifest's pods have; unless it is ours, only the cluster's default one runs.
-	scheduler string
-	pools     []devcluster.Pool
-	tiers     []referee.Tier
-	replicas  []int32
-	want      []int // pods by tier in the end, of ours
-	timeout   time.Duration
-}
-
-func (e *experiment) ours() bool { return e.scheduler == devcluster.SchedulerName }
-
-func experiments() []experiment {
-	boot := metav1.Duration{Duration: 2 * time.Second}
-	cpu, memory := resource.MustParse("1900m"), resource.MustParse("6Gi")
-	small := resource.MustParse("850m")
-	mode := func(want string) func(*corev1.Node) bool {
-		return func(n *corev1.Node) bool { return n.Labels[devcluster.ModeLabel] == want }
+// run plays the experiment on a cluster of its own and returns what was seen, also if that was wrong. It can be compared with the
+// earlier runs.
+func (e experiment) run(ctx context.Context, o Options, number int, earlier []picture.Run) (picture.Run, error) {
+	fmt.Fprintf(o.Out, "\n%s\n%s\n", e.Title, strings.Repeat("─", len([]rune(e.Title))))
+	start := time.Now()
+	cluster, err := devcluster.Start(context.WithoutCancel(ctx), devcluster.Options{
+		Dir: filepath.Join(o.Dir, fmt.Sprintf("demo-%d", number+1)), BinDir: filepath.Join(o.BinDir, "tools"),
+		Pools: e.Pools, VirtualNode: true, Autoscaler: &devcluster.AutoscalerOptions{Interval: time.Second},
+	})
+	if err != nil {
+		return picture.Run{}, err
 	}
-	virtual := referee.Tier{Name: "aci", Owns: func(n *corev1.Node) bool { return n.Name == devcluster.VirtualNodeName }}
-	ordered := experiment{
-		title:     "Ordered pools: 1 → 20 replicas over the user pool, the system pool and the virtual node",
-		manifest:  "ordered.yaml",
-		name:      "With pool-priority-scheduler",
-		load:      "ordered",
-		scheduler: devcluster.SchedulerName,
-		pools: []devcluster.Pool{
-			{Name: "userpool", Mode: "user", Nodes: 1, Min: 1, Max: 3, CPU: cpu, Memory: memory, Priority: 20, BootDelay: boot},
-			{Name: "systempool", Mode: "system", Nodes: 1, Min: 1, Max: 2, CPU: cpu, Memory: memory, Priority: 10, BootDelay: boot},
-		},
-		tiers:    []referee.Tier{{Name: "user", Max: 3, Owns: mode("user")}, {Name: "system", Max: 2, Owns: mode("system")}, virtual},
-		replicas: []int32{1, 6, 20},
-		want:     []int{9, 6, 5},
-		timeout:  time.Minute,
+	defer cluster.Stop()
+	fmt.Fprintf(o.Out, "The control plane and its nodes are up after %.1f s. ", time.Since(start).Seconds())
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	t := &trial{experiment: e, Options: o, cluster: cluster}
+	defer func() {
+		for _, c := range t.components {
+			c.Stop()
+		}
+	}()
+	if err := t.begin(ctx); err != nil {
+		return picture.Run{}, err
 	}
-	without := ordered
-	without.title = "Without us: the same 1 → 20 replicas on the same cluster, by kube-scheduler with preferred node affinity"
-	without.manifest, without.name, without.scheduler = "ordered-without.yaml", "Without: kube-scheduler and preferred affinity", corev1.DefaultSchedulerName
-	without.want = nil
-	return []experiment{ordered, {
-		title:     "Required affinity: 1 → 17 replicas that must run in one agent pool or on the virtual node",
-		manifest:  "burst-required.yaml",
-		name:      "With pool-priority-scheduler",
-		load:      "burst-required",
-		scheduler: devcluster.SchedulerName,
-		pools: []devcluster.Pool{
-			{Name: "agentpool", Mode: "user", Nodes: 1, Min: 1, Max: 2, CPU: small, Memory: memory, Priority: 20, BootDelay: boot},
-			{Name: "systempool", Mode: "system", Nodes: 1, Min: 1, Max: 2, CPU: cpu, Memory: memory, Priority: 10, BootDelay: boot},
-		},
-		tiers:    []referee.Tier{{Name: "user", Max: 2, Owns: mode("user")}, {Name: "system", Max: 2, Owns: mode("system")}, virtual},
-		replicas: []int32{1, 17},
-		want:     []int{16, 0, 1},
-		timeout:  time.Minute,
-	}, without}
+	if err := t.play(ctx); err != nil {
+		return t.seen(), fmt.Errorf("%w (the logs are in %s)", err, cluster.Dir())
+	}
+	if e.ours() {
+		return t.seen(), t.verdict()
+	}
+	return t.compare(ctx, earlier), nil
 }

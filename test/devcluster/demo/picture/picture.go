@@ -1,117 +1,84 @@
 package picture
 
 import (
+	"bytes"
+	_ "embed"
 	"fmt"
-	"math"
+	"html"
 	"strings"
 )
 
-// The picture is 880 px wide, what GitHub gives a README. From top to bottom: title and note, and for each run, side by side, a title and
-// the figures, the pods, the VMs, the gate and the time.
+// From top to bottom the picture has a title and a note and, for each of two runs, side by side, a title and the figures, the pods, the
+// VMs, the gate and the time.
 const (
-	width   = 880.0
-	margin  = 18.0
-	between = 22.0  // two runs
-	left    = 34.0  // for the figures at the left of a plot
-	right   = 104.0 // for what things are called, at its right
+	margin     = 18.0
+	runWidth   = 433.0 // from one run to the next
+	plotLeft   = 34.0  // from a run's left end
+	plotWidth  = 273.0
+	labelGap   = 12.0 // between a plot and the words beside it
+	lineHeight = 15.0
 
-	titleLine, noteLine   = 31.0, 51.0
-	headLine, figuresLine = 84.0, 103.0
-	podsTop, podsBottom   = 117.0, 317.0
-	vmsTop, vmsBottom     = 331.0, 367.0
-	gateTop, gateBottom   = 379.0, 397.0
-	timeLine, height      = 418.0, 434.0
-	lineHeight            = 15.0
-	headroom              = 1.16 // above the most pods, for what is asked for
-	thin                  = 4.0  // areas that are thinner are not told apart by an edge
+	podsTop, podsBottom = 117.0, 317.0
+	vmsTop, vmsBottom   = 331.0, 367.0
+	gateTop, gateBottom = 379.0, 397.0
+	headroom            = 1.16 // above the most pods, for words
 )
 
-// sideBySide is how many runs there is room for.
-const sideBySide = 2
+// frame is what stands around the runs: the size, the colours, the title and the description.
+//
+//go:embed frame.svg.txt
+var frame string
 
-// SVG draws the timeline's runs, one or two, side by side on the same scales. It is one file, without scripts, fonts or references.
-func SVG(t Timeline) ([]byte, error) {
-	if err := t.check(); err != nil {
-		return nil, err
-	}
-	if len(t.Runs) > sideBySide {
-		return nil, fmt.Errorf("runs: there are %d, and a picture has room for %d", len(t.Runs), sideBySide)
-	}
-	c := &canvas{}
-	fmt.Fprintf(c, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%s\" height=\"%s\" viewBox=\"0 0 %[1]s %[2]s\" role=\"img\" "+
-		"aria-labelledby=\"title desc\">\n", number(width), number(height))
-	fmt.Fprintf(c, "<title id=\"title\">%s</title>\n<desc id=\"desc\">%s</desc>\n<style>%s</style>\n", escape(t.Title), escape(describe(t)), style)
-	c.WriteString("<defs><pattern id=\"hatch\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\" patternTransform=\"rotate(45)\">" +
-		"<rect class=\"v\" width=\"6\" height=\"6\"/><line class=\"hatch\" x1=\"3\" y1=\"0\" x2=\"3\" y2=\"6\"/></pattern></defs>\n")
-	fmt.Fprintf(c, "<rect class=\"ground\" x=\"0.5\" y=\"0.5\" width=\"%s\" height=\"%s\" rx=\"6\"/>\n", number(width-1), number(height-1))
-	c.text("title", margin, titleLine, width-2*margin, t.Title)
-	note, seconds, pods := t.Note, 0.0, 1
-	for _, r := range t.Runs {
-		if len(r.Wrong) > 0 {
-			note = legend(t.Note)
-		}
-		seconds = max(seconds, r.Seconds)
-		for _, s := range r.Steps {
-			pods = max(pods, s.Replicas, sum(s.Pods))
-		}
-	}
-	c.text("muted", margin, noteLine, width-2*margin, note)
-	room := (width - 2*margin - between*float64(len(t.Runs)-1)) / float64(len(t.Runs))
-	for i := range t.Runs {
-		x := margin + float64(i)*(room+between)
-		p := &panel{canvas: c, run: &t.Runs[i], start: x, x0: x + left, x1: x + room - right, end: x + room, seconds: seconds, pods: float64(pods)}
-		p.draw()
-	}
-	c.WriteString("</svg>\n")
-	return c.Bytes(), nil
-}
-
-// legend is the note, with what the mark means.
-func legend(note string) string {
-	words := mark + " a better pool had room or could grow"
-	if note == "" {
-		return words
-	}
-	words = " · " + words
-	return fit(note, width-2*margin-widthOf(words, textSize), textSize) + words
-}
-
-// describe is the picture in words.
-func describe(t Timeline) string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Pods by pool over time, with the replicas asked for, the VMs and the gate. %s", t.Note)
+// SVG draws one or two runs on the same scales. The result is one file, without scripts, fonts or references.
+func SVG(t Timeline) []byte {
+	p := &panel{}
+	description := "Pods by pool over time, with the replicas asked for, the VMs and the gate."
 	for i := range t.Runs {
 		r := &t.Runs[i]
-		parts := make([]string, len(r.Pools))
-		for j, p := range r.Pools {
-			parts[j] = fmt.Sprintf("%s %d", p.Name, r.last().Pods[j])
-		}
-		fmt.Fprintf(&b, " %s: %s. Pods by pool in the end: %s.", r.Title, figures(r, math.Inf(1)), strings.Join(parts, ", "))
+		p.seconds = max(p.seconds, r.Seconds)
+		p.pods = max(p.pods, float64(r.last().Replicas))
+		description += fmt.Sprintf(" %s: %s.", r.Title, figures(r))
 	}
-	return strings.TrimSpace(b.String())
+	fmt.Fprintf(p, frame, html.EscapeString(t.Title), html.EscapeString(description))
+	p.text("title", margin, 31, t.Title)
+	p.text("muted", margin, 51, t.Note+" · × a better pool had room or could grow")
+	for i := range t.Runs {
+		left := margin + float64(i)*runWidth
+		p.Run, p.x0, p.x1 = &t.Runs[i], left+plotLeft, left+plotLeft+plotWidth
+		p.text("head", left, 84, p.Title)
+		p.text("", left, 103, figures(p.Run))
+		p.draw()
+	}
+	p.WriteString("</svg>\n")
+	return p.Bytes()
 }
 
-// figures is a run in a line of at most the width.
-func figures(r *Run, width float64) string {
-	s := r.Summary()
-	vms, wrong := fmt.Sprintf("%d of %d VMs", s.VMs, s.MaxVMs), "none misplaced"
+// figures is a run in a line.
+func figures(r *Run) string {
+	s, wrong := r.Summary(), "none misplaced"
 	if s.Wrong > 0 {
-		wrong = fmt.Sprintf("%s %d misplaced", mark, s.Wrong)
+		wrong = fmt.Sprintf("× %d misplaced", s.Wrong)
 	}
-	var virtual []string
-	for _, p := range r.Pools {
-		if p.MaxVMs == 0 {
-			virtual = append(virtual, p.Name)
-		}
-	}
-	if len(virtual) == 0 {
-		return vms + " · " + wrong
-	}
-	line := func(on string) string {
-		return fmt.Sprintf("%s · %d of %d pods %s · %s", vms, s.Virtual, s.Replicas, on, wrong)
-	}
-	if full := line("on " + strings.Join(virtual, " and ")); widthOf(full, textSize) <= width {
-		return full
-	}
-	return line("virtual")
+	return fmt.Sprintf("%d of %d VMs · %d of %d pods on %s · %s", s.VMs, s.MaxVMs, s.Virtual, s.Replicas, r.Pools[len(r.Pools)-1].Name, wrong)
+}
+
+// canvas collects an SVG's elements, each with a class of the frame's style.
+type canvas struct{ bytes.Buffer }
+
+func (c *canvas) rect(class string, x, y, w, h float64) {
+	fmt.Fprintf(c, `<rect class="%s" x="%.4g" y="%.4g" width="%.4g" height="%.4g"/>`+"\n", class, x, y, w, h)
+}
+
+func (c *canvas) line(class string, x1, y1, x2, y2 float64) {
+	fmt.Fprintf(c, `<line class="%s" x1="%.4g" y1="%.4g" x2="%.4g" y2="%.4g"/>`+"\n", class, x1, y1, x2, y2)
+}
+
+func (c *canvas) path(class, d string) {
+	fmt.Fprintf(c, `<path class="%s" d="%s"/>`+"\n", class, d)
+}
+
+// text writes a line whose baseline is at y.
+func (c *canvas) text(class string, x, y float64, s string) {
+	s = strings.ReplaceAll(html.EscapeString(s), "×", `<tspan class="mark">×</tspan>`)
+	fmt.Fprintf(c, `<text class="%s" x="%.4g" y="%.4g">%s</text>`+"\n", class, x, y, s)
 }

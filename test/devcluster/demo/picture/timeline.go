@@ -1,27 +1,12 @@
-// Package picture draws what was seen of pods, VMs and the gate while a load was put on a cluster. It knows numbers and nothing of Kubernetes.
+// Package picture draws pods, VMs and the gate over time while a load runs on a cluster. It knows numbers and nothing of Kubernetes.
 package picture
 
-import (
-	"bytes"
-	"encoding/json"
-	"errors"
-	"fmt"
-)
+import "slices"
 
-// maxPools is how many pools a picture has room to name.
-const maxPools = 12
+// The states of the gate. A gate that no pod has asked has none.
+const Closed, Open = "closed", "open"
 
-// Gate says what is known of the gate of the burst pools at a time.
-type Gate string
-
-// The states of the gate.
-const (
-	NotAsked Gate = ""
-	Closed   Gate = "closed"
-	Open     Gate = "open"
-)
-
-// Timeline is what was seen of one or more runs. It is what demo.json holds.
+// Timeline is what was seen of the runs. It is what demo.json holds.
 type Timeline struct {
 	// Title and Note stand above the picture.
 	Title string `json:"title"`
@@ -31,17 +16,19 @@ type Timeline struct {
 
 // Run is one cluster, and what happened there.
 type Run struct {
-	// Title says what the cluster's scheduler is.
+	// Title names the cluster's scheduler.
 	Title string `json:"title"`
-	// Load says what was asked of it: runs with the same one can be compared.
+	// Load names the workload: runs with the same one can be compared.
 	Load string `json:"load"`
 	// Gated says that the scheduler has a gate.
-	Gated bool   `json:"gated"`
-	Pools []Pool `json:"pools"` // in order, the most preferred first
-	// Seconds is how long was looked.
+	Gated bool `json:"gated"`
+	// Pools are in order, the most preferred first: two of VMs, and the virtual node.
+	Pools []Pool `json:"pools"`
+	// Seconds is how long the run took.
 	Seconds float64 `json:"seconds"`
-	Steps   []Step  `json:"steps"` // in the order of time
-	// Wrong are the placements while a better pool had room or could grow, as the referee saw them, in the order of time.
+	// Steps are in the order of time. There is at least one.
+	Steps []Step `json:"steps"`
+	// Wrong are the placements while a better pool had room or could grow, in the order of time. The referee saw them.
 	Wrong []Placement `json:"wrong"`
 }
 
@@ -52,15 +39,15 @@ type Pool struct {
 	MaxVMs int `json:"maxVMs,omitempty"`
 }
 
-// Step is how things stood from a time on until the next step.
+// Step is the state of the cluster from a time on until the next step. Pods and VMs have a number for each pool.
 type Step struct {
 	// Seconds is the time since the first replica was asked for.
 	Seconds  float64 `json:"seconds"`
 	Replicas int     `json:"replicas"` // asked for
-	Pods     []int   `json:"pods"`     // bound to a node of each pool
-	VMs      []int   `json:"vms"`      // of each pool, registered as nodes
+	Pods     []int   `json:"pods"`     // bound to a node of the pool
+	VMs      []int   `json:"vms"`      // registered as nodes
 	Pending  int     `json:"pending"`
-	Gate     Gate    `json:"gate,omitempty"`
+	Gate     string  `json:"gate,omitempty"`
 	// Reason is why the gate is in that state, as the scheduler says it.
 	Reason string `json:"reason,omitempty"`
 }
@@ -74,117 +61,37 @@ type Placement struct {
 	Why []string `json:"why,omitempty"`
 }
 
-// Read reads a timeline as Write wrote it.
-func Read(data []byte) (Timeline, error) {
-	var t Timeline
-	decoder := json.NewDecoder(bytes.NewReader(data))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&t); err != nil {
-		return Timeline{}, fmt.Errorf("reading a timeline: %w", err)
-	}
-	return t, t.check()
-}
-
-// Write returns the timeline as JSON, in lines.
-func Write(t Timeline) ([]byte, error) {
-	if err := t.check(); err != nil {
-		return nil, err
-	}
-	data, err := json.MarshalIndent(t, "", " ")
-	if err != nil {
-		return nil, fmt.Errorf("writing a timeline: %w", err)
-	}
-	return append(data, '\n'), nil
-}
-
-// SameLoad is the timeline of the runs whose load is that of the first.
+// SameLoad is the timeline of the runs that have the first run's load.
 func (t Timeline) SameLoad() Timeline {
-	all := t.Runs
-	t.Runs = nil
-	for _, r := range all {
-		if r.Load == all[0].Load {
-			t.Runs = append(t.Runs, r)
-		}
-	}
+	load := t.Runs[0].Load
+	t.Runs = slices.DeleteFunc(slices.Clone(t.Runs), func(r Run) bool { return r.Load != load })
 	return t
 }
-
-func (t Timeline) check() error {
-	if len(t.Runs) == 0 {
-		return errors.New("the timeline has no runs")
-	}
-	for i, r := range t.Runs {
-		if err := r.check(); err != nil {
-			return fmt.Errorf("runs[%d]: %w", i, err)
-		}
-	}
-	return nil
-}
-
-func (r *Run) check() error {
-	switch {
-	case len(r.Pools) == 0 || len(r.Pools) > maxPools:
-		return fmt.Errorf("pools: there are %d, and a picture has room for 1 to %d", len(r.Pools), maxPools)
-	case r.Seconds <= 0:
-		return fmt.Errorf("seconds: %v is no time to look for", r.Seconds)
-	case len(r.Steps) == 0:
-		return errors.New("steps: there are none")
-	}
-	for i, s := range r.Steps {
-		switch {
-		case s.Seconds < 0 || s.Seconds > r.Seconds || i > 0 && s.Seconds < r.Steps[i-1].Seconds:
-			return fmt.Errorf("steps[%d].seconds: %v is not after the step before, or not before %v", i, s.Seconds, r.Seconds)
-		case len(s.Pods) != len(r.Pools) || len(s.VMs) != len(r.Pools):
-			return fmt.Errorf("steps[%d]: there are figures of %d and %d pools, not of %d", i, len(s.Pods), len(s.VMs), len(r.Pools))
-		case s.Replicas < 0 || s.Pending < 0 || anyNegative(s.Pods) || anyNegative(s.VMs):
-			return fmt.Errorf("steps[%d]: a figure is below 0", i)
-		case s.Gate != NotAsked && s.Gate != Closed && s.Gate != Open:
-			return fmt.Errorf("steps[%d].gate: %q is neither closed nor open", i, s.Gate)
-		}
-	}
-	for i, p := range r.Wrong {
-		if p.Pool < -1 || p.Pool >= len(r.Pools) || p.Seconds < 0 || p.Seconds > r.Seconds {
-			return fmt.Errorf("wrong[%d]: pool %d, %v s: there is no such pool, or it was not looked then", i, p.Pool, p.Seconds)
-		}
-	}
-	return nil
-}
-
-func anyNegative(numbers []int) bool {
-	for _, n := range numbers {
-		if n < 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// last is how things stood in the end.
-func (r *Run) last() Step { return r.Steps[len(r.Steps)-1] }
 
 // Summary is a run in figures.
 type Summary struct {
 	Replicas int // asked for in the end
 	VMs      int // the most that there were at a time
 	MaxVMs   int
-	Virtual  int // pods on virtual nodes in the end
+	Virtual  int // pods on the virtual node in the end
 	Wrong    int // placements
 }
 
 // Summary returns the run's figures.
 func (r *Run) Summary() Summary {
-	s := Summary{Replicas: r.last().Replicas, Wrong: len(r.Wrong)}
-	for i, p := range r.Pools {
+	last := r.last()
+	s := Summary{Replicas: last.Replicas, Virtual: last.Pods[len(last.Pods)-1], Wrong: len(r.Wrong)}
+	for _, p := range r.Pools {
 		s.MaxVMs += p.MaxVMs
-		if p.MaxVMs == 0 {
-			s.Virtual += r.last().Pods[i]
-		}
 	}
 	for _, step := range r.Steps {
 		s.VMs = max(s.VMs, sum(step.VMs))
 	}
 	return s
 }
+
+// last is the state in the end.
+func (r *Run) last() Step { return r.Steps[len(r.Steps)-1] }
 
 func sum(numbers []int) int {
 	total := 0
