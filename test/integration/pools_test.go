@@ -169,9 +169,17 @@ func TestPools(t *testing.T) {
 	e.Scale("web", 16)
 	e.Lands(60*time.Second, "web", map[string]int{"userpool": 4, "systempool": 7, "aci": 5})
 	e.shows("status-full")
-	e.shows("explain-burst", "explain", e.podOf("web", func(p *corev1.Pod) bool {
+	bursts := func(p *corev1.Pod) bool {
 		return p.Spec.NodeName == devcluster.VirtualNodeName && p.Status.Phase == corev1.PodRunning
-	}).Name)
+	}
+	e.Eventually(10*time.Second, func() string {
+		pods := e.Pods("web")
+		if !slices.ContainsFunc(pods, func(p corev1.Pod) bool { return bursts(&p) }) {
+			return "no pod of web runs on the virtual node"
+		}
+		return ""
+	})
+	e.shows("explain-burst", "explain", e.podOf("web", bursts).Name)
 	if out := e.pools("dump", "-"); strings.Count(out, "\n---\n") < 9 || strings.Contains(out, "exit status") {
 		t.Errorf("dump: %s", suite.Tail([]byte(out), 2000))
 	}

@@ -33,11 +33,12 @@ func (e *env) run(config, until string, args ...string) (string, int) {
 		e.Fatal(err)
 	}
 	file := filepath.Join(e.TempDir(), "config.yaml")
-	text := string(data)
-	if !strings.Contains(text, "clientConnection") {
-		text += "\nclientConnection: {kubeconfig: " + e.KubeConfig() + "}\n"
+	if !strings.Contains(string(data), "kubeconfig:") {
+		if data, err = devcluster.WithKubeConfig(data, e.KubeConfig()); err != nil {
+			e.Fatal(err)
+		}
 	}
-	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(file, data, 0o600); err != nil {
 		e.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
