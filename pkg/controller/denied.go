@@ -61,7 +61,8 @@ func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes [
 	if !slices.ContainsFunc(node.Spec.Taints, pools.Owns) {
 		tried.Spec.Taints = append(tried.Spec.Taints, pools.GateTaint())
 	}
-	if err := c.Patch(ctx, tried, client.MergeFrom(node), client.DryRunAll); err != nil {
+	// Without the lock, a taint that came meanwhile would go: a policy that forbids that would deny the request.
+	if err := c.Patch(ctx, tried, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}), client.DryRunAll); err != nil {
 		return node, fmt.Errorf("trying by a dry run to put the gate taint on node %s: %w", node.Name, err)
 	}
 	return node, nil
