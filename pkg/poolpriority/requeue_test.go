@@ -2,6 +2,7 @@ package poolpriority
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -143,7 +144,11 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			if !tc.inCycle {
 				change()
 			}
-			waits := func() bool { return len(h.sched.SchedulingQueue.UnschedulablePods()) == 1 }
+			// UnschedulablePods reads without the queue's lock, PendingPods with it.
+			waits := func() bool {
+				_, summary := h.sched.SchedulingQueue.PendingPods()
+				return strings.HasSuffix(summary, "unschedulablePods:1")
+			}
 			if tc.again {
 				h.eventually("the pod is scheduled again", func() bool { return !waits() })
 			} else if time.Sleep(50 * time.Millisecond); !waits() {
