@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -26,7 +27,7 @@ func full(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	w := newWorld(t, change...).vms(3, 2)
 	w.write(20*time.Minute, 0, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 2, 2, 2))
 	w.change = usage(use(9, "5100m", "5700m", "9Gi", "18Gi"), use(6, "3400m", "3800m", "6Gi", "12Gi"))
-	w.use = gate.Use{Pods: 4, MilliCPU: 2000, Memory: 4 << 30}
+	w.use = aci.Use{Pods: 4, MilliCPU: 2000, Memory: 4 << 30}
 	return w
 }
 
@@ -62,7 +63,7 @@ var worlds = map[string]func(t *testing.T) *world{
 	"observe": func(t *testing.T) *world { return growing(t, observe) },
 	"spent": func(t *testing.T) *world {
 		w := full(t)
-		w.use = gate.Use{Pods: 100, MilliCPU: 50000, Memory: 100 << 30}
+		w.use = aci.Use{Pods: 100, MilliCPU: 50000, Memory: 100 << 30}
 		return w
 	},
 	"empty": func(t *testing.T) *world { // the first pool fails to grow, the second has no node yet, and the virtual node is gone

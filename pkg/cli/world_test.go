@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/static"
@@ -36,7 +36,7 @@ type world struct {
 	tracker *clusterautoscaler.Tracker
 	nodes   []*corev1.Node
 	view    *nodegroups.View
-	use     gate.Use
+	use     aci.Use
 	held    published.Held
 	// provider is what the provider of aci makes of pods.
 	provider refusal.Judgement
@@ -149,7 +149,7 @@ func (w *world) judge(ago time.Duration) *world {
 // publishedState is the ConfigMap that the leader wrote so long ago.
 func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	w.Helper()
-	use := make([]gate.Use, w.pools.Len())
+	use := make([]aci.Use, w.pools.Len())
 	use[w.pools.Len()-1] = w.use
 	v := &published.View{
 		Leader: "pool-priority-scheduler-6c9f7d5b8-4xk2p", Version: "v0.2.0 (Kubernetes v1.35.4)", SchedulerName: shippedName,

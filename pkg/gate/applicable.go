@@ -12,6 +12,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -257,7 +258,7 @@ func (n newNode) tooSmall(requests corev1.ResourceList) misfit {
 	var first corev1.ResourceName // in the order of the names
 	for name, request := range requests {
 		have, listed := n.allocatable[name]
-		if request.IsZero() || (!listed && !isExtended(name)) {
+		if request.IsZero() || (!listed && !aci.IsExtendedResource(name)) {
 			continue
 		}
 		if request.Cmp(have) > 0 && (first == "" || name < first) {
@@ -268,10 +269,4 @@ func (n newNode) tooSmall(requests corev1.ResourceList) misfit {
 		return misfit{}
 	}
 	return misfit{what: misfitSize, key: string(first), asked: requests[first], offers: n.allocatable[first]}
-}
-
-// isExtended reports whether a node that does not list the resource has none of it. A node that has not reported yet
-// may list none of the others.
-func isExtended(name corev1.ResourceName) bool {
-	return name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage
 }

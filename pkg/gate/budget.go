@@ -2,11 +2,10 @@ package gate
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -14,94 +13,11 @@ import (
 // ReasonBudget is the reason for which a gate is closed until pods of the burst pool end.
 var ReasonBudget = nodegroups.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod"}
 
-// Use is what pods that have not ended take of a budget: their number, thousandths of a CPU, and bytes of memory.
-type Use struct {
-	Pods     int   `json:"pods"`
-	MilliCPU int64 `json:"milliCPU,omitempty"`
-	Memory   int64 `json:"memory,omitempty"`
-}
-
-const (
-	// aciMilliCPU and aciMemory are what Azure Container Instances gives to a container that requests no CPU or no memory, and bills. Source:
-	// azure-aci v1.6.4, getContainers.
-	aciMilliCPU, aciMemory = 1000, 1_500_000_000
-)
-
-// UseOf is what the pod takes of the burst pool's budget, as the provider bills it. A pod that has ended takes nothing; one that never
-// started does.
-func UseOf(pod *corev1.Pod, p *pool.Pool) Use { return UseOn(pod, p.OnACI()) }
-
-// UseOn is what the pod takes on Azure Container Instances or, without onACI, on any other nodes.
-func UseOn(pod *corev1.Pod, onACI bool) Use {
-	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return Use{}
-	}
-	use := billed(pod, onACI)
-	use.Pods = 1
-	return use
-}
-
-// billed is what the provider bills for the pod: what it requests, as kube reckons it. Azure Container Instances know of no overhead, and of no
-// requests of the pod as a whole.
-func billed(pod *corev1.Pod, onACI bool) Use {
-	if onACI {
-		return ofContainers(pod, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
-	}
-	use := ofContainers(pod, Use{})
-	if pod.Spec.Resources != nil {
-		use = requested(pod.Spec.Resources.Requests, use)
-	}
-	return use.Plus(requested(pod.Spec.Overhead, Use{}))
-}
-
-// ofContainers is what the containers request together, or are given where they do not.
-func ofContainers(pod *corev1.Pod, given Use) Use {
-	var sum, sidecars, most Use
-	for i := range pod.Spec.Containers {
-		sum = sum.Plus(requested(pod.Spec.Containers[i].Resources.Requests, given))
-	}
-	// An init container runs before the others, beside the sidecars before it, and takes of what there is for all.
-	for i := range pod.Spec.InitContainers {
-		use := requested(pod.Spec.InitContainers[i].Resources.Requests, Use{})
-		if isSidecar(&pod.Spec.InitContainers[i]) {
-			sum, sidecars = sum.Plus(use), sidecars.Plus(use)
-			use = Use{}
-		}
-		use = use.Plus(sidecars)
-		most.MilliCPU, most.Memory = max(most.MilliCPU, use.MilliCPU), max(most.Memory, use.Memory)
-	}
-	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
-}
-
-// requested is what is requested and, of what is not, what is given.
-func requested(list corev1.ResourceList, given Use) Use {
-	if cpu, ok := list[corev1.ResourceCPU]; ok {
-		given.MilliCPU = cpu.MilliValue()
-	}
-	if memory, ok := list[corev1.ResourceMemory]; ok {
-		given.Memory = memory.Value()
-	}
-	return given
-}
-
-// Plus returns the sum of the two. What an int64 does not hold is more than there is anywhere.
-func (u Use) Plus(other Use) Use {
-	return Use{Pods: u.Pods + other.Pods, MilliCPU: plus(u.MilliCPU, other.MilliCPU), Memory: plus(u.Memory, other.Memory)}
-}
-
-func plus(a, b int64) int64 {
-	a, b = max(a, 0), max(b, 0)
-	if a <= math.MaxInt64-b {
-		return a + b
-	}
-	return math.MaxInt64
-}
-
 // HasRoom reports whether what is left of the burst pool's budget has room for the pod.
-func HasRoom(pod *corev1.Pod, p *pool.Pool, used Use) bool { return overBudget(pod, p, used) == "" }
+func HasRoom(pod *corev1.Pod, p *pool.Pool, used aci.Use) bool { return overBudget(pod, p, used) == "" }
 
 // overBudget returns why the pod does not fit into what is left of the burst pool's budget, or "".
-func overBudget(pod *corev1.Pod, p *pool.Pool, used Use) string {
+func overBudget(pod *corev1.Pod, p *pool.Pool, used aci.Use) string {
 	limits := p.Limits()
 	if limits == (pool.Limits{}) {
 		return ""
@@ -112,19 +28,13 @@ func overBudget(pod *corev1.Pod, p *pool.Pool, used Use) string {
 	if limits.MilliCPU == 0 && limits.Memory == 0 {
 		return ""
 	}
-	needs := billed(pod, p.OnACI())
-	if limits.MilliCPU > 0 && plus(used.MilliCPU, needs.MilliCPU) > limits.MilliCPU {
-		return fmt.Sprintf("%s of %s CPUs, the pod needs %s", cpus(used.MilliCPU), cpus(limits.MilliCPU), cpus(needs.MilliCPU))
+	needs := aci.Billed(pod, p.OnACI())
+	with := used.Plus(needs)
+	if limits.MilliCPU > 0 && with.MilliCPU > limits.MilliCPU {
+		return fmt.Sprintf("%s of %s CPUs, the pod needs %s", aci.CPUs(used.MilliCPU), aci.CPUs(limits.MilliCPU), aci.CPUs(needs.MilliCPU))
 	}
-	if limits.Memory > 0 && plus(used.Memory, needs.Memory) > limits.Memory {
-		return fmt.Sprintf("%s of %s GB of memory, the pod needs %s", gigabytes(used.Memory), gigabytes(limits.Memory), gigabytes(needs.Memory))
+	if limits.Memory > 0 && with.Memory > limits.Memory {
+		return fmt.Sprintf("%s of %s GB of memory, the pod needs %s", aci.Gigabytes(used.Memory), aci.Gigabytes(limits.Memory), aci.Gigabytes(needs.Memory))
 	}
 	return ""
-}
-
-func cpus(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
-
-// gigabytes prints bytes in GB (1e9 bytes), as the provider counts, to a thousandth.
-func gigabytes(bytes int64) string {
-	return strconv.FormatFloat(math.Round(float64(bytes)/1e6)/1e3, 'f', -1, 64)
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -35,44 +36,6 @@ func asking(cpu, memory string) corev1.Container {
 	return c
 }
 
-func TestUseOf(t *testing.T) {
-	sidecar := asking("2", "1G")
-	sidecar.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
-	overhead := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}
-	for _, tc := range []struct {
-		name       string
-		phase      corev1.PodPhase
-		spec       corev1.PodSpec
-		aci, other Use
-	}{
-		{"what is requested", "", corev1.PodSpec{Containers: []corev1.Container{asking("250m", "1G"), asking("1", "2G")}}, Use{Pods: 1, MilliCPU: 1250, Memory: 3e9}, Use{Pods: 1, MilliCPU: 1250, Memory: 3e9}},
-		{"nothing is requested", "", corev1.PodSpec{Containers: []corev1.Container{asking("", ""), asking("", "")}}, Use{Pods: 1, MilliCPU: 2000, Memory: 3e9}, Use{Pods: 1}},
-		{"only CPU is requested", "", corev1.PodSpec{Containers: []corev1.Container{asking("4", "")}}, Use{Pods: 1, MilliCPU: 4000, Memory: 1.5e9}, Use{Pods: 1, MilliCPU: 4000, Memory: 0}},
-		{"an init container that requests more", "", corev1.PodSpec{Containers: []corev1.Container{asking("1", "4G")}, InitContainers: []corev1.Container{asking("2", "1G")}},
-			Use{Pods: 1, MilliCPU: 2000, Memory: 4e9}, Use{Pods: 1, MilliCPU: 2000, Memory: 4e9}},
-		{"an init container that requests nothing", "", corev1.PodSpec{Containers: []corev1.Container{asking("500m", "1G")}, InitContainers: []corev1.Container{{}}},
-			Use{Pods: 1, MilliCPU: 500, Memory: 1e9}, Use{Pods: 1, MilliCPU: 500, Memory: 1e9}},
-		{"a sidecar before an init container", "", corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}, InitContainers: []corev1.Container{sidecar, asking("2", "1G")}},
-			Use{Pods: 1, MilliCPU: 4000, Memory: 2e9}, Use{Pods: 1, MilliCPU: 4000, Memory: 2e9}},
-		{"overhead is not known to Azure", "", corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}, Overhead: overhead}, Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}},
-		{"never started", corev1.PodPending, corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}}, Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}},
-		{"succeeded", corev1.PodSucceeded, corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}}, Use{}, Use{}},
-		{"failed", corev1.PodFailed, corev1.PodSpec{Containers: []corev1.Container{asking("1", "1G")}}, Use{}, Use{}},
-		{"more than there is anywhere", "", corev1.PodSpec{Containers: []corev1.Container{asking("9e15", "9e18"), asking("9e15", "9e18")}},
-			Use{Pods: 1, MilliCPU: 1<<63 - 1, Memory: 1<<63 - 1}, Use{Pods: 1, MilliCPU: 1<<63 - 1, Memory: 1<<63 - 1}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			pod := &corev1.Pod{Spec: tc.spec, Status: corev1.PodStatus{Phase: tc.phase}}
-			if got := UseOf(pod, burstPool(t, configv1.Burst{}).At(1)); got != tc.aci {
-				t.Errorf("on ACI: %+v, want %+v", got, tc.aci)
-			}
-			if got := UseOf(pod, burstPool(t, configv1.Burst{Platform: configv1.PlatformOther}).At(1)); got != tc.other {
-				t.Errorf("elsewhere: %+v, want %+v", got, tc.other)
-			}
-		})
-	}
-}
-
 func TestBurstLimits(t *testing.T) {
 	limits := func(pods int32, cpu, memory string) configv1.Burst {
 		l := configv1.BurstLimits{Pods: pods}
@@ -88,26 +51,26 @@ func TestBurstLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		burst  configv1.Burst
-		used   Use
+		used   aci.Use
 		pod    corev1.Container
 		change func(*corev1.Pod)
 		want   string // the detail; "" is open
 	}{
-		{"none", configv1.Burst{}, Use{Pods: 1000, MilliCPU: 1e9, Memory: 1e18}, asking("1", "1G"), nil, ""},
-		{"a pod is left", limits(20, "", ""), Use{Pods: 19, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, ""},
-		{"no pod is left", limits(20, "", ""), Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
-		{"no pod is left, by the short form", configv1.Burst{MaxPods: 20}, Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
-		{"the short form beside other limits", configv1.Burst{MaxPods: 20, Limits: limits(0, "100", "").Limits}, Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
-		{"the CPU fits exactly", limits(0, "100", ""), Use{Pods: 99, MilliCPU: 99000, Memory: 0}, asking("1", "1G"), nil, ""},
-		{"the CPU does not fit", limits(0, "100", ""), Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("1", "1G"), nil, "99.5 of 100 CPUs, the pod needs 1"},
-		{"a small pod fits where a large one does not", limits(0, "100", ""), Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("250m", "1G"), nil, ""},
-		{"a pod that requests nothing is billed for a CPU", limits(0, "100", ""), Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("", ""), nil, "99.5 of 100 CPUs, the pod needs 1"},
-		{"the memory fits exactly", limits(0, "", "400G"), Use{Pods: 9, MilliCPU: 0, Memory: 399e9}, asking("1", "1G"), nil, ""},
-		{"the memory does not fit", limits(0, "", "400G"), Use{Pods: 9, MilliCPU: 0, Memory: 399e9}, asking("1", ""), nil, "399 of 400 GB of memory, the pod needs 1.5"},
-		{"overspent by others", limits(0, "100", ""), Use{Pods: 999, MilliCPU: 120000, Memory: 0}, asking("10m", "1G"), nil, "120 of 100 CPUs, the pod needs 0.01"},
-		{"a pod larger than the limit", limits(0, "100", ""), Use{}, asking("101", "1G"), nil, "0 of 100 CPUs, the pod needs 101"},
-		{"a pod of more than there is anywhere", limits(0, "100", ""), Use{Pods: 1, MilliCPU: 1000, Memory: 0}, asking("9e15", "1G"), nil, "1 of 100 CPUs, the pod needs 9000000000000000"},
-		{"Always does not override it", limits(20, "", ""), Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), always, "20 of 20 pods"},
+		{"none", configv1.Burst{}, aci.Use{Pods: 1000, MilliCPU: 1e9, Memory: 1e18}, asking("1", "1G"), nil, ""},
+		{"a pod is left", limits(20, "", ""), aci.Use{Pods: 19, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, ""},
+		{"no pod is left", limits(20, "", ""), aci.Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
+		{"no pod is left, by the short form", configv1.Burst{MaxPods: 20}, aci.Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
+		{"the short form beside other limits", configv1.Burst{MaxPods: 20, Limits: limits(0, "100", "").Limits}, aci.Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), nil, "20 of 20 pods"},
+		{"the CPU fits exactly", limits(0, "100", ""), aci.Use{Pods: 99, MilliCPU: 99000, Memory: 0}, asking("1", "1G"), nil, ""},
+		{"the CPU does not fit", limits(0, "100", ""), aci.Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("1", "1G"), nil, "99.5 of 100 CPUs, the pod needs 1"},
+		{"a small pod fits where a large one does not", limits(0, "100", ""), aci.Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("250m", "1G"), nil, ""},
+		{"a pod that requests nothing is billed for a CPU", limits(0, "100", ""), aci.Use{Pods: 99, MilliCPU: 99500, Memory: 0}, asking("", ""), nil, "99.5 of 100 CPUs, the pod needs 1"},
+		{"the memory fits exactly", limits(0, "", "400G"), aci.Use{Pods: 9, MilliCPU: 0, Memory: 399e9}, asking("1", "1G"), nil, ""},
+		{"the memory does not fit", limits(0, "", "400G"), aci.Use{Pods: 9, MilliCPU: 0, Memory: 399e9}, asking("1", ""), nil, "399 of 400 GB of memory, the pod needs 1.5"},
+		{"overspent by others", limits(0, "100", ""), aci.Use{Pods: 999, MilliCPU: 120000, Memory: 0}, asking("10m", "1G"), nil, "120 of 100 CPUs, the pod needs 0.01"},
+		{"a pod larger than the limit", limits(0, "100", ""), aci.Use{}, asking("101", "1G"), nil, "0 of 100 CPUs, the pod needs 101"},
+		{"a pod of more than there is anywhere", limits(0, "100", ""), aci.Use{Pods: 1, MilliCPU: 1000, Memory: 0}, asking("9e15", "1G"), nil, "1 of 100 CPUs, the pod needs 9000000000000000"},
+		{"Always does not override it", limits(20, "", ""), aci.Use{Pods: 20, MilliCPU: 0, Memory: 0}, asking("1", "1G"), always, "20 of 20 pods"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{tc.pod}}}
@@ -115,7 +78,7 @@ func TestBurstLimits(t *testing.T) {
 				tc.change(pod)
 			}
 			r := &Rule{Pools: burstPool(t, tc.burst)}
-			got := r.Decide(Request{Pod: pod, Burst: []Use{{}, tc.used}}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
+			got := r.Decide(Request{Pod: pod, Burst: []aci.Use{{}, tc.used}}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
 			if tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != ReasonBudget.Code || got.Reason.Detail != tc.want) {
 				t.Errorf("Decide() = %+v, want %q", got, tc.want)
 			}

@@ -1,5 +1,7 @@
 package gate
 
+import "poolpriority.dev/scheduler/pkg/aci"
+
 // cures are what helps a pod for which a gate is closed for good, by the code of the reason.
 var cures = map[string]string{
 	ReasonOptOut.Code:    "it may burst without the annotation " + BurstAnnotation + ": " + BurstNever,
@@ -18,11 +20,11 @@ func Cure(code string) string {
 	if cure, ok := cures[code]; ok {
 		return cure
 	}
-	for i := range unsupported {
-		if unsupported[i].code != code {
+	for _, feature := range aci.Features() {
+		if feature.Code != code {
 			continue
 		}
-		if unsupported[i].any {
+		if feature.Any {
 			return "no virtual kubelet runs such pods"
 		}
 		return "it may burst if it does without; the annotation " + BurstAnnotation + ": " + burstAlways + " says that it runs there all the same"

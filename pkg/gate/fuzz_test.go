@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -44,7 +45,7 @@ func FuzzEligibility(f *testing.F) {
 	}
 	r := &Rule{Pools: pools}
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}, {}, {}}}
-	used := []Use{{}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}}
+	used := []aci.Use{{}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		pod := &corev1.Pod{}
 		if json.Unmarshal(data, pod) != nil {
@@ -57,14 +58,14 @@ func FuzzEligibility(f *testing.F) {
 			if !v.Open && (v.Reason.Code == "" || !strings.HasPrefix(v.Reason.Sentence, "node(s) in a burst pool")) {
 				t.Errorf("%s is closed for the reason %+v", pools.At(i).Name, v.Reason)
 			}
-			use := UseOf(pod, pools.At(i))
+			use := aci.UseOf(pod, pools.At(i).OnACI())
 			if use.MilliCPU < 0 || use.Memory < 0 {
 				t.Errorf("the pod takes %+v", use)
 			}
 			if v.Open && pod.Status.Phase == "" && (used[i].MilliCPU+use.MilliCPU > 100_000 || use.MilliCPU > 4000 && pod.Annotations[BurstAnnotation] == "") {
 				t.Errorf("%s is open for a pod that takes %+v", pools.At(i).Name, use)
 			}
-			Differences(pod, pools.At(i), nil)
+			aci.Differences(pod, aci.V1)
 		}
 		if pod.Annotations[BurstAnnotation] == "" && decision.Burst[1].Open && !decision.Burst[2].Open {
 			t.Errorf("v1 runs what v2 does not: %+v", decision.Burst[2].Reason)

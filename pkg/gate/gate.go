@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -129,7 +130,7 @@ type Request struct {
 	// Wait is what the pod waits for, if it is a new one of a rollout.
 	Wait Wait
 	// Burst is what is on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
-	Burst []Use
+	Burst []aci.Use
 	// Starting returns how many pods on the nodes of the burst pool with index i may still start, those among them that were placed a moment ago.
 	// It is asked only of a pool that is not Open; nil: as many as the view says.
 	Starting func(i int) int

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -408,7 +409,7 @@ func TestWaitLimitAndBudget(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			request := Request{Pod: &corev1.Pod{}}
 			for _, n := range tc.burstPods {
-				request.Burst = append(request.Burst, Use{Pods: n})
+				request.Burst = append(request.Burst, aci.Use{Pods: n})
 			}
 			if tc.unschedFor > 0 {
 				request.UnschedulableSince = ago(tc.unschedFor)

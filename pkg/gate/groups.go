@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -69,7 +70,7 @@ func ClassOf(pod *corev1.Pod) string {
 		}
 	}
 	data, err := json.Marshal([]any{
-		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, affinity, s.Tolerations, spread, billed(pod, true), billed(pod, false), usedOf(pod),
+		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, affinity, s.Tolerations, spread, aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod),
 	})
 	if err != nil {
 		return string(pod.UID) // it does not fail; a class of its own

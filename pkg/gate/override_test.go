@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -48,7 +49,7 @@ func TestOverride(t *testing.T) {
 		{name: "open, and the pod opts out", override: open, user: canGrow, change: func(r *Request) { r.Pod.Annotations[BurstAnnotation] = BurstNever }, wantCode: "OptedOut"},
 		{name: "open, and the provider cannot run the pod", override: open, user: canGrow, change: func(r *Request) { r.Pod.Spec.HostNetwork = true }, wantCode: "HostNamespace"},
 		{name: "open, and the pool is not for the namespace", override: open, user: canGrow, change: func(r *Request) { r.NotSelected = []bool{false, false, true} }, wantCode: "NamespaceNotSelected"},
-		{name: "open, and the budget is spent", override: open, user: canGrow, change: func(r *Request) { r.Burst = []Use{{}, {}, {Pods: 3}} }, wantCode: "BudgetSpent"},
+		{name: "open, and the budget is spent", override: open, user: canGrow, change: func(r *Request) { r.Burst = []aci.Use{{}, {}, {Pods: 3}} }, wantCode: "BudgetSpent"},
 		{name: "open, and the provider refuses pods", override: open, user: canGrow, provider: refusal.Refusing, wantCode: "Refused", wantUntil: minute},
 		{name: "it is not known yet", override: Override{Gate: OverrideUnread}, user: full, change: asks, wantCode: "OverrideUnread"},
 		{name: "an unknown word says nothing", override: Override{Gate: "Ajar"}, user: full, wantOpen: true, wantCode: "Open"},

@@ -6,6 +6,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -46,7 +47,7 @@ func paced(v Verdict, req Request, p *pool.Pool, i int, provider *refusal.Judgem
 	if req.Burst != nil {
 		used = refusal.Size{Pods: req.Burst[i].Pods, MilliCPU: req.Burst[i].MilliCPU}
 	}
-	next := used.Plus(refusal.Size{Pods: 1, MilliCPU: billed(req.Pod, p.OnACI()).MilliCPU})
+	next := used.Plus(refusal.Size{Pods: 1, MilliCPU: aci.Billed(req.Pod, p.OnACI()).MilliCPU})
 	limit := 1
 	if now.Before(pacing.TrustedUntil) {
 		if next.Within(pacing.Recent) {
@@ -67,7 +68,7 @@ func paced(v Verdict, req Request, p *pool.Pool, i int, provider *refusal.Judgem
 	default:
 		v = Verdict{Reason: ReasonFailureLimit, Until: forgotten}
 		v.Reason.Detail = fmt.Sprintf("%d of %s %s were refused in a day, until %s or until the pool has run more than %d pods and %s CPUs", refused,
-			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, cpus(pacing.Peak.MilliCPU))
+			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU))
 	}
 	return v
 }

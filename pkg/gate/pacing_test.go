@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -62,7 +63,7 @@ func TestPaced(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		pacing *refusal.Pacing
-		used   *Use
+		used   *aci.Use
 		turn   int // how many are let in; 0: as many as there are
 		reason string
 	}{
@@ -73,7 +74,7 @@ func TestPaced(t *testing.T) {
 		{"one has started, and two are starting", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: size(1), Recent: size(1), Used: size(3)}), nil, 0, "RateLimited"},
 		{"below both", startsOf(5, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(9), Used: size(8)}), nil, 0, "Open"},
 		{"below both in pods, not in CPUs", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: refusal.Size{Pods: 9, MilliCPU: 8999}, Recent: refusal.Size{Pods: 9, MilliCPU: 8999}, Used: size(8)}), nil, 0, "RateLimited"},
-		{"below both, but one more was placed by the snapshot", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(9), Used: size(8)}), &Use{Pods: 9, MilliCPU: 9000}, 0, "RateLimited"},
+		{"below both, but one more was placed by the snapshot", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(9), Used: size(8)}), &aci.Use{Pods: 9, MilliCPU: 9000}, 0, "RateLimited"},
 		{"below a peak that is not trusted, and none is starting", startsOf(0, 0, pacing{Peak: size(9), Used: size(8)}), nil, 1, "Open"},
 		{"below a peak that is not trusted, and one is starting", startsOf(1, 0, pacing{Peak: size(9), Used: size(8)}), nil, 0, "RateLimited"},
 		{"below the peak, not below what ran recently", startsOf(1, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(4), Used: size(4)}), nil, 1, "Open"},
@@ -95,7 +96,7 @@ func TestPaced(t *testing.T) {
 				return &refusal.Pacing{TrustedUntil: trusted, Recent: size(100)}
 			}}
 			if tc.used != nil {
-				req.Burst = []Use{{}, *tc.used, {}}
+				req.Burst = []aci.Use{{}, *tc.used, {}}
 			}
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {}, {}}}
 			d := r.Decide(req, view, now)

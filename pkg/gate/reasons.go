@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -25,8 +26,8 @@ var (
 // without details.
 func ClosedReasons() []nodegroups.Reason {
 	all := slices.Concat(waitingReasons, lastingReasons)
-	for i := range unsupported {
-		all = append(all, unsupported[i].reason())
+	for _, feature := range aci.Features() {
+		all = append(all, reasonUnsupported(feature))
 	}
 	return all
 }

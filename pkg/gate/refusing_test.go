@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -66,7 +67,7 @@ func TestRefusing(t *testing.T) {
 			request: Request{Pod: plain, Starting: func(int) int { return 1 }}, reason: "Probed"},
 		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: nodegroups.Full,
 			request: Request{Pod: plain, Starting: func(int) int { return 0 }}, open: true, reason: "Open", probe: true},
-		{name: "probing, with the budget spent", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain, Burst: []Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
+		{name: "probing, with the budget spent", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain, Burst: []aci.Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(tc.state, time.Hour), {Provider: tc.provider}, {}}}

@@ -3,11 +3,12 @@ package gate
 import (
 	corev1 "k8s.io/api/core/v1"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// azureFilesInTree provisions Azure Files as azureFilesDriver does.
+// azureFilesInTree provisions Azure Files as aci.AzureFilesDriver does.
 const azureFilesInTree = "kubernetes.io/azure-file"
 
 // Volumes finds what is behind the persistent volume claims of pods.
@@ -55,11 +56,11 @@ func (v *Volumes) AzureFiles(pod *corev1.Pod) bool {
 func (v *Volumes) isAzureFiles(claim *corev1.PersistentVolumeClaimSpec) bool {
 	if claim.VolumeName != "" {
 		volume := v.Volume(claim.VolumeName)
-		return volume != nil && (volume.Spec.AzureFile != nil || volume.Spec.CSI != nil && volume.Spec.CSI.Driver == azureFilesDriver)
+		return volume != nil && (volume.Spec.AzureFile != nil || volume.Spec.CSI != nil && volume.Spec.CSI.Driver == aci.AzureFilesDriver)
 	}
 	if claim.StorageClassName == nil {
 		return false
 	}
 	provisioner := v.Provisioner(*claim.StorageClassName)
-	return provisioner == azureFilesDriver || provisioner == azureFilesInTree
+	return provisioner == aci.AzureFilesDriver || provisioner == azureFilesInTree
 }

@@ -11,6 +11,7 @@ import (
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -53,10 +54,10 @@ type budgeted struct {
 }
 
 // reserve takes of the first of its pools that has room for the pod what it needs, and reports whether one has.
-func (w *budgeted) reserve(pools pool.List, uses []gate.Use) bool {
+func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	for i := range pools.Burst() {
 		if p := pools.At(i); w.pools[i] && gate.HasRoom(w.pod, p, uses[i]) {
-			uses[i] = uses[i].Plus(gate.UseOf(w.pod, p))
+			uses[i] = uses[i].Plus(aci.UseOf(w.pod, p.OnACI()))
 			return true
 		}
 	}

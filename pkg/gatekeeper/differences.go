@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -53,7 +53,7 @@ func (g *Gatekeeper) warnOfDifferences(pod *v1.Pod) {
 		return
 	}
 	p := g.config.Pools.At(i)
-	without := gate.Differences(pod, p, node.Labels)
+	without := aci.Differences(pod, aci.PlatformOf(p.OnACI(), aci.IsV2(node.Labels)))
 	if len(without) == 0 {
 		return
 	}

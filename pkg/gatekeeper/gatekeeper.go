@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -259,7 +260,7 @@ func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended 
 // Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked at.
 type Snapshot struct {
 	// Burst is what is on the nodes of each burst pool, by the pool's index.
-	Burst []gate.Use
+	Burst []aci.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
 	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it may. Those that were

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -127,7 +128,7 @@ func (r *reading) tellNodes(name string, p *nodegroups.Pool) {
 func (r *reading) tellUsage() {
 	pools := r.config.Pools
 	loads := r.loads()
-	uses := make([]gate.Use, pools.Len())
+	uses := make([]aci.Use, pools.Len())
 	for i := range uses {
 		p := pools.At(i)
 		if uses[i] = loads[i].requests; pools.IsBurst(i) && p.OnACI() {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -83,7 +83,7 @@ func (p *providers) see(pod *v1.Pod) {
 // podOf is what is looked at of the pod in the burst pool with index i.
 func (p *providers) podOf(i int, pod *v1.Pod) refusal.Pod {
 	of := refusal.PodOf(pod)
-	of.MilliCPU = gate.UseOf(pod, p.pools.At(i)).MilliCPU
+	of.MilliCPU = aci.UseOf(pod, p.pools.At(i).OnACI()).MilliCPU
 	return of
 }
 

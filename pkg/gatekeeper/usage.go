@@ -9,7 +9,7 @@ import (
 	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/aci"
 )
 
 // usage is what the pods on each node take, whosever they are: added up as they come, change and go, so that asking costs something for each node
@@ -30,15 +30,15 @@ type taken struct {
 
 // load is what pods take: as kube reckons it, and as Azure Container Instances bills it. Which of them counts is for the node's pool to say, and the
 // node may be heard of later than the pod.
-type load struct{ requests, billed gate.Use }
+type load struct{ requests, billed aci.Use }
 
 // plus adds n times (1 or -1) the other. What overflows comes back when it is taken away again.
 func (l load) plus(n int, other load) load {
 	return load{sum(l.requests, n, other.requests), sum(l.billed, n, other.billed)}
 }
 
-func sum(a gate.Use, n int, b gate.Use) gate.Use {
-	return gate.Use{Pods: a.Pods + n*b.Pods, MilliCPU: a.MilliCPU + int64(n)*b.MilliCPU, Memory: a.Memory + int64(n)*b.Memory}
+func sum(a aci.Use, n int, b aci.Use) aci.Use {
+	return aci.Use{Pods: a.Pods + n*b.Pods, MilliCPU: a.MilliCPU + int64(n)*b.MilliCPU, Memory: a.Memory + int64(n)*b.Memory}
 }
 
 // newUsage returns one that follows the pods.
@@ -73,7 +73,7 @@ func newUsage(pods coreinformers.PodInformer) (*usage, error) {
 func (u *usage) see(pod *v1.Pod) {
 	now := taken{node: pod.Spec.NodeName}
 	if now.node != "" {
-		now.load = load{requests: gate.UseOn(pod, false), billed: gate.UseOn(pod, true)}
+		now.load = load{requests: aci.UseOf(pod, false), billed: aci.UseOf(pod, true)}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/aci"
 )
 
 // newLoneUsage is one that is told by the test.
@@ -38,16 +38,16 @@ func TestUsage(t *testing.T) {
 	}{
 		{"nothing", nil, nil, make([]load, 2)},
 		{"pods on nodes of a pool", []*v1.Pod{podOn("a", "1", "1", "1G", v1.PodRunning), podOn("b", "2", "500m", "", v1.PodPending)}, nil,
-			[]load{{gate.Use{Pods: 2, MilliCPU: 1500, Memory: 1e9}, gate.Use{Pods: 2, MilliCPU: 1500, Memory: 25e8}}, {}}},
+			[]load{{aci.Use{Pods: 2, MilliCPU: 1500, Memory: 1e9}, aci.Use{Pods: 2, MilliCPU: 1500, Memory: 25e8}}, {}}},
 		{"one that requests nothing is billed", []*v1.Pod{podOn("virtual", "1", "", "", v1.PodRunning)}, nil,
-			[]load{{}, {gate.Use{Pods: 1}, gate.Use{Pods: 1, MilliCPU: 1000, Memory: 15e8}}}},
+			[]load{{}, {aci.Use{Pods: 1}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 15e8}}}},
 		{"pending, on a node that is not known, and ended", []*v1.Pod{podOn("", "1", "1", "", v1.PodPending), podOn("c", "2", "1", "", v1.PodRunning), podOn("a", "3", "1", "", v1.PodSucceeded)}, nil, make([]load, 2)},
 		{"bound, changed and ended", []*v1.Pod{podOn("", "1", "1", "1G", v1.PodPending), podOn("a", "1", "1", "1G", v1.PodPending), podOn("a", "1", "2", "1G", v1.PodRunning)}, nil,
-			[]load{{gate.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}, gate.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}}, {}}},
+			[]load{{aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}}, {}}},
 		{"gone", []*v1.Pod{podOn("a", "1", "1", "1G", v1.PodRunning), podOn("a", "2", "1", "1G", v1.PodRunning)}, []types.UID{"1", "never seen"},
-			[]load{{gate.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, gate.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
+			[]load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 		{"more than there is anywhere", []*v1.Pod{podOn("a", "1", "1", "8E", v1.PodRunning), podOn("a", "2", "1", "8E", v1.PodRunning), podOn("a", "3", "1", "1G", v1.PodRunning)}, []types.UID{"1", "2"},
-			[]load{{gate.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, gate.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
+			[]load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			u := newLoneUsage()

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -44,7 +45,7 @@ func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []publishe
 		nodes = nil // a lister of everything does not fail
 	}
 	n := g.config.Pools.Len()
-	byNode, offered := make(map[string]int, len(nodes)), make([]gate.Use, n)
+	byNode, offered := make(map[string]int, len(nodes)), make([]aci.Use, n)
 	available, usage = make([]int, n), make([]published.Usage, n)
 	for _, node := range nodes {
 		i := g.config.Pools.Of(node.Labels)
@@ -56,7 +57,7 @@ func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []publishe
 		if nodegroups.IsReady(node) && !node.Spec.Unschedulable {
 			available[i]++
 		}
-		offered[i] = offered[i].Plus(gate.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
+		offered[i] = offered[i].Plus(aci.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
 	}
 	if !g.usage.hasSynced() {
 		return available, unlisted, nil
@@ -71,13 +72,13 @@ func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []publishe
 }
 
 // resourcesOf is the CPU and the memory of the use.
-func resourcesOf(use gate.Use) v1.ResourceList {
+func resourcesOf(use aci.Use) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(use.MilliCPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(use.Memory, resource.BinarySI)}
 }
 
 // use counts what is on the nodes of burst pools, by the pool's index.
-func (g *Gatekeeper) use() []gate.Use {
-	uses := make([]gate.Use, g.config.Pools.Len())
+func (g *Gatekeeper) use() []aci.Use {
+	uses := make([]aci.Use, g.config.Pools.Len())
 	nodes, err := g.nodes.List(labels.Everything())
 	if err != nil {
 		nodes = nil // a lister of everything does not fail
@@ -94,7 +95,7 @@ func (g *Gatekeeper) use() []gate.Use {
 	}
 	for _, pod := range pods {
 		if i, ok := byNode[pod.Spec.NodeName]; ok {
-			uses[i] = uses[i].Plus(gate.UseOf(pod, g.config.Pools.At(i)))
+			uses[i] = uses[i].Plus(aci.UseOf(pod, g.config.Pools.At(i).OnACI()))
 		}
 	}
 	return uses

@@ -10,6 +10,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -115,10 +116,10 @@ func TestBurstUse(t *testing.T) {
 			t.Fatal(err)
 		}
 		x.refresh(snapshot)
-		var want gate.Use
+		var want aci.Use
 		for _, node := range snapshot {
 			for _, info := range node.GetPods() {
-				want = want.Plus(gate.UseOf(info.GetPod(), h.plugin.pools.At(2)))
+				want = want.Plus(aci.UseOf(info.GetPod(), h.plugin.pools.At(2).OnACI()))
 			}
 		}
 		if got := x.burstUse()[2]; got != want {

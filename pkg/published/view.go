@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -51,7 +52,7 @@ type View struct {
 	Available []int `json:"available,omitempty"`
 	Unlisted  int   `json:"unlisted,omitempty"`
 	// Burst is what is on the nodes of each burst pool, by the pool's index. Those of regular pools are empty.
-	Burst []gate.Use `json:"burst,omitempty"`
+	Burst []aci.Use `json:"burst,omitempty"`
 	// Usage is how full each pool is, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`
 	// Override is what an operator has made of the gate, if anything.

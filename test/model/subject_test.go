@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -252,7 +253,7 @@ func (k *podKind) pod() *corev1.Pod {
 }
 
 func (k *podKind) request(burst, burstPods int) gate.Request {
-	uses := make([]gate.Use, burst+1)
+	uses := make([]aci.Use, burst+1)
 	uses[burst].Pods, uses[burst].MilliCPU = burstPods, int64(burstPods)*1000
 	return gate.Request{Pod: k.pod(), UnschedulableSince: k.since, NoRoomSince: k.noRoom, IgnoredUntil: k.ignored, Burst: uses}
 }

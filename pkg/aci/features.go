@@ -1,4 +1,4 @@
-package gate
+package aci
 
 import (
 	"slices"
@@ -8,9 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
-
-// azureFilesDriver is the CSI driver of Azure Files, which a pod may use without a claim.
-const azureFilesDriver = "file.csi.azure.com"
 
 func ownedByDaemonSet(p *corev1.Pod) bool {
 	owner := metav1.GetControllerOfNoCopy(p)
@@ -36,7 +33,7 @@ func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v
 
 // isUnknownVolume reports whether the volume is of no kind that runs, or that another feature speaks of.
 func isUnknownVolume(v *corev1.Volume) bool {
-	inlineFiles := v.CSI != nil && v.CSI.Driver == azureFilesDriver
+	inlineFiles := v.CSI != nil && v.CSI.Driver == AzureFilesDriver
 	return v.HostPath == nil && !isClaim(v) && v.DownwardAPI == nil &&
 		v.EmptyDir == nil && v.Secret == nil && v.ConfigMap == nil && v.Projected == nil && v.AzureFile == nil && !inlineFiles
 }

@@ -1,11 +1,9 @@
-package gate
+package aci
 
 import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 const (
@@ -14,17 +12,17 @@ const (
 	cpuStep, memoryStep = 10, 100_000_000
 )
 
-// tooLarge returns what of the pod is more than the provider runs, or "".
-func tooLarge(pod *corev1.Pod, p *pool.Pool) string {
-	if len(p.Burst.Largest) == 0 {
+// TooLarge returns what the pod needs more of than the largest pod that the provider runs, or "".
+func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
+	if len(largest) == 0 {
 		return ""
 	}
-	needs := billed(pod, p.OnACI())
-	if most, ok := p.Burst.Largest[corev1.ResourceCPU]; ok && needs.MilliCPU > most.MilliValue() {
-		return fmt.Sprintf("%s CPUs, of at most %s", cpus(needs.MilliCPU), cpus(most.MilliValue()))
+	needs := Billed(pod, onACI)
+	if most, ok := largest[corev1.ResourceCPU]; ok && needs.MilliCPU > most.MilliValue() {
+		return fmt.Sprintf("%s CPUs, of at most %s", CPUs(needs.MilliCPU), CPUs(most.MilliValue()))
 	}
-	if most, ok := p.Burst.Largest[corev1.ResourceMemory]; ok && needs.Memory > most.Value() {
-		return fmt.Sprintf("%s GB of memory, of at most %s", gigabytes(needs.Memory), gigabytes(most.Value()))
+	if most, ok := largest[corev1.ResourceMemory]; ok && needs.Memory > most.Value() {
+		return fmt.Sprintf("%s GB of memory, of at most %s", Gigabytes(needs.Memory), Gigabytes(most.Value()))
 	}
 	return ""
 }

@@ -1,11 +1,9 @@
-package gate
+package aci
 
 import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // tokenVolume begins the names of the volumes by which pods are given the token of their ServiceAccount, whether they use it or not. Source: the
@@ -71,9 +69,9 @@ func hasProjected(match func(*corev1.VolumeProjection) bool) func(*corev1.Volume
 	}
 }
 
-// Differences returns, in words, what of the pod is left out without a word when it runs on a node of the burst pool with these labels.
-func Differences(pod *corev1.Pod, p *pool.Pool, nodeLabels map[string]string) []string {
-	if !p.OnACI() || nodeLabels[virtualizationLabel] == virtualNodesV2 {
+// Differences returns, in words, what of the pod is left out without a word when it runs on the platform.
+func Differences(pod *corev1.Pod, on Platform) []string {
+	if on != V1 {
 		return nil
 	}
 	var without []string

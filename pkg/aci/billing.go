@@ -1,0 +1,96 @@
+package aci
+
+import (
+	"math"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Use is what pods that have not ended take of a budget: their number, thousandths of a CPU, and bytes of memory.
+type Use struct {
+	Pods     int   `json:"pods"`
+	MilliCPU int64 `json:"milliCPU,omitempty"`
+	Memory   int64 `json:"memory,omitempty"`
+}
+
+const (
+	// aciMilliCPU and aciMemory are what Azure Container Instances gives to a container that requests no CPU or no memory, and bills. Source:
+	// azure-aci v1.6.4, getContainers.
+	aciMilliCPU, aciMemory = 1000, 1_500_000_000
+)
+
+// UseOf is what the pod takes of a burst pool's budget, as the provider bills it: on Azure Container Instances or, without onACI, elsewhere. A pod
+// that has ended takes nothing; one that never started does.
+func UseOf(pod *corev1.Pod, onACI bool) Use {
+	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return Use{}
+	}
+	use := Billed(pod, onACI)
+	use.Pods = 1
+	return use
+}
+
+// Billed is what the provider bills for the pod: what it requests, as kube reckons it. Azure Container Instances know of no overhead, and of no
+// requests of the pod as a whole.
+func Billed(pod *corev1.Pod, onACI bool) Use {
+	if onACI {
+		return ofContainers(pod, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
+	}
+	use := ofContainers(pod, Use{})
+	if pod.Spec.Resources != nil {
+		use = requested(pod.Spec.Resources.Requests, use)
+	}
+	return use.Plus(requested(pod.Spec.Overhead, Use{}))
+}
+
+// ofContainers is what the containers request together, or are given where they do not.
+func ofContainers(pod *corev1.Pod, given Use) Use {
+	var sum, sidecars, most Use
+	for i := range pod.Spec.Containers {
+		sum = sum.Plus(requested(pod.Spec.Containers[i].Resources.Requests, given))
+	}
+	// An init container runs before the others, beside the sidecars before it, and takes of what there is for all.
+	for i := range pod.Spec.InitContainers {
+		use := requested(pod.Spec.InitContainers[i].Resources.Requests, Use{})
+		if isSidecar(&pod.Spec.InitContainers[i]) {
+			sum, sidecars = sum.Plus(use), sidecars.Plus(use)
+			use = Use{}
+		}
+		use = use.Plus(sidecars)
+		most.MilliCPU, most.Memory = max(most.MilliCPU, use.MilliCPU), max(most.Memory, use.Memory)
+	}
+	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
+}
+
+// requested is what is requested and, of what is not, what is given.
+func requested(list corev1.ResourceList, given Use) Use {
+	if cpu, ok := list[corev1.ResourceCPU]; ok {
+		given.MilliCPU = cpu.MilliValue()
+	}
+	if memory, ok := list[corev1.ResourceMemory]; ok {
+		given.Memory = memory.Value()
+	}
+	return given
+}
+
+// Plus returns the sum of the two. What an int64 does not hold is more than there is anywhere.
+func (u Use) Plus(other Use) Use {
+	return Use{Pods: u.Pods + other.Pods, MilliCPU: plus(u.MilliCPU, other.MilliCPU), Memory: plus(u.Memory, other.Memory)}
+}
+
+func plus(a, b int64) int64 {
+	a, b = max(a, 0), max(b, 0)
+	if a <= math.MaxInt64-b {
+		return a + b
+	}
+	return math.MaxInt64
+}
+
+// CPUs prints thousandths of a CPU in CPUs.
+func CPUs(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
+
+// Gigabytes prints bytes in GB (1e9 bytes), as the provider counts, to a thousandth.
+func Gigabytes(bytes int64) string {
+	return strconv.FormatFloat(math.Round(float64(bytes)/1e6)/1e3, 'f', -1, 64)
+}

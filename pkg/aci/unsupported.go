@@ -1,0 +1,91 @@
+package aci
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Feature is something that a pod uses and a virtual kubelet cannot run.
+type Feature struct {
+	// Code names it, and What completes "cannot run …".
+	Code, What string
+	// Any says that no virtual kubelet can, of whatever platform.
+	Any bool
+
+	used func(*corev1.Pod) bool
+	v2   support
+}
+
+// support says whether virtual nodes v2 run a feature.
+type support int
+
+const (
+	never support = iota
+	always
+	withAzureFiles // if all volumes that the pod claims are of Azure Files
+)
+
+// features are what a virtual kubelet cannot run, on Azure Container Instances if not said otherwise. Sources: what azure-aci v1.6.4, the
+// connector of AKS's virtual nodes, was measured to refuse or to lose, and the limitations in the documentation of AKS virtual nodes. Virtual
+// nodes v2 have another connector: of them, the documentation is the source, and what it does not say is left to them.
+var features = []Feature{
+	{Code: "DaemonSetPod", What: "DaemonSet pods", used: ownedByDaemonSet, Any: true},
+	{Code: "MirrorPod", What: "static pods", Any: true, used: func(p *corev1.Pod) bool { _, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; return ok }},
+	{Code: "Windows", What: "Windows pods", used: isWindows},
+	{Code: "HostNamespace", What: "pods that use the host's network, PIDs or IPC", used: func(p *corev1.Pod) bool {
+		return p.Spec.HostNetwork || p.Spec.HostPID || p.Spec.HostIPC
+	}},
+	{Code: "HostPort", What: "pods with host ports", used: anyContainer(hasHostPort)},
+	{Code: "Privileged", What: "privileged pods", used: anyContainer(func(c *corev1.Container) bool {
+		return c.SecurityContext != nil && c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged
+	})},
+	{Code: "HostAliases", What: "pods with host aliases", v2: always, used: func(p *corev1.Pod) bool { return len(p.Spec.HostAliases) > 0 }},
+	{Code: "HostPath", What: "pods with hostPath volumes", used: anyVolume(func(v *corev1.Volume) bool { return v.HostPath != nil })},
+	{Code: "PersistentVolume", What: "pods with persistent volumes", v2: withAzureFiles, used: anyVolume(isClaim)},
+	{Code: "DownwardAPIVolume", What: "pods with downwardAPI volumes", used: anyVolume(func(v *corev1.Volume) bool { return v.DownwardAPI != nil })},
+	{Code: "VolumeType", What: "pods with volumes other than emptyDir, secret, configMap, projected and azureFile", used: anyVolume(isUnknownVolume)},
+	{Code: "Sidecar", What: "pods with sidecars (init containers that are restarted)", v2: always, used: anyInitContainer(isSidecar)},
+	{Code: "InitContainer", What: "pods with init containers that have ports, resources, probes or hooks", v2: always, used: anyInitContainer(isDemanding)},
+	{Code: "LifecycleHook", What: "pods with lifecycle hooks", v2: always, used: anyContainer(func(c *corev1.Container) bool { return c.Lifecycle != nil })},
+	{Code: "ArgsWithoutCommand", What: "pods with a container that has args and no command", v2: always, used: anyContainer(func(c *corev1.Container) bool {
+		return len(c.Args) > 0 && len(c.Command) == 0
+	})},
+	{Code: "StartupProbe", What: "pods with startup probes", v2: always, used: anyContainer(func(c *corev1.Container) bool { return c.StartupProbe != nil })},
+	{Code: "ProbeType", What: "pods with tcpSocket or grpc probes", v2: always, used: anyProbe(func(p *corev1.Probe, _ *corev1.Container) bool {
+		return p.Exec == nil && p.HTTPGet == nil
+	})},
+	{Code: "ProbePort", What: "pods with an httpGet probe whose port names none of the container's ports", v2: always, used: anyProbe(namesNoPort)},
+	{Code: "FieldRef", What: "pods with a variable from a field of their status, such as status.podIP or status.hostIP", v2: always, used: anyContainer(hasLateField)},
+	{Code: "LimitAboveRequests", What: "pods with a container whose limit is above what all containers request together", v2: always, used: limitAboveRequests},
+	{Code: "FractionalCPU", What: "pods with a CPU request that is no multiple of 10m and a limit that is not rounded down like it", v2: always, used: fractionalCPU},
+	{Code: "ResourceClaim", What: "pods with resource claims", used: func(p *corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }},
+	{Code: "EphemeralStorage", What: "pods that request ephemeral storage", used: requests(func(n corev1.ResourceName) bool { return n == corev1.ResourceEphemeralStorage })},
+	{Code: "ExtendedResource", What: "pods that request extended resources", used: requests(IsExtendedResource)},
+}
+
+// Features returns all features that a virtual kubelet may be unable to run.
+func Features() []Feature { return slices.Clone(features) }
+
+// Unsupported returns the first feature of the pod that nodes of the platform cannot run, and whether there is one. azureFiles says that all
+// volumes that the pod claims are of Azure Files.
+func Unsupported(pod *corev1.Pod, on Platform, azureFiles bool) (Feature, bool) {
+	for _, f := range features {
+		runs := on == Other || on == V2 && (f.v2 == always || f.v2 == withAzureFiles && azureFiles)
+		if (f.Any || !runs) && f.used(pod) {
+			return f, true
+		}
+	}
+	return Feature{}, false
+}
+
+// FeaturesOf returns the codes of the features that the pod uses.
+func FeaturesOf(pod *corev1.Pod) []string {
+	var used []string
+	for i := range features {
+		if features[i].used(pod) {
+			used = append(used, features[i].Code)
+		}
+	}
+	return used
+}
