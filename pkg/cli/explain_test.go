@@ -28,13 +28,10 @@ const quotaReached = `api call to https://management.azure.com/subscriptions/000
 
 // sentenceOf is the gate's sentence for the reason with the code.
 func sentenceOf(t *testing.T, code string) string {
-	for _, r := range gate.ClosedReasons() {
-		if r.Code == code {
-			return r.Sentence
-		}
+	if gate.Lookup(code).Sentence == "" {
+		t.Fatalf("there is no reason %s", code)
 	}
-	t.Fatalf("there is no reason %s", code)
-	return ""
+	return gate.Lookup(code).Sentence
 }
 
 func claims(name string) func(*corev1.Pod) {
@@ -253,9 +250,9 @@ metadata: {name: of}
 
 // TestSaidIsTheGatesOwn: each sentence that the scheduler may write is found in a pod's condition, by its code, whatever else is there.
 func TestSaidIsTheGatesOwn(t *testing.T) {
-	for _, r := range gate.Reasons() {
+	for _, r := range gate.Reasons(gate.Kind.InCondition) {
 		p := pod("p", time.Minute, told(time.Minute, r.Sentence))
-		if said := saidOf(gate.ScheduledCondition(p).Message); len(said) != 1 || said[0] != r {
+		if said := saidOf(gate.ScheduledCondition(p).Message); len(said) != 1 || said[0] != r.Reason {
 			t.Errorf("%s is read as %+v", r.Code, said)
 		}
 	}

@@ -185,8 +185,7 @@ func heldText(h *published.Held, now time.Time) string {
 	byPool := map[string]int{}
 	var order []string
 	for _, by := range h.By {
-		switch by.Reason {
-		case gate.ReasonCanGrow.Code, gate.ReasonGrowing.Code, gate.ReasonUnknown.Code, gate.ReasonUnseen.Code:
+		if gate.Lookup(by.Reason).Kind == gate.Earlier || by.Reason == gate.ReasonUnseen.Code {
 			if byPool[by.Pool] == 0 {
 				order = append(order, by.Pool)
 			}
@@ -197,10 +196,10 @@ func heldText(h *published.Held, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d for %s", byPool[name], name))
 	}
 	for _, by := range h.By {
-		switch {
-		case gate.Waits(by.Reason) && byPool[by.Pool] == 0:
+		switch waits := gate.Lookup(by.Reason).Kind.Waits(); {
+		case waits && byPool[by.Pool] == 0:
 			parts = append(parts, fmt.Sprintf("%d for %s (%s)", by.Pods, by.Pool, by.Reason))
-		case !gate.Waits(by.Reason):
+		case !waits:
 			parts = append(parts, fmt.Sprintf("%d cannot burst (%s)", by.Pods, by.Reason))
 		}
 	}

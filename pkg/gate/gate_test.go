@@ -273,10 +273,10 @@ func TestApplicable(t *testing.T) {
 			user.Groups[0].Shapes = tc.shapes
 			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 			got := decision.Regular[0]
-			if got.Holds != tc.want {
-				t.Errorf("the pool holds the gate: %v (%+v), want %v", got.Holds, got.Reason, tc.want)
+			if !got.Open != tc.want {
+				t.Errorf("the pool holds the gate: %v (%+v), want %v", !got.Open, got.Reason, tc.want)
 			}
-			if !got.Holds && (got.Reason.Code != "NotApplicable" || got.Reason.Detail == "") {
+			if got.Open && (got.Reason.Code != "NotApplicable" || got.Reason.Detail == "") {
 				t.Errorf("reason = %+v, want NotApplicable with a detail", got.Reason)
 			}
 			if decision.Burst[2].Open == tc.want {
@@ -301,7 +301,7 @@ func TestUnseenGroups(t *testing.T) {
 	} {
 		user.Groups[0].Open = tc.unseen
 		decision := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
-		if got := decision.Regular[0].Holds; got != tc.want {
+		if got := !decision.Regular[0].Open; got != tc.want {
 			t.Errorf("unseen %v, selector %v: the pool holds the gate: %v, want %v", tc.unseen, tc.selector, got, tc.want)
 		}
 	}
@@ -489,14 +489,14 @@ func TestNewNodes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: tc.spec}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
-			if d.Regular[0].Holds != tc.holds {
-				t.Errorf("holds: %v, want %v: %+v", d.Regular[0].Holds, tc.holds, d.Regular[0])
+			if d.Regular[0].Open == tc.holds {
+				t.Errorf("holds: %v, want %v: %+v", !d.Regular[0].Open, tc.holds, d.Regular[0])
 			}
 		})
 	}
 	configured := rule(t, &configv1.NodeTemplate{Labels: map[string]string{"team": "db"}})
 	d := configured.Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"team": "db"}}}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
-	if !d.Regular[0].Holds {
+	if d.Regular[0].Open {
 		t.Errorf("the configuration's template does not come first: %+v", d.Regular[0])
 	}
 }

@@ -44,7 +44,7 @@ func TestWakeForBudgets(t *testing.T) {
 		p := pod(name)
 		p.UID, p.Spec.Priority = types.UID(name), ptr.To(priority)
 		must(pods.Add(p))
-		w.held.add(p, "", &gate.Decision{Regular: make([]gate.PoolVerdict, 2), Burst: []gate.Verdict{{}, {}, {Reason: reason}}}, nil, w.clock.Now())
+		w.held.add(p, "", &gate.Decision{Regular: []gate.Verdict{{Open: true}, {Open: true}}, Burst: []gate.Verdict{{}, {}, {Reason: reason}}}, nil, w.clock.Now())
 		w.clock.Step(time.Second)
 	}
 	var woken []string

@@ -186,7 +186,7 @@ func (r *reading) loads() []load {
 
 func (r *reading) tellHeld() {
 	by, first := r.held.waiting()
-	for _, reason := range gate.ClosedReasons() {
+	for _, reason := range gate.Reasons(gate.Kind.Closes) {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))
@@ -198,7 +198,7 @@ func (h *held) waiting() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {
 		by[entry.reason.code]++
-		if !gate.Waits(entry.reason.code) {
+		if !gate.Lookup(entry.reason.code).Kind.Waits() {
 			return
 		}
 		since, ok := h.firstFailed[uid]

@@ -229,7 +229,7 @@ func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate
 }
 
 // Groups is what each node group of the regular pool with index i says of the request at the time now.
-func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.GroupVerdict {
+func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.Verdict {
 	v.addDeclines(&request, now)
 	rule := gate.NewRule(v.Args, pools)
 	return rule.Groups(request, &v.Capacity, i, now)

@@ -203,7 +203,7 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 	p.kinds.Learn(kind, &d, p.Now())
 	p.due = nodegroups.Earliest(p.due, d.Until())
 	v := &d.Burst[p.pools.Regular()]
-	if i := slices.IndexFunc(d.Regular, func(v gate.PoolVerdict) bool { return v.Holds }); !v.Open && i >= 0 {
+	if i := slices.IndexFunc(d.Regular, func(v gate.Verdict) bool { return !v.Open }); !v.Open && i >= 0 {
 		return false, v.Reason.Code + " " + d.Regular[i].Reason.Code
 	}
 	return v.Open, v.Reason.Code

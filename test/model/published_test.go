@@ -30,13 +30,13 @@ func newReader(sub *subject) *reader {
 }
 
 // agrees reports whether what is said of a pool's groups is what is said of the pool: that holds the gate if one of them does, for its reason.
-func agrees(p gate.PoolVerdict, groups []gate.GroupVerdict) bool {
+func agrees(p gate.Verdict, groups []gate.Verdict) bool {
 	holds, known := false, false
 	for _, g := range groups {
-		holds = holds || g.Holds
-		known = known || g.Reason == p.Reason && g.Holds == p.Holds
+		holds = holds || !g.Open
+		known = known || g.Reason == p.Reason && g.Open == p.Open
 	}
-	return len(groups) == 0 || holds == p.Holds && known
+	return len(groups) == 0 || holds == !p.Open && known
 }
 
 // compare holds the scheduler's decision for a pod that it holds against the reader's, and returns how many decisions that were.
