@@ -14,6 +14,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -94,8 +95,8 @@ func TestExplainPod(t *testing.T) {
 		{"not-applicable", growing(t), pod(held, time.Minute, told(time.Minute, said("PoolGrowing")), selects("mode", "system")), nil},
 		{"chose", growing(t), pod(held, time.Minute, told(time.Minute, said("BudgetSpent")), selects("type", "virtual-kubelet")), nil},
 		{"cannot-burst", growing(t), pod("db-0", 3*time.Minute, told(3*time.Minute, said("PersistentVolume")), claims("data-db-0"), ownedBy("StatefulSet", "db")), nil},
-		{"opted-out", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("OptedOut")), annotate(gate.BurstAnnotation, "Never")), nil},
-		{"unknown-value", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("UnknownBurstValue")), annotate(gate.BurstAnnotation, "never")), nil},
+		{"opted-out", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("OptedOut")), annotate(pool.BurstAnnotation, "Never")), nil},
+		{"unknown-value", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("UnknownBurstValue")), annotate(pool.BurstAnnotation, "never")), nil},
 		{"tolerates-all", growing(t), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})), nil},
 		{"rollout", full(t), pod(held, 20*time.Second, told(19*time.Second, said("RolloutMakesRoom"))), nil},
 		{"behind", full(t), pod(held, 20*time.Second, told(time.Second, said("NodesUnseen"))), nil},

@@ -1,9 +1,7 @@
 package gate
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -50,10 +48,4 @@ func isV2(p *pool.Pool, shapes []nodegroups.Shape) bool {
 		}
 	}
 	return len(shapes) > 0
-}
-
-// Signature is what of the pod decides, beside its requests, whether it is eligible for burst pools, and what it takes of their budgets: equal
-// for pods that are treated alike.
-func Signature(req Request) any {
-	return append([]string{req.Pod.Annotations[BurstAnnotation], strconv.FormatBool(req.AzureFiles), fmt.Sprint(req.NotSelected, aci.Billed(req.Pod, true))}, aci.FeaturesOf(req.Pod)...)
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"time"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -113,10 +115,10 @@ func (e *evaluation) namespace(i int, v Verdict) Verdict {
 
 // annotation closes it to pods that opt out, and to those that a virtual kubelet cannot run if they do not say that it can.
 func (e *evaluation) annotation(i int, v Verdict) Verdict {
-	switch value := e.req.Pod.Annotations[BurstAnnotation]; value {
-	case BurstNever:
+	switch value := e.req.Pod.Annotations[pool.BurstAnnotation]; value {
+	case pool.BurstNever:
 		return closed(ReasonOptOut, "")
-	case burstAlways:
+	case pool.BurstAlways:
 		return v
 	case "":
 		if reason := e.a.burst[i].ineligible; reason.Code != "" {
@@ -135,7 +137,7 @@ func (e *evaluation) template(i int, v Verdict) Verdict {
 	if len(templates) == 0 {
 		return v
 	}
-	refused, ok := templates[refusal.TemplateOf(e.req.Pod)]
+	refused, ok := templates[alike.Template(e.req.Pod)]
 	if !ok || !e.now.Before(refused.Until) {
 		return v
 	}

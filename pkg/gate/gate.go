@@ -9,19 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
-)
-
-const (
-	// BurstAnnotation is the pod annotation by which a workload says whether it may burst.
-	BurstAnnotation = "poolpriority.dev/burst"
-	// BurstNever is the value of BurstAnnotation that opts out. So does any value that is not known.
-	BurstNever = "Never"
-	// burstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
-	burstAlways = "Always"
 )
 
 // unseenLimit is for how long after a view was made the nodes in it are waited for.
@@ -107,6 +99,11 @@ type Request struct {
 // pool where no pod is asked about.
 func PlainPod() *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "plain"}}}}
+}
+
+// AutoscalerKey returns alike.Autoscaler of the pod that asks.
+func (req *Request) AutoscalerKey() string {
+	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected)
 }
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.

@@ -127,9 +127,9 @@ func TestDecide(t *testing.T) {
 		{name: "what was declined before is over: something happened since", user: looked(canGrow, minute), system: full, declined: 90 * time.Second, wantCode: "PoolCanGrow"},
 		{name: "what was declined before is over: it was touched since", user: looked(canGrow, time.Hour), system: full, declined: 3 * time.Hour, wantCode: "PoolCanGrow"},
 		{name: "the earliest change counts", user: looked(canGrow, time.Hour), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
-		{name: "opted out", user: full, system: full, annotations: map[string]string{BurstAnnotation: BurstNever}, wantCode: "OptedOut"},
-		{name: "an unknown value opts out", user: full, system: full, annotations: map[string]string{BurstAnnotation: "never"}, wantCode: "UnknownBurstValue"},
-		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
+		{name: "opted out", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: pool.BurstNever}, wantCode: "OptedOut"},
+		{name: "an unknown value opts out", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: "never"}, wantCode: "UnknownBurstValue"},
+		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations, CreationTimestamp: metav1.NewTime(ago(time.Hour))},
@@ -264,7 +264,7 @@ func TestApplicable(t *testing.T) {
 		{"a pool with nodes is not judged by its template", []nodegroups.Shape{ssd}, template, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}}}
 			if tc.pod != nil {
 				tc.pod(pod)
 			}
@@ -431,7 +431,7 @@ func TestLimits(t *testing.T) {
 	user := in(nodegroups.CanGrow, 0)
 	user.Groups[0].Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
 	asking := func(requests corev1.ResourceList) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}},
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}}}
 	}
 	for _, tc := range []struct {
@@ -512,7 +512,7 @@ func TestObserve(t *testing.T) {
 	}{
 		{"all full", in(nodegroups.Full, 0), nil, false, "Open"},
 		{"one can grow", in(nodegroups.CanGrow, 0), nil, true, "PoolCanGrow"},
-		{"opted out", in(nodegroups.Full, 0), map[string]string{BurstAnnotation: BurstNever}, true, "OptedOut"},
+		{"opted out", in(nodegroups.Full, 0), map[string]string{pool.BurstAnnotation: pool.BurstNever}, true, "OptedOut"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)

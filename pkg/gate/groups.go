@@ -1,14 +1,12 @@
 package gate
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 
-	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -36,7 +34,7 @@ type assessed struct {
 	topology   string            // a label over which they must be spread and that the pool's nodes lack
 }
 
-// Assess says what the view says of pods of the class of the one that asks (ClassOf).
+// Assess says what the view says of pods that are alike for a view (alike.View) to the one that asks.
 func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	a := &Assessment{
 		requests:   resource.PodRequests(req.Pod, resource.PodResourcesOptions{}),
@@ -53,29 +51,6 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 		a.burst[i] = assessed{ineligible: ineligible(req, r.Pools.At(i), view.Pools[i].Shapes), topology: missingTopology(req.Pod, &view.Pools[i])}
 	}
 	return a
-}
-
-// ClassOf returns what of the pod an Assessment depends on: equal for pods of which a view says the same, if they are alike in whether their
-// volumes are Azure Files.
-func ClassOf(pod *corev1.Pod) string {
-	s := &pod.Spec
-	var affinity *corev1.NodeSelector
-	if s.Affinity != nil && s.Affinity.NodeAffinity != nil {
-		affinity = s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	var spread []string
-	for i := range s.TopologySpreadConstraints {
-		if c := &s.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
-			spread = append(spread, c.TopologyKey)
-		}
-	}
-	data, err := json.Marshal([]any{
-		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, affinity, s.Tolerations, spread, aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod),
-	})
-	if err != nil {
-		return string(pod.UID) // it does not fail; a class of its own
-	}
-	return string(data)
 }
 
 // clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while

@@ -46,7 +46,7 @@ func TestOverride(t *testing.T) {
 		{name: "open: a rollout's pod waits no longer", override: open, user: full, change: func(r *Request) { r.Wait = Wait{Reason: ReasonRoom, Until: now.Add(minute)} }, wantOpen: true, wantCode: "OverriddenOpen"},
 		{name: "open: nor does one that the snapshot is behind for", override: open, user: full,
 			change: func(r *Request) { r.Snapshot = []Nodes{{}, {Starting: 1}, {}} }, wantOpen: true, wantCode: "OverriddenOpen"},
-		{name: "open, and the pod opts out", override: open, user: canGrow, change: func(r *Request) { r.Pod.Annotations[BurstAnnotation] = BurstNever }, wantCode: "OptedOut"},
+		{name: "open, and the pod opts out", override: open, user: canGrow, change: func(r *Request) { r.Pod.Annotations[pool.BurstAnnotation] = pool.BurstNever }, wantCode: "OptedOut"},
 		{name: "open, and the provider cannot run the pod", override: open, user: canGrow, change: func(r *Request) { r.Pod.Spec.HostNetwork = true }, wantCode: "HostNamespace"},
 		{name: "open, and the pool is not for the namespace", override: open, user: canGrow, change: func(r *Request) { r.NotSelected = []bool{false, false, true} }, wantCode: "NamespaceNotSelected"},
 		{name: "open, and the budget is spent", override: open, user: canGrow, change: func(r *Request) { r.Burst = []aci.Use{{}, {}, {Pods: 3}} }, wantCode: "BudgetSpent"},

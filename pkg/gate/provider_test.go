@@ -108,7 +108,7 @@ func TestTemplateRefused(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"controller-revision-hash": revision},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: "db", Controller: ptr.To(true)}}}}
 		if burst != "" {
-			p.Annotations = map[string]string{BurstAnnotation: burst}
+			p.Annotations = map[string]string{pool.BurstAnnotation: burst}
 		}
 		return p
 	}

@@ -5,6 +5,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // Kind says what a reason means for a pod.
@@ -66,9 +67,9 @@ var (
 	ReasonOverridden   = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
 
 	ReasonOptOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
-		"it may burst without the annotation "+BurstAnnotation+": "+BurstNever)
+		"it may burst without the annotation "+pool.BurstAnnotation+": "+pool.BurstNever)
 	reasonValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always",
-		"give the annotation "+BurstAnnotation+" the value "+BurstNever+" or "+burstAlways+", or remove it")
+		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+" or "+pool.BurstAlways+", or remove it")
 	reasonSpread = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst",
 		"it may burst if its topologySpreadConstraints do not ask for that label, or not with DoNotSchedule")
 	ReasonTemplate = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused a pod of the same template for what it is",
@@ -102,7 +103,7 @@ var (
 func defineUnsupported() map[string]nodegroups.Reason {
 	reasons := map[string]nodegroups.Reason{}
 	for _, feature := range aci.Features() {
-		hint := "it may burst if it does without; the annotation " + BurstAnnotation + ": " + burstAlways + " says that it runs there all the same"
+		hint := "it may burst if it does without; the annotation " + pool.BurstAnnotation + ": " + pool.BurstAlways + " says that it runs there all the same"
 		if feature.Any {
 			hint = "no virtual kubelet runs such pods"
 		}

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -303,14 +304,15 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
-	signature := gate.Signature(g.eligibility(pod))
+	req := g.eligibility(pod)
+	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
 	if refusal.CountsFailures(pod) {
 		return []any{signature, refusal.OwnerOf(pod)}
 	}
 	view := g.view.Load()
 	for i := range g.config.Pools.Burst() {
 		if len(view.Pools[i].Provider.Templates) > 0 {
-			return []any{signature, refusal.TemplateOf(pod)}
+			return []any{signature, alike.Template(pod)}
 		}
 	}
 	return signature
@@ -318,7 +320,8 @@ func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 
 // kindOf is the pod's kind.
 func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
-	return gate.KindOf(g.eligibility(pod))
+	req := g.eligibility(pod)
+	return req.AutoscalerKey()
 }
 
 // eligibility is what of the pod, and of what it refers to, says where it may burst.

@@ -7,6 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/alike"
 )
 
 // State says whether a burst pool's provider takes pods.
@@ -73,7 +75,7 @@ type Pod struct {
 	Namespace string
 	// Owner is what controls the pod, or the pod itself.
 	Owner types.UID
-	// Template is TemplateOf the pod.
+	// Template is alike.Template of the pod.
 	Template string
 	// CountsFailures is CountsFailures of the pod.
 	CountsFailures bool
@@ -90,7 +92,7 @@ type Pod struct {
 // PodOf returns what is looked at of the pod.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(OwnerOf(pod), pod.UID), Template: TemplateOf(pod), CountsFailures: CountsFailures(pod), Bound: BoundAt(pod),
+		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(OwnerOf(pod), pod.UID), Template: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: BoundAt(pod),
 		Started: Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if r, refused := Of(pod); refused {
@@ -127,7 +129,7 @@ type Judgement struct {
 	Failed  int    `json:"failed,omitempty"`
 	// Starting is how many pods on the pool's nodes may still start.
 	Starting int `json:"starting,omitempty"`
-	// Templates are those of which the provider has refused pods for what they are, by TemplateOf.
+	// Templates are those of which the provider has refused pods for what they are, by alike.Template.
 	Templates map[string]Template `json:"templates,omitempty"`
 	// Pacing is that of all owners; nil: there is none.
 	Pacing *Pacing `json:"pacing,omitempty"`

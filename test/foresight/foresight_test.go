@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -196,7 +197,7 @@ type opener func(p *player, pod *corev1.Pod) (open bool, why string)
 // ours is the code under test.
 func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
-	kind := gate.KindOf(gate.Request{Pod: pod})
+	kind := alike.Autoscaler(pod, false, nil)
 	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since,
 		Declined: func() map[string]time.Time { return p.kinds.Declined(kind, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
@@ -272,7 +273,7 @@ func (p *player) decide(open opener) {
 			continue
 		}
 		if why = p.because(pod, why); why == "Open" || why == "Believed" {
-			if kind := gate.KindOf(gate.Request{Pod: pod}); !judged[kind] {
+			if kind := alike.Autoscaler(pod, false, nil); !judged[kind] {
 				judged[kind] = true
 				p.judge(pod)
 			}

@@ -45,7 +45,7 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	if decision.Opens() {
 		return 0
 	}
-	kind := gate.KindOf(request)
+	kind := request.AutoscalerKey()
 	r.kinds.Learn(kind, decision, now)
 	request.Pod.UID = types.UID(request.Pod.Name + now.String())
 	declined := r.kinds.Declined(kind, request.Pod.UID, now)

@@ -244,7 +244,7 @@ func (k *podKind) pod() *corev1.Pod {
 		p.Spec.InitContainers = []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 80}}}}
 	}
 	if k.burst != "" {
-		p.Annotations[gate.BurstAnnotation] = k.burst
+		p.Annotations[pool.BurstAnnotation] = k.burst
 	}
 	if k.delay > 0 {
 		p.Annotations[gate.DelayAnnotation] = k.delay.String()
