@@ -63,7 +63,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	if err := configv1.Validate(args).ToAggregate(); err != nil {
 		t.Fatal(err)
 	}
-	pools, err := pool.NewList(args.Pools)
+	pools, err := pool.ListOf(args)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,9 +22,8 @@ const unseenLimit = 30 * time.Second
 // Rule is what the gate goes by. It must not be changed.
 type Rule struct {
 	Pools pool.List
-	// UnknownGrace is how long an Unknown node group keeps the gate closed; DeclineGrace is how long one that can grow may
-	// leave a pod unschedulable.
-	UnknownGrace, DeclineGrace time.Duration
+	// UnknownGrace is how long an Unknown node group keeps the gate closed.
+	UnknownGrace time.Duration
 	// NewPodDelay is how old a pod must be for the autoscaler to look at it; DelayAnnotation on the pod says more.
 	NewPodDelay time.Duration
 	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it might use, and at most
@@ -40,7 +39,7 @@ type Rule struct {
 func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 	c := &args.Capacity
 	return Rule{
-		Pools: pools, UnknownGrace: c.UnknownGrace.Duration, DeclineGrace: c.DeclineGrace.Duration, NewPodDelay: c.NewPodDelay.Duration,
+		Pools: pools, UnknownGrace: c.UnknownGrace.Duration, NewPodDelay: c.NewPodDelay.Duration,
 		HoldLimit: c.HoldLimit.Duration, Observe: args.Mode == configv1.ModeObserve,
 	}
 }

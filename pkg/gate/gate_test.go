@@ -24,18 +24,23 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
+// declining are the settings of all pools with the grace for Declined.
+func declining(grace time.Duration) configv1.Capacity {
+	return configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: grace}}
+}
+
 // rule is user, then system, then aci, with a grace of 15 minutes for Unknown and of 5 minutes for Declined.
 func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 	t.Helper()
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user"), NodeTemplate: template},
 		{Name: "system", NodeSelector: matching("mode", "system")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, DeclineGrace: 5 * time.Minute}
+	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute}
 }
 
 // in is a pool of one node group that has been in the state since then, and to which nothing has happened for long.
@@ -379,14 +384,14 @@ func TestAsksForBurst(t *testing.T) {
 }
 
 func TestWaitLimitAndBudget(t *testing.T) {
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(time.Hour), Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 10, WaitLimit: metav1.Duration{Duration: time.Minute}}},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Rule{Pools: pools, DeclineGrace: time.Hour}
+	r := &Rule{Pools: pools}
 	canGrow, full := in(nodegroups.CanGrow, 0), in(nodegroups.Full, 0)
 	for _, tc := range []struct {
 		name       string

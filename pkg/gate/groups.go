@@ -201,7 +201,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if e.clock.IsZero() || !p.HasLooked(e.clock) {
 		return holds
 	}
-	due := p.WaitedAt(e.clock, max(e.Pools.At(i).DeclineGrace(e.DeclineGrace), g.Patience))
+	due := p.WaitedAt(e.clock, max(e.Pools.At(i).Graces.Decline, g.Patience))
 	if due.IsZero() || e.now.Before(due) {
 		holds.Until = nodegroups.Earliest(holds.Until, due)
 		return holds

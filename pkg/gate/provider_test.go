@@ -19,15 +19,15 @@ import (
 // twoBurstPools is vm, then aci, then eci.
 func twoBurstPools(t *testing.T) *Rule {
 	t.Helper()
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
 		{Name: "vm", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{WaitLimit: metav1.Duration{Duration: time.Minute}, MaxPods: 1}},
 		{Name: "eci", NodeSelector: matching("provider", "eci"), Burst: &configv1.Burst{}},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, DeclineGrace: 5 * time.Minute, HoldLimit: time.Hour}
+	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, HoldLimit: time.Hour}
 }
 
 // TestRefusing: a burst pool whose provider refuses pods is closed for all of them, whatever else would open it, and others are not.

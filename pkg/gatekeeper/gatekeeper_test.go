@@ -69,7 +69,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 	if err := configv1.Validate(args).ToAggregate(); err != nil {
 		t.Fatal(err)
 	}
-	pools, err := pool.NewList(args.Pools)
+	pools, err := pool.ListOf(args)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -143,7 +143,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	facts := make([]nodegroups.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: provisionGraceOf(&g.config, i)}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: p.Graces.Provision}
 		if i < len(g.sources.byPool) {
 			facts[i].Source = g.sources.byPool[i]
 		} else {

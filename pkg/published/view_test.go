@@ -134,7 +134,7 @@ func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1]
 // TestWhatTheGateGoesBy: of each field of the gate's rule and of what it is asked is known where who reads the view has it from.
 func TestWhatTheGateGoesBy(t *testing.T) {
 	from := map[string]string{
-		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.DeclineGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
+		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
 		"Rule.Override":              "override",
 		"Request.Pod":                "the API",
 		"Request.UnschedulableSince": "the pod's condition, or waits",

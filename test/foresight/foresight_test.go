@@ -63,7 +63,7 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 	if !slices.ContainsFunc(groups, func(g simcluster.Group) bool { return g.Template.Labels[modeLabel] == "system" }) {
 		configs = slices.Delete(configs, 1, 2)
 	}
-	pools, err := pool.NewList(configs)
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: configs, Capacity: configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: declineGrace}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,7 +133,7 @@ func newPlayer(t testing.TB, options simcluster.Options) *player {
 	p := &player{
 		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
 		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
-		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace, HoldLimit: holdLimit},
+		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: 3 * time.Minute, Provision: provisionGrace, Backoff: backoffGrace}),
 		view:    &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())},
 	}

@@ -26,7 +26,7 @@ type reader struct {
 func newReader(sub *subject) *reader {
 	rule := &sub.rule
 	return &reader{kinds: gate.NewKinds(), args: configv1.PoolPriorityArgs{Pools: sub.configs, Capacity: configv1.Capacity{UnknownGrace: duration(rule.UnknownGrace),
-		DeclineGrace: duration(rule.DeclineGrace), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
+		DeclineGrace: duration(time.Minute), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
 }
 
 // agrees reports whether what is said of a pool's groups is what is said of the pool: that holds the gate if one of them does, for its reason.

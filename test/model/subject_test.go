@@ -73,11 +73,11 @@ func newSubject(t *testing.T, h *history) *subject {
 		selector.MatchLabels["virtualization"] = "virtualnode2"
 	}
 	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{MaxPods: int32(h.maxPods), WaitLimit: metav1.Duration{Duration: h.wait}}})
-	pools, err := pool.NewList(s.configs)
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: s.configs, Capacity: configv1.Capacity{DeclineGrace: duration(time.Minute)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, DeclineGrace: time.Minute, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
+	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
 	s.reader = newReader(s)
 	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
 	s.start()
