@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"poolpriority.dev/scheduler/pkg/alike"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // Decide answers for the request at the time now, by the view of the pools' capacity.
@@ -198,11 +198,11 @@ func (e *evaluation) holdEnds() time.Time {
 // open this one: it would do the pod no good.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
-	if provider.State != refusal.Refusing && provider.State != refusal.Probing {
+	if provider.State != breaker.Refusing && provider.State != breaker.Probing {
 		return v
 	}
 	said := fmt.Sprintf("%s since %s: %s", provider.Code, provider.Since.UTC().Format(time.RFC3339), provider.Message)
-	if provider.State == refusal.Refusing && e.now.Before(provider.Until) {
+	if provider.State == breaker.Refusing && e.now.Before(provider.Until) {
 		v = closed(ReasonRefused, said+", tried again at "+provider.Until.UTC().Format(time.RFC3339))
 		v.Until = provider.Until
 		return v

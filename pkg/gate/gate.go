@@ -11,9 +11,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // unseenLimit is for how long after a view was made the nodes in it are waited for.
@@ -91,7 +91,7 @@ type Request struct {
 	// It is asked only of a pool that is not Open; nil: as many as the view says.
 	Starting func(i int) int
 	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is asked only if the owner counts failures; nil: the view's.
-	Pacing func(i int) *refusal.Pacing
+	Pacing func(i int) *breaker.Pacing
 }
 
 // PlainPod is a pod without constraints, requests and tolerations that has just been made. Whether a gate is open for it is what is told of a burst

@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // ran at once recently the owner's pods go freely. Beyond that the provider's quota is unknown, so that few pods try it at a time. Pods of others find
 // it out at no cost.
 func (e *evaluation) pacing(i int, v Verdict) Verdict {
-	if !refusal.CountsFailures(e.req.Pod) {
+	if !breaker.CountsFailures(e.req.Pod) {
 		return v
 	}
 	pacing := e.view.Pools[i].Provider.Pacing
@@ -39,9 +39,9 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	refused, forgotten := countAfter(known.Refused, e.now)
 	used := pacing.Used
 	if e.req.Burst != nil {
-		used = refusal.Size{Pods: e.req.Burst[i].Pods, MilliCPU: e.req.Burst[i].MilliCPU}
+		used = breaker.Size{Pods: e.req.Burst[i].Pods, MilliCPU: e.req.Burst[i].MilliCPU}
 	}
-	next := used.Plus(refusal.Size{Pods: 1, MilliCPU: aci.Billed(e.req.Pod, e.Pools.At(i).OnACI()).MilliCPU})
+	next := used.Plus(breaker.Size{Pods: 1, MilliCPU: aci.Billed(e.req.Pod, e.Pools.At(i).OnACI()).MilliCPU})
 	limit := 1
 	if e.now.Before(pacing.TrustedUntil) {
 		if next.Within(pacing.Recent) {

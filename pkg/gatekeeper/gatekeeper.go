@@ -26,6 +26,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -53,7 +54,7 @@ type Config struct {
 	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for it: they are published.
 	Identity, Version, SchedulerName string
 	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
-	Refusals func(startWithin time.Duration) refusal.Rules
+	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
 // Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
@@ -297,8 +298,8 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 		return g.providers.starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
 	}
 	owner := refusal.OwnerOf(request.Pod)
-	request.Pacing = func(i int) *refusal.Pacing {
-		return g.providers.pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && refusal.CountsFailures(pod) }), now)
+	request.Pacing = func(i int) *breaker.Pacing {
+		return g.providers.pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && breaker.CountsFailures(pod) }), now)
 	}
 }
 
@@ -306,7 +307,7 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
-	if refusal.CountsFailures(pod) {
+	if breaker.CountsFailures(pod) {
 		return []any{signature, refusal.OwnerOf(pod)}
 	}
 	view := g.view.Load()

@@ -9,10 +9,10 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // The gauges are made up when somebody asks for them, of one view: a series of a state or a reason that is over is gone in the same answer in which
@@ -143,7 +143,7 @@ func (r *reading) tellUsage() {
 		p, v, limits := pools.At(i), &decision.Burst[i], pools.At(i).Limits()
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
 		state := r.view.Pools[i].Provider.State
-		r.set(refusingGauge, boolean(state == refusal.Refusing || state == refusal.Probing), p.Name)
+		r.set(refusingGauge, boolean(state == breaker.Refusing || state == breaker.Probing), p.Name)
 		if limits.Pods > 0 {
 			r.set(budgetPodsGauge, float64(limits.Pods), p.Name)
 		}

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -26,9 +27,9 @@ func ofJob(p *v1.Pod, job string) *v1.Pod {
 // slowly has the burst pool judged by rules under which nothing changes by itself: the clock goes fast.
 func (w *world) slowly() {
 	const long = 1000 * time.Hour
-	rules := refusal.NewRules(0)
+	rules := breaker.NewRules(0)
 	rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
-	w.providers.trackers[2] = refusal.NewTracker(rules)
+	w.providers.trackers[2] = breaker.New(rules)
 }
 
 // TestTurnsOfAnOwner: of many held pods of a Job, as many are woken as are let in, those that have been held for the longest; Jobs do not wait for one
@@ -76,7 +77,7 @@ func TestTurnsOfAnOwner(t *testing.T) {
 }
 
 // pacingOf is the pacing of the Job.
-func (w *world) pacingOf(job string) (refusal.OwnerPacing, *refusal.Pacing) {
+func (w *world) pacingOf(job string) (breaker.OwnerPacing, *breaker.Pacing) {
 	owner := types.UID("uid-of-" + job)
 	p := w.providers.pacing(2, owner, nil, w.clock.Now())
 	return p.Owners[owner], p

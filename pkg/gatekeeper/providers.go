@@ -17,6 +17,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -42,7 +43,7 @@ type providers struct {
 	changed  func() // a judgement may have
 
 	mu       sync.Mutex
-	trackers map[int]*refusal.Tracker // by the pool's index
+	trackers map[int]*breaker.Breaker // by the pool's index
 	nodes    map[string]int           // the index of the pool that a burst node is in
 }
 
@@ -50,14 +51,14 @@ func newProviders(config *Config, leading func() bool, changed func()) *provider
 	p := &providers{
 		pools: config.Pools, pods: config.Informers.Core().V1().Pods().Lister(), recorder: config.Recorder, now: config.Clock.Now,
 		observed: config.Args.Mode == configv1.ModeObserve,
-		leading:  leading, changed: changed, trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{},
+		leading:  leading, changed: changed, trackers: map[int]*breaker.Breaker{}, nodes: map[string]int{},
 	}
 	rules := config.Refusals
 	if rules == nil {
-		rules = refusal.NewRules
+		rules = breaker.NewRules
 	}
 	for i := range config.Pools.Burst() {
-		p.trackers[i] = refusal.NewTracker(rules(config.Pools.At(i).StartWithin()))
+		p.trackers[i] = breaker.New(rules(config.Pools.At(i).StartWithin()))
 	}
 	return p
 }
@@ -81,8 +82,8 @@ func (p *providers) see(pod *v1.Pod) {
 }
 
 // podOf is what is looked at of the pod in the burst pool with index i.
-func (p *providers) podOf(i int, pod *v1.Pod) refusal.Pod {
-	of := refusal.PodOf(pod)
+func (p *providers) podOf(i int, pod *v1.Pod) breaker.Pod {
+	of := breaker.PodOf(pod)
 	of.MilliCPU = aci.UseOf(pod, p.pools.At(i).OnACI()).MilliCPU
 	return of
 }
@@ -113,7 +114,7 @@ func (p *providers) gone(uid types.UID) {
 }
 
 // tell counts a pod's refusal, and tells by an event that its template is ineligible from now on, or would be.
-func (p *providers) tell(i int, pod *v1.Pod, news refusal.News) {
+func (p *providers) tell(i int, pod *v1.Pod, news breaker.News) {
 	if !p.leading() {
 		return
 	}
@@ -150,7 +151,7 @@ func (p *providers) follow(byPool [][]*v1.Node) {
 	if err != nil {
 		return // a lister of everything does not fail
 	}
-	seen, byUID := map[int][]refusal.Pod{}, map[types.UID]*v1.Pod{}
+	seen, byUID := map[int][]breaker.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
 		if i, ok := nodes[pod.Spec.NodeName]; ok {
 			seen[i] = append(seen[i], p.podOf(i, pod))
@@ -158,12 +159,12 @@ func (p *providers) follow(byPool [][]*v1.Node) {
 		}
 	}
 	for i, tracker := range p.trackers {
-		tracker.SeeAll(seen[i], p.now(), func(pod refusal.Pod, news refusal.News) { p.tell(i, byUID[pod.UID], news) })
+		tracker.SeeAll(seen[i], p.now(), func(pod breaker.Pod, news breaker.News) { p.tell(i, byUID[pod.UID], news) })
 	}
 }
 
 // judge says how the burst pool with index i is at the time now.
-func (p *providers) judge(i int, now time.Time) refusal.Judgement {
+func (p *providers) judge(i int, now time.Time) breaker.Judgement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Judge(now)
@@ -177,7 +178,7 @@ func (p *providers) starting(i int, placed []types.UID, now time.Time) int {
 }
 
 // pacing returns the pacing of the owner in the burst pool with index i at the time now. Its pods placed, by their UIDs, may not be bound yet.
-func (p *providers) pacing(i int, owner types.UID, placed []types.UID, now time.Time) *refusal.Pacing {
+func (p *providers) pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Pacing(owner, placed, now)
@@ -208,12 +209,12 @@ func (p *providers) transition(logger klog.Logger, before, view *nodegroups.View
 		}
 		kind, event, message := v1.EventTypeWarning, eventRefuses, complaint(name, is)
 		switch {
-		case is.State == refusal.Open && is.Lapsed:
+		case is.State == breaker.Open && is.Lapsed:
 			kind, event = v1.EventTypeNormal, eventAccepts
 			message = fmt.Sprintf("The provider of burst pool %s has refused no pod for a while, and there was none to try it with: it counts as open", name)
-		case is.State == refusal.Open:
+		case is.State == breaker.Open:
 			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s takes pods again", name)
-		case old.State != refusal.Open:
+		case old.State != breaker.Open:
 			continue
 		}
 		nodes := slices.SortedFunc(slices.Values(byPool[i]), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -224,7 +225,7 @@ func (p *providers) transition(logger klog.Logger, before, view *nodegroups.View
 }
 
 // complaint says that the burst pool refuses pods.
-func complaint(name string, is *refusal.Judgement) string {
+func complaint(name string, is *breaker.Judgement) string {
 	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
 }
 
@@ -235,7 +236,7 @@ func (p *providers) remember(m *published.Memory) {
 	for i, tracker := range p.trackers {
 		if memory := tracker.Memory(); !memory.IsZero() {
 			if m.BurstPools == nil {
-				m.BurstPools = map[string]refusal.Memory{}
+				m.BurstPools = map[string]breaker.Memory{}
 			}
 			m.BurstPools[p.pools.At(i).Name] = memory
 		}

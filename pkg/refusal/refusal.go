@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ReasonProviderFailed is the reason in the status of a pod that virtual-kubelet could not create. Source: virtual-kubelet v1.11, node/pod.go.
@@ -108,12 +110,20 @@ const BoundAtAnnotation = "poolpriority.dev/bound-at"
 func BoundAt(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
-			at = latest(at, c.LastTransitionTime.Time)
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(at) {
+			at = c.LastTransitionTime.Time
 		}
 	}
-	if said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation]); err == nil {
-		at = latest(at, said)
+	if said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation]); err == nil && said.After(at) {
+		at = said
 	}
 	return at
+}
+
+// OwnerOf returns the UID of the pod's controller, or "".
+func OwnerOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
 }

@@ -16,12 +16,12 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const agentPoolLabel = "kubernetes.azure.com/agentpool"
@@ -260,17 +260,17 @@ func (k *podKind) request(burst, burstPods int) gate.Request {
 
 // paces has the subject know the pacing of the pod's owner at the time now.
 func (s *subject) paces(k *podKind, burst int, now time.Time) {
-	owner := refusal.OwnerPacing{}
+	owner := breaker.OwnerPacing{}
 	for range k.pacing.starting {
 		owner.Starting = append(owner.Starting, now.Add(5*time.Second))
 	}
 	for range k.pacing.refused {
 		owner.Refused = append(owner.Refused, now.Add(time.Hour))
 	}
-	pacing := &refusal.Pacing{
-		Peak:   refusal.Size{Pods: k.pacing.peakPods, MilliCPU: int64(k.pacing.peakCPU) * 1000},
-		Recent: refusal.Size{Pods: k.pacing.recentPods, MilliCPU: int64(k.pacing.recentCPU) * 1000},
-		Owners: map[types.UID]refusal.OwnerPacing{"job": owner},
+	pacing := &breaker.Pacing{
+		Peak:   breaker.Size{Pods: k.pacing.peakPods, MilliCPU: int64(k.pacing.peakCPU) * 1000},
+		Recent: breaker.Size{Pods: k.pacing.recentPods, MilliCPU: int64(k.pacing.recentCPU) * 1000},
+		Owners: map[types.UID]breaker.OwnerPacing{"job": owner},
 	}
 	if k.pacing.trusted {
 		pacing.TrustedUntil = now.Add(time.Minute)
