@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/backoff"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -110,7 +111,7 @@ func (d *denials) add(node string, now time.Time) time.Duration {
 		d.nodes = map[string]denial{}
 	}
 	n := d.nodes[node].inARow
-	pause := double(deniedRetry, n, maxDeniedRetry)
+	pause := backoff.Pause(deniedRetry, n, maxDeniedRetry)
 	d.nodes[node] = denial{inARow: n + 1, until: now.Add(pause)}
 	return pause
 }
@@ -154,12 +155,12 @@ func (r *GateTaint) tell(ctx context.Context, node *corev1.Node, err error) time
 		advice = lasting
 	}
 	log.FromContext(ctx).Error(err, "The gate taint of a node may not be changed", "taint", configv1.GateTaintKey, "node", node.Name, "advice", advice, "again", pause)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", short(err.Error()+"; "+advice))
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", Short(err.Error()+"; "+advice))
 	return pause
 }
 
-// short shortens a message to what an event holds (1,024 bytes).
-func short(message string) string {
+// Short shortens a message to what an event holds (1,024 bytes).
+func Short(message string) string {
 	const most = 1000
 	if len(message) <= most {
 		return message

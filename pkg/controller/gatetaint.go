@@ -77,7 +77,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	case Denied(err):
 		return reconcile.Result{RequeueAfter: r.tell(ctx, node, err)}, nil
 	case err != nil:
-		return notWritten(err)
+		return NotWritten(err)
 	}
 	r.denials.forget(node.Name)
 	r.contests.written(node.Name, side, now)

@@ -1,4 +1,4 @@
-package controller
+package lost
 
 import (
 	"time"
@@ -6,6 +6,8 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/backoff"
 )
 
 const (
@@ -101,7 +103,7 @@ func (l *losses) due(p *youngPod, owner types.UID, startWithin time.Duration) (a
 	}
 	switch {
 	case !p.refused.IsZero() && o.rounds > 0 && p.seen.After(o.since):
-		at = p.refused.Add(double(againPause, o.rounds-1, maxAgainPause))
+		at = p.refused.Add(backoff.Pause(againPause, o.rounds-1, maxAgainPause))
 	case !p.refused.IsZero():
 		at = p.refused
 	case startWithin == 0:
@@ -147,7 +149,7 @@ func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
 
 // denied notes that the pod's eviction was refused at the time now, and returns when it is asked for again.
 func (p *youngPod) denied(now time.Time) time.Duration {
-	pause := double(evictionRetry, p.denials, maxEvictionRetry)
+	pause := backoff.Pause(evictionRetry, p.denials, maxEvictionRetry)
 	p.denials++
 	p.again = now.Add(pause)
 	return pause
