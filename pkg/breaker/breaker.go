@@ -31,8 +31,8 @@ const defaultStart = 15 * time.Minute
 
 // Rules are what a Breaker goes by.
 type Rules struct {
-	// StartWithin is how long a pod may take from its binding to its start. Each time that a pod of an owner takes longer, the next ones of
-	// that owner get twice as long, at most 16 times. 0: no pod is ever late.
+	// StartWithin is how long a pod may take from its binding to its start. The next pods of an owner whose pod was late have more (TimeToStart).
+	// 0: no pod is ever late.
 	StartWithin time.Duration
 	// Alone is for how long a pod must have been refused for what the pool is to be enough by itself.
 	Alone time.Duration
@@ -227,15 +227,12 @@ type News struct {
 	Ineligible bool
 }
 
-// maxSlow is how many times what an owner's pods may take to start is doubled at most.
-const maxSlow = 4
-
 // See takes in how a pod on the pool's nodes is at the time now.
 func (b *Breaker) See(pod Pod, now time.Time) News {
 	k, seen := b.pods[pod.UID]
 	if !seen {
 		k = &known{seen: now, slowness: b.slow[pod.Owner].Times}
-		k.within = b.rules.StartWithin << k.slowness
+		k.within = refusal.TimeToStart(b.rules.StartWithin, k.slowness)
 		if b.counted[pod.UID] {
 			delete(b.counted, pod.UID)
 			k.late = pod.Refusal == nil

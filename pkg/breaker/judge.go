@@ -66,7 +66,7 @@ func (b *Breaker) findLate(now time.Time) {
 		}
 		k.late = true
 		b.countRefused(&k.Pod)
-		if times := min(k.slowness+1, maxSlow); times >= b.slow[k.Owner].Times {
+		if times := k.slowness + 1; times >= b.slow[k.Owner].Times {
 			b.slow[k.Owner] = Lateness{Times: times, At: due}
 			trim(b.slow, maxOwners, func(uid types.UID, x Lateness) (time.Time, string) { return x.At, string(uid) })
 		}

@@ -111,7 +111,7 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 	}
 	for owner, s := range m.Slow {
 		if len(b.slow) < maxOwners {
-			b.slow[owner] = Lateness{Times: min(max(s.Times, 0), maxSlow), At: s.At}
+			b.slow[owner] = s
 		}
 	}
 	for key, x := range m.Templates {

@@ -93,7 +93,7 @@ func (h *history) slowness(owner types.UID, k int) int {
 		}
 		for _, uid := range h.uids(i) {
 			if p, first, _ := h.seen(uid, i); p.Owner == owner && h.lateSince(uid) == i {
-				n = max(n, min(h.slowness(owner, first)+1, maxSlow))
+				n = max(n, h.slowness(owner, first)+1)
 			}
 		}
 	}
@@ -104,7 +104,7 @@ func (h *history) slowness(owner types.UID, k int) int {
 func (h *history) within(uid types.UID) time.Duration {
 	if _, known := h.may[uid]; !known {
 		p, first, _ := h.seen(uid, len(h.steps)-1)
-		h.may[uid] = h.rules.StartWithin << h.slowness(p.Owner, first)
+		h.may[uid] = h.rules.StartWithin << min(h.slowness(p.Owner, first), 4)
 	}
 	return h.may[uid]
 }

@@ -89,6 +89,11 @@ func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
+// TimeToStart is how long a pod may take to start when so many pods of its owner were late in a row: each of them doubles startWithin, up to 16 times.
+func TimeToStart(startWithin time.Duration, late int) time.Duration {
+	return startWithin << min(max(late, 0), 4)
+}
+
 func hasRun(pod *corev1.Pod) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {

@@ -56,7 +56,7 @@ var replaceLost = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "app
 
 // SetupWithManager has the manager call the reconciler for every bound pod of our scheduler until it has started.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
-	r.losses = newLosses()
+	r.losses = newLosses(r.Clock)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		pod := o.(*corev1.Pod)
 		return pod.Spec.NodeName != "" && pod.Spec.SchedulerName == r.SchedulerName

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/testutil"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/controller"
@@ -312,16 +313,18 @@ func TestEvictionAnswers(t *testing.T) {
 
 // TestLossesAreBounded: what is remembered of owners is not more than a thousand, and not for longer than a day.
 func TestLossesAreBounded(t *testing.T) {
-	l, now := newLosses(), time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
+	l := newLosses(clock)
+	last := types.UID(fmt.Sprint(3*maxOwners - 1))
 	for i := range 3 * maxOwners {
-		l.takenBack(&youngPod{}, types.UID(fmt.Sprint(i)), now)
-		now = now.Add(time.Second)
+		l.takenBack(&youngPod{}, types.UID(fmt.Sprint(i)), clock.Now())
+		clock.SetTime(clock.Now().Add(time.Second))
 	}
-	if len(l.owners) != maxOwners || l.owners[types.UID(fmt.Sprint(3*maxOwners-1))] == nil {
-		t.Errorf("%d owners are remembered, want the last %d", len(l.owners), maxOwners)
+	if n := len(l.owners.Keys()); n != maxOwners || l.owner(last).slowness != 1 {
+		t.Errorf("%d owners are remembered, want the last %d", n, maxOwners)
 	}
-	l.takenBack(&youngPod{}, "later", now.Add(2*ownerMemory))
-	if len(l.owners) != 1 {
-		t.Errorf("%d owners are remembered after two days", len(l.owners))
+	clock.SetTime(clock.Now().Add(ownerMemory))
+	if l.owner(last).slowness != 0 {
+		t.Error("the last owner is remembered after a day")
 	}
 }

@@ -71,7 +71,7 @@ func newWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *wor
 		w.again[client.ObjectKeyFromObject(p)] = began
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: w.evict}).Build()
-	w.Reconciler = &Reconciler{Client: c, Pools: list, SchedulerName: "pool-priority-scheduler", Recorder: w.events, Clock: w.clock, losses: newLosses()}
+	w.Reconciler = &Reconciler{Client: c, Pools: list, SchedulerName: "pool-priority-scheduler", Recorder: w.events, Clock: w.clock, losses: newLosses(w.clock)}
 	return w
 }
 
