@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/backoff"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -126,10 +127,7 @@ func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 			why = f
 		}
 	}
-	rest := b.rules.FirstRest
-	for range b.rests {
-		rest = min(2*rest, b.rules.MaxRest)
-	}
+	rest := backoff.Pause(b.rules.FirstRest, b.rests, b.rules.MaxRest)
 	b.state, b.until, b.closed, b.shut, b.lapsed = Refusing, now.Add(rest), b.newest, now, false
 	b.code, b.text = why.Code, why.Message
 	b.rests = min(b.rests+1, 30)

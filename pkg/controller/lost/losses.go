@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/backoff"
@@ -31,6 +32,7 @@ const (
 type losses struct {
 	young    map[types.NamespacedName]*youngPod
 	owners   *cache.LRUExpireCache // of *ownerLosses, by UID
+	denials  *flowcontrol.Backoff  // of pods whose eviction was refused, by UID
 	limiters map[int]*rate.Limiter // by the pool's index
 }
 
@@ -39,9 +41,6 @@ type youngPod struct {
 	uid types.UID
 	// seen is when it was first seen bound, and refused when it was first seen refused; zero: it is not.
 	seen, refused time.Time
-	// again is when its eviction is asked for again, after so many in a row that were refused.
-	again   time.Time
-	denials int
 	// slowness is its owner's when it was first seen.
 	slowness int
 }
@@ -57,8 +56,10 @@ type ownerLosses struct {
 	since  time.Time
 }
 
-func newLosses(clock clock.PassiveClock) *losses {
-	return &losses{young: map[types.NamespacedName]*youngPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), limiters: map[int]*rate.Limiter{}}
+func newLosses(clock clock.Clock) *losses {
+	denials := flowcontrol.NewBackOff(evictionRetry, maxEvictionRetry)
+	denials.Clock = clock
+	return &losses{young: map[types.NamespacedName]*youngPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[int]*rate.Limiter{}}
 }
 
 // owner returns what is remembered of the owner, nothing if it is not known.
@@ -112,9 +113,6 @@ func (l *losses) due(p *youngPod, owner types.UID, startWithin time.Duration) (a
 		patience = refusal.TimeToStart(startWithin, p.slowness)
 		at = p.seen.Add(patience)
 	}
-	if p.again.After(at) {
-		at = p.again
-	}
 	return at, patience
 }
 
@@ -143,11 +141,10 @@ func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
 }
 
 // denied notes that the pod's eviction was refused at the time now, and returns when it is asked for again.
-func (p *youngPod) denied(now time.Time) time.Duration {
-	pause := backoff.Pause(evictionRetry, p.denials, maxEvictionRetry)
-	p.denials++
-	p.again = now.Add(pause)
-	return pause
+func (l *losses) denied(p *youngPod, now time.Time) time.Duration {
+	l.denials.GC()
+	l.denials.Next(string(p.uid), now)
+	return l.denials.Get(string(p.uid))
 }
 
 // over reports whether nothing is to be done about the pod any more: it ends, or has ended. What has failed is made anew by its owner.

@@ -42,7 +42,7 @@ type Reconciler struct {
 	SchedulerName string
 	// Recorder says on a pod why it was taken back.
 	Recorder record.EventRecorder
-	Clock    clock.PassiveClock
+	Clock    clock.Clock
 	Progress *watchdog.Watch
 
 	losses    *losses
@@ -105,6 +105,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wait := due.Sub(now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
+	if r.losses.denials.IsInBackOffSinceUpdate(string(pod.UID), now) {
+		return reconcile.Result{RequeueAfter: evictionRetry}, nil
+	}
 	if wait := r.losses.turn(i, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -165,7 +168,7 @@ func (r *Reconciler) takeBack(ctx context.Context, pod *corev1.Pod, i int, young
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: controller.ConflictRetry}, nil // it may have started
 	case apierrors.IsTooManyRequests(err):
-		pause := young.denied(now)
+		pause := r.losses.denied(young, now)
 		logger.Info("A lost pod is not taken back yet: its eviction was refused", "answer", err.Error(), "again", pause)
 		return reconcile.Result{RequeueAfter: pause}, nil
 	case apierrors.IsForbidden(err):
@@ -174,7 +177,7 @@ func (r *Reconciler) takeBack(ctx context.Context, pod *corev1.Pod, i int, young
 				"and no admission rule that denies it")
 			r.forbidden = true
 		}
-		return reconcile.Result{RequeueAfter: young.denied(now)}, nil
+		return reconcile.Result{RequeueAfter: r.losses.denied(young, now)}, nil
 	}
 	return reconcile.Result{}, fmt.Errorf("evicting pod %s: %w", name, err)
 }

@@ -313,7 +313,7 @@ func TestEvictionAnswers(t *testing.T) {
 
 // TestLossesAreBounded: what is remembered of owners is not more than a thousand, and not for longer than a day.
 func TestLossesAreBounded(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
 	l := newLosses(clock)
 	last := types.UID(fmt.Sprint(3*maxOwners - 1))
 	for i := range 3 * maxOwners {

@@ -38,7 +38,7 @@ type world struct {
 	*testing.T
 	*Reconciler
 	ctx     context.Context
-	clock   *clocktesting.FakePassiveClock
+	clock   *clocktesting.FakeClock
 	events  *record.FakeRecorder
 	began   time.Time
 	again   map[types.NamespacedName]time.Time // when pods are looked at again
@@ -59,7 +59,7 @@ func newWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *wor
 		t.Fatal(err)
 	}
 	began := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	w := &world{T: t, began: began, clock: clocktesting.NewFakePassiveClock(began), events: record.NewFakeRecorder(10000),
+	w := &world{T: t, began: began, clock: clocktesting.NewFakeClock(began), events: record.NewFakeRecorder(10000),
 		again: map[types.NamespacedName]time.Time{}, evicted: map[string]time.Duration{}, tried: map[string][]time.Duration{}, answers: map[string][]error{}}
 	w.ctx = ctrl.LoggerInto(context.Background(), funcr.New(func(_, args string) { fmt.Fprintln(&w.log, args) }, funcr.Options{}))
 	objects := []client.Object{
