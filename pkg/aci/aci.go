@@ -17,6 +17,7 @@ const (
 // AzureFilesDriver is the CSI driver of Azure Files, which a pod may use without a claim.
 const AzureFilesDriver = "file.csi.azure.com"
 
+// virtualizationLabel marks the nodes of AKS virtual nodes v2.
 const virtualizationLabel, virtualNodesV2 = "virtualization", "virtualnode2"
 
 // PlatformOf returns the platform of nodes of which it is known whether they run pods on Azure Container Instances, and whether they are virtual

@@ -1,5 +1,5 @@
-// Package alike says which pods are alike: for the autoscaler, for the gate's view, for kube-scheduler, for Filter, and for a burst pool's provider. Each
-// key is equal for pods that its reader cannot tell apart. It is pure.
+// Package alike computes keys of pods. Two pods with the same key are the same to its reader: the autoscaler, a view of the pools, kube-scheduler,
+// Filter plugins, or a burst pool's provider. It is pure.
 package alike
 
 import (
@@ -65,8 +65,7 @@ func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 		s.RuntimeClassName, annotations, Scheduler(pod, azureFiles, notSelected))
 }
 
-// View returns what a gate.Assessment depends on: what must be equal for a view of the pools to say the same of two pods, whatever their clocks say and
-// whichever volumes they claim.
+// View returns the part of a pod that a gate.Assessment depends on. The caller must also compare Request.AzureFiles.
 func View(pod *corev1.Pod) string {
 	s := &pod.Spec
 	var spread []string
@@ -79,13 +78,13 @@ func View(pod *corev1.Pod) string {
 		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
 }
 
-// Scheduler returns what, beside the requests, decides whether the pod is eligible for burst pools, and what it takes of their budgets. It is a fragment of
-// the signature by which kube-scheduler repeats what it found out for one pod for the next.
+// Scheduler returns a fragment of the pod's signature for kube-scheduler: what decides, besides requests, whether the pod may use burst pools and what
+// it takes of their budgets.
 func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool) any {
 	return append([]string{pod.Annotations[pool.BurstAnnotation], strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
 }
 
-// Filter returns what those Filters read of the pod that go by nothing else but the node. requests are the pod's, as NodeResourcesFit reckons them.
+// Filter returns what Filter plugins read of the pod that read nothing else but the node. requests are the pod's, as NodeResourcesFit counts them.
 func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
 	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, requiredNodeAffinity(pod))
 }
@@ -125,9 +124,6 @@ func requiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {
 }
 
 func encode(parts ...any) string {
-	data, err := json.Marshal(parts)
-	if err != nil {
-		return fmt.Sprintf("%p %+v", &parts, parts) // types of the API do not fail; if one did, this is equal to no other
-	}
+	data, _ := json.Marshal(parts) // types of the API do not fail
 	return string(data)
 }

@@ -1,4 +1,4 @@
-// Package backoff doubles pauses. It keeps nothing: its callers count the failures, in an annotation or a ConfigMap for example.
+// Package backoff computes exponential pauses. The caller counts the failures.
 package backoff
 
 import "time"

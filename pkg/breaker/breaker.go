@@ -1,5 +1,5 @@
 // Package breaker is the circuit breaker of a burst pool. By what becomes of the pods on the pool's nodes it decides whether more may be sent there.
-// The published states are named by the provider: Open is a closed circuit, Refusing an open one, and Probing a half-open one.
+// The published states describe the provider. Open: the circuit is closed. Refusing: it is open. Probing: it is half-open.
 package breaker
 
 import (

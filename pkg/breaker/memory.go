@@ -110,7 +110,7 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 		b.counted[uid] = true
 	}
 	for owner, s := range m.Slow {
-		if len(b.slow) < maxOwners {
+		if len(b.slow) < maxOwners && s.Times > 0 {
 			b.slow[owner] = s
 		}
 	}

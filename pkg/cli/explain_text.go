@@ -146,7 +146,7 @@ func verdictText(v *PoolVerdict) (string, style) {
 		return "open", costly
 	case v.Verdict == verdictObserved:
 		return "open (observed)", costly
-	case gate.Lookup(v.Reason.Code).Kind.Waits():
+	case gate.Lookup(v.Reason.Code).Kind.MayOpen():
 		return "closed", plain
 	}
 	return "cannot use it", quiet

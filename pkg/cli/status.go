@@ -168,7 +168,7 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 	default:
 		item.State = stateClosed
 		for k := range decision.Regular {
-			if !decision.Regular[k].Open {
+			if decision.Regular[k].Holds() {
 				item.HeldBy = append(item.HeldBy, PoolState{Pool: p.pools.At(k).Name, State: string(v.Capacity.Pools[k].State)})
 			}
 		}

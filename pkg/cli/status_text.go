@@ -185,7 +185,7 @@ func heldText(h *published.Held, now time.Time) string {
 	byPool := map[string]int{}
 	var order []string
 	for _, by := range h.By {
-		if gate.Lookup(by.Reason).Kind == gate.Earlier || by.Reason == gate.ReasonUnseen.Code {
+		if gate.Lookup(by.Reason).OfEarlierPool() {
 			if byPool[by.Pool] == 0 {
 				order = append(order, by.Pool)
 			}
@@ -196,7 +196,7 @@ func heldText(h *published.Held, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d for %s", byPool[name], name))
 	}
 	for _, by := range h.By {
-		switch waits := gate.Lookup(by.Reason).Kind.Waits(); {
+		switch waits := gate.Lookup(by.Reason).Kind.MayOpen(); {
 		case waits && byPool[by.Pool] == 0:
 			parts = append(parts, fmt.Sprintf("%d for %s (%s)", by.Pods, by.Pool, by.Reason))
 		case !waits:

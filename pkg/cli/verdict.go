@@ -92,7 +92,7 @@ func (a *asks) never() string {
 	code := ""
 	for i := range a.p.pools.Burst() {
 		v := &a.decision.Burst[i]
-		if v.Open && !v.Observed || gate.Lookup(v.Reason.Code).Kind.Waits() {
+		if v.Open && !v.Observed || gate.Lookup(v.Reason.Code).Kind.MayOpen() {
 			return ""
 		}
 		code = cmp.Or(code, v.Reason.Code)
@@ -103,7 +103,7 @@ func (a *asks) never() string {
 // holder returns the name of the first pool that holds the gate; "" if none does.
 func (a *asks) holder() string {
 	for i := range a.decision.Regular {
-		if !a.decision.Regular[i].Open {
+		if a.decision.Regular[i].Holds() {
 			return a.p.pools.At(i).Name
 		}
 	}
@@ -144,11 +144,11 @@ func (a *asks) verdicts() []PoolVerdict {
 		}
 		d := &a.decision.Regular[i]
 		v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), d.Reason
-		if !d.Open {
+		if d.Holds() {
 			v.Verdict = verdictHolds
 		}
 		for k, g := range a.p.view.Groups(a.request, a.p.pools, i, a.now) {
-			v.Groups = append(v.Groups, GroupVerdict{Name: from.Groups[k].Name, Holds: !g.Open, State: string(from.Groups[k].State), Reason: g.Reason, Until: g.Until})
+			v.Groups = append(v.Groups, GroupVerdict{Name: from.Groups[k].Name, Holds: g.Holds(), State: string(from.Groups[k].State), Reason: g.Reason, Until: g.Until})
 		}
 		all = append(all, v)
 	}

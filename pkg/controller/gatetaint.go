@@ -68,7 +68,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 		r.contests.kept(node.Name, now)
 		return reconcile.Result{}, nil
 	}
-	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // a node's status changes all the time
+	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // it does not say how much of the pause is left
 		return reconcile.Result{RequeueAfter: deniedRetry}, nil
 	}
 	side := side{uid: node.UID, tainted: r.wants(node)}

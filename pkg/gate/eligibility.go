@@ -16,7 +16,7 @@ func ineligible(req Request, p *pool.Pool, shapes []nodegroups.Shape) nodegroups
 		return reasonsUnsupported[feature.Code]
 	}
 	if detail := aci.TooLarge(req.Pod, p.OnACI(), p.Burst.Largest); detail != "" {
-		return closed(reasonTooLarge, detail).Reason
+		return reasonTooLarge.With(detail)
 	}
 	return nodegroups.Reason{}
 }

@@ -30,7 +30,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 	for i := range d.Regular {
 		v := e.regular(i)
 		d.Regular[i] = v
-		if v.Open {
+		if !v.Holds() {
 			continue
 		}
 		if e.earlier.Open {
@@ -38,7 +38,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 			if v.Reason.Detail != "" {
 				detail += " (" + v.Reason.Detail + ")"
 			}
-			e.earlier = closed(v.Closed, detail)
+			e.earlier = closed(*v.closes, detail)
 		}
 		e.earlier.Until = nodegroups.Earliest(e.earlier.Until, v.Until)
 	}
@@ -77,12 +77,12 @@ type evaluation struct {
 
 func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, now time.Time) *evaluation {
 	e := &evaluation{Rule: r, req: req, a: a, view: view, now: now}
-	e.clock, e.came = r.clock(req, a, view)
+	e.clock, e.came = r.clocks(req, a, view)
 	return e
 }
 
-// steps decide in this order whether the gate of a burst pool is open. Each is given the verdict of those before it, which is open, and the index of the
-// pool. The first that closes the gate has the last word.
+// steps run in this order until one closes the gate. Each gets the burst pool's index and the open verdict of the steps before it. earlierPools
+// replaces that verdict.
 var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).namespace,
 	(*evaluation).annotation,
@@ -105,7 +105,7 @@ func (e *evaluation) burst(i int) Verdict {
 	return v
 }
 
-// namespace closes the gate to pods of namespaces that the pool is not for.
+// namespace closes the gate to pods of namespaces that the pool does not select.
 func (e *evaluation) namespace(i int, v Verdict) Verdict {
 	if e.req.NotSelected != nil && e.req.NotSelected[i] {
 		return closed(reasonNamespace, "")
@@ -113,7 +113,7 @@ func (e *evaluation) namespace(i int, v Verdict) Verdict {
 	return v
 }
 
-// annotation closes it to pods that opt out, and to those that a virtual kubelet cannot run if they do not say that it can.
+// annotation closes the gate to pods that opt out. It closes it to pods that a virtual kubelet cannot run, unless they say that it can.
 func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	switch value := e.req.Pod.Annotations[pool.BurstAnnotation]; value {
 	case pool.BurstNever:
@@ -130,8 +130,8 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	}
 }
 
-// template closes it to pods of whose template the provider has refused pods for what they are. The annotation poolpriority.dev/burst: Always does not
-// override that: it says that the table of what cannot run is wrong, but here it was tried, and would be again and again.
+// template closes the gate to pods whose template the provider has refused. The annotation poolpriority.dev/burst: Always does not override that: it
+// says that the table of what cannot run is wrong, but this template was tried.
 func (e *evaluation) template(i int, v Verdict) Verdict {
 	templates := e.view.Pools[i].Provider.Templates
 	if len(templates) == 0 {
@@ -146,7 +146,7 @@ func (e *evaluation) template(i int, v Verdict) Verdict {
 	return v
 }
 
-// spread closes it to pods that must be spread over a label which the pool's nodes lack.
+// spread closes the gate to pods that must be spread over a label which the pool's nodes lack.
 func (e *evaluation) spread(i int, v Verdict) Verdict {
 	if key := e.a.burst[i].topology; key != "" {
 		return closed(reasonSpread, "label "+key)
@@ -154,7 +154,7 @@ func (e *evaluation) spread(i int, v Verdict) Verdict {
 	return v
 }
 
-// earlierPools closes it while an earlier pool holds it, if nothing opens it all the same: an override, the pod's own constraints, or a limit to its wait.
+// earlierPools closes the gate while an earlier pool holds it. An override, the pod's own constraints, waitLimit and holdLimit open it.
 func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	v, overridden := e.overridden(e.earlier, e.now)
 	if v.Open || overridden {
@@ -194,8 +194,8 @@ func (e *evaluation) holdEnds() time.Time {
 	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
 }
 
-// provider closes it while the provider refuses pods, and to all but one pod while it is being tried. What opens a gate that earlier pools hold does not
-// open this one: it would do the pod no good.
+// provider closes the gate while the provider refuses pods. During a probe one pod passes. waitLimit, holdLimit and an override do not change that: the
+// pod would not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
 	if provider.State != breaker.Refusing && provider.State != breaker.Probing {
@@ -218,7 +218,7 @@ func (e *evaluation) provider(i int, v Verdict) Verdict {
 	return v
 }
 
-// budget closes it to pods for which the pool's budget has no room.
+// budget closes the gate to pods that exceed what is left of the pool's budget.
 func (e *evaluation) budget(i int, v Verdict) Verdict {
 	if e.req.Burst != nil {
 		if detail := overBudget(e.req.Pod, e.Pools.At(i), e.req.Burst[i]); detail != "" {

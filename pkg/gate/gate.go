@@ -126,28 +126,30 @@ type Decision struct {
 
 // Verdict is the answer of a pool, or of a node group of a regular pool.
 type Verdict struct {
-	// Open says that the gate of the burst pool is open for the pod or, of a regular pool and its groups, that it does not hold the gate.
+	// Open: the gate of a burst pool is open. A regular pool or node group does not hold the gate, because it is full for example.
 	Open   bool
 	Reason nodegroups.Reason
 	// Until is when a closed one may open without any event; zero if it does not.
 	Until time.Time
-	// Closed is the reason that gates give which the regular pool or group holds.
-	Closed nodegroups.Reason
-	// Declined are the names of the node groups that decline the pod by its own clock, if it is a regular pool's.
+	// closes is set if a regular pool or group holds the gate: the reason that the closed gate then gives.
+	closes *nodegroups.Reason
+	// Declined lists the node groups of a regular pool that declined the pod by its own clock.
 	Declined []string
-	// Probe says that a gate is open for one pod only: to see whether the pool's provider takes pods again.
+	// Probe: the gate is open for one pod only, to see whether the pool's provider takes pods again.
 	Probe bool
-	// Turn is for how many pods of the pod's owner a gate is open; 0: for all.
+	// Turn is the number of the owner's pods that the gate is open for; 0: all.
 	Turn int
-	// Observed says that a gate would be closed, for the Reason, if it were not only observed.
+	// Observed: the gate would be closed, for the Reason, if it were not only observed.
 	Observed bool
 }
 
 // closed is the verdict that a gate is closed for the reason with the detail.
 func closed(reason nodegroups.Reason, detail string) Verdict {
-	reason.Detail = detail
-	return Verdict{Reason: reason}
+	return Verdict{Reason: reason.With(detail)}
 }
+
+// Holds reports whether the regular pool, or the group of one, keeps gates closed.
+func (v *Verdict) Holds() bool { return !v.Open }
 
 // Passes reports whether the gate is closed for a moment only.
 func (v *Verdict) Passes() bool { return !v.Open && Lookup(v.Reason.Code).Kind == Momentary }

@@ -34,7 +34,7 @@ type assessed struct {
 	topology   string            // a label over which they must be spread and that the pool's nodes lack
 }
 
-// Assess says what the view says of pods that are alike for a view (alike.View) to the one that asks.
+// Assess evaluates the view for all pods with the same alike.View and AzureFiles.
 func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	a := &Assessment{
 		requests:   resource.PodRequests(req.Pod, resource.PodResourcesOptions{}),
@@ -53,9 +53,9 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	return a
 }
 
-// clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while
+// clocks returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while
 // nodes that the pod could use are on their way. came is when a node last came that the pod might use.
-func (r *Rule) clock(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
+func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
 	growing := false
 	for i := range a.applicable {
 		for k := range a.applicable[i] {
@@ -118,7 +118,7 @@ func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) 
 // regular answers for the regular pool with index i: as the group does that says most.
 func (e *evaluation) regular(i int) Verdict {
 	p := &e.view.Pools[i]
-	pool := Verdict{Reason: reasonNoGroups, Closed: ReasonUnknown} // no source says that
+	answer := Verdict{Reason: reasonNoGroups, closes: &ReasonUnknown} // no source says that
 	var until time.Time
 	var declined []string
 	most, saidBy := -1, 0
@@ -127,28 +127,28 @@ func (e *evaluation) regular(i int) Verdict {
 		until = nodegroups.Earliest(until, v.Until)
 		declined = append(declined, v.Declined...)
 		if w := v.weight(); w > most {
-			most, saidBy, pool = w, k, v
+			most, saidBy, answer = w, k, v
 		}
 	}
-	pool.Until, pool.Declined = until, declined
+	answer.Until, answer.Declined = until, declined
 	switch {
-	case IsNotApplicable(pool.Reason):
-		pool.Reason.Detail = e.a.applicable[i][saidBy].String()
-	case pool.Open && e.req.behind(i, p) && e.now.Sub(e.view.Built) < unseenLimit:
-		pool = Verdict{Reason: ReasonUnseen, Closed: ReasonUnseen}
+	case IsNotApplicable(answer.Reason):
+		answer.Reason.Detail = e.a.applicable[i][saidBy].String()
+	case answer.Open && e.req.behind(i, p) && e.now.Sub(e.view.Built) < unseenLimit:
+		answer = Verdict{Reason: ReasonUnseen, closes: &ReasonUnseen}
 	}
-	return pool
+	return answer
 }
 
 // weight orders what is said of a pool: by the group that holds it, one with nodes on their way first, then by one that could grow and does not
 // for the pod, then by any that the pod might use.
 func (v *Verdict) weight() int {
 	switch {
-	case !v.Open && v.Closed.Code == ReasonGrowing.Code:
+	case v.closes == &ReasonGrowing:
 		return 5
-	case !v.Open && v.Closed.Code == ReasonCanGrow.Code:
+	case v.closes == &ReasonCanGrow:
 		return 4
-	case !v.Open:
+	case v.Holds():
 		return 3
 	case v.Reason.Code == reasonDeclined.Code:
 		return 2
@@ -169,17 +169,17 @@ func (e *evaluation) group(i, k int) Verdict {
 		// A group that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
 		return Verdict{Open: true, Reason: g.Reason}
 	case g.State == nodegroups.Growing:
-		return Verdict{Reason: g.Reason, Closed: ReasonGrowing, Until: g.Until}
+		return Verdict{Reason: g.Reason, closes: &ReasonGrowing, Until: g.Until}
 	case g.State == nodegroups.CanGrow:
 		return e.growth(i, k)
 	case g.IsGrowing():
-		return Verdict{Reason: nodegroups.ReasonStarting, Closed: ReasonGrowing, Until: g.Until}
+		return Verdict{Reason: nodegroups.ReasonStarting, closes: &ReasonGrowing, Until: g.Until}
 	}
 	counts := g.Since.Add(e.UnknownGrace)
 	if !e.now.Before(counts) {
 		return opened(reasonUnknownLong, g.Reason.Sentence)
 	}
-	return Verdict{Reason: g.Reason, Closed: ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
+	return Verdict{Reason: g.Reason, closes: &ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
 }
 
 // growth answers for a group that can grow by whether it would for the pod.
@@ -189,7 +189,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if detail := beyond(e.a.requests, g.Remaining); detail != "" {
 		return opened(reasonBeyondLimits, detail)
 	}
-	holds := Verdict{Reason: g.Reason, Closed: ReasonCanGrow, Until: g.Until}
+	holds := Verdict{Reason: g.Reason, closes: &ReasonCanGrow, Until: g.Until}
 	if g.Skipped {
 		return holds
 	}
@@ -213,8 +213,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 
 // opened is the verdict of a group that does not hold the gate, for the reason with the detail.
 func opened(reason nodegroups.Reason, detail string) Verdict {
-	reason.Detail = detail
-	return Verdict{Open: true, Reason: reason}
+	return Verdict{Open: true, Reason: reason.With(detail)}
 }
 
 // DeclineKey names the group of the pool with the index among all pools' groups.

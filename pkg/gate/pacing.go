@@ -19,9 +19,8 @@ const (
 	maxRefused = 3
 )
 
-// pacing closes it to a pod whose owner counts failures, such as a Job's, while too many of the owner's pods are starting or have been refused. Up to what
-// ran at once recently the owner's pods go freely. Beyond that the provider's quota is unknown, so that few pods try it at a time. Pods of others find
-// it out at no cost.
+// pacing closes the gate to a pod whose owner counts failures, such as a Job, while too many of the owner's pods are starting or were refused. Below the
+// number that ran at once recently the owner's pods are not limited. Beyond it the provider's quota is unknown, and few pods try it at a time.
 func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	if !breaker.CountsFailures(e.req.Pod) {
 		return v

@@ -12,12 +12,11 @@ import (
 type Kind int
 
 const (
-	// Earlier: the gate is closed until no earlier pool holds it.
+	// Earlier: the gate is closed because an earlier pool can grow, is growing, or is Unknown.
 	Earlier Kind = iota + 1
-	// Momentary: it is closed for a moment, until the scheduler has seen what there is to see or until pods that are about to go have left. No pod should
-	// be killed for what such a verdict says.
+	// Momentary: it is closed for seconds. No pod is preempted because of it.
 	Momentary
-	// Waiting: it is closed, and may open without any change of the pod.
+	// Waiting: it is closed for longer, and may open without any change of the pod.
 	Waiting
 	// Lasting: it is closed until the pod, its namespace or the configuration changes.
 	Lasting
@@ -47,7 +46,7 @@ func define(kind Kind, code, sentence, hint string) nodegroups.Reason {
 }
 
 // The reasons. The sentences of those for which a gate is closed, or a node cannot be used, read on in "0/5 nodes are available: 1 …". None of them
-// begins another.
+// contains another.
 var (
 	ReasonCanGrow = define(Earlier, "PoolCanGrow", "node(s) in a burst pool, which opens when no earlier pool can grow", "")
 	ReasonGrowing = define(Earlier, "PoolGrowing", "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way", "")
@@ -131,8 +130,11 @@ func (k Kind) Closes() bool { return k == Earlier || k == Momentary || k == Wait
 // Opens reports whether a gate is open for reasons of the kind.
 func (k Kind) Opens() bool { return k == Open }
 
-// Waits reports whether a gate that is closed for reasons of the kind may open without any change of the pod.
-func (k Kind) Waits() bool { return k.Closes() && k != Lasting }
+// MayOpen reports whether a gate that is closed for reasons of the kind may open without any change of the pod.
+func (k Kind) MayOpen() bool { return k.Closes() && k != Lasting }
 
 // InCondition reports whether the scheduler writes the sentences of reasons of the kind into a pod's condition.
 func (k Kind) InCondition() bool { return k.Closes() || k == OfNode }
+
+// OfEarlierPool reports whether a gate that is closed for the reason is closed because of an earlier pool.
+func (e Entry) OfEarlierPool() bool { return e.Kind == Earlier || e.Code == ReasonUnseen.Code }

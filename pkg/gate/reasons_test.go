@@ -26,6 +26,19 @@ func TestReasons(t *testing.T) {
 			}
 		}
 	}
+	for kind, want := range map[Kind]string{
+		Earlier:   "PoolCanGrow PoolGrowing PoolUnknown",
+		Momentary: "NodesUnseen RolloutMakesRoom OwnerUnseen VictimsEnding RateLimited OverrideUnread",
+		Waiting:   "Refused Probed FailureLimit BudgetSpent OverriddenClosed",
+	} {
+		var codes []string
+		for _, e := range Reasons(func(k Kind) bool { return k == kind }) {
+			codes = append(codes, e.Code)
+		}
+		if got := strings.Join(codes, " "); got != want {
+			t.Errorf("of kind %d are %s, want %s", kind, got, want)
+		}
+	}
 	if got := Lookup("Unheard"); got != (Entry{}) {
 		t.Errorf("of what is not known: %+v", got)
 	}

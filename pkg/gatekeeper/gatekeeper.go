@@ -53,7 +53,7 @@ type Config struct {
 	Clock    clock.WithTicker
 	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for it: they are published.
 	Identity, Version, SchedulerName string
-	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
+	// Refusals returns the rules of a burst pool's circuit breaker. nil: breaker.NewRules.
 	Refusals func(startWithin time.Duration) breaker.Rules
 }
 

@@ -198,7 +198,7 @@ func (h *held) waiting() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {
 		by[entry.reason.code]++
-		if !gate.Lookup(entry.reason.code).Kind.Waits() {
+		if !gate.Lookup(entry.reason.code).Kind.MayOpen() {
 			return
 		}
 		since, ok := h.firstFailed[uid]

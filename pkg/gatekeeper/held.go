@@ -532,7 +532,7 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 
 // isStarting reports whether a pool holds the gate of which nothing is known yet because the scheduler is starting.
 func isStarting(decision *gate.Decision) bool {
-	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return !v.Open && v.Reason.Code == reasonStarting.Code })
+	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return v.Holds() && v.Reason.Code == reasonStarting.Code })
 }
 
 func openPools(decision *gate.Decision) []bool {

@@ -115,8 +115,8 @@ func reasonOf(decision *gate.Decision) reason {
 			continue
 		}
 		r := reason{pool: i, code: v.Reason.Code}
-		if gate.Lookup(r.code).Kind == gate.Earlier || r.code == gate.ReasonUnseen.Code {
-			if k := slices.IndexFunc(decision.Regular, func(p gate.Verdict) bool { return !p.Open }); k >= 0 {
+		if gate.Lookup(r.code).OfEarlierPool() {
+			if k := slices.IndexFunc(decision.Regular, func(p gate.Verdict) bool { return p.Holds() }); k >= 0 {
 				r.pool = k
 			}
 		}

@@ -39,6 +39,12 @@ type Reason struct {
 	Detail string `json:"detail,omitempty"`
 }
 
+// With returns the reason with the detail.
+func (r Reason) With(detail string) Reason {
+	r.Detail = detail
+	return r
+}
+
 // ReasonProvisioning is that of a pool that is Growing because fewer nodes came than were ordered.
 var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
 

@@ -43,8 +43,8 @@ type Pool struct {
 	installation string
 }
 
-// Graces are how long node groups of a pool hold the gate: Provision while ordered nodes are not usable yet, Backoff while the autoscaler backs off from
-// the group, and Decline while it could grow, but does not for the pod.
+// Graces limit how long a node group holds the gate. Provision: while ordered nodes are not usable. Backoff: while the autoscaler backs off. Decline:
+// while it could grow but does not.
 type Graces struct{ Provision, Backoff, Decline time.Duration }
 
 // gracesOf returns the graces of the pool among all pools' settings.

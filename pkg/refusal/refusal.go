@@ -89,7 +89,7 @@ func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
-// TimeToStart is how long a pod may take to start when so many pods of its owner were late in a row: each of them doubles startWithin, up to 16 times.
+// TimeToStart returns how long a pod may take to start. Each late round of its owner doubles startWithin, at most four times.
 func TimeToStart(startWithin time.Duration, late int) time.Duration {
 	return startWithin << min(max(late, 0), 4)
 }

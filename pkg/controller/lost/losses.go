@@ -26,9 +26,8 @@ const (
 	maxOwners, ownerMemory = 1000, 24 * time.Hour
 )
 
-// losses is what is remembered of pods on burst nodes that have not started, and of what made them. All times are by this process's own
-// clock: the API's are another's. A controller that starts anew therefore gives late pods their time once more. The scheduler publishes how many
-// pods of an owner were late; the controller has no right to read that. losses is for one goroutine.
+// losses is in memory, by this process's clock, for one goroutine. After a restart late pods get startWithin again. The scheduler publishes the same
+// counts, but the controller may not read them.
 type losses struct {
 	young    map[types.NamespacedName]*youngPod
 	owners   *cache.LRUExpireCache // of *ownerLosses, by UID
@@ -86,7 +85,12 @@ func (l *losses) see(name types.NamespacedName, uid, owner types.UID, refused bo
 }
 
 // forget forgets a pod that is gone, or is no business of ours.
-func (l *losses) forget(name types.NamespacedName) { delete(l.young, name) }
+func (l *losses) forget(name types.NamespacedName) {
+	if p := l.young[name]; p != nil {
+		l.denials.Reset(string(p.uid))
+	}
+	delete(l.young, name)
+}
 
 // started forgets a pod that started at the time now: its owner's can, and if it did so in time, quickly enough.
 func (l *losses) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {

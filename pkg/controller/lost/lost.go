@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wait := due.Sub(now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if r.losses.denials.IsInBackOffSinceUpdate(string(pod.UID), now) {
+	if r.losses.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // it does not say how much of the pause is left
 		return reconcile.Result{RequeueAfter: evictionRetry}, nil
 	}
 	if wait := r.losses.turn(i, now); wait > 0 {
