@@ -27,7 +27,7 @@ func (g *Gatekeeper) wakeForBudgets(ctx context.Context) {
 	if len(waiting) == 0 {
 		return
 	}
-	uses := g.use()
+	uses := g.uses()
 	var chosen []*budgeted
 	for i := range waiting {
 		w := &waiting[i]
@@ -88,7 +88,7 @@ func (h *held) wake(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
 	for _, w := range chosen {
 		if entry, ok := h.pods[w.pod.UID]; ok && entry == w.entry {
 			entry.woken = now
-			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+			pods[nameOf(entry.pod)] = entry.pod
 		}
 	}
 	return pods

@@ -38,7 +38,7 @@ func TestWakeForBudgets(t *testing.T) {
 		return p
 	}
 	for i := range 3 {
-		must(pods.Add(burst(i)))
+		w.usage.See(burst(i))
 	}
 	hold := func(name string, priority int32, reason nodegroups.Reason) {
 		p := pod(name)
@@ -66,17 +66,17 @@ func TestWakeForBudgets(t *testing.T) {
 	hold("important", 10, gate.ReasonBudget)
 	hold("held", 20, gate.ReasonCanGrow)
 	wakes("the budget is spent")
-	must(pods.Delete(burst(0)))
+	w.usage.Gone(burst(0).UID)
 	wakes("a burst pod was deleted", "default/important")
 	wakes("and nothing else happens")
 	ended := burst(1)
 	ended.Status.Phase = v1.PodFailed
-	must(pods.Update(ended))
+	w.usage.See(ended)
 	wakes("a burst pod failed", "default/waits0")
-	w.forget("important")
 	bound := pod("important")
 	bound.UID, bound.Spec.NodeName = "important", node.Name
-	must(pods.Update(bound))
+	w.usage.See(bound)
+	w.forget("important")
 	wakes("one of the woken is bound")
 	hold("waits0", 0, gate.ReasonBudget)
 	wakes("the other is held again", "default/waits0")

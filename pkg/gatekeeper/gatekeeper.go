@@ -26,6 +26,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -75,7 +76,7 @@ type Gatekeeper struct {
 	vanished  *vanished
 	problems  *problems
 	publisher *publisher
-	usage     *usage
+	usage     *usage.Usage
 	ended     func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
 	synced    []cache.InformerSynced
 	freed     atomic.Bool   // a pod on a burst node ended: budgets may have room
@@ -93,6 +94,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		config:    config,
 		rule:      gate.NewRule(config.Args, config.Pools),
 		held:      newHeld(),
+		usage:     usage.New(),
 		kinds:     gate.NewKinds(),
 		nodes:     factory.Nodes().Lister(),
 		pods:      factory.Pods().Lister(),
@@ -131,9 +133,6 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	if g.synced, err = g.watch(); err != nil {
 		return nil, err
 	}
-	if g.usage, err = newUsage(factory.Pods()); err != nil {
-		return nil, err
-	}
 	if config.Pools.SelectsNamespaces() {
 		if err := g.watchNamespaces(); err != nil {
 			return nil, err
@@ -158,24 +157,26 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 		return nil, fmt.Errorf("watching nodes: %w", err)
 	}
 	pods, err := factory.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { g.providers.see(obj.(*v1.Pod)) },
+		AddFunc: func(obj any) { g.see(obj.(*v1.Pod)) },
 		UpdateFunc: func(oldObj, newObj any) {
+			before, pod := oldObj.(*v1.Pod), newObj.(*v1.Pod)
 			// An informer may merge the deletion of a pod with the creation of another of the same name.
-			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
-				g.forget(oldPod.UID)
-				g.providers.gone(oldPod.UID)
+			if before.UID != pod.UID {
+				g.usage.Gone(before.UID)
+				g.forget(before.UID)
+				g.providers.gone(before.UID)
 			}
-			g.providers.see(newObj.(*v1.Pod))
-			if newPod := newObj.(*v1.Pod); isEnded(newPod) && !isEnded(oldObj.(*v1.Pod)) {
-				g.free(newPod)
+			g.see(pod)
+			if isEnded(pod) && !isEnded(before) {
+				g.free(pod)
 			}
-			if newPod := newObj.(*v1.Pod); newPod.Spec.NodeName != "" {
-				g.forget(newPod.UID)
-				if oldObj.(*v1.Pod).Spec.NodeName == "" {
-					g.warnOfDifferences(newPod)
+			if pod.Spec.NodeName != "" {
+				g.forget(pod.UID)
+				if before.Spec.NodeName == "" {
+					g.warnOfDifferences(pod)
 				}
-			} else if g.held.update(oldObj.(*v1.Pod), newPod, g.config.Clock.Now()) {
-				g.config.Activate(klog.Background(), map[string]*v1.Pod{cache.MetaObjectToName(newPod).String(): newPod})
+			} else if g.held.update(before, pod, g.config.Clock.Now()) {
+				g.activate(klog.Background(), pod)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -183,6 +184,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 				obj = tombstone.Obj
 			}
 			if pod, ok := obj.(*v1.Pod); ok {
+				g.usage.Gone(pod.UID)
 				g.forget(pod.UID)
 				g.free(pod)
 				if !g.providers.follows(pod.Spec.NodeName) || !g.vanished.add(pod) {
@@ -198,6 +200,17 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 		return nil, err
 	}
 	return []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}, nil
+}
+
+// see takes in a pod that was added or that changed. A bound pod's use counts before forget ends its reservation.
+func (g *Gatekeeper) see(pod *v1.Pod) {
+	g.usage.See(pod)
+	g.providers.see(pod)
+}
+
+// activate has the scheduler try the pod again.
+func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
+	g.config.Activate(logger, map[string]*v1.Pod{nameOf(pod): pod})
 }
 
 // free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
@@ -364,7 +377,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	case current == nil:
 		g.forget(pod.UID)
 	case g.held.update(pod, current, g.config.Clock.Now()):
-		g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(current).String(): current})
+		g.activate(logger, current)
 	}
 	poke(g.earlier)
 }

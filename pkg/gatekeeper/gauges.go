@@ -1,17 +1,16 @@
 package gatekeeper
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
-	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
-	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -82,7 +81,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	for i := range g.config.Pools.Len() {
 		r.tellNodes(g.config.Pools.At(i).Name, &r.view.Pools[i])
 	}
-	if g.usage.hasSynced() {
+	if g.hasSynced() {
 		r.tellUsage()
 	}
 	r.tellHeld()
@@ -92,6 +91,11 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	for _, s := range g.sources.changes() {
 		r.set(changeGauge, seconds(s.at), s.source)
 	}
+}
+
+// hasSynced reports whether the nodes and the pods are known.
+func (g *Gatekeeper) hasSynced() bool {
+	return !slices.ContainsFunc(g.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
 // leads reports whether this scheduler schedules, and may still.
@@ -127,13 +131,9 @@ func (r *reading) tellNodes(name string, p *nodegroups.Pool) {
 // usage tells what pods take of the pools, of their budgets, and whether the gates are open for one more.
 func (r *reading) tellUsage() {
 	pools := r.config.Pools
-	loads := r.loads()
-	uses := make([]aci.Use, pools.Len())
+	uses := r.uses()
 	for i := range uses {
 		p := pools.At(i)
-		if uses[i] = loads[i].requests; pools.IsBurst(i) && p.OnACI() {
-			uses[i] = loads[i].billed
-		}
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
 		r.tellResources(requestsGauge, p.Name, uses[i].MilliCPU, uses[i].Memory)
 	}
@@ -167,21 +167,6 @@ func (r *reading) tellResources(desc *metrics.Desc, name string, milliCPU, memor
 	if memory >= 0 {
 		r.set(desc, float64(memory), name, "memory", "bytes")
 	}
-}
-
-// loads is what pods take of each pool, by the pool's index.
-func (r *reading) loads() []load {
-	nodes, err := r.nodes.List(labels.Everything())
-	if err != nil {
-		nodes = nil // a lister of everything does not fail
-	}
-	byNode := make(map[string]int, len(nodes))
-	for _, node := range nodes {
-		if i := r.config.Pools.Of(node.Labels); i != pool.None {
-			byNode[node.Name] = i
-		}
-	}
-	return r.usage.sums(r.config.Pools.Len(), byNode)
 }
 
 func (r *reading) tellHeld() {

@@ -303,7 +303,7 @@ func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
 	defer h.mu.Unlock()
 	var uids []types.UID
 	for uid, entry := range h.pods {
-		if c := scheduledCondition(entry.pod); c != nil && h.latest(uid).Sub(c.LastTransitionTime.Time) > clockTolerance {
+		if c := gate.ScheduledCondition(entry.pod); c != nil && h.latest(uid).Sub(c.LastTransitionTime.Time) > clockTolerance {
 			uids = append(uids, uid)
 		}
 	}
@@ -391,16 +391,19 @@ func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
 		if !gate.UnschedulableSince(entry.pod).IsZero() {
 			return
 		}
-		due := entry.since.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
-		if !now.Before(due) {
-			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		if !now.Before(entry.untoldUntil()) {
+			pods[nameOf(entry.pod)] = entry.pod
 			entry.tries++
 			entry.since = now
-			due = now.Add(min(retryUntold<<min(entry.tries, 10), maxRetryUntold))
 		}
-		next = nodegroups.Earliest(next, due)
+		next = nodegroups.Earliest(next, entry.untoldUntil())
 	})
 	return pods, next
+}
+
+// untoldUntil is when the pod is tried again if the API does not say of it that it is unschedulable.
+func (p *heldPod) untoldUntil() time.Time {
+	return p.since.Add(min(retryUntold<<min(p.tries, 10), maxRetryUntold))
 }
 
 // lookChunk is how many held pods are looked at, or written back, at a time: scheduling cycles wait for no longer than that takes.
@@ -508,7 +511,7 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 		if open[i] && !entry.open[i] && l.turns.add(entry, i, &decision.Burst[i]) {
 			open[i] = false // until it is its turn
 		} else if open[i] && !entry.open[i] {
-			l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+			l.opened[nameOf(entry.pod)] = entry.pod
 		}
 	}
 	entry.open = open
@@ -518,13 +521,13 @@ func (l *look) one(entry *heldPod, decision *gate.Decision) {
 	l.next = nodegroups.Earliest(l.next, decision.Until())
 	if entry.starting && !isStarting(decision) {
 		entry.starting = false
-		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		l.opened[nameOf(entry.pod)] = entry.pod
 	}
 	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
 		l.next = nodegroups.Earliest(l.next, due)
 	} else if entry.unseen {
 		entry.unseen = false
-		l.opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+		l.opened[nameOf(entry.pod)] = entry.pod
 	}
 }
 
@@ -542,14 +545,8 @@ func openPools(decision *gate.Decision) []bool {
 	return open
 }
 
-func scheduledCondition(pod *v1.Pod) *v1.PodCondition {
-	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == v1.PodScheduled {
-			return c
-		}
-	}
-	return nil
-}
+// nameOf is the pod's namespace/name, by which the scheduler activates it.
+func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
 // each calls do for each held pod, under the lock, which it gives up after every few.
 func (h *held) each(do func(types.UID, *heldPod)) {

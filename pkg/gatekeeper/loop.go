@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -132,11 +131,7 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 // judge judges all pools and swaps the view. What it has from the view before is since when a pool has been in its state.
 func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
-	nodes, err := g.nodes.List(labels.Everything())
-	if err != nil {
-		nodes = nil // a lister of everything does not fail
-	}
-	byPool, unlisted := g.config.Pools.Group(nodes)
+	byPool, unlisted := g.byPool()
 	g.override.observe(logger, now)
 	g.sources.observe(logger, byPool, unlisted, now)
 	g.providers.follow(byPool)

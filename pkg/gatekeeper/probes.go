@@ -71,7 +71,7 @@ func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 		})
 		for _, entry := range turn.pods[:min(len(turn.pods), turn.few)] {
 			entry.open[q.pool] = true
-			opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+			opened[nameOf(entry.pod)] = entry.pod
 		}
 		if len(turn.pods) > 0 {
 			h.turned[q] = now

@@ -146,10 +146,7 @@ func (p *providers) follow(byPool [][]*v1.Node) {
 	}
 	p.nodes = nodes
 	// Under the lock: the end of a pod that is listed is heard of later.
-	all, err := p.pods.List(labels.Everything())
-	if err != nil {
-		return // a lister of everything does not fail
-	}
+	all, _ := p.pods.List(labels.Everything()) // does not fail
 	seen, byUID := map[int][]refusal.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
 		if i, ok := nodes[pod.Spec.NodeName]; ok {

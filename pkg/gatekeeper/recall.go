@@ -7,7 +7,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
@@ -24,11 +23,7 @@ const (
 // informer knows no pods that have ended. Without it, a leader that follows one that was killed would send a Job's pods where others of it
 // were just refused.
 func (g *Gatekeeper) recall(ctx context.Context) {
-	nodes, err := g.nodes.List(labels.Everything())
-	if err != nil {
-		return // a lister of everything does not fail
-	}
-	byPool, _ := g.config.Pools.Group(nodes)
+	byPool, _ := g.byPool()
 	g.providers.follow(byPool)
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()

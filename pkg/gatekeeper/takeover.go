@@ -66,10 +66,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 		}
 	}
 	if last != nil {
-		pods, err := g.pods.List(labels.Everything())
-		if err != nil {
-			pods = nil // a lister of everything does not fail
-		}
+		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		for _, pod := range pods {
 			if since, ok := last.Memory.Unschedulable[pod.UID]; ok {
 				g.held.restore(pod.UID, since)

@@ -32,73 +32,52 @@ func (g *Gatekeeper) published(view *nodegroups.View) *published.View {
 	}
 	v.SchedulerName = g.config.SchedulerName
 	v.Available, v.Unlisted, v.Usage = g.fullness()
-	v.Burst = g.use()
+	v.Burst = g.uses()
+	clear(v.Burst[:g.config.Pools.Regular()])
 	v.Waits, v.Held = g.held.published(g.config.Pools)
 	return v
 }
 
-// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool; and says how full each pool is, once the pods are known. A burst
+// byPool are the nodes of each pool, by its index, and those in no pool.
+func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
+	nodes, _ := g.nodes.List(labels.Everything()) // does not fail
+	return g.config.Pools.Group(nodes)
+}
+
+// uses is what is on the nodes of each pool, by the pool's index: of a burst pool, as its budget counts it.
+func (g *Gatekeeper) uses() []aci.Use {
+	byPool, _ := g.byPool()
+	uses := make([]aci.Use, len(byPool))
+	for i, load := range g.usage.Sums(byPool) {
+		uses[i] = load.For(g.config.Pools.At(i))
+	}
+	return uses
+}
+
+// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and those in no pool; and says how full each pool is. A burst
 // pool's node offers what somebody made up, and none of that is said.
 func (g *Gatekeeper) fullness() (available []int, unlisted int, usage []published.Usage) {
-	nodes, err := g.nodes.List(labels.Everything())
-	if err != nil {
-		nodes = nil // a lister of everything does not fail
-	}
-	n := g.config.Pools.Len()
-	byNode, offered := make(map[string]int, len(nodes)), make([]aci.Use, n)
-	available, usage = make([]int, n), make([]published.Usage, n)
-	for _, node := range nodes {
-		i := g.config.Pools.Of(node.Labels)
-		if i == pool.None {
-			unlisted++
-			continue
+	byPool, rest := g.byPool()
+	available = make([]int, len(byPool))
+	for i, load := range g.usage.Sums(byPool) {
+		var offered aci.Use
+		for _, node := range byPool[i] {
+			if nodegroups.IsReady(node) && !node.Spec.Unschedulable {
+				available[i]++
+			}
+			offered = offered.Plus(aci.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
 		}
-		byNode[node.Name] = i
-		if nodegroups.IsReady(node) && !node.Spec.Unschedulable {
-			available[i]++
-		}
-		offered[i] = offered[i].Plus(aci.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
-	}
-	if !g.usage.hasSynced() {
-		return available, unlisted, nil
-	}
-	for i, load := range g.usage.sums(n, byNode) {
-		usage[i] = published.Usage{Pods: load.requests.Pods, Requested: resourcesOf(load.requests)}
+		usage = append(usage, published.Usage{Pods: load.Requests.Pods, Requested: resourcesOf(load.Requests)})
 		if !g.config.Pools.IsBurst(i) {
-			usage[i].Allocatable = resourcesOf(offered[i])
+			usage[i].Allocatable = resourcesOf(offered)
 		}
 	}
-	return available, unlisted, usage
+	return available, len(rest), usage
 }
 
 // resourcesOf is the CPU and the memory of the use.
 func resourcesOf(use aci.Use) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(use.MilliCPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(use.Memory, resource.BinarySI)}
-}
-
-// use counts what is on the nodes of burst pools, by the pool's index.
-func (g *Gatekeeper) use() []aci.Use {
-	uses := make([]aci.Use, g.config.Pools.Len())
-	nodes, err := g.nodes.List(labels.Everything())
-	if err != nil {
-		nodes = nil // a lister of everything does not fail
-	}
-	byNode := make(map[string]int, len(nodes)) // the index of the burst pool
-	for _, node := range nodes {
-		if i := g.config.Pools.Of(node.Labels); g.config.Pools.IsBurst(i) {
-			byNode[node.Name] = i
-		}
-	}
-	pods, err := g.pods.List(labels.Everything())
-	if err != nil {
-		pods = nil
-	}
-	for _, pod := range pods {
-		if i, ok := byNode[pod.Spec.NodeName]; ok {
-			uses[i] = uses[i].Plus(aci.UseOf(pod, g.config.Pools.At(i).OnACI()))
-		}
-	}
-	return uses
 }
 
 // reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst pool's reason.

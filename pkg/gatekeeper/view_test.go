@@ -33,7 +33,7 @@ func TestFullness(t *testing.T) {
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
 	w.eventually(func() string {
-		if !w.usage.hasSynced() {
+		if !w.hasSynced() {
 			return "the pods are not known"
 		}
 		return ""
