@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 )
 
 // waitingPod is the i-th pod, of one of 20 kinds. Every third is of a Job that spends its retries.
@@ -70,9 +71,9 @@ func (q *cycles) schedule(stopped func() bool) error {
 		q.tried++
 		d := q.w.Decide(p, Snapshot{}, gate.Wait{})
 		if !d.Opens() {
-			var promise *Promise
+			var promise *held.Promise
 			if q.tried%5 == 0 {
-				promise = &Promise{Node: "n"}
+				promise = &held.Promise{Node: "n"}
 			}
 			q.w.Gatekeeper.Failed(p, true)
 			q.w.Hold(klog.Background(), p, &d, promise)

@@ -26,14 +26,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
-
-// reasonStarting is the reason of every pool until the informers have synced.
-var reasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
 
 // Config is what a Gatekeeper is made of.
 type Config struct {
@@ -62,14 +60,14 @@ type Gatekeeper struct {
 	config    Config
 	rule      gate.Rule
 	view      atomic.Pointer[nodegroups.View]
-	held      *held
+	held      *held.Pods
 	kinds     *gate.Kinds
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
 	warned    warned
-	rollouts  *rollouts // nil: a rollout's pods are like others
+	rollouts  *held.Rollouts // nil: a rollout's pods are like others
 	sources   *sources
 	override  *override
 	providers *providers
@@ -93,7 +91,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	g := &Gatekeeper{
 		config:    config,
 		rule:      gate.NewRule(config.Args, config.Pools),
-		held:      newHeld(),
+		held:      held.New(),
 		usage:     usage.New(),
 		kinds:     gate.NewKinds(),
 		nodes:     factory.Nodes().Lister(),
@@ -107,8 +105,8 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
 		// Not Unknown, which may count as full at once.
-		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: reasonStarting, Since: config.Clock.Now(),
-			Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Reason: reasonStarting}}}}
+		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: held.ReasonStarting, Since: config.Clock.Now(),
+			Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
 	}
 	g.view.Store(starting)
 	g.vanished = newVanished(config.Client.CoreV1())
@@ -122,8 +120,8 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 		return nil, err
 	}
 	if *config.Args.ScaleIn.HoldSurge {
-		if g.rollouts, err = newRollouts(ctx, &g.config, func(deployment types.UID) {
-			if g.held.stirred(deployment) {
+		if g.rollouts, err = held.NewRollouts(ctx, config.Client, config.Informers, func(deployment types.UID) {
+			if g.held.RolloutChanged(deployment) {
 				poke(g.changed)
 			}
 		}); err != nil {
@@ -175,7 +173,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 				if before.Spec.NodeName == "" {
 					g.warnOfDifferences(pod)
 				}
-			} else if g.held.update(before, pod, g.config.Clock.Now()) {
+			} else if g.held.Update(before, pod, g.config.Clock.Now()) {
 				g.activate(klog.Background(), pod)
 			}
 		},
@@ -210,7 +208,7 @@ func (g *Gatekeeper) see(pod *v1.Pod) {
 
 // activate has the scheduler try the pod again.
 func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
-	g.config.Activate(logger, map[string]*v1.Pod{nameOf(pod): pod})
+	g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }
 
 // free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
@@ -228,7 +226,7 @@ func isEnded(pod *v1.Pod) bool {
 // watchVolumes follows what says whether a pod's volumes are such that it may burst.
 func (g *Gatekeeper) watchVolumes() error {
 	claimChanged := func(obj any) {
-		if claim := obj.(*v1.PersistentVolumeClaim); g.held.claims(claim.Namespace, claim.Name) {
+		if claim := obj.(*v1.PersistentVolumeClaim); g.held.Claims(claim.Namespace, claim.Name) {
 			poke(g.changed)
 		}
 	}
@@ -239,7 +237,7 @@ func (g *Gatekeeper) watchVolumes() error {
 		return fmt.Errorf("watching persistent volume claims: %w", err)
 	}
 	changed := func(any) {
-		if g.held.claimAny() {
+		if g.held.ClaimAny() {
 			poke(g.changed)
 		}
 	}
@@ -284,7 +282,7 @@ type Snapshot struct {
 // Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
-	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
+	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.Since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
 	if snapshot.Young != nil {
 		g.lookAtYoung(&request, snapshot.Young, now)
@@ -341,9 +339,9 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 
 // request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked for the pod's kind only
 // if it matters: it takes longer than most decisions.
-func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now time.Time) gate.Request {
+func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
-	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.unschedulable, since.noRoom, since.ignored
+	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
 	if g.kinds.Known() {
 		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
 	}
@@ -351,12 +349,12 @@ func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.
-func (g *Gatekeeper) Rollout(pod *v1.Pod) Surge { return g.rollouts.of(pod, g.config.Clock.Now()) }
+func (g *Gatekeeper) Rollout(pod *v1.Pod) held.Surge { return g.rollouts.Of(pod, g.config.Clock.Now()) }
 
 // Failed remembers since when a pod that found no node has been unschedulable, for want of room or for something else, such as a gang or a
 // missing claim: the condition does not say it of a pod that waited for scheduling gates before.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
-	g.held.note(pod, wantsRoom, g.config.Clock.Now())
+	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	if g.current(pod) == nil {
 		g.forget(pod.UID)
 	}
@@ -364,19 +362,19 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 
 // Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate. A view that
 // was swapped since is looked at at once, and so is a decision that changes before the timer is due: both in the gatekeeper's own loop.
-func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *Promise) {
+func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *held.Promise) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
 				"pool", g.config.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	g.held.add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
+	g.held.Add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
 	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores after this read finds the pod.
 	switch current := g.current(pod); {
 	case current == nil:
 		g.forget(pod.UID)
-	case g.held.update(pod, current, g.config.Clock.Now()):
+	case g.held.Update(pod, current, g.config.Clock.Now()):
 		g.activate(logger, current)
 	}
 	poke(g.earlier)
@@ -392,34 +390,34 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 
 // forget forgets a pod that waits no more.
 func (g *Gatekeeper) forget(pod types.UID) {
-	g.held.remove(pod)
+	g.held.Remove(pod)
 	g.kinds.Forget(pod)
 }
 
 // Release takes back what the pod was promised: it waits for no place now.
-func (g *Gatekeeper) Release(pod types.UID) { g.held.release(pod) }
+func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }
 
 // Waited is for how long the pod has been unschedulable; 0 if it is not known to have been.
 func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 	now := g.config.Clock.Now()
-	if since := g.held.since(pod, now).unschedulable; !since.IsZero() && since.Before(now) {
+	if since := g.held.Since(pod, now).Unschedulable; !since.IsZero() && since.Before(now) {
 		return now.Sub(since)
 	}
 	return 0
 }
 
 // Lookup returns what is known of the pod, and whether it is held.
-func (g *Gatekeeper) Lookup(pod types.UID) (Held, bool) { return g.held.lookup(pod) }
+func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
 // Promises returns what held pods other than the one with the UID were promised.
-func (g *Gatekeeper) Promises(but types.UID) []PromisedPod { return g.held.promises(but) }
+func (g *Gatekeeper) Promises(but types.UID) []held.PromisedPod { return g.held.Promises(but) }
 
 // Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if it had
 // looked and taken over. It is for tests of what asks a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.current.Store(&gate.Override{})
-	g.held.trust(g.config.Clock.Now())
+	g.held.Trust(g.config.Clock.Now())
 }
 
 func poke(c chan<- struct{}) {

@@ -22,6 +22,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -295,7 +296,7 @@ func TestManyAtOnce(t *testing.T) {
 				d := w.Decide(p, Snapshot{}, gate.Wait{})
 				w.Gatekeeper.Failed(p, true)
 				if round%3 == 0 {
-					w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: w.clock.Now()}, Deployment: "web"})
+					w.Hold(klog.Background(), p, &d, &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: w.clock.Now()}, Deployment: "web"})
 				} else {
 					w.Hold(klog.Background(), p, &d, nil)
 				}
@@ -317,7 +318,7 @@ func TestManyAtOnce(t *testing.T) {
 	})
 	wg.Wait()
 	w.eventually(func() string {
-		if n := w.held.count(); n != pods {
+		if n := w.held.Count(); n != pods {
 			return fmt.Sprintf("%d pods are held, want %d", n, pods)
 		}
 		return ""
@@ -338,7 +339,7 @@ func TestStirred(t *testing.T) {
 	for _, deployment := range []types.UID{"web", "other"} {
 		p := pod(string(deployment) + "-pod")
 		w.addPod(p)
-		w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: late}, Deployment: deployment})
+		w.Hold(klog.Background(), p, &d, &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: late}, Deployment: deployment})
 	}
 	replicaSet.Spec.Replicas = ptr.To(int32(3))
 	if _, err := w.client.AppsV1().ReplicaSets("default").Update(t.Context(), replicaSet, metav1.UpdateOptions{}); err != nil {
@@ -366,7 +367,7 @@ func TestStarting(t *testing.T) {
 	asks.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
 	for _, p := range []*v1.Pod{pod("p"), asks} {
 		d := w.Decide(p, Snapshot{}, gate.Wait{})
-		if v := d.Burst[2]; v.Open || !v.Passes() || d.Regular[1].Reason != reasonStarting {
+		if v := d.Burst[2]; v.Open || !v.Passes() || d.Regular[1].Reason != held.ReasonStarting {
 			t.Errorf("before the first look: %+v", d)
 		}
 	}
@@ -377,24 +378,5 @@ func TestStarting(t *testing.T) {
 	w.Assume(view)
 	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {
 		t.Errorf("with full pools: %+v", v)
-	}
-}
-
-// TestUnknownReplicaSet: a pod whose ReplicaSet is not known waits for a moment, by our clock, whatever the API server says of its age.
-func TestUnknownReplicaSet(t *testing.T) {
-	w := newWorld(t)
-	for _, age := range []time.Duration{0, time.Hour, -time.Hour} {
-		p := pod(age.String())
-		p.CreationTimestamp = metav1.NewTime(w.clock.Now().Add(-age))
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "web-1", Controller: ptr.To(true)}}
-		began := w.clock.Now()
-		for w.Rollout(p).Possible() {
-			if w.clock.Step(time.Second); w.clock.Since(began) > time.Minute {
-				t.Fatalf("a pod of the age %v waits for more than a minute", age)
-			}
-		}
-		if waited := w.clock.Since(began); waited <= replicaSetLag || waited > 2*replicaSetLag {
-			t.Errorf("a pod of the age %v waits for %v", age, waited)
-		}
 	}
 }

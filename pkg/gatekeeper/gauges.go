@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
@@ -170,29 +169,11 @@ func (r *reading) tellResources(desc *metrics.Desc, name string, milliCPU, memor
 }
 
 func (r *reading) tellHeld() {
-	by, first := r.held.waiting()
+	by, first := r.held.ByReason()
 	for _, reason := range gate.ClosedReasons() {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))
-}
-
-// waiting counts the held pods by the code of what holds them. The time is since when the one has been unschedulable that has been for the longest,
-// of those for which a gate may open; zero if there is none.
-func (h *held) waiting() (by map[string]int, first time.Time) {
-	by = map[string]int{}
-	h.each(func(uid types.UID, entry *heldPod) {
-		by[entry.reason.code]++
-		if !gate.Waits(entry.reason.code) {
-			return
-		}
-		since, ok := h.firstFailed[uid]
-		if !ok {
-			since = gate.UnschedulableSince(entry.pod)
-		}
-		first = nodegroups.Earliest(first, since)
-	})
-	return by, first
 }
 
 // seconds is the time as Prometheus has it, 0 for a zero one.

@@ -45,7 +45,7 @@ func (w *world) crowd(tb testing.TB, n, kinds int) {
 		if err := indexer.Add(p); err != nil {
 			tb.Fatal(err)
 		}
-		w.held.add(p, w.kindOf(p), &closed, nil, w.clock.Now())
+		w.held.Add(p, w.kindOf(p), &closed, nil, w.clock.Now())
 	}
 }
 
@@ -61,7 +61,7 @@ func BenchmarkLook(b *testing.B) {
 		var all []time.Duration
 		for !stop.Load() {
 			began := time.Now()
-			w.held.since(other, began)
+			w.held.Since(other, began)
 			all = append(all, time.Since(began))
 			time.Sleep(50 * time.Microsecond)
 		}
@@ -69,7 +69,7 @@ func BenchmarkLook(b *testing.B) {
 	}()
 	for b.Loop() {
 		w.reconsider(w.Context(), false)
-		w.held.published(w.config.Pools)
+		w.held.Published(w.config.Pools)
 	}
 	stop.Store(true)
 	all := <-waits

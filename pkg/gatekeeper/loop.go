@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
 )
@@ -65,10 +66,10 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 // waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are. An API server
 // that does not answer is not waited for: what cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
-	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.override.object.settled() || !g.rollouts.synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.override.object.settled() || !g.rollouts.Synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
 		g.config.Clock.Sleep(settleTime)
 	}
-	if !g.rollouts.synced() {
+	if !g.rollouts.Synced() {
 		klog.FromContext(ctx).Info("Deployments cannot be read: the new pods of rollouts burst like others until they can be; may the scheduler list and watch them?")
 	}
 }
@@ -168,37 +169,41 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		azureFiles bool
 	}
 	assessments := map[class]*gate.Assessment{}
-	look := g.held.reconsider(onlyNew, now, func(c *candidate) gate.Decision {
-		request := g.request(c.pod, func() string { return c.kind }, c.since, now)
-		request.Wait = c.wait
-		of := class{c.class, request.AzureFiles}
+	look := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
+		request := g.request(c.Pod, func() string { return c.Kind }, c.Since, now)
+		request.Wait = c.Wait
+		of := class{c.Class, request.AzureFiles}
 		assessment := assessments[of]
 		if assessment == nil {
 			assessment = rule.Assess(request, view)
 			assessments[of] = assessment
 		}
 		decision := rule.DecideFor(request, assessment, view, now)
-		if g.kinds.Learn(c.kind, &decision, now) {
+		if g.kinds.Learn(c.Kind, &decision, now) {
 			poke(g.changed) // for others of the kind that were looked at before
 		}
 		return decision
 	})
-	if look.again {
+	if look.Again {
 		poke(g.earlier)
 	}
-	if len(look.opened) > 0 {
-		logger.V(2).Info("The gate opened for held pods", "pods", len(look.opened))
-		wakeUps.Add(float64(len(look.opened)))
-		g.config.Activate(logger, look.opened)
+	if len(look.Opened) > 0 {
+		logger.V(2).Info("The gate opened for held pods", "pods", len(look.Opened))
+		wakeUps.Add(float64(len(look.Opened)))
+		g.config.Activate(logger, look.Opened)
 	}
-	if g.freed.Swap(false) || !onlyNew || look.budgets {
-		g.wakeForBudgets(ctx)
+	if g.freed.Swap(false) || !onlyNew || look.Budgets {
+		if pods, waiting := g.held.WithinBudgets(g.config.Pools, g.uses, now); len(pods) > 0 {
+			logger.V(2).Info("Budgets have room for held pods", "pods", len(pods), "waiting", waiting)
+			wakeUps.Add(float64(len(pods)))
+			g.config.Activate(logger, pods)
+		}
 	}
-	next := nodegroups.Earliest(look.next, view.Until())
+	next := nodegroups.Earliest(look.Next, view.Until())
 	if onlyNew {
-		return nodegroups.Earliest(next, now.Add(retryUntold))
+		return next
 	}
-	untold, due := g.held.untold(now)
+	untold, due := g.held.Unreported(now)
 	if len(untold) > 0 {
 		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(untold))
 		g.config.Activate(logger, untold)
@@ -211,7 +216,6 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	view, logger := g.view.Load(), klog.FromContext(ctx)
 	g.problems.report(logger, g.leading.Load())
 	g.problems.reportEmpty(logger, view)
-	held := g.held.count()
 	g.override.report(g.leading.Load(), g.config.Clock.Now())
 	if !g.takenOver {
 		return
@@ -223,8 +227,8 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	for i := range g.config.Pools.Burst() {
 		state.BurstPools = append(state.BurstPools, published.OfBurst(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
-	state.Memory = published.Memory{Unschedulable: g.held.unknownToAPI(maxUnschedulable)}
-	g.sources.remember(&state.Memory, held > 0, g.config.Clock.Now())
+	state.Memory = published.Memory{Unschedulable: g.held.UnknownToAPI(maxUnschedulable)}
+	g.sources.remember(&state.Memory, g.held.Count() > 0, g.config.Clock.Now())
 	g.providers.remember(&state.Memory)
 	state.Memory.Override = g.override.read
 	g.publisher.submit(state)

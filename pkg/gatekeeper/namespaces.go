@@ -12,7 +12,7 @@ import (
 func (g *Gatekeeper) watchNamespaces() error {
 	namespaces := g.config.Informers.Core().V1().Namespaces()
 	changed := func(obj any) {
-		if namespace := obj.(*v1.Namespace); g.held.in(namespace.Name) {
+		if namespace := obj.(*v1.Namespace); g.held.In(namespace.Name) {
 			poke(g.changed)
 		}
 	}

@@ -2,7 +2,6 @@ package gatekeeper
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,50 +28,6 @@ func (w *world) slowly() {
 	rules := refusal.NewRules(0)
 	rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
 	w.providers.trackers[2] = refusal.NewTracker(rules)
-}
-
-// TestTurnsOfAnOwner: of many held pods of a Job, as many are woken as are let in, those that have been held for the longest; Jobs do not wait for one
-// another; and to see whether a provider takes pods again, those come first that cost nobody anything.
-func TestTurnsOfAnOwner(t *testing.T) {
-	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRateLimited}}}
-	for i, p := range []*v1.Pod{ofJob(pod("a0"), "a"), ofJob(pod("b0"), "b"), ofJob(pod("a1"), "a"), ofJob(pod("a2"), "a"), pod("web0"), pod("web1")} {
-		h.add(p, "", closed, nil, now.Add(time.Duration(i)*time.Second))
-	}
-	now = now.Add(time.Minute)
-	look := func(after time.Duration, decide func(*candidate) gate.Decision) string {
-		var names []string
-		for name := range h.reconsider(false, now.Add(after), decide).opened {
-			names = append(names, strings.TrimPrefix(name, "default/"))
-		}
-		slices.Sort(names)
-		return strings.Join(names, " ")
-	}
-	turn := func(c *candidate) gate.Decision {
-		if strings.HasPrefix(c.pod.Name, "web") {
-			return *closed
-		}
-		return gate.Decision{Burst: []gate.Verdict{{Open: true, Turn: 2}}}
-	}
-	probe := func(*candidate) gate.Decision {
-		return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: true, Turn: 1}}}
-	}
-	none := func(*candidate) gate.Decision { return *closed }
-	for _, tc := range []struct {
-		after  time.Duration
-		decide func(*candidate) gate.Decision
-		want   string
-	}{
-		{0, turn, "a0 a1 b0"},
-		{500 * time.Millisecond, turn, ""},
-		{time.Second, turn, "a2"},
-		{2 * time.Second, none, ""},
-		{3 * time.Second, probe, "a0 web0 web1"},
-	} {
-		if got := look(tc.after, tc.decide); got != tc.want {
-			t.Errorf("after %v: woken are %q, want %q", tc.after, got, tc.want)
-		}
-	}
 }
 
 // pacingOf is the pacing of the Job.

@@ -69,11 +69,11 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		for _, pod := range pods {
 			if since, ok := last.Memory.Unschedulable[pod.UID]; ok {
-				g.held.restore(pod.UID, since)
+				g.held.Restore(pod.UID, since)
 			}
 		}
 	}
-	g.held.trust(now)
+	g.held.Trust(now)
 	g.takenOver = true
 	return time.Time{}
 }

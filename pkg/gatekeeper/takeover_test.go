@@ -59,21 +59,21 @@ func TestRestore(t *testing.T) {
 				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
 			}
 			g.takeOver(t.Context())
-			g.held.add(waiting("plain"), "", &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)
+			g.held.Add(waiting("plain"), "", &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)
 			for _, name := range []string{"gated", "plain"} {
-				if got := g.held.since(waiting(name), now).unschedulable; !got.IsZero() {
+				if got := g.held.Since(waiting(name), now).Unschedulable; !got.IsZero() {
 					t.Errorf("before it leads, %s waits since %v, want not known", name, got)
 				}
 			}
 			g.leading.Store(true)
 			g.takeOver(t.Context())
-			if got := g.held.since(waiting("gated"), now).unschedulable; !got.Equal(since) {
+			if got := g.held.Since(waiting("gated"), now).Unschedulable; !got.Equal(since) {
 				t.Errorf("the pod that had gates waits since %v, want what was published: %v", got, since)
 			}
-			if got := g.held.since(waiting("plain"), now).unschedulable; !got.Equal(created) {
+			if got := g.held.Since(waiting("plain"), now).Unschedulable; !got.Equal(created) {
 				t.Errorf("the other pod waits since %v, want what the API says: %v", got, created)
 			}
-			if _, leaked := g.held.firstFailed["gone"]; leaked {
+			if got := g.held.Since(waiting("gone"), now).Unschedulable; !got.Equal(created) {
 				t.Error("the clock of a pod that is gone is kept")
 			}
 		})

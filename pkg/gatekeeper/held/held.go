@@ -1,4 +1,5 @@
-package gatekeeper
+// Package held keeps the pods that the gate holds back: since when they wait and what they wait for, and so which of them are to be tried again.
+package held
 
 import (
 	"maps"
@@ -14,8 +15,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// held is the set of pods that the gate holds back.
-type held struct {
+// ReasonStarting is the reason of every pool until the informers have synced.
+var ReasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
+
+// Pods are the pods that the gate holds back. Its methods may be called by many goroutines.
+type Pods struct {
 	mu          sync.Mutex
 	pods        map[types.UID]*heldPod
 	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
@@ -79,14 +83,15 @@ type heldPod struct {
 	tries int
 }
 
-func newHeld() *held {
-	return &held{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{},
+// New returns Pods, none of which is known yet.
+func New() *Pods {
+	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{},
 		promised: map[types.UID]bool{}, turned: map[queue]time.Time{}}
 }
 
-// note remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of room, or for something
+// Failed remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of room, or for something
 // else, after which the time for which it has had no room begins anew.
-func (h *held) note(pod *v1.Pod, wantsRoom bool, now time.Time) {
+func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
@@ -102,7 +107,7 @@ func (h *held) note(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.clocks[pod.UID] = c
 }
 
-func (h *held) noteLocked(pod *v1.Pod, now time.Time) {
+func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
 	if _, ok := h.firstFailed[pod.UID]; ok {
 		return
 	}
@@ -114,8 +119,8 @@ func (h *held) noteLocked(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// trust goes by what the API says from now on.
-func (h *held) trust(now time.Time) {
+// Trust goes by what the API says from now on.
+func (h *Pods) Trust(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trusted = true
@@ -124,8 +129,8 @@ func (h *held) trust(now time.Time) {
 	}
 }
 
-// add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the gate.
-func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *Promise, now time.Time) {
+// Add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the gate.
+func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, promise *Promise, now time.Time) {
 	class := gate.ClassOf(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -150,8 +155,8 @@ func (h *held) add(pod *v1.Pod, kind string, decision *gate.Decision, promise *P
 	}
 }
 
-// release takes back what the pod was promised.
-func (h *held) release(uid types.UID) {
+// Release takes back what the pod was promised.
+func (h *Pods) Release(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[uid]; ok && entry.promise != nil {
@@ -161,8 +166,8 @@ func (h *held) release(uid types.UID) {
 	}
 }
 
-// Held is what is known of a held pod.
-type Held struct {
+// Pod is what is known of a held pod.
+type Pod struct {
 	// Budget says that a budget holds it.
 	Budget bool
 	// Promise is what it was promised; empty if nothing was.
@@ -171,23 +176,23 @@ type Held struct {
 	WaitsForRollout time.Time
 }
 
-// lookup returns what is known of the pod, and whether it is held.
-func (h *held) lookup(uid types.UID) (Held, bool) {
+// Lookup returns what is known of the pod, and whether it is held.
+func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	entry, ok := h.pods[uid]
 	if !ok {
-		return Held{}, false
+		return Pod{}, false
 	}
-	known := Held{Budget: entry.budget, WaitsForRollout: entry.waitsForRollout}
+	known := Pod{Budget: entry.budget, WaitsForRollout: entry.waitsForRollout}
 	if entry.promise != nil {
 		known.Promise = *entry.promise
 	}
 	return known, true
 }
 
-// promises returns what pods other than the one with the UID were promised.
-func (h *held) promises(but types.UID) []PromisedPod {
+// Promises returns what pods other than the one with the UID were promised.
+func (h *Pods) Promises(but types.UID) []PromisedPod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var promised []PromisedPod
@@ -199,9 +204,9 @@ func (h *held) promises(but types.UID) []PromisedPod {
 	return promised
 }
 
-// stirred has the pods looked at again that wait for the rollout of the Deployment with the UID, each of them once in
+// RolloutChanged has the pods looked at again that wait for the rollout of the Deployment with the UID, each of them once in
 // stirredAgain, and more rarely the more there are. It reports whether that is earlier than before for any.
-func (h *held) stirred(deployment types.UID) bool {
+func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var waiting []*heldPod
@@ -221,9 +226,9 @@ func (h *held) stirred(deployment types.UID) bool {
 	return moved
 }
 
-// update follows a pending pod, which was another before. It reports whether a held pod must be scheduled again because its burst annotation
+// Update follows a pending pod, which was another before. It reports whether a held pod must be scheduled again because its burst annotation
 // changed: the scheduling queue does not requeue it for that.
-func (h *held) update(before, pod *v1.Pod, now time.Time) (changed bool) {
+func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[pod.UID]; ok {
@@ -242,13 +247,13 @@ func (h *held) update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	return changed
 }
 
-func (h *held) remove(uid types.UID) {
+func (h *Pods) Remove(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.removeLocked(uid)
 }
 
-func (h *held) removeLocked(uid types.UID) {
+func (h *Pods) removeLocked(uid types.UID) {
 	delete(h.pods, uid)
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
@@ -256,49 +261,49 @@ func (h *held) removeLocked(uid types.UID) {
 	delete(h.promised, uid)
 }
 
-// waiting is since when a pod has been waiting.
-type waiting struct {
-	unschedulable time.Time // zero if it is not known to be
-	noRoom        time.Time // zero if it is not known to be so for want of room
-	ignored       time.Time // when autoscalers last ignored it; zero if they never did
+// Waiting is since when a pod has been waiting.
+type Waiting struct {
+	Unschedulable time.Time // zero if it is not known to be
+	NoRoom        time.Time // zero if it is not known to be so for want of room
+	Ignored       time.Time // when autoscalers last ignored it; zero if they never did
 }
 
-// since returns since when the pod has been waiting, as known by the time now.
-func (h *held) since(pod *v1.Pod, now time.Time) waiting {
+// Since returns since when the pod has been waiting, as known by the time now.
+func (h *Pods) Since(pod *v1.Pod, now time.Time) Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.sinceLocked(pod, now)
 }
 
-func (h *held) sinceLocked(pod *v1.Pod, now time.Time) waiting {
-	var w waiting
+func (h *Pods) sinceLocked(pod *v1.Pod, now time.Time) Waiting {
+	var w Waiting
 	if since, ok := h.firstFailed[pod.UID]; ok || !h.trusted {
-		w.unschedulable = since
+		w.Unschedulable = since
 	} else {
-		w.unschedulable = gate.UnschedulableSince(pod)
+		w.Unschedulable = gate.UnschedulableSince(pod)
 	}
 	c := h.clocks[pod.UID]
-	w.noRoom, w.ignored = w.unschedulable, c.ignored
+	w.NoRoom, w.Ignored = w.Unschedulable, c.ignored
 	if c.stopped || !c.noRoom.IsZero() {
-		w.noRoom = c.noRoom
+		w.NoRoom = c.noRoom
 	}
 	if pod.Status.NominatedNodeName != "" {
-		w.ignored = now
+		w.Ignored = now
 	}
 	return w
 }
 
-// count is the number of held pods.
-func (h *held) count() int {
+// Count is the number of held pods.
+func (h *Pods) Count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.pods)
 }
 
-// unknownToAPI returns since when pods have been unschedulable for want of room of which the API says another time, for at most n pods: those
+// UnknownToAPI returns since when pods have been unschedulable for want of room of which the API says another time, for at most n pods: those
 // that have been for the longest. They are held pods that waited for scheduling gates, as their condition is False since then, and pods that
 // wait or waited for something else, such as a gang: what they wait for may come while nobody leads.
-func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
+func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var uids []types.UID
@@ -321,7 +326,7 @@ func (h *held) unknownToAPI(n int) map[types.UID]time.Time {
 }
 
 // latest is since when the pod has been unschedulable or, if that is later, since when for want of room, at the earliest.
-func (h *held) latest(uid types.UID) time.Time {
+func (h *Pods) latest(uid types.UID) time.Time {
 	since := h.firstFailed[uid]
 	if c := h.clocks[uid]; c.stopped {
 		return c.tried
@@ -331,15 +336,15 @@ func (h *held) latest(uid types.UID) time.Time {
 	return since
 }
 
-// restore takes over since when the pod has been unschedulable.
-func (h *held) restore(uid types.UID, since time.Time) {
+// Restore takes over since when the pod has been unschedulable.
+func (h *Pods) Restore(uid types.UID, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.firstFailed[uid] = since
 }
 
-// claims reports whether a held pod claims the persistent volume.
-func (h *held) claims(namespace, name string) bool {
+// Claims reports whether a held pod claims the persistent volume.
+func (h *Pods) Claims(namespace, name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, entry := range h.pods {
@@ -355,8 +360,8 @@ func (h *held) claims(namespace, name string) bool {
 	return false
 }
 
-// claimAny reports whether a held pod claims a persistent volume.
-func (h *held) claimAny() bool {
+// ClaimAny reports whether a held pod claims a persistent volume.
+func (h *Pods) ClaimAny() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, entry := range h.pods {
@@ -369,8 +374,8 @@ func (h *held) claimAny() bool {
 	return false
 }
 
-// in reports whether a held pod is in the namespace.
-func (h *held) in(namespace string) bool {
+// In reports whether a held pod is in the namespace.
+func (h *Pods) In(namespace string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, entry := range h.pods {
@@ -381,10 +386,10 @@ func (h *held) in(namespace string) bool {
 	return false
 }
 
-// untold returns the pods, by namespace/name, that are to be tried again at the time now because the write of their condition was
+// Unreported returns the pods, by namespace/name, that are to be tried again at the time now because the write of their condition was
 // lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not call unschedulable is one.
 // The time is when the next such pod is due.
-func (h *held) untold(now time.Time) (map[string]*v1.Pod, time.Time) {
+func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
 	h.each(func(_ types.UID, entry *heldPod) {
@@ -406,150 +411,12 @@ func (p *heldPod) untoldUntil() time.Time {
 	return p.since.Add(min(retryUntold<<min(p.tries, 10), maxRetryUntold))
 }
 
-// lookChunk is how many held pods are looked at, or written back, at a time: scheduling cycles wait for no longer than that takes.
-const lookChunk = 256
-
-// candidate is a held pod as it is when a look comes to it.
-type candidate struct {
-	*heldPod
-	uid     types.UID
-	version int
-	pod     *v1.Pod
-	kind    string
-	class   string
-	since   waiting
-	wait    gate.Wait
-	// decision is what was decided for it.
-	decision gate.Decision
-}
-
-// reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on meanwhile: what is decided of a pod
-// that they changed is dropped.
-func (h *held) reconsider(onlyNew bool, now time.Time, decide func(c *candidate) gate.Decision) look {
-	look := look{held: h, now: now, opened: map[string]*v1.Pod{}, turns: turns{}}
-	uids := h.toLookAt(onlyNew)
-	candidates := make([]candidate, 0, min(lookChunk, len(uids)))
-	for len(uids) > 0 {
-		n := min(lookChunk, len(uids))
-		candidates = h.candidates(candidates[:0], uids[:n], now)
-		for i := range candidates {
-			candidates[i].decision = decide(&candidates[i])
-		}
-		look.settle(candidates)
-		uids = uids[n:]
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	look.next = nodegroups.Earliest(look.next, h.takeTurns(look.turns, look.opened, now))
-	return look
-}
-
-// toLookAt returns the held pods or, with onlyNew, those held since the last look.
-func (h *held) toLookAt(onlyNew bool) []types.UID {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var uids []types.UID
-	if onlyNew {
-		uids = slices.AppendSeq(make([]types.UID, 0, len(h.added)), maps.Keys(h.added))
-	} else {
-		uids = slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
-	}
-	h.added = map[types.UID]bool{}
-	return uids
-}
-
-// candidates adds those of the pods that are held still.
-func (h *held) candidates(to []candidate, uids []types.UID, now time.Time) []candidate {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, uid := range uids {
-		if entry, ok := h.pods[uid]; ok {
-			to = append(to, candidate{heldPod: entry, uid: uid, version: entry.version, pod: entry.pod, kind: entry.kind, class: entry.class,
-				since: h.sinceLocked(entry.pod, now), wait: entry.promise.asWait()})
-		}
-	}
-	return to
-}
-
-// look is one look at held pods.
-type look struct {
-	held *held
-	now  time.Time
-	// opened are the pods to be tried again, by namespace/name: those for which a burst pool has opened since they were last looked at, and those
-	// that were only told that the scheduler is starting.
-	opened map[string]*v1.Pod
-	turns  turns
-	next   time.Time // when a decision changes by itself; zero: none does
-	again  bool      // pods changed meanwhile: they are to be looked at as those held since
-	// budgets says that a budget holds one of the pods.
-	budgets bool
-}
-
-// settle writes back what was decided.
-func (l *look) settle(candidates []candidate) {
-	l.held.mu.Lock()
-	defer l.held.mu.Unlock()
-	for i := range candidates {
-		c := &candidates[i]
-		entry, ok := l.held.pods[c.uid]
-		switch {
-		case !ok:
-		case entry != c.heldPod || entry.version != c.version:
-			l.held.added[c.uid] = true // it is another now
-			l.again = true
-		default:
-			l.one(entry, &c.decision)
-		}
-	}
-}
-
-// one takes in the decision for the pod.
-func (l *look) one(entry *heldPod, decision *gate.Decision) {
-	open := openPools(decision)
-	l.budgets = l.budgets || entry.budget
-	for i := range open {
-		if open[i] && !entry.open[i] && l.turns.add(entry, i, &decision.Burst[i]) {
-			open[i] = false // until it is its turn
-		} else if open[i] && !entry.open[i] {
-			l.opened[nameOf(entry.pod)] = entry.pod
-		}
-	}
-	entry.open = open
-	if r := reasonOf(decision); r.code != "" {
-		entry.reason = r
-	}
-	l.next = nodegroups.Earliest(l.next, decision.Until())
-	if entry.starting && !isStarting(decision) {
-		entry.starting = false
-		l.opened[nameOf(entry.pod)] = entry.pod
-	}
-	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
-		l.next = nodegroups.Earliest(l.next, due)
-	} else if entry.unseen {
-		entry.unseen = false
-		l.opened[nameOf(entry.pod)] = entry.pod
-	}
-}
-
-// isStarting reports whether a pool holds the gate of which nothing is known yet because the scheduler is starting.
-func isStarting(decision *gate.Decision) bool {
-	return slices.ContainsFunc(decision.Regular, func(v gate.PoolVerdict) bool { return v.Holds && v.Reason.Code == reasonStarting.Code })
-}
-
-func openPools(decision *gate.Decision) []bool {
-	open := make([]bool, len(decision.Burst))
-	for i := range decision.Burst {
-		v := &decision.Burst[i]
-		open[i] = v.Open || v.Reason.Code == gate.ReasonBudget.Code || v.Reason.Code == gate.ReasonUnseen.Code
-	}
-	return open
-}
-
 // nameOf is the pod's namespace/name, by which the scheduler activates it.
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// each calls do for each held pod, under the lock, which it gives up after every few.
-func (h *held) each(do func(types.UID, *heldPod)) {
+// each calls do for each held pod, under the lock. It gives the lock up after every few: what do keeps must be a copy, or be compared with h.pods
+// before use, as another entry may have its pod by then.
+func (h *Pods) each(do func(types.UID, *heldPod)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	uids := slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))

@@ -1,4 +1,4 @@
-package gatekeeper
+package held
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -69,8 +70,8 @@ type Surge struct {
 // Possible reports whether the pod is, or may be, a new one of a rollout.
 func (s Surge) Possible() bool { return s.Of != nil || s.Unseen != nil }
 
-// rollouts tells which pods are the new ones of a rollout. A nil one knows of none.
-type rollouts struct {
+// Rollouts tells which pods are the new ones of a rollout. A nil one knows of none.
+type Rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
 	hasSynced   cache.InformerSynced // the Deployments are known
@@ -80,7 +81,7 @@ type rollouts struct {
 }
 
 // waitsFor reports whether the pod's ReplicaSet, which is not known at the time now, may still become so.
-func (r *rollouts) waitsFor(pod types.UID, now time.Time) bool {
+func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first, ok := r.unseen[pod]
@@ -94,7 +95,7 @@ func (r *rollouts) waitsFor(pod types.UID, now time.Time) bool {
 }
 
 // sees forgets that the pod's ReplicaSet was not known.
-func (r *rollouts) sees(pod types.UID) {
+func (r *Rollouts) sees(pod types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.unseen, pod)
@@ -110,23 +111,24 @@ func controllerIndex(obj any) ([]string, error) {
 	return nil, nil
 }
 
-func (r *rollouts) synced() bool { return r == nil || r.hasSynced() }
+// Synced reports whether the Deployments are known.
+func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
-// newRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets. stirred is
+// NewRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets. changed is
 // called with the UID of a Deployment one of whose ReplicaSets changed. A scheduler that may not read Deployments sees no
 // rollouts.
-func newRollouts(ctx context.Context, config *Config, stirred func(deployment types.UID)) (*rollouts, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(func(obj any) (any, error) {
+func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if d, ok := obj.(*appsv1.Deployment); ok {
 			d.ManagedFields, d.Annotations, d.Labels, d.Spec.Template = nil, nil, nil, v1.PodTemplateSpec{}
 		}
 		return obj, nil
 	}))
-	replicaSets := config.Informers.Apps().V1().ReplicaSets().Informer()
+	replicaSets := scheduler.Apps().V1().ReplicaSets().Informer()
 	if err := replicaSets.AddIndexers(cache.Indexers{byController: controllerIndex}); err != nil {
 		return nil, fmt.Errorf("indexing ReplicaSets: %w", err)
 	}
-	r := &rollouts{
+	r := &Rollouts{
 		deployments: factory.Apps().V1().Deployments().Lister(),
 		replicaSets: replicaSets.GetIndexer(),
 		hasSynced:   factory.Apps().V1().Deployments().Informer().HasSynced,
@@ -134,7 +136,7 @@ func newRollouts(ctx context.Context, config *Config, stirred func(deployment ty
 	if _, err := replicaSets.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(_, obj any) {
 			if owner := metav1.GetControllerOf(obj.(*appsv1.ReplicaSet)); owner != nil {
-				stirred(owner.UID)
+				changed(owner.UID)
 			}
 		},
 	}); err != nil {
@@ -144,8 +146,8 @@ func newRollouts(ctx context.Context, config *Config, stirred func(deployment ty
 	return r, nil
 }
 
-// of returns what is known of the pod at the time now.
-func (r *rollouts) of(pod *v1.Pod, now time.Time) Surge {
+// Of returns what is known of the pod at the time now.
+func (r *Rollouts) Of(pod *v1.Pod, now time.Time) Surge {
 	owner := metav1.GetControllerOf(pod)
 	if r == nil || owner == nil || owner.Kind != "ReplicaSet" {
 		return Surge{}

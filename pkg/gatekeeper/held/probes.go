@@ -1,4 +1,4 @@
-package gatekeeper
+package held
 
 import (
 	"cmp"
@@ -55,7 +55,7 @@ func (t turns) add(entry *heldPod, i int, v *gate.Verdict) bool {
 
 // takeTurns adds to opened the few pods of each queue whose turn it is, and returns when the next are due: those that have been held for the longest,
 // and no others before the first have been tried. To see whether a provider takes pods again, those come first whose owners count no failures.
-func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time) time.Time {
+func (h *Pods) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time) time.Time {
 	var next time.Time
 	maps.DeleteFunc(h.turned, func(_ queue, at time.Time) bool { return now.Sub(at) >= turnInterval })
 	for q, turn := range queues {
