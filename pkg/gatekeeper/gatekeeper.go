@@ -27,6 +27,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -68,8 +69,8 @@ type Gatekeeper struct {
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
 	warned    warned
 	rollouts  *held.Rollouts // nil: a rollout's pods are like others
-	sources   *sources
-	override  *override
+	sources   *sources.Sources
+	override  *sources.Override
 	providers *providers
 	vanished  *vanished
 	problems  *problems
@@ -113,10 +114,12 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	g.providers = newProviders(&g.config, g.leading.Load, func() { poke(g.changed) })
 
 	var err error
-	if g.sources, err = newSources(ctx, &g.config, g.changed); err != nil {
+	watched := &sources.Config{Args: config.Args, Pools: config.Pools, Client: config.Client, Dynamic: config.Dynamic, Recorder: config.Recorder,
+		Now: config.Clock.Now, Changed: func() { poke(g.changed) }}
+	if g.sources, err = sources.New(ctx, watched); err != nil {
 		return nil, err
 	}
-	if g.override, err = newOverride(ctx, &g.config, g.changed); err != nil {
+	if g.override, err = sources.NewOverride(ctx, watched); err != nil {
 		return nil, err
 	}
 	if *config.Args.ScaleIn.HoldSurge {
@@ -416,8 +419,15 @@ func (g *Gatekeeper) Promises(but types.UID) []held.PromisedPod { return g.held.
 // looked and taken over. It is for tests of what asks a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
-	g.override.current.Store(&gate.Override{})
+	g.override.Current.Store(&gate.Override{})
 	g.held.Trust(g.config.Clock.Now())
+}
+
+// overridden is the rule with what is overridden.
+func (g *Gatekeeper) overridden() gate.Rule {
+	rule := g.rule
+	rule.Override = *g.override.Current.Load()
+	return rule
 }
 
 func poke(c chan<- struct{}) {

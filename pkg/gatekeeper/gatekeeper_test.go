@@ -103,7 +103,7 @@ func (w *world) run(watched ...string) {
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
 	go w.Gatekeeper.Run(w.Context())
 	watches := map[string]int{}
-	if w.sources.status != nil {
+	if slices.ContainsFunc(w.config.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil }) {
 		watches["configmaps"]++
 	}
 	if !w.forbidden {

@@ -85,10 +85,10 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	r.tellHeld()
 	for _, said := range []gate.OverriddenGate{gate.OverrideOpen, gate.OverrideClosed} {
-		r.set(overrideGauge, boolean(g.override.current.Load().At(r.now) == said), string(said))
+		r.set(overrideGauge, boolean(g.override.Current.Load().At(r.now) == said), string(said))
 	}
-	for _, s := range g.sources.changes() {
-		r.set(changeGauge, seconds(s.at), s.source)
+	for _, s := range g.sources.Changes() {
+		r.set(changeGauge, seconds(s.At), s.Source)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -164,7 +165,7 @@ func TestSourceErrors(t *testing.T) {
 	RegisterMetrics()
 	w := newWorld(t)
 	count := func() float64 {
-		n, err := testutil.GetCounterMetricValue(sourceErrors.WithLabelValues(sourceAutoscaler))
+		n, err := testutil.GetCounterMetricValue(sources.Errors.WithLabelValues("cluster-autoscaler"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -66,7 +66,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 // waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are. An API server
 // that does not answer is not waited for: what cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
-	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.settled() || !g.override.object.settled() || !g.rollouts.Synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
+	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.Settled() || !g.override.Settled() || !g.rollouts.Synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
 		g.config.Clock.Sleep(settleTime)
 	}
 	if !g.rollouts.Synced() {
@@ -104,7 +104,7 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 		l.judge(ctx, l.view.Load())
 	}
 	again := l.takeOver(ctx)
-	due := nodegroups.Earliest(nodegroups.Earliest(l.reconsider(ctx, onlyNew), again), nodegroups.Earliest(l.problems.due, l.override.due(began)))
+	due := nodegroups.Earliest(nodegroups.Earliest(l.reconsider(ctx, onlyNew), again), nodegroups.Earliest(l.problems.due, l.override.Due(began)))
 	if onlyNew {
 		due = nodegroups.Earliest(due, l.due)
 	}
@@ -133,15 +133,15 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	byPool, unlisted := g.byPool()
-	g.override.observe(logger, now)
-	g.sources.observe(logger, byPool, unlisted, now)
+	g.override.Observe(logger, now)
+	g.sources.Observe(logger, byPool, unlisted, now)
 	g.providers.follow(byPool)
 	facts := make([]nodegroups.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: provisionGraceOf(&g.config, i)}
-		if i < len(g.sources.byPool) {
-			facts[i].Source = g.sources.byPool[i]
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: p.ProvisionGrace(g.config.Args.Capacity.ProvisionGrace.Duration)}
+		if i < g.config.Pools.Regular() {
+			facts[i].Source = g.sources.Of(i)
 		} else {
 			facts[i].Provider = g.providers.judge(i, now)
 		}
@@ -216,11 +216,11 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	view, logger := g.view.Load(), klog.FromContext(ctx)
 	g.problems.report(logger, g.leading.Load())
 	g.problems.reportEmpty(logger, view)
-	g.override.report(g.leading.Load(), g.config.Clock.Now())
+	g.override.Report(g.leading.Load(), g.config.Clock.Now())
 	if !g.takenOver {
 		return
 	}
-	state := &published.Status{View: g.published(view), Override: g.override.inForce(g.config.Clock.Now()), Problems: g.problems.messages()}
+	state := &published.Status{View: g.published(view), Override: g.override.InForce(g.config.Clock.Now()), Problems: g.problems.messages()}
 	for i := range g.config.Pools.Regular() {
 		state.Pools = append(state.Pools, published.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
@@ -228,8 +228,8 @@ func (g *Gatekeeper) report(ctx context.Context) {
 		state.BurstPools = append(state.BurstPools, published.OfBurst(g.config.Pools.At(i).Name, &view.Pools[i]))
 	}
 	state.Memory = published.Memory{Unschedulable: g.held.UnknownToAPI(maxUnschedulable)}
-	g.sources.remember(&state.Memory, g.held.Count() > 0, g.config.Clock.Now())
+	g.sources.Remember(&state.Memory, g.held.Count() > 0, g.config.Clock.Now())
 	g.providers.remember(&state.Memory)
-	state.Memory.Override = g.override.read
+	g.override.Remember(&state.Memory)
 	g.publisher.submit(state)
 }

@@ -5,6 +5,8 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 )
 
 const subsystem = "pool_priority"
@@ -24,13 +26,6 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	})
 
-	sourceErrors = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "source_errors_total",
-		Help:           "Failures to read what pools are judged by: of its list or its watch, and changes of it that could not be understood.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"source"})
-
 	publishFailures = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "publish_failures_total",
@@ -41,7 +36,7 @@ var (
 
 // Metrics returns the metrics of this package but for Gauges.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{burstRefusals, wakeUps, sourceErrors, publishFailures}
+	return []metrics.Registerable{burstRefusals, wakeUps, sources.Errors, publishFailures}
 }
 
 // RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.
@@ -49,16 +44,6 @@ var RegisterMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(Metrics()...)
 	legacyregistry.CustomMustRegister(Gauges())
 })
-
-// begin has the counters of the sources exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
-func (s *sources) begin() {
-	if s.status != nil {
-		sourceErrors.WithLabelValues(sourceAutoscaler).Add(0)
-	}
-	for _, n := range s.nodePools {
-		sourceErrors.WithLabelValues(n.source()).Add(0)
-	}
-}
 
 // boolean is 1 or 0.
 func boolean(is bool) float64 {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -50,7 +51,7 @@ func newProblems(recorder events.EventRecorder, pools pool.List, gated bool) *pr
 }
 
 // look finds the problems that there are at the time now.
-func (ps *problems) look(sources *sources, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
+func (ps *problems) look(from *sources.Sources, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -60,7 +61,7 @@ func (ps *problems) look(sources *sources, view *nodegroups.View, byPool [][]*v1
 	var keys []key
 	for i := range ps.pools.Regular() {
 		if p := &view.Pools[i]; p.State == nodegroups.Unknown {
-			k := key{sources.objects[i], p.Reason}
+			k := key{from.Object(i), p.Reason}
 			if pools[k] == nil {
 				keys = append(keys, k)
 			}
@@ -79,7 +80,7 @@ func (ps *problems) look(sources *sources, view *nodegroups.View, byPool [][]*v1
 	ps.findOverlaps(byPool)
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
-	ps.findSharedNodes(sources)
+	ps.findSharedNodes(from)
 	ps.findUngated(byPool, now)
 	ps.findOthers(byPool)
 }
@@ -185,13 +186,10 @@ func (ps *problems) findTemplates(view *nodegroups.View) {
 }
 
 // findSharedNodes finds a node that is in several of the autoscaler's node groups, as far as can be told.
-func (ps *problems) findSharedNodes(sources *sources) {
-	if sources.status == nil {
-		return
-	}
-	if node, groups := sources.tracker.Shared(); node != "" {
+func (ps *problems) findSharedNodes(from *sources.Sources) {
+	if node, groups, status := from.Shared(); node != "" {
 		names := strings.Join(groups, ", ")
-		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: sources.autoscalers, code: "InSeveralNodeGroups",
+		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: status, code: "InSeveralNodeGroups",
 			message: fmt.Sprintf("node %s could be in any of the node groups %s, and counts for all of them: it has no providerID, and its labels match all", node, names)})
 	}
 }
@@ -285,4 +283,11 @@ func truncate(message string) string {
 		return message
 	}
 	return strings.ToValidUTF8(message[:most], "") + " …"
+}
+
+// findOverride finds that what is to override the gate cannot be read.
+func (ps *problems) findOverride(o *sources.Override) {
+	if cm, message := o.Problem(); message != "" {
+		ps.current = append(ps.current, problem{id: sources.CodeOverrideUnreadable, regarding: cm, code: sources.CodeOverrideUnreadable, message: message})
+	}
 }

@@ -29,9 +29,9 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 		return g.view.Load()
 	}
 	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", last.Memory.Written)
-	g.sources.restore(&last.Memory, now)
+	g.sources.Restore(&last.Memory, now)
 	g.providers.restore(&last.Memory, now)
-	g.override.restore(&last.Memory)
+	g.override.Restore(&last.Memory)
 	view := *g.view.Load()
 	if now.Sub(last.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
 		return &view

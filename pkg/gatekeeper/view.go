@@ -16,7 +16,7 @@ const maxDeclines = 500
 // published is what tools are told: all that the gate goes by, but for the pod that asks.
 func (g *Gatekeeper) published(view *nodegroups.View) *published.View {
 	v := &published.View{
-		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view, Override: g.override.inForce(g.config.Clock.Now()),
+		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view, Override: g.override.InForce(g.config.Clock.Now()),
 		Declines: g.kinds.Remembered(maxDeclines), Problems: g.problems.messages(),
 	}
 	v.SchedulerName = g.config.SchedulerName

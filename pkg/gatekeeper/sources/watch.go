@@ -1,4 +1,4 @@
-package gatekeeper
+package sources
 
 import (
 	"context"
@@ -19,23 +19,23 @@ type watched struct {
 	failure  atomic.Pointer[error]
 }
 
-// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and pokes changed when
+// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and calls changed when
 // it changes. Failures to read it are counted for the source.
-func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed chan<- struct{}) (*watched, error) {
+func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) (*watched, error) {
 	w := &watched{informer: informer, key: key}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { poke(changed) },
-		UpdateFunc: func(any, any) { poke(changed) },
-		DeleteFunc: func(any) { poke(changed) },
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(any) { changed() },
 	}); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", key, err)
 	}
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		w.failure.Store(&err)
 		if !passes(err) {
-			sourceErrors.WithLabelValues(source).Inc()
+			Errors.WithLabelValues(source).Inc()
 		}
-		poke(changed)
+		changed()
 	}); err != nil {
 		return nil, fmt.Errorf("watching %s: %w", key, err)
 	}
