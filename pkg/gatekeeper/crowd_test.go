@@ -168,8 +168,7 @@ func TestCrowdThatChanges(t *testing.T) {
 		p := waitingPod(i, start)
 		pods, names = append(pods, p), append(names, p.Name)
 	}
-	w := newWorld(t, pods...)
-	w.slowly()
+	w := newSlowWorld(t, pods...)
 	w.setStatus(1, 1)
 	w.run()
 	w.Lead()

@@ -7,12 +7,14 @@ package gatekeeper
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -27,6 +29,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -67,12 +70,10 @@ type Gatekeeper struct {
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
-	warned    warned
-	rollouts  *held.Rollouts // nil: a rollout's pods are like others
+	rollouts  *held.Rollouts              // nil: a rollout's pods are like others
 	sources   *sources.Sources
 	override  *sources.Override
-	providers *providers
-	vanished  *vanished
+	providers *providers.Providers
 	problems  *problems
 	publisher *publisher
 	usage     *usage.Usage
@@ -88,6 +89,7 @@ type Gatekeeper struct {
 
 // New returns a Gatekeeper, and starts to watch what the pools are judged by. It decides nothing new before Run.
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
+	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
 	g := &Gatekeeper{
 		config:    config,
@@ -110,8 +112,10 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 			Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
 	}
 	g.view.Store(starting)
-	g.vanished = newVanished(config.Client.CoreV1())
-	g.providers = newProviders(&g.config, g.leading.Load, func() { poke(g.changed) })
+	g.providers = providers.New(providers.Config{
+		Pools: config.Pools, Client: config.Client, Nodes: g.nodes, Pods: g.pods, Recorder: config.Recorder, Now: config.Clock.Now, Rules: config.Refusals,
+		Observed: config.Args.Mode == configv1.ModeObserve, Leading: g.leading.Load, Changed: func() { poke(g.changed) },
+	})
 
 	var err error
 	watched := &sources.Config{Args: config.Args, Pools: config.Pools, Client: config.Client, Dynamic: config.Dynamic, Recorder: config.Recorder,
@@ -165,7 +169,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			if before.UID != pod.UID {
 				g.usage.Gone(before.UID)
 				g.forget(before.UID)
-				g.providers.gone(before.UID)
+				g.providers.Gone(before.UID)
 			}
 			g.see(pod)
 			if isEnded(pod) && !isEnded(before) {
@@ -174,7 +178,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 			if pod.Spec.NodeName != "" {
 				g.forget(pod.UID)
 				if before.Spec.NodeName == "" {
-					g.warnOfDifferences(pod)
+					g.providers.WarnOfDifferences(pod)
 				}
 			} else if g.held.Update(before, pod, g.config.Clock.Now()) {
 				g.activate(klog.Background(), pod)
@@ -188,9 +192,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 				g.usage.Gone(pod.UID)
 				g.forget(pod.UID)
 				g.free(pod)
-				if !g.providers.follows(pod.Spec.NodeName) || !g.vanished.add(pod) {
-					g.providers.gone(pod.UID)
-				}
+				g.providers.Deleted(pod)
 			}
 		},
 	})
@@ -206,7 +208,7 @@ func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
 // see takes in a pod that was added or that changed. A bound pod's use counts before forget ends its reservation.
 func (g *Gatekeeper) see(pod *v1.Pod) {
 	g.usage.See(pod)
-	g.providers.see(pod)
+	g.providers.See(pod)
 }
 
 // activate has the scheduler try the pod again.
@@ -216,7 +218,7 @@ func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
 
 // free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
 func (g *Gatekeeper) free(pod *v1.Pod) {
-	if g.providers.follows(pod.Spec.NodeName) {
+	if g.providers.Follows(pod.Spec.NodeName) {
 		g.freed.Store(true)
 		poke(g.earlier)
 	}
@@ -307,11 +309,11 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 		return uids
 	}
 	request.Starting = func(i int) int {
-		return g.providers.starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
+		return g.providers.Starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
 	}
 	owner := refusal.OwnerOf(request.Pod)
 	request.Pacing = func(i int) *refusal.Pacing {
-		return g.providers.pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && refusal.CountsFailures(pod) }), now)
+		return g.providers.Pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && refusal.CountsFailures(pod) }), now)
 	}
 }
 
@@ -428,6 +430,19 @@ func (g *Gatekeeper) overridden() gate.Rule {
 	rule := g.rule
 	rule.Override = *g.override.Current.Load()
 	return rule
+}
+
+// recorder shortens messages to what an event holds: 1,024 bytes.
+type recorder struct{ events.EventRecorder }
+
+// Eventf implements events.EventRecorder.
+func (r recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	const most = 1000
+	message := fmt.Sprintf(note, args...)
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + " …"
+	}
+	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", message)
 }
 
 func poke(c chan<- struct{}) {

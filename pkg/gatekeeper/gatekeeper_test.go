@@ -25,6 +25,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // world is a gatekeeper with a fake clock and a fake API server, and no scheduler.
@@ -50,15 +51,16 @@ func newWorld(t testing.TB, objects ...runtime.Object) *world {
 // newWorldWith changes the arguments before.
 func newWorldWith(t testing.TB, change func(*configv1.PoolPriorityArgs), objects ...runtime.Object) *world {
 	t.Helper()
-	return newWorldOf(t, fake.NewClientset(objects...), change)
+	return newWorldOf(t, fake.NewClientset(objects...), change, nil)
 }
 
 func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once.
-func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs)) *world {
+// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once. Without rules, burst
+// pools are judged by the usual ones.
+func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs), rules func(time.Duration) refusal.Rules) *world {
 	t.Helper()
 	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("agentpool", "userpool"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
@@ -79,7 +81,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 		client: client, recorder: events.NewFakeRecorder(100),
 	}
 	w.Gatekeeper, err = New(klog.NewContext(t.Context(), klog.Background().V(9)), Config{
-		Args: args, Pools: pools, Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, 0), Recorder: w.recorder, Clock: w.clock,
+		Args: args, Pools: pools, Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, 0), Recorder: w.recorder, Clock: w.clock, Refusals: rules,
 		Activate: func(_ klog.Logger, pods map[string]*v1.Pod) {
 			w.mu.Lock()
 			defer w.mu.Unlock()

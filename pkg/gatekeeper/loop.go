@@ -41,10 +41,11 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	}
 	g.waitForSources(ctx)
 	view := g.restore(ctx)
-	g.recall(ctx)
+	byPool, _ := g.byPool()
+	g.providers.Recall(ctx, byPool)
 	g.judge(ctx, view)
 	go g.publisher.run(ctx, g.config.Clock)
-	go g.vanished.run(ctx, g.providers.ended, g.providers.gone)
+	go g.providers.Run(ctx)
 	g.takeOver(ctx)
 	l := loop{Gatekeeper: g, timer: g.config.Clock.NewTimer(0)}
 	defer func() { l.timer.Stop() }()
@@ -135,7 +136,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	byPool, unlisted := g.byPool()
 	g.override.Observe(logger, now)
 	g.sources.Observe(logger, byPool, unlisted, now)
-	g.providers.follow(byPool)
+	g.providers.Follow(byPool)
 	facts := make([]nodegroups.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
@@ -143,7 +144,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 		if i < g.config.Pools.Regular() {
 			facts[i].Source = g.sources.Of(i)
 		} else {
-			facts[i].Provider = g.providers.judge(i, now)
+			facts[i].Provider = g.providers.Judge(i, now)
 		}
 	}
 	view := nodegroups.Build(facts, before, now)
@@ -153,7 +154,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 				"state", p.State, "reason", p.Reason.Code, "sentence", p.Reason.Sentence, "detail", p.Reason.Detail)
 		}
 	}
-	g.providers.transition(logger, before, view, byPool)
+	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
 	g.problems.look(g.sources, view, byPool, now)
 	g.problems.findOverride(g.override)
@@ -229,7 +230,7 @@ func (g *Gatekeeper) report(ctx context.Context) {
 	}
 	state.Memory = published.Memory{Unschedulable: g.held.UnknownToAPI(maxUnschedulable)}
 	g.sources.Remember(&state.Memory, g.held.Count() > 0, g.config.Clock.Now())
-	g.providers.remember(&state.Memory)
+	g.providers.Remember(&state.Memory)
 	g.override.Remember(&state.Memory)
 	g.publisher.submit(state)
 }

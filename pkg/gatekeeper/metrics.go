@@ -6,19 +6,13 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 )
 
 const subsystem = "pool_priority"
 
 var (
-	burstRefusals = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "burst_refusals_total",
-		Help:           "Pods that a burst pool's provider refused, by its code; other for codes that the scheduler does not know.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"pool", "code"})
-
 	wakeUps = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "woken_pods_total",
@@ -36,7 +30,7 @@ var (
 
 // Metrics returns the metrics of this package but for Gauges.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{burstRefusals, wakeUps, sources.Errors, publishFailures}
+	return []metrics.Registerable{providers.Refusals, wakeUps, sources.Errors, publishFailures}
 }
 
 // RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -149,7 +150,7 @@ func (ps *problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == refusal.Refusing || p.State == refusal.Probing {
 			name := ps.pools.At(i).Name
-			ps.current = append(ps.current, problem{id: eventRefuses + "\n" + name, code: eventRefuses, message: complaint(name, p)})
+			ps.current = append(ps.current, problem{id: providers.EventRefuses + "\n" + name, code: providers.EventRefuses, message: providers.Complaint(name, p)})
 		}
 	}
 }
@@ -248,7 +249,7 @@ func (ps *problems) report(logger klog.Logger, events bool) {
 		}
 		told[p.id] = true
 		if !ps.told[p.id] {
-			ps.recorder.Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", truncate(p.message))
+			ps.recorder.Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", p.message)
 		}
 	}
 	ps.logged, ps.told = logged, told
@@ -274,15 +275,6 @@ func describe(obj runtime.Object) string {
 		return fmt.Sprintf("%T", obj)
 	}
 	return klog.KObj(accessor).String()
-}
-
-// truncate shortens a message to what an event holds (1,024 bytes).
-func truncate(message string) string {
-	const most = 1000
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + " …"
 }
 
 // findOverride finds that what is to override the gate cannot be read.

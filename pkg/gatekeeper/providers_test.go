@@ -16,6 +16,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -100,7 +101,7 @@ const quotaMessage = `api call to https://management.azure.com/x: got HTTP respo
 // TestBurstPoolRefuses goes through a pool that begins to refuse pods, is tried with one, and takes pods again.
 func TestBurstPoolRefuses(t *testing.T) {
 	RegisterMetrics()
-	burstRefusals.Reset()
+	providers.Refusals.Reset()
 	w := newWorld(t, burstNode("virtual"))
 	w.run()
 	w.setStatus(3, 3)
@@ -122,7 +123,7 @@ func TestBurstPoolRefuses(t *testing.T) {
 	w.Hold(klog.Background(), waiting, &d, nil)
 	w.published(refusal.Refusing)
 	w.heard("BurstPoolRefuses burst pool aci: its provider has refused pods since")
-	if got, err := testutil.GetCounterMetricValue(burstRefusals.WithLabelValues("aci", "ContainerGroupQuotaReached")); err != nil || got != 2 {
+	if got, err := testutil.GetCounterMetricValue(providers.Refusals.WithLabelValues("aci", "ContainerGroupQuotaReached")); err != nil || got != 2 {
 		t.Errorf("%v refusals are counted (%v), want 2", got, err)
 	}
 	if got := w.gauges()["burst_refusing{aci}"]; got != 1 {
@@ -164,7 +165,7 @@ func TestTemplateIsTold(t *testing.T) {
 	w.heard("BurstRefused", "Unsupported: ACI does not support providing args")
 	select {
 	case event := <-w.recorder.Events:
-		if strings.Contains(event, eventRefused) {
+		if strings.Contains(event, "BurstRefused") {
 			t.Errorf("it is told again: %s", event)
 		}
 	default:

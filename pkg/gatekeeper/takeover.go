@@ -30,7 +30,7 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	}
 	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", last.Memory.Written)
 	g.sources.Restore(&last.Memory, now)
-	g.providers.restore(&last.Memory, now)
+	g.providers.Restore(&last.Memory, now)
 	g.override.Restore(&last.Memory)
 	view := *g.view.Load()
 	if now.Sub(last.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {

@@ -1,4 +1,4 @@
-package gatekeeper
+package providers
 
 import (
 	"cmp"
@@ -39,26 +39,26 @@ func (w *warned) first(owner types.UID) bool {
 	return true
 }
 
-// warnOfDifferences says once of each owner's pods, by an event on a pod that has just been bound, what a burst pool's provider leaves out of it.
-func (g *Gatekeeper) warnOfDifferences(pod *v1.Pod) {
-	if !g.leading.Load() {
+// WarnOfDifferences says once of each owner's pods, by an event on a pod that has just been bound, what a burst pool's provider leaves out of it.
+func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
+	if !p.config.Leading() {
 		return // the leader says it
 	}
-	node, err := g.nodes.Get(pod.Spec.NodeName)
+	node, err := p.config.Nodes.Get(pod.Spec.NodeName)
 	if err != nil {
 		return
 	}
-	i := g.config.Pools.Of(node.Labels)
-	if !g.config.Pools.IsBurst(i) {
+	i := p.config.Pools.Of(node.Labels)
+	if !p.config.Pools.IsBurst(i) {
 		return
 	}
-	p := g.config.Pools.At(i)
-	without := aci.Differences(pod, aci.PlatformOf(p.OnACI(), aci.IsV2(node.Labels)))
+	pool := p.config.Pools.At(i)
+	without := aci.Differences(pod, aci.PlatformOf(pool.OnACI(), aci.IsV2(node.Labels)))
 	if len(without) == 0 {
 		return
 	}
-	if g.warned.first(cmp.Or(refusal.OwnerOf(pod), pod.UID)) {
-		g.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonDifferently, "Binding", "%s",
-			truncate("in the pool "+p.Name+" (Azure Container Instances) it runs without "+strings.Join(without, "; without ")))
+	if p.warned.first(cmp.Or(refusal.OwnerOf(pod), pod.UID)) {
+		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonDifferently, "Binding",
+			"in the pool %s (Azure Container Instances) it runs without %s", pool.Name, strings.Join(without, "; without "))
 	}
 }
