@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -102,8 +101,6 @@ func (w *world) remove(name string) error {
 
 // ask reads all that others than the gatekeeper's own loop read, until stopped.
 func (w *world) ask(stopped func() bool) {
-	registry := metrics.NewKubeRegistry()
-	registry.CustomMustRegister(&gauges{of: func() *Gatekeeper { return w.Gatekeeper }})
 	for r := rand.New(rand.NewPCG(1, 1)); !stopped(); {
 		uid := types.UID(fmt.Sprint("p", r.IntN(2000)))
 		w.Lookup(uid)
@@ -115,9 +112,7 @@ func (w *world) ask(stopped func() bool) {
 		}
 		time.Sleep(100 * time.Microsecond)
 		if r.IntN(100) == 0 {
-			if _, err := registry.Gather(); err != nil {
-				w.Error(err)
-			}
+			w.gauges()
 		}
 	}
 }

@@ -7,6 +7,7 @@ package gatekeeper
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -30,6 +32,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -74,8 +77,8 @@ type Gatekeeper struct {
 	sources   *sources.Sources
 	override  *sources.Override
 	providers *providers.Providers
-	problems  *problems
-	publisher *publisher
+	problems  *publishing.Problems
+	publisher *publishing.Publisher
 	usage     *usage.Usage
 	ended     func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
 	synced    []cache.InformerSynced
@@ -92,18 +95,17 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
 	g := &Gatekeeper{
-		config:    config,
-		rule:      gate.NewRule(config.Args, config.Pools),
-		held:      held.New(),
-		usage:     usage.New(),
-		kinds:     gate.NewKinds(),
-		nodes:     factory.Nodes().Lister(),
-		pods:      factory.Pods().Lister(),
-		volumes:   newVolumes(config.Informers),
-		problems:  newProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce),
-		publisher: newPublisher(config.Args.StatusConfigMap, config.Client),
-		changed:   make(chan struct{}, 1),
-		earlier:   make(chan struct{}, 1),
+		config:   config,
+		rule:     gate.NewRule(config.Args, config.Pools),
+		held:     held.New(),
+		usage:    usage.New(),
+		kinds:    gate.NewKinds(),
+		nodes:    factory.Nodes().Lister(),
+		pods:     factory.Pods().Lister(),
+		volumes:  newVolumes(config.Informers),
+		problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce),
+		changed:  make(chan struct{}, 1),
+		earlier:  make(chan struct{}, 1),
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
@@ -126,6 +128,11 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	if g.override, err = sources.NewOverride(ctx, watched); err != nil {
 		return nil, err
 	}
+	g.publisher = publishing.New(publishing.Config{
+		Args: config.Args, Pools: config.Pools, Client: config.Client, Clock: config.Clock,
+		Identity: config.Identity, Version: config.Version, SchedulerName: config.SchedulerName,
+		Held: g.held, Kinds: g.kinds, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
+	})
 	if *config.Args.ScaleIn.HoldSurge {
 		if g.rollouts, err = held.NewRollouts(ctx, config.Client, config.Informers, func(deployment types.UID) {
 			if g.held.RolloutChanged(deployment) {
@@ -265,13 +272,35 @@ func (g *Gatekeeper) watchVolumes() error {
 // Lead notes that this scheduler schedules. What is told to the world is told from then on.
 func (g *Gatekeeper) Lead() {
 	if !g.leading.Swap(true) {
-		leader.Store(g)
+		leader.Store(g.publisher)
 		poke(g.changed)
 	}
 }
 
 // EndsWith has the gatekeeper ask whether this scheduler may act as the leader no longer. To be called before Run and Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
+
+// leads reports whether this scheduler schedules, and may still.
+func (g *Gatekeeper) leads() bool {
+	return g.leading.Load() && (g.ended == nil || !g.ended(g.config.Clock.Now()))
+}
+
+// hasSynced reports whether the nodes and the pods are known.
+func (g *Gatekeeper) hasSynced() bool {
+	return !slices.ContainsFunc(g.synced, func(synced cache.InformerSynced) bool { return !synced() })
+}
+
+// byPool are the nodes of each pool, by its index, and those in no pool.
+func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
+	nodes, _ := g.nodes.List(labels.Everything()) // does not fail
+	return g.config.Pools.Group(nodes)
+}
+
+// uses is what is on the nodes of each pool, by the pool's index: of a burst pool, as its budget counts it.
+func (g *Gatekeeper) uses() []aci.Use {
+	byPool, _ := g.byPool()
+	return g.usage.Uses(g.config.Pools, byPool)
+}
 
 // Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked at.
 type Snapshot struct {

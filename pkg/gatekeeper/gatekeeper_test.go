@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	testingclock "k8s.io/utils/clock/testing"
@@ -158,7 +160,7 @@ func (w *world) wasActivated(name string) bool {
 	return i >= 0
 }
 
-// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3.
+// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3. It does not wait for calls of the fake client.
 func (w *world) setStatus(ready, target int) {
 	w.Helper()
 	cm := &v1.ConfigMap{
@@ -173,11 +175,11 @@ nodeGroups:
   scaleUp: {status: NoActivity}
 `, ready, target)},
 	}
-	configMaps := w.client.CoreV1().ConfigMaps("kube-system")
-	if _, err := configMaps.Update(w.Context(), cm, metav1.UpdateOptions{}); err == nil {
+	configMaps := v1.SchemeGroupVersion.WithResource("configmaps")
+	if err := w.client.Tracker().Update(configMaps, cm, cm.Namespace); err == nil {
 		return
 	}
-	if _, err := configMaps.Create(w.Context(), cm, metav1.CreateOptions{}); err != nil {
+	if err := w.client.Tracker().Create(configMaps, cm, cm.Namespace); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -262,6 +264,34 @@ func TestRun(t *testing.T) {
 		w.Hold(klog.Background(), p, &d, nil)
 		if _, held := w.Lookup("p"); held {
 			return "a pod that was deleted in mid-cycle is held"
+		}
+		return ""
+	})
+}
+
+// TestPublishingDelaysNoPod: while a write of the published state hangs, held pods are requeued.
+func TestPublishingDelaysNoPod(t *testing.T) {
+	client, hangs, end := fake.NewClientset(), make(chan bool, 1), make(chan bool)
+	client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		hangs <- true
+		<-end // with the fake client's lock: nothing else gets an answer either
+		return true, nil, errors.New("too late")
+	})
+	defer close(end)
+	w := newWorldOf(t, client, func(*configv1.PoolPriorityArgs) {}, nil)
+	w.setStatus(1, 1)
+	w.run()
+	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
+	w.addPod(p)
+	w.verdict(p, gate.ReasonCanGrow.Code)
+	d := w.Decide(p, Snapshot{}, gate.Wait{})
+	w.Hold(klog.Background(), p, &d, nil)
+	w.Lead()
+	<-hangs
+	w.setStatus(3, 3)
+	w.eventually(func() string {
+		if !w.wasActivated("p") {
+			return "the pod is not requeued when the pool is full"
 		}
 		return ""
 	})

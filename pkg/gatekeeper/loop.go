@@ -9,6 +9,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
 )
@@ -25,12 +26,8 @@ const (
 const (
 	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
 	sourcesTimeout = 10 * time.Second
-	// heartbeat is how often the state is published at the least.
-	heartbeat = published.Heartbeat
 	// reportInterval is the shortest time between two reports because of pods that are held.
 	reportInterval = time.Second
-	// maxUnschedulable is how many pods' clocks are published.
-	maxUnschedulable = 5000
 )
 
 // Run judges the pools when something changed or time is up, and wakes pods, until the context ends. It begins once the scheduler's
@@ -44,7 +41,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	byPool, _ := g.byPool()
 	g.providers.Recall(ctx, byPool)
 	g.judge(ctx, view)
-	go g.publisher.run(ctx, g.config.Clock)
+	go g.publisher.Run(ctx)
 	go g.providers.Run(ctx)
 	g.takeOver(ctx)
 	l := loop{Gatekeeper: g, timer: g.config.Clock.NewTimer(0)}
@@ -105,7 +102,7 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 		l.judge(ctx, l.view.Load())
 	}
 	again := l.takeOver(ctx)
-	due := nodegroups.Earliest(nodegroups.Earliest(l.reconsider(ctx, onlyNew), again), nodegroups.Earliest(l.problems.due, l.override.Due(began)))
+	due := nodegroups.Earliest(nodegroups.Earliest(l.reconsider(ctx, onlyNew), again), nodegroups.Earliest(l.problems.Due, l.override.Due(began)))
 	if onlyNew {
 		due = nodegroups.Earliest(due, l.due)
 	}
@@ -117,7 +114,7 @@ func (l *loop) look(ctx context.Context, onlyNew bool) {
 	}
 	if l.leading.Load() {
 		// The published state must not grow old: nobody could tell whether somebody leads.
-		due = nodegroups.Earliest(due, l.config.Clock.Now().Add(heartbeat))
+		due = nodegroups.Earliest(due, l.config.Clock.Now().Add(published.Heartbeat))
 	}
 	if !onlyNew {
 		l.looked = l.config.Clock.Now()
@@ -156,8 +153,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	}
 	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.problems.look(g.sources, view, byPool, now)
-	g.problems.findOverride(g.override)
+	g.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
@@ -212,25 +208,18 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	return nodegroups.Earliest(next, due)
 }
 
-// report tells what there is to tell: problems, metrics and, while leading, events and the published state.
+// report tells of problems and, once this scheduler leads, hands over to be published what the loop alone knows.
 func (g *Gatekeeper) report(ctx context.Context) {
-	view, logger := g.view.Load(), klog.FromContext(ctx)
-	g.problems.report(logger, g.leading.Load())
-	g.problems.reportEmpty(logger, view)
-	g.override.Report(g.leading.Load(), g.config.Clock.Now())
+	view, logger, now := g.view.Load(), klog.FromContext(ctx), g.config.Clock.Now()
+	g.problems.Report(logger, g.leading.Load())
+	g.problems.ReportEmpty(logger, view)
+	g.override.Report(g.leading.Load(), now)
 	if !g.takenOver {
 		return
 	}
-	state := &published.Status{View: g.published(view), Override: g.override.InForce(g.config.Clock.Now()), Problems: g.problems.messages()}
-	for i := range g.config.Pools.Regular() {
-		state.Pools = append(state.Pools, published.Of(g.config.Pools.At(i).Name, &view.Pools[i]))
-	}
-	for i := range g.config.Pools.Burst() {
-		state.BurstPools = append(state.BurstPools, published.OfBurst(g.config.Pools.At(i).Name, &view.Pools[i]))
-	}
-	state.Memory = published.Memory{Unschedulable: g.held.UnknownToAPI(maxUnschedulable)}
-	g.sources.Remember(&state.Memory, g.held.Count() > 0, g.config.Clock.Now())
-	g.providers.Remember(&state.Memory)
-	g.override.Remember(&state.Memory)
-	g.publisher.submit(state)
+	report := &publishing.Report{View: view, Override: g.override.InForce(now), Problems: g.problems.Messages()}
+	g.sources.Remember(&report.Memory, g.held.Count() > 0, now)
+	g.providers.Remember(&report.Memory)
+	g.override.Remember(&report.Memory)
+	g.publisher.Submit(report)
 }

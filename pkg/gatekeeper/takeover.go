@@ -21,14 +21,14 @@ const (
 // restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
-	last, err := g.publisher.load(ctx)
+	last, err := g.publisher.Load(ctx)
 	if err != nil {
-		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.publisher.id)
+		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.config.Args.StatusConfigMap)
 	}
 	if last == nil {
 		return g.view.Load()
 	}
-	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", last.Memory.Written)
+	logger.Info("Starting from the published state", "configMap", g.config.Args.StatusConfigMap, "written", last.Memory.Written)
 	g.sources.Restore(&last.Memory, now)
 	g.providers.Restore(&last.Memory, now)
 	g.override.Restore(&last.Memory)
@@ -58,9 +58,9 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if g.giveUp.IsZero() {
 		g.giveUp = now.Add(takeOverTimeout)
 	}
-	last, err := g.publisher.load(ctx)
+	last, err := g.publisher.Load(ctx)
 	if err != nil {
-		logger.Error(err, "What the last leader published cannot be read", "configMap", g.publisher.id)
+		logger.Error(err, "What the last leader published cannot be read", "configMap", g.config.Args.StatusConfigMap)
 		if last == nil && now.Before(g.giveUp) {
 			return now.Add(takeOverRetry)
 		}

@@ -13,6 +13,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
 )
@@ -86,7 +87,7 @@ func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	g := w.Gatekeeper
 	client := fake.NewClientset()
 	client.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
-	g.publisher = newPublisher(g.publisher.id, client)
+	g.publisher = publishing.New(publishing.Config{Args: w.config.Args, Client: client})
 	now := w.clock.Now()
 	g.leading.Store(true)
 	for _, tc := range []struct {

@@ -36,8 +36,9 @@ var allowed = map[string][]string{
 	"pkg/gatekeeper/usage":                  {"pkg/aci", "pkg/pool"},
 	"pkg/gatekeeper/sources":                {"pkg/apis/config/v1", "pkg/pool", "pkg/nodegroups", "pkg/nodegroups/static", "pkg/nodegroups/clusterautoscaler", "pkg/nodegroups/karpenter", "pkg/gate", "pkg/published"},
 	"pkg/gatekeeper/providers":              {"pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/published", "pkg/refusal"},
+	"pkg/gatekeeper/publishing":             {"pkg/apis/config/v1", "pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage", "pkg/published", "pkg/refusal"},
 	"pkg/gatekeeper/held":                   {"pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/published", "pkg/refusal", "pkg/rollout"},
-	"pkg/gatekeeper":                        {"pkg/apis/config/v1", "pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage", "pkg/refusal", "pkg/rollout", "pkg/published"},
+	"pkg/gatekeeper":                        {"pkg/apis/config/v1", "pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/publishing", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage", "pkg/published", "pkg/refusal"},
 	"pkg/poolpriority":                      {"pkg/apis/config/v1", "pkg/aci", "pkg/pool", "pkg/nodegroups", "pkg/gate", "pkg/gatekeeper", "pkg/gatekeeper/held", "pkg/refusal", "pkg/rollout", "pkg/scalein", "pkg/lease", "pkg/version"},
 	"pkg/poolpriority/command":              {"pkg/apis/config/v1", "pkg/apis/config/scheme", "pkg/poolpriority", "pkg/lease", "pkg/version"},
 	"pkg/controller/watchdog":               {},
@@ -85,7 +86,7 @@ var limits = []struct {
 	},
 	{
 		why:      "works beside the scheduling cycle",
-		packages: []string{"pkg/gatekeeper"},
+		packages: []string{"pkg/gatekeeper", "pkg/gatekeeper/held", "pkg/gatekeeper/providers", "pkg/gatekeeper/publishing", "pkg/gatekeeper/sources", "pkg/gatekeeper/usage"},
 		mustNot:  []string{"k8s.io/kubernetes", "k8s.io/kube-scheduler/framework"},
 	},
 	{

@@ -37,14 +37,6 @@ func (l Load) plus(n int, other Load) Load {
 	return Load{sum(l.Requests, n, other.Requests), sum(l.Billed, n, other.Billed)}
 }
 
-// For is what counts in the pool: what is billed in a burst pool on Azure Container Instances, and what is requested in any other.
-func (l Load) For(p *pool.Pool) aci.Use {
-	if p.Burst != nil && p.OnACI() {
-		return l.Billed
-	}
-	return l.Requests
-}
-
 func sum(a aci.Use, n int, b aci.Use) aci.Use {
 	return aci.Use{Pods: a.Pods + n*b.Pods, MilliCPU: a.MilliCPU + int64(n)*b.MilliCPU, Memory: a.Memory + int64(n)*b.Memory}
 }
@@ -98,4 +90,16 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 		}
 	}
 	return sums
+}
+
+// Uses is what is on the nodes of each pool, by the pool's index: what is billed in a burst pool on Azure Container Instances, and what is requested
+// in any other.
+func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) []aci.Use {
+	uses := make([]aci.Use, len(byPool))
+	for i, load := range u.Sums(byPool) {
+		if uses[i] = load.Requests; pools.IsBurst(i) && pools.At(i).OnACI() {
+			uses[i] = load.Billed
+		}
+	}
+	return uses
 }

@@ -1,4 +1,4 @@
-package gatekeeper
+package publishing
 
 import (
 	"cmp"
@@ -22,14 +22,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
+// Problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
 // as it lasts, and told by an event on the object if there is one.
-type problems struct {
+type Problems struct {
 	recorder events.EventRecorder
 	pools    pool.List
 	gated    bool                 // the nodes of burst pools are to have the gate taint
 	ungated  map[string]time.Time // since when nodes of burst pools have not had it, by name
-	due      time.Time            // when there is a problem unless something changes; zero: never
+	Due      time.Time            // when there is a problem unless something changes; zero: never
 	current  []problem
 	logged   map[string]bool // while they last
 	told     map[string]bool // by an event, while they last
@@ -46,13 +46,13 @@ type problem struct {
 // ungatedGrace is how long a node of a burst pool may be without the gate taint: the controller may be taking over, or the node be new.
 const ungatedGrace = 30 * time.Second
 
-// newProblems returns problems that are not known yet. gated says that the nodes of burst pools are to have the gate taint.
-func newProblems(recorder events.EventRecorder, pools pool.List, gated bool) *problems {
-	return &problems{recorder: recorder, pools: pools, gated: gated, ungated: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
+// NewProblems returns Problems that are not known yet. gated says that the nodes of burst pools are to have the gate taint.
+func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Problems {
+	return &Problems{recorder: recorder, pools: pools, gated: gated, ungated: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// look finds the problems that there are at the time now.
-func (ps *problems) look(from *sources.Sources, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
+// Look finds the problems that there are at the time now.
+func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -84,10 +84,13 @@ func (ps *problems) look(from *sources.Sources, view *nodegroups.View, byPool []
 	ps.findSharedNodes(from)
 	ps.findUngated(byPool, now)
 	ps.findOthers(byPool)
+	if cm, message := override.Problem(); message != "" {
+		ps.current = append(ps.current, problem{id: sources.CodeOverrideUnreadable, regarding: cm, code: sources.CodeOverrideUnreadable, message: message})
+	}
 }
 
 // findOthers finds nodes of the pools that have the gate taint of another installation.
-func (ps *problems) findOthers(byPool [][]*v1.Node) {
+func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	type overlap struct{ pool, other string }
 	found := map[overlap]*v1.Node{}
 	for i, nodes := range byPool {
@@ -107,9 +110,9 @@ func (ps *problems) findOthers(byPool [][]*v1.Node) {
 }
 
 // findUngated finds nodes of burst pools that have not had the gate taint for too long.
-func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
+func (ps *Problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 	ungated := map[string]time.Time{}
-	ps.due = time.Time{}
+	ps.Due = time.Time{}
 	for i := range ps.pools.Burst() {
 		var found *v1.Node // the first by name
 		n := 0
@@ -123,7 +126,7 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 			}
 			ungated[node.Name] = since
 			if end := since.Add(ungatedGrace); now.Before(end) {
-				ps.due = nodegroups.Earliest(ps.due, end)
+				ps.Due = nodegroups.Earliest(ps.Due, end)
 				continue
 			}
 			n++
@@ -146,7 +149,7 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 }
 
 // findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.
-func (ps *problems) findRefusing(view *nodegroups.View) {
+func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == refusal.Refusing || p.State == refusal.Probing {
 			name := ps.pools.At(i).Name
@@ -156,7 +159,7 @@ func (ps *problems) findRefusing(view *nodegroups.View) {
 }
 
 // findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool either.
-func (ps *problems) findVirtual(byPool [][]*v1.Node) {
+func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
 			name := ps.pools.At(i).Name
@@ -168,7 +171,7 @@ func (ps *problems) findVirtual(byPool [][]*v1.Node) {
 }
 
 // findTemplates finds templates of the configuration that say something else than the nodes.
-func (ps *problems) findTemplates(view *nodegroups.View) {
+func (ps *Problems) findTemplates(view *nodegroups.View) {
 	for i := range ps.pools.Regular() {
 		for k := range view.Pools[i].Groups {
 			g := &view.Pools[i].Groups[k]
@@ -187,7 +190,7 @@ func (ps *problems) findTemplates(view *nodegroups.View) {
 }
 
 // findSharedNodes finds a node that is in several of the autoscaler's node groups, as far as can be told.
-func (ps *problems) findSharedNodes(from *sources.Sources) {
+func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	if node, groups, status := from.Shared(); node != "" {
 		names := strings.Join(groups, ", ")
 		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: status, code: "InSeveralNodeGroups",
@@ -197,7 +200,7 @@ func (ps *problems) findSharedNodes(from *sources.Sources) {
 
 // findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a pool of
 // all the rest, and a mistake in others.
-func (ps *problems) findOverlaps(byPool [][]*v1.Node) {
+func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	found := map[string]*v1.Node{}
 	for _, nodes := range byPool {
 		for _, node := range nodes {
@@ -227,8 +230,8 @@ func (ps *problems) findOverlaps(byPool [][]*v1.Node) {
 	}
 }
 
-// messages returns the problems that there are, a sentence each.
-func (ps *problems) messages() []string {
+// Messages returns the problems that there are, a sentence each.
+func (ps *Problems) Messages() []string {
 	var messages []string
 	for _, p := range ps.current {
 		messages = append(messages, p.message)
@@ -236,8 +239,8 @@ func (ps *problems) messages() []string {
 	return messages
 }
 
-// report logs the problems that are new and, with events, tells them by events.
-func (ps *problems) report(logger klog.Logger, events bool) {
+// Report logs the problems that are new and, with events, tells them by events.
+func (ps *Problems) Report(logger klog.Logger, events bool) {
 	logged, told := map[string]bool{}, map[string]bool{}
 	for _, p := range ps.current {
 		logged[p.id] = true
@@ -255,8 +258,8 @@ func (ps *problems) report(logger klog.Logger, events bool) {
 	ps.logged, ps.told = logged, told
 }
 
-// reportEmpty logs once of each pool without nodes that its selector may be wrong.
-func (ps *problems) reportEmpty(logger klog.Logger, view *nodegroups.View) {
+// ReportEmpty logs once of each pool without nodes that its selector may be wrong.
+func (ps *Problems) ReportEmpty(logger klog.Logger, view *nodegroups.View) {
 	for i := range view.Pools {
 		if view.Pools[i].Nodes == 0 && !ps.empty[i] {
 			ps.empty[i] = true
@@ -275,11 +278,4 @@ func describe(obj runtime.Object) string {
 		return fmt.Sprintf("%T", obj)
 	}
 	return klog.KObj(accessor).String()
-}
-
-// findOverride finds that what is to override the gate cannot be read.
-func (ps *problems) findOverride(o *sources.Override) {
-	if cm, message := o.Problem(); message != "" {
-		ps.current = append(ps.current, problem{id: sources.CodeOverrideUnreadable, regarding: cm, code: sources.CodeOverrideUnreadable, message: message})
-	}
 }
