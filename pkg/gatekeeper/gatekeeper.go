@@ -1,7 +1,7 @@
-// Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It judges the pools
-// (sources.go), looks whether an operator overrides the gate (override.go), and what the providers behind burst pools make of pods (providers.go), and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
-// knows the rollouts that pods are of (rollouts.go), and tells of all that: it publishes the state (publish.go) that the next leader
-// starts from (takeover.go), and reports problems (problems.go). It knows nothing of the scheduling framework.
+// Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It is the door and the loop: cycles ask the
+// Gatekeeper, and its loop judges the pools and requeues pods for which the gate opens. Its parts are packages of their own: the pods that the gate
+// holds back (held), what limits the pools (sources), what the providers behind burst pools make of pods (providers), what is on the nodes (usage),
+// and the report to tools, to the next leader and to users (publishing). None of them knows the scheduling framework.
 package gatekeeper
 
 import (
@@ -14,7 +14,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,30 +63,34 @@ type Config struct {
 // Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
 // by many goroutines.
 type Gatekeeper struct {
-	config    Config
-	rule      gate.Rule
+	config Config
+	rule   gate.Rule
+	ended  func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
+	synced []cache.InformerSynced
+
+	// Scheduling cycles, handlers of informers, the publisher and the loop ask these.
 	view      atomic.Pointer[nodegroups.View]
 	held      *held.Pods
 	kinds     *gate.Kinds
+	rollouts  *held.Rollouts // nil: a rollout's pods are like others
+	providers *providers.Providers
+	usage     *usage.Usage
+	publisher *publishing.Publisher
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
-	rollouts  *held.Rollouts              // nil: a rollout's pods are like others
-	sources   *sources.Sources
-	override  *sources.Override
-	providers *providers.Providers
-	problems  *publishing.Problems
-	publisher *publishing.Publisher
-	usage     *usage.Usage
-	ended     func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
-	synced    []cache.InformerSynced
-	freed     atomic.Bool   // a pod on a burst node ended: budgets may have room
-	leading   atomic.Bool   // this scheduler schedules: another that is ready to take over does not
-	takenOver bool          // what the last leader published was taken over
-	giveUp    time.Time     // when it is done without; zero until this scheduler leads
-	changed   chan struct{} // a node or what the pools are judged by changed
-	earlier   chan struct{} // a pod was held that must be looked at before the timer is due
+	leading   atomic.Bool                 // this scheduler schedules: another that is ready to take over does not
+
+	// They tell the loop by these to look again.
+	freed   atomic.Bool   // a pod on a burst node ended: budgets may have room
+	changed chan struct{} // a node or what the pools are judged by changed
+	earlier chan struct{} // a pod was held that must be looked at before the timer is due
+
+	// The loop alone uses these, but for what the override has in force and when the sources changed, which anybody may ask.
+	sources  *sources.Sources
+	override *sources.Override
+	loop     loop
 }
 
 // New returns a Gatekeeper, and starts to watch what the pools are judged by. It decides nothing new before Run.
@@ -95,17 +98,17 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
 	g := &Gatekeeper{
-		config:   config,
-		rule:     gate.NewRule(config.Args, config.Pools),
-		held:     held.New(),
-		usage:    usage.New(),
-		kinds:    gate.NewKinds(),
-		nodes:    factory.Nodes().Lister(),
-		pods:     factory.Pods().Lister(),
-		volumes:  newVolumes(config.Informers),
-		problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce),
-		changed:  make(chan struct{}, 1),
-		earlier:  make(chan struct{}, 1),
+		config:  config,
+		rule:    gate.NewRule(config.Args, config.Pools),
+		held:    held.New(),
+		usage:   usage.New(),
+		kinds:   gate.NewKinds(),
+		nodes:   factory.Nodes().Lister(),
+		pods:    factory.Pods().Lister(),
+		volumes: newVolumes(config.Informers),
+		loop:    loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce)},
+		changed: make(chan struct{}, 1),
+		earlier: make(chan struct{}, 1),
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
@@ -142,131 +145,15 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 			return nil, err
 		}
 	}
-	if g.synced, err = g.watch(); err != nil {
+	if err := g.watch(); err != nil {
 		return nil, err
-	}
-	if config.Pools.SelectsNamespaces() {
-		if err := g.watchNamespaces(); err != nil {
-			return nil, err
-		}
 	}
 	return g, nil
-}
-
-// watch follows nodes, pods and claims by the scheduler's own informers.
-func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
-	factory := g.config.Informers.Core().V1()
-	nodes, err := factory.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { poke(g.changed) },
-		DeleteFunc: func(any) { poke(g.changed) },
-		UpdateFunc: func(oldObj, newObj any) {
-			if nodegroups.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
-				poke(g.changed)
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching nodes: %w", err)
-	}
-	pods, err := factory.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { g.see(obj.(*v1.Pod)) },
-		UpdateFunc: func(oldObj, newObj any) {
-			before, pod := oldObj.(*v1.Pod), newObj.(*v1.Pod)
-			// An informer may merge the deletion of a pod with the creation of another of the same name.
-			if before.UID != pod.UID {
-				g.usage.Gone(before.UID)
-				g.forget(before.UID)
-				g.providers.Gone(before.UID)
-			}
-			g.see(pod)
-			if isEnded(pod) && !isEnded(before) {
-				g.free(pod)
-			}
-			if pod.Spec.NodeName != "" {
-				g.forget(pod.UID)
-				if before.Spec.NodeName == "" {
-					g.providers.WarnOfDifferences(pod)
-				}
-			} else if g.held.Update(before, pod, g.config.Clock.Now()) {
-				g.activate(klog.Background(), pod)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if pod, ok := obj.(*v1.Pod); ok {
-				g.usage.Gone(pod.UID)
-				g.forget(pod.UID)
-				g.free(pod)
-				g.providers.Deleted(pod)
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
-	}
-	if err := g.watchVolumes(); err != nil {
-		return nil, err
-	}
-	return []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}, nil
-}
-
-// see takes in a pod that was added or that changed. A bound pod's use counts before forget ends its reservation.
-func (g *Gatekeeper) see(pod *v1.Pod) {
-	g.usage.See(pod)
-	g.providers.See(pod)
 }
 
 // activate has the scheduler try the pod again.
 func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
 	g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
-}
-
-// free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
-func (g *Gatekeeper) free(pod *v1.Pod) {
-	if g.providers.Follows(pod.Spec.NodeName) {
-		g.freed.Store(true)
-		poke(g.earlier)
-	}
-}
-
-func isEnded(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-}
-
-// watchVolumes follows what says whether a pod's volumes are such that it may burst.
-func (g *Gatekeeper) watchVolumes() error {
-	claimChanged := func(obj any) {
-		if claim := obj.(*v1.PersistentVolumeClaim); g.held.Claims(claim.Namespace, claim.Name) {
-			poke(g.changed)
-		}
-	}
-	core := g.config.Informers.Core().V1()
-	if _, err := core.PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: claimChanged, UpdateFunc: func(_, obj any) { claimChanged(obj) },
-	}); err != nil {
-		return fmt.Errorf("watching persistent volume claims: %w", err)
-	}
-	changed := func(any) {
-		if g.held.ClaimAny() {
-			poke(g.changed)
-		}
-	}
-	if _, err := core.PersistentVolumes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, UpdateFunc: func(oldObj, newObj any) {
-			// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated to.
-			if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
-				changed(newObj)
-			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watching persistent volumes: %w", err)
-	}
-	if _, err := g.config.Informers.Storage().V1().StorageClasses().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed}); err != nil {
-		return fmt.Errorf("watching storage classes: %w", err)
-	}
-	return nil
 }
 
 // Lead notes that this scheduler schedules. What is told to the world is told from then on.

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
@@ -44,19 +45,19 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	go g.publisher.Run(ctx)
 	go g.providers.Run(ctx)
 	g.takeOver(ctx)
-	l := loop{Gatekeeper: g, timer: g.config.Clock.NewTimer(0)}
-	defer func() { l.timer.Stop() }()
+	g.loop.timer = g.config.Clock.NewTimer(0)
+	defer func() { g.loop.timer.Stop() }()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-l.timer.C():
-			l.look(ctx, false)
+		case <-g.loop.timer.C():
+			g.look(ctx, false)
 		case <-g.changed:
-			l.rest()
-			l.look(ctx, false)
+			g.rest()
+			g.look(ctx, false)
 		case <-g.earlier:
-			l.look(ctx, true)
+			g.look(ctx, true)
 		}
 	}
 }
@@ -74,56 +75,55 @@ func (g *Gatekeeper) waitForSources(ctx context.Context) {
 
 // loop is what Run remembers from one look to the next.
 type loop struct {
-	*Gatekeeper
-	timer interface {
-		C() <-chan time.Time
-		Stop() bool
-	}
-	due      time.Time     // when something changes by itself; zero: never
-	reported time.Time     // when the last report was
-	looked   time.Time     // when the last whole look ended
-	took     time.Duration // by it
+	problems  *publishing.Problems
+	takenOver bool      // what the last leader published was taken over
+	giveUp    time.Time // when it is done without; zero until this scheduler leads
+	timer     clock.Timer
+	due       time.Time     // when something changes by itself; zero: never
+	reported  time.Time     // when the last report was
+	looked    time.Time     // when the last whole look ended
+	took      time.Duration // by it
 }
 
 // rest lets more changes come, and what is not this loop have the CPU.
-func (l *loop) rest() {
-	l.config.Clock.Sleep(max(settleTime, l.looked.Add(min(restFactor*l.took, maxRest)).Sub(l.config.Clock.Now())))
+func (g *Gatekeeper) rest() {
+	g.config.Clock.Sleep(max(settleTime, g.loop.looked.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
 	select {
-	case <-l.changed:
+	case <-g.changed:
 	default:
 	}
 }
 
 // look judges the pools and decides anew for the held pods, reports, and sets the timer for the next look. With onlyNew, the pools are
 // left as they are, and only pods that were held since the last time are looked at.
-func (l *loop) look(ctx context.Context, onlyNew bool) {
-	began := l.config.Clock.Now()
+func (g *Gatekeeper) look(ctx context.Context, onlyNew bool) {
+	began := g.config.Clock.Now()
 	if !onlyNew {
-		l.judge(ctx, l.view.Load())
+		g.judge(ctx, g.view.Load())
 	}
-	again := l.takeOver(ctx)
-	due := nodegroups.Earliest(nodegroups.Earliest(l.reconsider(ctx, onlyNew), again), nodegroups.Earliest(l.problems.Due, l.override.Due(began)))
+	again := g.takeOver(ctx)
+	due := nodegroups.Earliest(nodegroups.Earliest(g.reconsider(ctx, onlyNew), again), nodegroups.Earliest(g.loop.problems.Due, g.override.Due(began)))
 	if onlyNew {
-		due = nodegroups.Earliest(due, l.due)
+		due = nodegroups.Earliest(due, g.loop.due)
 	}
-	if now := l.config.Clock.Now(); !onlyNew || now.Sub(l.reported) >= reportInterval {
-		l.reported = now
-		l.report(ctx)
+	if now := g.config.Clock.Now(); !onlyNew || now.Sub(g.loop.reported) >= reportInterval {
+		g.loop.reported = now
+		g.report(ctx)
 	} else {
-		due = nodegroups.Earliest(due, l.reported.Add(reportInterval)) // what was held just now is told then
+		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // what was held just now is told then
 	}
-	if l.leading.Load() {
+	if g.leading.Load() {
 		// The published state must not grow old: nobody could tell whether somebody leads.
-		due = nodegroups.Earliest(due, l.config.Clock.Now().Add(published.Heartbeat))
+		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
 	if !onlyNew {
-		l.looked = l.config.Clock.Now()
-		l.took = l.looked.Sub(began)
+		g.loop.looked = g.config.Clock.Now()
+		g.loop.took = g.loop.looked.Sub(began)
 	}
-	l.due = due
-	l.timer.Stop()
+	g.loop.due = due
+	g.loop.timer.Stop()
 	if !due.IsZero() {
-		l.timer = l.config.Clock.NewTimer(max(due.Sub(l.config.Clock.Now()), time.Millisecond))
+		g.loop.timer = g.config.Clock.NewTimer(max(due.Sub(g.config.Clock.Now()), time.Millisecond))
 	}
 }
 
@@ -153,7 +153,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	}
 	g.providers.Transition(logger, before, view, byPool)
 	g.view.Store(view)
-	g.problems.Look(g.sources, g.override, view, byPool, now)
+	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
 // reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
@@ -211,13 +211,13 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 // report tells of problems and, once this scheduler leads, hands over to be published what the loop alone knows.
 func (g *Gatekeeper) report(ctx context.Context) {
 	view, logger, now := g.view.Load(), klog.FromContext(ctx), g.config.Clock.Now()
-	g.problems.Report(logger, g.leading.Load())
-	g.problems.ReportEmpty(logger, view)
+	g.loop.problems.Report(logger, g.leading.Load())
+	g.loop.problems.ReportEmpty(logger, view)
 	g.override.Report(g.leading.Load(), now)
-	if !g.takenOver {
+	if !g.loop.takenOver {
 		return
 	}
-	report := &publishing.Report{View: view, Override: g.override.InForce(now), Problems: g.problems.Messages()}
+	report := &publishing.Report{View: view, Override: g.override.InForce(now), Problems: g.loop.problems.Messages()}
 	g.sources.Remember(&report.Memory, g.held.Count() > 0, now)
 	g.providers.Remember(&report.Memory)
 	g.override.Remember(&report.Memory)

@@ -51,17 +51,17 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 // was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is published over it,
 // and no pod counts as waiting for long. It returns when to try again.
 func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
-	if g.takenOver || !g.leading.Load() {
+	if g.loop.takenOver || !g.leading.Load() {
 		return time.Time{}
 	}
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
-	if g.giveUp.IsZero() {
-		g.giveUp = now.Add(takeOverTimeout)
+	if g.loop.giveUp.IsZero() {
+		g.loop.giveUp = now.Add(takeOverTimeout)
 	}
 	last, err := g.publisher.Load(ctx)
 	if err != nil {
 		logger.Error(err, "What the last leader published cannot be read", "configMap", g.config.Args.StatusConfigMap)
-		if last == nil && now.Before(g.giveUp) {
+		if last == nil && now.Before(g.loop.giveUp) {
 			return now.Add(takeOverRetry)
 		}
 	}
@@ -74,6 +74,6 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 		}
 	}
 	g.held.Trust(now)
-	g.takenOver = true
+	g.loop.takenOver = true
 	return time.Time{}
 }

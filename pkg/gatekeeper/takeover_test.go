@@ -96,8 +96,8 @@ func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	}{{0, false}, {takeOverTimeout - 1, false}, {takeOverTimeout, true}} {
 		w.clock.SetTime(now.Add(tc.after))
 		again := g.takeOver(t.Context())
-		if g.takenOver != tc.want || again.IsZero() != tc.want {
-			t.Errorf("after %v: taken over %v, again at %v; want %v", tc.after, g.takenOver, again, tc.want)
+		if g.loop.takenOver != tc.want || again.IsZero() != tc.want {
+			t.Errorf("after %v: taken over %v, again at %v; want %v", tc.after, g.loop.takenOver, again, tc.want)
 		}
 	}
 }

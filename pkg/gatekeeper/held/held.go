@@ -250,10 +250,6 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 func (h *Pods) Remove(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.removeLocked(uid)
-}
-
-func (h *Pods) removeLocked(uid types.UID) {
 	delete(h.pods, uid)
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
@@ -343,43 +339,12 @@ func (h *Pods) Restore(uid types.UID, since time.Time) {
 	h.firstFailed[uid] = since
 }
 
-// Claims reports whether a held pod claims the persistent volume.
-func (h *Pods) Claims(namespace, name string) bool {
+// Any reports whether a held pod is one that matters.
+func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, entry := range h.pods {
-		if entry.pod.Namespace != namespace {
-			continue
-		}
-		for i := range entry.pod.Spec.Volumes {
-			if claim := entry.pod.Spec.Volumes[i].PersistentVolumeClaim; claim != nil && claim.ClaimName == name {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// ClaimAny reports whether a held pod claims a persistent volume.
-func (h *Pods) ClaimAny() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, entry := range h.pods {
-		for i := range entry.pod.Spec.Volumes {
-			if v := &entry.pod.Spec.Volumes[i]; v.PersistentVolumeClaim != nil || v.Ephemeral != nil {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// In reports whether a held pod is in the namespace.
-func (h *Pods) In(namespace string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, entry := range h.pods {
-		if entry.pod.Namespace == namespace {
+		if matters(entry.pod) {
 			return true
 		}
 	}

@@ -3,7 +3,6 @@ package held
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -14,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/rollout"
@@ -75,30 +75,17 @@ type Rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
 	hasSynced   cache.InformerSynced // the Deployments are known
-
-	mu     sync.Mutex
-	unseen map[types.UID]time.Time // when a pod was first asked about whose ReplicaSet is not known, by our clock: the API server has another
+	unseen      *lru.Cache           // when a pod was first asked about whose ReplicaSet is not known, by our clock: the API server has another
 }
 
 // waitsFor reports whether the pod's ReplicaSet, which is not known at the time now, may still become so.
 func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first, ok := r.unseen[pod]
+	first, ok := r.unseen.Get(pod)
 	if !ok {
-		if r.unseen == nil || len(r.unseen) >= maxUnseen {
-			r.unseen = map[types.UID]time.Time{}
-		}
-		first, r.unseen[pod] = now, now
+		r.unseen.Add(pod, now)
+		return true
 	}
-	return now.Sub(first) <= replicaSetLag
-}
-
-// sees forgets that the pod's ReplicaSet was not known.
-func (r *Rollouts) sees(pod types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.unseen, pod)
+	return now.Sub(first.(time.Time)) <= replicaSetLag
 }
 
 // byController is the index of ReplicaSets by the UID of what controls them.
@@ -129,6 +116,7 @@ func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler inf
 		return nil, fmt.Errorf("indexing ReplicaSets: %w", err)
 	}
 	r := &Rollouts{
+		unseen:      lru.New(maxUnseen),
 		deployments: factory.Apps().V1().Deployments().Lister(),
 		replicaSets: replicaSets.GetIndexer(),
 		hasSynced:   factory.Apps().V1().Deployments().Informer().HasSynced,
@@ -163,7 +151,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) Surge {
 		reason.Detail = "ReplicaSet " + owner.Name
 		return Surge{Unseen: &Promise{Wait: gate.Wait{Reason: reason, Until: now.Add(retryUnseen)}}}
 	}
-	r.sees(pod.UID)
+	r.unseen.Remove(pod.UID)
 	deployment := metav1.GetControllerOf(own)
 	if deployment == nil || deployment.Kind != "Deployment" {
 		return Surge{}

@@ -6,12 +6,13 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/lru"
 	"k8s.io/utils/ptr"
 )
 
 // TestUnknownReplicaSet: a pod whose ReplicaSet is not known waits for a moment, by our clock, whatever the API server says of its age.
 func TestUnknownReplicaSet(t *testing.T) {
-	r, now := &Rollouts{replicaSets: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)}, time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	r, now := &Rollouts{unseen: lru.New(maxUnseen), replicaSets: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)}, time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, age := range []time.Duration{0, time.Hour, -time.Hour} {
 		p := pod(age.String())
 		p.CreationTimestamp = metav1.NewTime(now.Add(-age))

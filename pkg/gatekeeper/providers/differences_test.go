@@ -1,7 +1,6 @@
 package providers
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -90,11 +89,6 @@ func TestRunsDifferently(t *testing.T) {
 			if tc.want {
 				t.Errorf("%s: no event", tc.pod.Name)
 			}
-		}
-	}
-	for i := range 2 * maxWarned {
-		if p.warned.first(pod(fmt.Sprint(i)).UID); len(p.warned.owners) > maxWarned {
-			t.Fatalf("%d owners are remembered", len(p.warned.owners))
 		}
 	}
 }

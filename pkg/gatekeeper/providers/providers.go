@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -60,7 +61,7 @@ type Config struct {
 // Providers follow what the providers behind the burst pools make of the pods on their nodes. Its methods may be called by many goroutines.
 type Providers struct {
 	config   Config
-	warned   warned
+	warned   *lru.Cache // the owners, by their UIDs, of whose pods it was said that they run differently in a burst pool
 	vanished *vanished
 
 	mu       sync.Mutex
@@ -70,7 +71,7 @@ type Providers struct {
 
 // New returns Providers that know of no node.
 func New(config Config) *Providers {
-	p := &Providers{config: config, vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{}}
+	p := &Providers{config: config, warned: lru.New(maxWarned), vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{}}
 	rules := config.Rules
 	if rules == nil {
 		rules = refusal.NewRules

@@ -51,7 +51,6 @@ func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	namespace, _, _ := strings.Cut(config.Args.StatusConfigMap, "/")
 	o := &Override{id: namespace + "/" + gate.OverrideConfigMap, recorder: config.Recorder}
 	o.Current.Store(&gate.Override{Gate: gate.OverrideUnread})
-	Errors.WithLabelValues(sourceOverride).Add(0)
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(gate.OverrideConfigMap))
 	var err error
 	o.object, err = watch(ctx, informer, o.id, sourceOverride, config.Changed)

@@ -129,7 +129,6 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 		s.byPool = append(s.byPool, source)
 	}
 	s.objects = make([]runtime.Object, len(s.byPool))
-	s.begin()
 	return s, nil
 }
 
@@ -334,15 +333,5 @@ func (s *Sources) Restore(m *published.Memory, now time.Time) {
 		if memory, ok := m.NodePools[n.name]; ok {
 			n.tracker.Restore(memory, now)
 		}
-	}
-}
-
-// begin has the counters of the sources exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
-func (s *Sources) begin() {
-	if s.status != nil {
-		Errors.WithLabelValues(sourceAutoscaler).Add(0)
-	}
-	for _, n := range s.nodePools {
-		Errors.WithLabelValues(n.source()).Add(0)
 	}
 }

@@ -23,6 +23,7 @@ type watched struct {
 // it changes. Failures to read it are counted for the source.
 func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) (*watched, error) {
 	w := &watched{informer: informer, key: key}
+	Errors.WithLabelValues(source).Add(0) // that a counter appears with the value 1 is no increase to Prometheus
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },

@@ -1,0 +1,168 @@
+package gatekeeper
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// watch follows nodes, pods, what pods' volumes are made of and, if burst pools select by them, the labels of namespaces. All by the scheduler's own
+// informers, which watch them anyway.
+func (g *Gatekeeper) watch() error {
+	core := g.config.Informers.Core().V1()
+	return errors.Join(
+		g.follow("nodes", core.Nodes().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { poke(g.changed) },
+			DeleteFunc: func(any) { poke(g.changed) },
+			UpdateFunc: func(oldObj, newObj any) {
+				if nodegroups.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
+					poke(g.changed)
+				}
+			},
+		}),
+		g.follow("pods", core.Pods().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { g.see(obj.(*v1.Pod)) },
+			UpdateFunc: func(oldObj, newObj any) { g.update(oldObj.(*v1.Pod), newObj.(*v1.Pod)) },
+			DeleteFunc: func(obj any) {
+				if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = tombstone.Obj
+				}
+				if pod, ok := obj.(*v1.Pod); ok {
+					g.usage.Gone(pod.UID)
+					g.forget(pod.UID)
+					g.free(pod)
+					g.providers.Deleted(pod)
+				}
+			},
+		}),
+		g.watchVolumes(),
+		g.watchNamespaces(),
+	)
+}
+
+func (g *Gatekeeper) follow(what string, informer cache.SharedIndexInformer, handler cache.ResourceEventHandlerFuncs) error {
+	registration, err := informer.AddEventHandler(handler)
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", what, err)
+	}
+	g.synced = append(g.synced, registration.HasSynced)
+	return nil
+}
+
+// see takes in a pod that was added or that changed. A bound pod's use counts before forget ends its reservation.
+func (g *Gatekeeper) see(pod *v1.Pod) {
+	g.usage.See(pod)
+	g.providers.See(pod)
+}
+
+// update takes in a pod that was another before.
+func (g *Gatekeeper) update(before, pod *v1.Pod) {
+	// An informer may merge the deletion of a pod with the creation of another of the same name.
+	if before.UID != pod.UID {
+		g.usage.Gone(before.UID)
+		g.forget(before.UID)
+		g.providers.Gone(before.UID)
+	}
+	g.see(pod)
+	if isEnded(pod) && !isEnded(before) {
+		g.free(pod)
+	}
+	if pod.Spec.NodeName != "" {
+		g.forget(pod.UID)
+		if before.Spec.NodeName == "" {
+			g.providers.WarnOfDifferences(pod)
+		}
+	} else if g.held.Update(before, pod, g.config.Clock.Now()) {
+		g.activate(klog.Background(), pod)
+	}
+}
+
+// free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
+func (g *Gatekeeper) free(pod *v1.Pod) {
+	if g.providers.Follows(pod.Spec.NodeName) {
+		g.freed.Store(true)
+		poke(g.earlier)
+	}
+}
+
+func isEnded(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
+
+// lookFor has the loop look again if a held pod is one that matters.
+func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
+	if g.held.Any(matters) {
+		poke(g.changed)
+	}
+}
+
+// watchVolumes follows what says whether a pod's volumes are such that it may burst.
+func (g *Gatekeeper) watchVolumes() error {
+	claim := func(obj any) {
+		claim := obj.(*v1.PersistentVolumeClaim)
+		g.lookFor(func(pod *v1.Pod) bool {
+			return pod.Namespace == claim.Namespace && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name
+			})
+		})
+	}
+	volume := func(any) {
+		g.lookFor(func(pod *v1.Pod) bool {
+			return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
+		})
+	}
+	core := g.config.Informers.Core().V1()
+	return errors.Join(
+		g.follow("persistent volume claims", core.PersistentVolumeClaims().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc: claim, UpdateFunc: func(_, obj any) { claim(obj) },
+		}),
+		g.follow("persistent volumes", core.PersistentVolumes().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc: volume, UpdateFunc: func(oldObj, newObj any) {
+				// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated to.
+				if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
+					volume(newObj)
+				}
+			},
+		}),
+		g.follow("storage classes", g.config.Informers.Storage().V1().StorageClasses().Informer(), cache.ResourceEventHandlerFuncs{AddFunc: volume}),
+	)
+}
+
+// watchNamespaces follows the labels of namespaces, by which burst pools may say whose pods they are for.
+func (g *Gatekeeper) watchNamespaces() error {
+	if !g.config.Pools.SelectsNamespaces() {
+		return nil
+	}
+	namespaces := g.config.Informers.Core().V1().Namespaces()
+	g.spaces = namespaces.Lister()
+	changed := func(obj any) {
+		name := obj.(*v1.Namespace).Name
+		g.lookFor(func(pod *v1.Pod) bool { return pod.Namespace == name })
+	}
+	return g.follow("namespaces", namespaces.Informer(), cache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
+		UpdateFunc: func(oldObj, newObj any) {
+			if !labels.Equals(oldObj.(*v1.Namespace).Labels, newObj.(*v1.Namespace).Labels) {
+				changed(newObj)
+			}
+		},
+	})
+}
+
+// notSelected says of each pool, by its index, that it is not for the pods of the pod's namespace; nil: every pool is for all. A namespace that
+// is not known yet is selected by none.
+func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
+	if g.spaces == nil {
+		return nil
+	}
+	namespace, _ := g.spaces.Get(pod.Namespace) // nil if it is not known
+	return g.config.Pools.NotSelecting(namespace)
+}
