@@ -143,6 +143,11 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 		}
 	case 5:
 		w.setOverride("", map[string]string{"gate": []string{string(gate.OverrideClosed), "garbage"}[r.IntN(2)]})
+	case 6:
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{"agentpool": "other"}}}
+		if _, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{}); err != nil {
+			w.Fatal(err)
+		}
 	default: // an event of the cluster has the scheduler try pods
 		for range 50 {
 			q.pods <- fmt.Sprint("p", r.IntN(2000))

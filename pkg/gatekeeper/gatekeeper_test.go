@@ -297,66 +297,6 @@ func TestPublishingDelaysNoPod(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce has everything happen at the same time, for the race detector.
-func TestManyAtOnce(t *testing.T) {
-	w := newWorld(t)
-	w.setStatus(1, 1)
-	w.run()
-	w.Lead()
-	const pods, rounds = 20, 30
-	for i := range pods {
-		w.addPod(pod(fmt.Sprint("p", i)))
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for round := range rounds {
-			w.setStatus(round%4, round%4)
-		}
-	})
-	wg.Go(func() {
-		for round := range rounds {
-			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", round), Labels: map[string]string{"agentpool": "userpool"}}}
-			if _, err := w.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	wg.Go(func() {
-		for round := range rounds {
-			for i := range pods { // as cycles do, one after another
-				p := pod(fmt.Sprint("p", i))
-				d := w.Decide(p, Snapshot{}, gate.Wait{})
-				w.Gatekeeper.Failed(p, true)
-				if round%3 == 0 {
-					w.Hold(klog.Background(), p, &d, &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: w.clock.Now()}, Deployment: "web"})
-				} else {
-					w.Hold(klog.Background(), p, &d, nil)
-				}
-				w.Promises(p.UID)
-				w.Rollout(p)
-				w.Release(p.UID)
-			}
-		}
-	})
-	wg.Go(func() {
-		for range rounds {
-			for i := range pods { // as queueing hints do
-				if held, ok := w.Lookup(types.UID(fmt.Sprint("p", i))); ok && held.Budget {
-					t.Error("there is no budget")
-				}
-				w.Signature(pod("p"))
-			}
-		}
-	})
-	wg.Wait()
-	w.eventually(func() string {
-		if n := w.held.Count(); n != pods {
-			return fmt.Sprintf("%d pods are held, want %d", n, pods)
-		}
-		return ""
-	})
-}
-
 // TestStirred: pods that wait for a rollout are looked at again soon when it changes, and those of others are not.
 func TestStirred(t *testing.T) {
 	w := newWorld(t)

@@ -18,7 +18,6 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
-	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 // gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the prefix.
@@ -152,13 +151,6 @@ func TestGaugesWhileObserving(t *testing.T) {
 	w.are(map[string]float64{"gate_open{aci}": 0})
 	w.setStatus(3, 3)
 	w.are(map[string]float64{"gate_open{aci}": 1})
-}
-
-// TestStatesAreAll: a state that is not listed would have no series.
-func TestStatesAreAll(t *testing.T) {
-	if len(nodegroups.States) != 4 {
-		t.Errorf("states %v", nodegroups.States)
-	}
 }
 
 // TestSourceErrors: what cannot be understood is counted once for each time that it changes, and each source has its counter from the beginning.

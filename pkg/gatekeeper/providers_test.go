@@ -14,7 +14,6 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -170,19 +169,6 @@ func TestTemplateIsTold(t *testing.T) {
 		}
 	default:
 	}
-}
-
-// TestTemplateIsToldInObserve: where gates are only observed, it is not said that pods are held back.
-func TestTemplateIsToldInObserve(t *testing.T) {
-	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }, burstNode("virtual"))
-	w.run()
-	w.setStatus(3, 3)
-	w.Lead()
-	w.verdict(pod("other"), "Open")
-	p := ownedBy(w.onBurst("web-1"), "web")
-	w.addPod(p)
-	w.refuse(p, "ACI does not support providing args without specifying the command.")
-	w.heard("BurstRefused", "no other pod of its template would be sent there", "Unsupported: ACI does not support providing args")
 }
 
 // TestBurstNodeComesLate: pods that were there before their node counts as a burst pool's are taken in then.

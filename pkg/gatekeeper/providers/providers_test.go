@@ -10,9 +10,11 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // newProviders returns Providers of a list of the pools user and aci, with a node each, vm and virtual. They lead.
@@ -46,6 +48,26 @@ func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeR
 	p := New(config)
 	p.Follow([][]*v1.Node{nodes[:1], nodes[1:]})
 	return p, recorder
+}
+
+// TestTemplateIsToldInObserve: where gates are only observed, it is not said that pods are held back.
+func TestTemplateIsToldInObserve(t *testing.T) {
+	p, recorder := newProviders(t, func(config *Config) { config.Observed = true })
+	web := pod("web-1")
+	web.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "web", Controller: ptr.To(true)}}
+	web.Spec.NodeName = "virtual"
+	web.Status = v1.PodStatus{Phase: v1.PodPending, Reason: refusal.ReasonProviderFailed, Message: "ACI does not support providing args without specifying the command."}
+	p.See(web)
+	select {
+	case event := <-recorder.Events:
+		for _, want := range []string{"BurstRefused", "no other pod of its template would be sent there", "Unsupported: ACI does not support providing args"} {
+			if !strings.Contains(event, want) {
+				t.Errorf("%q lacks %q", event, want)
+			}
+		}
+	default:
+		t.Error("it is not told")
+	}
 }
 
 // TestRunsDifferently: one event for each owner says what a burst pool leaves out of its pods.
