@@ -229,7 +229,7 @@ func (s *subject) summarize(e *Explanation, a *asks, waited string) {
 		e.Summary = waited + "."
 	case e.CannotBurst != "":
 		e.Summary = fmt.Sprintf("%s, and cannot burst: %s.", waited, e.CannotBurst)
-		e.Advice = append(e.Advice, cures(e.Pools)...)
+		e.Advice = append(e.Advice, hints(e.Pools)...)
 		e.Changes = append([]Change{{When: "a node of " + choice(s.regular()) + " has room for it"}}, a.ofBurstOnly(e.Pools)...)
 	case open != "" && e.Changed:
 		e.Summary = fmt.Sprintf("%s, and %s is open for it now: the scheduler will try it again by itself, in a moment.", waited, open)
@@ -257,15 +257,15 @@ func (s *subject) regular() []string {
 	return names
 }
 
-// cures are what helps a pod that cannot burst.
-func cures(verdicts []PoolVerdict) []string {
-	var cures []string
+// hints are what helps a pod that cannot burst.
+func hints(verdicts []PoolVerdict) []string {
+	var hints []string
 	for _, v := range verdicts {
-		if cure := gate.Cure(v.Reason.Code); v.Burst && v.Verdict == verdictClosed && cure != "" && !slices.Contains(cures, cure) {
-			cures = append(cures, cure)
+		if hint := gate.Lookup(v.Reason.Code).Hint; v.Burst && v.Verdict == verdictClosed && hint != "" && !slices.Contains(hints, hint) {
+			hints = append(hints, hint)
 		}
 	}
-	return cures
+	return hints
 }
 
 // addLockedOut adds that a pod tolerates the gate taint before it has a node, if it does: autoscalers believe that it fits burst nodes.

@@ -14,6 +14,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -28,13 +29,10 @@ const quotaReached = `api call to https://management.azure.com/subscriptions/000
 
 // sentenceOf is the gate's sentence for the reason with the code.
 func sentenceOf(t *testing.T, code string) string {
-	for _, r := range gate.ClosedReasons() {
-		if r.Code == code {
-			return r.Sentence
-		}
+	if gate.Lookup(code).Sentence == "" {
+		t.Fatalf("there is no reason %s", code)
 	}
-	t.Fatalf("there is no reason %s", code)
-	return ""
+	return gate.Lookup(code).Sentence
 }
 
 func claims(name string) func(*corev1.Pod) {
@@ -97,8 +95,8 @@ func TestExplainPod(t *testing.T) {
 		{"not-applicable", growing(t), pod(held, time.Minute, told(time.Minute, said("PoolGrowing")), selects("mode", "system")), nil},
 		{"chose", growing(t), pod(held, time.Minute, told(time.Minute, said("BudgetSpent")), selects("type", "virtual-kubelet")), nil},
 		{"cannot-burst", growing(t), pod("db-0", 3*time.Minute, told(3*time.Minute, said("PersistentVolume")), claims("data-db-0"), ownedBy("StatefulSet", "db")), nil},
-		{"opted-out", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("OptedOut")), annotate(gate.BurstAnnotation, "Never")), nil},
-		{"unknown-value", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("UnknownBurstValue")), annotate(gate.BurstAnnotation, "never")), nil},
+		{"opted-out", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("OptedOut")), annotate(pool.BurstAnnotation, "Never")), nil},
+		{"unknown-value", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("UnknownBurstValue")), annotate(pool.BurstAnnotation, "never")), nil},
 		{"tolerates-all", growing(t), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})), nil},
 		{"rollout", full(t), pod(held, 20*time.Second, told(19*time.Second, said("RolloutMakesRoom"))), nil},
 		{"behind", full(t), pod(held, 20*time.Second, told(time.Second, said("NodesUnseen"))), nil},
@@ -253,9 +251,9 @@ metadata: {name: of}
 
 // TestSaidIsTheGatesOwn: each sentence that the scheduler may write is found in a pod's condition, by its code, whatever else is there.
 func TestSaidIsTheGatesOwn(t *testing.T) {
-	for _, r := range gate.Reasons() {
+	for _, r := range gate.Reasons(gate.Kind.InCondition) {
 		p := pod("p", time.Minute, told(time.Minute, r.Sentence))
-		if said := saidOf(gate.ScheduledCondition(p).Message); len(said) != 1 || said[0] != r {
+		if said := saidOf(gate.ScheduledCondition(p).Message); len(said) != 1 || said[0] != r.Reason {
 			t.Errorf("%s is read as %+v", r.Code, said)
 		}
 	}

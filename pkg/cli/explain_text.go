@@ -146,7 +146,7 @@ func verdictText(v *PoolVerdict) (string, style) {
 		return "open", costly
 	case v.Verdict == verdictObserved:
 		return "open (observed)", costly
-	case gate.Waits(v.Reason.Code):
+	case gate.Lookup(v.Reason.Code).Kind.Waits():
 		return "closed", plain
 	}
 	return "cannot use it", quiet
@@ -202,13 +202,7 @@ func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 }
 
 // ofEarlier reports whether what earlier pools say is why the burst pool is closed, or would be.
-func (v *PoolVerdict) ofEarlier() bool {
-	switch v.Reason.Code {
-	case gate.ReasonCanGrow.Code, gate.ReasonGrowing.Code, gate.ReasonUnknown.Code:
-		return true
-	}
-	return false
-}
+func (v *PoolVerdict) ofEarlier() bool { return gate.Lookup(v.Reason.Code).Kind == gate.Earlier }
 
 // holders are the names of the pools that hold the gate.
 func (e *Explanation) holders() []string {

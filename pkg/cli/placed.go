@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -138,12 +139,7 @@ func (s *subject) addRefusal(e *Explanation) {
 
 // story is why a pod was let into a burst pool, in words.
 func story(r *gate.Record, p *publishedState) string {
-	said := r.Reason
-	for _, known := range append(gate.OpenReasons(), gate.ClosedReasons()...) {
-		if known.Code == r.Reason {
-			said = known.Sentence
-		}
-	}
+	said := cmp.Or(gate.Lookup(r.Reason).Sentence, r.Reason)
 	if r.Observed {
 		said = "the gate was only observed; it would have been closed: " + r.Reason
 	}

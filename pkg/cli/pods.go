@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -193,16 +194,7 @@ func (d *podsData) podOf(pod *corev1.Pod) Pod {
 
 // isHeld reports whether the gate is among what the scheduler said of a pod.
 func isHeld(message string) bool {
-	closed := map[string]bool{}
-	for _, r := range gate.ClosedReasons() {
-		closed[r.Code] = true
-	}
-	for _, r := range saidOf(message) {
-		if closed[r.Code] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(saidOf(message), func(r nodegroups.Reason) bool { return gate.Lookup(r.Code).Kind.Closes() })
 }
 
 // poolOf is the name of the pool that the pod, which has a node, is in: "" if that is not known, or it is in none.

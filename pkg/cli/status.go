@@ -13,11 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // The states of burst pools, beside those of their providers.
@@ -157,7 +157,7 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 		if item.Nodes.Total > 0 {
 			item.Reason.Detail = "its " + count(item.Nodes.Total, "node is", "nodes are") + " not ready or cordoned"
 		}
-	case provider.State == refusal.Refusing || provider.State == refusal.Probing:
+	case provider.State == breaker.Refusing || provider.State == breaker.Probing:
 		item.State, item.Since, item.Until = string(provider.State), provider.Since, provider.Until
 		item.Reason = gate.ReasonRefused
 		item.Reason.Detail = provider.Code + ": " + strings.TrimSuffix(provider.Message, ".")
@@ -168,7 +168,7 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 	default:
 		item.State = stateClosed
 		for k := range decision.Regular {
-			if decision.Regular[k].Holds {
+			if !decision.Regular[k].Open {
 				item.HeldBy = append(item.HeldBy, PoolState{Pool: p.pools.At(k).Name, State: string(v.Capacity.Pools[k].State)})
 			}
 		}

@@ -6,9 +6,9 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/published"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // growing is a world in which user is full and a second node of system is on its way.
@@ -48,7 +48,7 @@ func dead(t *testing.T) *world {
 // refusing is a world that is full and in which the provider of aci refuses pods.
 func refusing(t *testing.T) *world {
 	w := full(t)
-	w.provider = refusal.Judgement{State: refusal.Refusing, Since: date.Add(-3 * time.Minute), Until: date.Add(50 * time.Second), Failed: 3,
+	w.provider = breaker.Judgement{State: breaker.Refusing, Since: date.Add(-3 * time.Minute), Until: date.Add(50 * time.Second), Failed: 3,
 		Code: "ContainerGroupQuotaReached", Message: "Resource type 'StandardCores' container group quota '100' exceeded in region 'westeurope'."}
 	return w.judge(0)
 }

@@ -9,10 +9,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -23,7 +23,7 @@ const (
 // styles are what the states mean.
 var styles = map[string]style{
 	string(nodegroups.Full): quiet, string(nodegroups.CanGrow): good, string(nodegroups.Growing): moving, string(nodegroups.Unknown): bad,
-	stateOpen: costly, stateSpent: bad, stateDown: bad, string(refusal.Refusing): bad, string(refusal.Probing): bad,
+	stateOpen: costly, stateSpent: bad, stateDown: bad, string(breaker.Refusing): bad, string(breaker.Probing): bad,
 }
 
 // printStatus prints the pools and, with the rest, who waits.
@@ -154,9 +154,9 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 		s = "its budget is spent: " + p.Reason.Detail
 	case p.State == stateDown:
 		s = p.Reason.Detail
-	case p.State == string(refusal.Refusing) && !p.Until.IsZero():
+	case p.State == string(breaker.Refusing) && !p.Until.IsZero():
 		s = p.Reason.Detail + ", tried again at " + o.clockTime(p.Until, now)
-	case p.State == string(refusal.Probing):
+	case p.State == string(breaker.Probing):
 		s = p.Reason.Detail + ", being tried with one pod"
 	}
 	return s
@@ -185,8 +185,7 @@ func heldText(h *published.Held, now time.Time) string {
 	byPool := map[string]int{}
 	var order []string
 	for _, by := range h.By {
-		switch by.Reason {
-		case gate.ReasonCanGrow.Code, gate.ReasonGrowing.Code, gate.ReasonUnknown.Code, gate.ReasonUnseen.Code:
+		if gate.Lookup(by.Reason).Kind == gate.Earlier || by.Reason == gate.ReasonUnseen.Code {
 			if byPool[by.Pool] == 0 {
 				order = append(order, by.Pool)
 			}
@@ -197,10 +196,10 @@ func heldText(h *published.Held, now time.Time) string {
 		parts = append(parts, fmt.Sprintf("%d for %s", byPool[name], name))
 	}
 	for _, by := range h.By {
-		switch {
-		case gate.Waits(by.Reason) && byPool[by.Pool] == 0:
+		switch waits := gate.Lookup(by.Reason).Kind.Waits(); {
+		case waits && byPool[by.Pool] == 0:
 			parts = append(parts, fmt.Sprintf("%d for %s (%s)", by.Pods, by.Pool, by.Reason))
-		case !gate.Waits(by.Reason):
+		case !waits:
 			parts = append(parts, fmt.Sprintf("%d cannot burst (%s)", by.Pods, by.Reason))
 		}
 	}

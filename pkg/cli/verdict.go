@@ -19,9 +19,9 @@ import (
 func saidOf(message string) []nodegroups.Reason {
 	message, _, _ = strings.Cut(message, " preemption: ")
 	var said []nodegroups.Reason
-	for _, reason := range gate.Reasons() {
+	for _, reason := range gate.Reasons(gate.Kind.InCondition) {
 		if strings.Contains(message, reason.Sentence) {
-			said = append(said, reason)
+			said = append(said, reason.Reason)
 		}
 	}
 	slices.SortStableFunc(said, func(a, b nodegroups.Reason) int {
@@ -66,7 +66,7 @@ func (a *asks) taken(said []nodegroups.Reason) {
 func (a *asks) changed(said []nodegroups.Reason) bool {
 	before := map[string]bool{}
 	for _, reason := range said {
-		if slices.ContainsFunc(gate.ClosedReasons(), func(r nodegroups.Reason) bool { return r.Code == reason.Code }) {
+		if gate.Lookup(reason.Code).Kind.Closes() {
 			before[reason.Code] = true
 		}
 	}
@@ -92,7 +92,7 @@ func (a *asks) never() string {
 	code := ""
 	for i := range a.p.pools.Burst() {
 		v := &a.decision.Burst[i]
-		if v.Open && !v.Observed || gate.Waits(v.Reason.Code) {
+		if v.Open && !v.Observed || gate.Lookup(v.Reason.Code).Kind.Waits() {
 			return ""
 		}
 		code = cmp.Or(code, v.Reason.Code)
@@ -103,7 +103,7 @@ func (a *asks) never() string {
 // holder returns the name of the first pool that holds the gate; "" if none does.
 func (a *asks) holder() string {
 	for i := range a.decision.Regular {
-		if a.decision.Regular[i].Holds {
+		if !a.decision.Regular[i].Open {
 			return a.p.pools.At(i).Name
 		}
 	}
@@ -144,11 +144,11 @@ func (a *asks) verdicts() []PoolVerdict {
 		}
 		d := &a.decision.Regular[i]
 		v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), d.Reason
-		if d.Holds {
+		if !d.Open {
 			v.Verdict = verdictHolds
 		}
 		for k, g := range a.p.view.Groups(a.request, a.p.pools, i, a.now) {
-			v.Groups = append(v.Groups, GroupVerdict{Name: g.Name, Holds: g.Holds, State: string(from.Groups[k].State), Reason: g.Reason, Until: g.Until})
+			v.Groups = append(v.Groups, GroupVerdict{Name: from.Groups[k].Name, Holds: !g.Open, State: string(from.Groups[k].State), Reason: g.Reason, Until: g.Until})
 		}
 		all = append(all, v)
 	}

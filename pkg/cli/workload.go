@@ -179,7 +179,7 @@ func (s *subject) ofWorkload(e *Explanation, now time.Time) {
 	case !s.published.pools.HasBurst():
 	case e.CannotBurst != "":
 		e.Facts = append(e.Facts, Fact{"A new pod", "cannot burst: " + e.CannotBurst})
-		e.Advice = append(e.Advice, cures(e.Pools)...)
+		e.Advice = append(e.Advice, hints(e.Pools)...)
 	case open != "":
 		e.Facts = append(e.Facts, Fact{"A new pod", "would be let into " + open})
 	case a.holder() != "":

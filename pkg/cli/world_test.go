@@ -14,12 +14,12 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/static"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -39,7 +39,7 @@ type world struct {
 	use     aci.Use
 	held    published.Held
 	// provider is what the provider of aci makes of pods.
-	provider refusal.Judgement
+	provider breaker.Judgement
 	loops    int
 	change   func(*published.View)
 }
@@ -63,7 +63,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	if err := configv1.Validate(args).ToAggregate(); err != nil {
 		t.Fatal(err)
 	}
-	pools, err := pool.NewList(args.Pools)
+	pools, err := pool.ListOf(args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
 		StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration})}
 	w.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
-	w.provider = refusal.Judgement{State: refusal.Open}
+	w.provider = breaker.Judgement{State: breaker.Open}
 	w.add("virtual-node-aci-linux", "type", "virtual-kubelet", "")
 	return w
 }

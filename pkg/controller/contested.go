@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"poolpriority.dev/scheduler/pkg/backoff"
 )
 
 const (
@@ -77,7 +79,7 @@ func (c *contests) undone(node string, of side, now time.Time) (wait time.Durati
 		e.told, tell = true, e.inARow
 	}
 	c.nodes[node] = e
-	return e.last.Add(double(contestedRetry, e.inARow-1, maxContestedRetry)).Sub(now), tell
+	return e.last.Add(backoff.Pause(contestedRetry, e.inARow-1, maxContestedRetry)).Sub(now), tell
 }
 
 // kept notes that the node's taints are as they should be.
@@ -118,6 +120,6 @@ func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now 
 		what += "; meanwhile " + consequence
 	}
 	log.FromContext(ctx).Error(nil, "The gate taint of a node is contested", "node", node.Name, "problem", what)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", short(what))
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintContested, "%s", Short(what))
 	return wait
 }

@@ -23,7 +23,7 @@ import (
 type arena struct {
 	*testing.T
 	r        *GateTaint
-	clock    *clocktesting.FakePassiveClock
+	clock    *clocktesting.FakeClock
 	recorder *record.FakeRecorder
 	client   client.Client
 	writes   []time.Duration // since it began
@@ -32,7 +32,7 @@ type arena struct {
 }
 
 func newArena(t *testing.T, n *corev1.Node) *arena {
-	a := &arena{T: t, clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)), recorder: record.NewFakeRecorder(1000)}
+	a := &arena{T: t, clock: clocktesting.NewFakeClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)), recorder: record.NewFakeRecorder(1000)}
 	a.began = a.clock.Now()
 	a.client = fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(n).
 		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {

@@ -144,7 +144,7 @@ func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map
 	countCostWrite(err)
 	if err != nil {
 		r.retry(name)
-		return notWritten(fmt.Errorf("annotating pod %s: %w", name, err))
+		return NotWritten(fmt.Errorf("annotating pod %s: %w", name, err))
 	}
 	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", name, "annotations", wanted)
 	return reconcile.Result{}, nil

@@ -7,11 +7,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/flowcontrol"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -91,41 +91,13 @@ func WithoutRight(err error) bool {
 	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot patch resource ") || strings.Contains(err.Error(), " cannot impersonate resource "))
 }
 
-// denials are the nodes that may not be changed, by name.
-type denials struct {
-	mu    sync.Mutex
-	nodes map[string]denial
-}
-
-type denial struct {
-	inARow int
-	until  time.Time // when the node is tried again
-}
-
-// add notes a denial and returns when to try again.
-func (d *denials) add(node string, now time.Time) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.nodes == nil {
-		d.nodes = map[string]denial{}
-	}
-	n := d.nodes[node].inARow
-	pause := double(deniedRetry, n, maxDeniedRetry)
-	d.nodes[node] = denial{inARow: n + 1, until: now.Add(pause)}
-	return pause
-}
-
-// wait returns for how long the node is left alone.
-func (d *denials) wait(node string, now time.Time) time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.nodes[node].until.Sub(now)
-}
-
-func (d *denials) forget(node string) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.nodes, node)
+// backoff returns the pauses of the nodes that may not be changed, by name.
+func (r *GateTaint) backoff() *flowcontrol.Backoff {
+	r.once.Do(func() {
+		r.denials = flowcontrol.NewBackOff(deniedRetry, maxDeniedRetry)
+		r.denials.Clock = r.Clock
+	})
+	return r.denials
 }
 
 // try tries once whether nodes may be changed: that there is none to be changed now says nothing of the next one. It returns no error,
@@ -148,18 +120,19 @@ func (r *GateTaint) try(ctx context.Context) error {
 
 // tell says that the node may not be changed, and returns when to try again.
 func (r *GateTaint) tell(ctx context.Context, node *corev1.Node, err error) time.Duration {
-	pause := r.denials.add(node.Name, r.Clock.Now())
+	r.backoff().Next(node.Name, r.Clock.Now())
+	pause := r.backoff().Get(node.Name)
 	advice := DenialAdvice(err)
 	if !r.wants(node) {
 		advice = lasting
 	}
 	log.FromContext(ctx).Error(err, "The gate taint of a node may not be changed", "taint", configv1.GateTaintKey, "node", node.Name, "advice", advice, "again", pause)
-	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", short(err.Error()+"; "+advice))
+	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", Short(err.Error()+"; "+advice))
 	return pause
 }
 
-// short shortens a message to what an event holds (1,024 bytes).
-func short(message string) string {
+// Short shortens a message to what an event holds (1,024 bytes).
+func Short(message string) string {
 	const most = 1000
 	if len(message) <= most {
 		return message

@@ -81,7 +81,7 @@ func nodeClient(answer func(dryRun bool) error, nodes ...client.Object) client.C
 func TestGateTaintDenied(t *testing.T) {
 	denial, patches := answered(http.StatusForbidden, `admission webhook "w" denied the request: nodes are not to be edited`), 0
 	c := nodeClient(func(bool) error { patches++; return denial }, node("virtual", map[string]string{"type": "virtual-kubelet"}))
-	recorder, clock := record.NewFakeRecorder(100), clocktesting.NewFakePassiveClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
+	recorder, clock := record.NewFakeRecorder(100), clocktesting.NewFakeClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
 	r := &GateTaint{Client: c, Pools: pools(t), Recorder: recorder, Clock: clock}
 	var tried []time.Duration
 	began := clock.Now()
@@ -119,7 +119,7 @@ func TestGateTaintDenied(t *testing.T) {
 	if err := c.Get(context.Background(), client.ObjectKey{Name: "virtual"}, got); err != nil || !r.InLine(got) {
 		t.Errorf("%v, taints %v, once it was let pass", err, got.Spec.Taints)
 	}
-	if r.denials.wait("virtual", clock.Now()) > 0 {
+	if r.backoff().Get("virtual") > 0 {
 		t.Error("the denial is remembered")
 	}
 }
@@ -164,7 +164,7 @@ func TestTryGateTaint(t *testing.T) {
 				t.Errorf("%v, %v, %d dry runs, %d real ones, want a denied dry run on %s", node, err, dry, wet, tc.want)
 			}
 			recorder := record.NewFakeRecorder(10)
-			r := &GateTaint{Client: c, Pools: pools(t), Recorder: recorder, Clock: clocktesting.NewFakePassiveClock(time.Now())}
+			r := &GateTaint{Client: c, Pools: pools(t), Recorder: recorder, Clock: clocktesting.NewFakeClock(time.Now())}
 			if err := r.try(context.Background()); err != nil || len(recorder.Events) != 1 {
 				t.Errorf("trying at the start: %v, %d events, want one", err, len(recorder.Events))
 			}

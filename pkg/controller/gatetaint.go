@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -30,10 +31,11 @@ type GateTaint struct {
 	Off bool
 	// Recorder says on a node that its taints may not be changed, or are changed by somebody else.
 	Recorder record.EventRecorder
-	Clock    clock.PassiveClock
+	Clock    clock.Clock
 	Progress *watchdog.Watch
 
-	denials  denials
+	once     sync.Once
+	denials  *flowcontrol.Backoff // see backoff
 	contests contests
 	left     sync.Map // nodes that were logged because they have another installation's gate taint, by UID
 }
@@ -55,19 +57,19 @@ func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, request.NamespacedName, node); err != nil {
-		r.denials.forget(request.Name)
+		r.backoff().Reset(request.Name)
 		r.contests.forget(request.Name)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	r.mention(ctx, node)
 	now := r.Clock.Now()
 	if r.InLine(node) {
-		r.denials.forget(node.Name)
+		r.backoff().Reset(node.Name)
 		r.contests.kept(node.Name, now)
 		return reconcile.Result{}, nil
 	}
-	if wait := r.denials.wait(node.Name, now); wait > 0 {
-		return reconcile.Result{RequeueAfter: wait}, nil // a node's status changes all the time
+	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // a node's status changes all the time
+		return reconcile.Result{RequeueAfter: deniedRetry}, nil
 	}
 	side := side{uid: node.UID, tainted: r.wants(node)}
 	if wait := r.undone(ctx, node, side, now); wait > 0 {
@@ -77,9 +79,9 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	case Denied(err):
 		return reconcile.Result{RequeueAfter: r.tell(ctx, node, err)}, nil
 	case err != nil:
-		return notWritten(err)
+		return NotWritten(err)
 	}
-	r.denials.forget(node.Name)
+	r.backoff().Reset(node.Name)
 	r.contests.written(node.Name, side, now)
 	if r.InLine(node) {
 		return reconcile.Result{}, nil

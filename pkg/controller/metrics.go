@@ -14,11 +14,8 @@ import (
 
 const subsystem = "pool_priority"
 
-// What becomes of a deletion cost that is to be written, and why a pod is taken back.
-const (
-	resultWritten, resultConflict, resultFailed = "written", "conflict", "failed"
-	reasonRefused, reasonLate                   = "refused", "late"
-)
+// What becomes of a deletion cost that is to be written.
+const resultWritten, resultConflict, resultFailed = "written", "conflict", "failed"
 
 var (
 	costWrites = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -29,29 +26,17 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 
-	takenBack = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "taken_back_pods_total",
-		Help:           "Lost pods that were evicted from a burst pool so that they are made anew, by reason: refused by the provider, or late, not started within startWithin.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"pool", "reason"})
-
 	taintMissing = metrics.NewDesc(metrics.BuildFQName("", subsystem, "gate_taint_missing"),
 		"Nodes of a burst pool without the gate taint. Only a controller that leads and keeps the taint has it.", []string{"pool"}, nil, metrics.ALPHA, "")
 )
 
 // Metrics returns the metrics of this package but for Gauges.
-func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites, takenBack} }
+func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites} }
 
 // BeginMetrics has the counters exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
-func BeginMetrics(pools pool.List) {
+func BeginMetrics() {
 	for _, result := range []string{resultWritten, resultConflict, resultFailed} {
 		costWrites.WithLabelValues(result).Add(0)
-	}
-	for i := range pools.Burst() {
-		for _, reason := range []string{reasonRefused, reasonLate} {
-			takenBack.WithLabelValues(pools.At(i).Name, reason).Add(0)
-		}
 	}
 }
 

@@ -6,12 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
-	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
-
-// ReasonBudget is the reason for which a gate is closed until pods of the burst pool end.
-var ReasonBudget = nodegroups.Reason{Code: "BudgetSpent", Sentence: "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod"}
 
 // HasRoom reports whether what is left of the burst pool's budget has room for the pod.
 func HasRoom(pod *corev1.Pod, p *pool.Pool, used aci.Use) bool { return overBudget(pod, p, used) == "" }

@@ -47,7 +47,7 @@ func TestBurstLimits(t *testing.T) {
 		}
 		return configv1.Burst{Limits: &l}
 	}
-	always := func(p *corev1.Pod) { p.Annotations = map[string]string{BurstAnnotation: burstAlways} }
+	always := func(p *corev1.Pod) { p.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstAlways} }
 	for _, tc := range []struct {
 		name   string
 		burst  configv1.Burst
@@ -109,7 +109,7 @@ func TestLargest(t *testing.T) {
 			if got := decide(); tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != "TooLarge" || got.Reason.Detail != tc.want) {
 				t.Errorf("Decide() = %+v, want %q", got, tc.want)
 			}
-			pod.Annotations = map[string]string{BurstAnnotation: burstAlways}
+			pod.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstAlways}
 			if got := decide(); !got.Open {
 				t.Errorf("with Always: %+v", got)
 			}
@@ -135,7 +135,7 @@ func TestNamespaceSelector(t *testing.T) {
 		{"not known", pools, nil, "NamespaceNotSelected"},
 		{"not known, where all may burst", burstPool(t, configv1.Burst{}), nil, "Open"},
 	} {
-		for _, annotations := range []map[string]string{nil, {BurstAnnotation: burstAlways}} {
+		for _, annotations := range []map[string]string{nil, {pool.BurstAnnotation: pool.BurstAlways}} {
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}, NotSelected: tc.pools.NotSelecting(tc.namespace)}
 			got := (&Rule{Pools: tc.pools}).Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
 			if got.Reason.Code != tc.want || got.Open != (tc.want == "Open") {

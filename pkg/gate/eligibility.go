@@ -1,9 +1,7 @@
 package gate
 
 import (
-	"fmt"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -12,30 +10,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// reasonNamespace is the reason for which a gate is closed for a pod whatever the pod is like.
-var reasonNamespace = nodegroups.Reason{Code: "NamespaceNotSelected", Sentence: "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)"}
-
 // ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod, or none with an empty code.
 func ineligible(req Request, p *pool.Pool, shapes []nodegroups.Shape) nodegroups.Reason {
 	if feature, ok := aci.Unsupported(req.Pod, aci.PlatformOf(p.OnACI(), isV2(p, shapes)), req.AzureFiles); ok {
-		return reasonUnsupported(feature)
+		return reasonsUnsupported[feature.Code]
 	}
 	if detail := aci.TooLarge(req.Pod, p.OnACI(), p.Burst.Largest); detail != "" {
-		reason := reasonTooLarge
-		reason.Detail = detail
-		return reason
+		return closed(reasonTooLarge, detail).Reason
 	}
 	return nodegroups.Reason{}
 }
-
-const sentenceCannot = "node(s) in a burst pool that cannot run "
-
-// reasonUnsupported is that for which a burst pool is closed whose virtual kubelet cannot run the feature.
-func reasonUnsupported(f aci.Feature) nodegroups.Reason {
-	return nodegroups.Reason{Code: f.Code, Sentence: sentenceCannot + f.What}
-}
-
-var reasonTooLarge = nodegroups.Reason{Code: "TooLarge", Sentence: sentenceCannot + "pods as large as this one"}
 
 // missingTopology returns a label over which the pod must be spread (DoNotSchedule) and that no node of the burst pool has, or "". Nodes
 // without it are none for such a pod. Nothing is known of a pool without nodes.
@@ -64,10 +48,4 @@ func isV2(p *pool.Pool, shapes []nodegroups.Shape) bool {
 		}
 	}
 	return len(shapes) > 0
-}
-
-// Signature is what of the pod decides, beside its requests, whether it is eligible for burst pools, and what it takes of their budgets: equal
-// for pods that are treated alike.
-func Signature(req Request) any {
-	return append([]string{req.Pod.Annotations[BurstAnnotation], strconv.FormatBool(req.AzureFiles), fmt.Sprint(req.NotSelected, aci.Billed(req.Pod, true))}, aci.FeaturesOf(req.Pod)...)
 }

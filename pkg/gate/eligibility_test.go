@@ -174,14 +174,14 @@ func TestEligible(t *testing.T) {
 			if pod.Annotations == nil {
 				pod.Annotations = map[string]string{}
 			}
-			pod.Annotations[BurstAnnotation] = burstAlways
+			pod.Annotations[pool.BurstAnnotation] = pool.BurstAlways
 			check("", "", "", "")
-			delete(pod.Annotations, BurstAnnotation)
+			delete(pod.Annotations, pool.BurstAnnotation)
 			if tc.v2 == "PersistentVolume" { // Azure Files are what virtual nodes v2 can mount
 				azureFiles = true
 				check("", "", tc.v1, other)
 			}
-			pod.Annotations[BurstAnnotation] = BurstNever
+			pod.Annotations[pool.BurstAnnotation] = pool.BurstNever
 			for _, v := range r.Decide(Request{Pod: pod}, view, now).Burst {
 				if v.Open {
 					t.Error("the gate is open for a pod that opted out")

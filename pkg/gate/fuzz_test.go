@@ -62,14 +62,14 @@ func FuzzEligibility(f *testing.F) {
 			if use.MilliCPU < 0 || use.Memory < 0 {
 				t.Errorf("the pod takes %+v", use)
 			}
-			if v.Open && pod.Status.Phase == "" && (used[i].MilliCPU+use.MilliCPU > 100_000 || use.MilliCPU > 4000 && pod.Annotations[BurstAnnotation] == "") {
+			if v.Open && pod.Status.Phase == "" && (used[i].MilliCPU+use.MilliCPU > 100_000 || use.MilliCPU > 4000 && pod.Annotations[pool.BurstAnnotation] == "") {
 				t.Errorf("%s is open for a pod that takes %+v", pools.At(i).Name, use)
 			}
 			aci.Differences(pod, aci.V1)
 		}
-		if pod.Annotations[BurstAnnotation] == "" && decision.Burst[1].Open && !decision.Burst[2].Open {
+		if pod.Annotations[pool.BurstAnnotation] == "" && decision.Burst[1].Open && !decision.Burst[2].Open {
 			t.Errorf("v1 runs what v2 does not: %+v", decision.Burst[2].Reason)
 		}
-		KindOf(request)
+		request.AutoscalerKey()
 	})
 }

@@ -24,18 +24,23 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
+// declining are the settings of all pools with the grace for Declined.
+func declining(grace time.Duration) configv1.Capacity {
+	return configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: grace}}
+}
+
 // rule is user, then system, then aci, with a grace of 15 minutes for Unknown and of 5 minutes for Declined.
 func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 	t.Helper()
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user"), NodeTemplate: template},
 		{Name: "system", NodeSelector: matching("mode", "system")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, DeclineGrace: 5 * time.Minute}
+	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute}
 }
 
 // in is a pool of one node group that has been in the state since then, and to which nothing has happened for long.
@@ -127,9 +132,9 @@ func TestDecide(t *testing.T) {
 		{name: "what was declined before is over: something happened since", user: looked(canGrow, minute), system: full, declined: 90 * time.Second, wantCode: "PoolCanGrow"},
 		{name: "what was declined before is over: it was touched since", user: looked(canGrow, time.Hour), system: full, declined: 3 * time.Hour, wantCode: "PoolCanGrow"},
 		{name: "the earliest change counts", user: looked(canGrow, time.Hour), system: unknown, unschedFor: 3 * minute, wantCode: "PoolCanGrow", wantUntil: 2 * minute},
-		{name: "opted out", user: full, system: full, annotations: map[string]string{BurstAnnotation: BurstNever}, wantCode: "OptedOut"},
-		{name: "an unknown value opts out", user: full, system: full, annotations: map[string]string{BurstAnnotation: "never"}, wantCode: "UnknownBurstValue"},
-		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
+		{name: "opted out", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: pool.BurstNever}, wantCode: "OptedOut"},
+		{name: "an unknown value opts out", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: "never"}, wantCode: "UnknownBurstValue"},
+		{name: "an empty value says nothing", user: full, system: full, annotations: map[string]string{pool.BurstAnnotation: ""}, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: tc.annotations, CreationTimestamp: metav1.NewTime(ago(time.Hour))},
@@ -264,7 +269,7 @@ func TestApplicable(t *testing.T) {
 		{"a pool with nodes is not judged by its template", []nodegroups.Shape{ssd}, template, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}}}
 			if tc.pod != nil {
 				tc.pod(pod)
 			}
@@ -273,10 +278,10 @@ func TestApplicable(t *testing.T) {
 			user.Groups[0].Shapes = tc.shapes
 			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 			got := decision.Regular[0]
-			if got.Holds != tc.want {
-				t.Errorf("the pool holds the gate: %v (%+v), want %v", got.Holds, got.Reason, tc.want)
+			if !got.Open != tc.want {
+				t.Errorf("the pool holds the gate: %v (%+v), want %v", !got.Open, got.Reason, tc.want)
 			}
-			if !got.Holds && (got.Reason.Code != "NotApplicable" || got.Reason.Detail == "") {
+			if got.Open && (got.Reason.Code != "NotApplicable" || got.Reason.Detail == "") {
 				t.Errorf("reason = %+v, want NotApplicable with a detail", got.Reason)
 			}
 			if decision.Burst[2].Open == tc.want {
@@ -301,7 +306,7 @@ func TestUnseenGroups(t *testing.T) {
 	} {
 		user.Groups[0].Open = tc.unseen
 		decision := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
-		if got := decision.Regular[0].Holds; got != tc.want {
+		if got := !decision.Regular[0].Open; got != tc.want {
 			t.Errorf("unseen %v, selector %v: the pool holds the gate: %v, want %v", tc.unseen, tc.selector, got, tc.want)
 		}
 	}
@@ -379,14 +384,14 @@ func TestAsksForBurst(t *testing.T) {
 }
 
 func TestWaitLimitAndBudget(t *testing.T) {
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(time.Hour), Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 10, WaitLimit: metav1.Duration{Duration: time.Minute}}},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Rule{Pools: pools, DeclineGrace: time.Hour}
+	r := &Rule{Pools: pools}
 	canGrow, full := in(nodegroups.CanGrow, 0), in(nodegroups.Full, 0)
 	for _, tc := range []struct {
 		name       string
@@ -431,7 +436,7 @@ func TestLimits(t *testing.T) {
 	user := in(nodegroups.CanGrow, 0)
 	user.Groups[0].Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
 	asking := func(requests corev1.ResourceList) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{BurstAnnotation: burstAlways}},
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}},
 			Spec: corev1.PodSpec{Containers: []corev1.Container{{Resources: corev1.ResourceRequirements{Requests: requests}}}}}
 	}
 	for _, tc := range []struct {
@@ -489,14 +494,14 @@ func TestNewNodes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			d := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: tc.spec}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
-			if d.Regular[0].Holds != tc.holds {
-				t.Errorf("holds: %v, want %v: %+v", d.Regular[0].Holds, tc.holds, d.Regular[0])
+			if d.Regular[0].Open == tc.holds {
+				t.Errorf("holds: %v, want %v: %+v", !d.Regular[0].Open, tc.holds, d.Regular[0])
 			}
 		})
 	}
 	configured := rule(t, &configv1.NodeTemplate{Labels: map[string]string{"team": "db"}})
 	d := configured.Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"team": "db"}}}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
-	if !d.Regular[0].Holds {
+	if d.Regular[0].Open {
 		t.Errorf("the configuration's template does not come first: %+v", d.Regular[0])
 	}
 }
@@ -512,7 +517,7 @@ func TestObserve(t *testing.T) {
 	}{
 		{"all full", in(nodegroups.Full, 0), nil, false, "Open"},
 		{"one can grow", in(nodegroups.CanGrow, 0), nil, true, "PoolCanGrow"},
-		{"opted out", in(nodegroups.Full, 0), map[string]string{BurstAnnotation: BurstNever}, true, "OptedOut"},
+		{"opted out", in(nodegroups.Full, 0), map[string]string{pool.BurstAnnotation: pool.BurstNever}, true, "OptedOut"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rule(t, nil)

@@ -1,14 +1,12 @@
 package gate
 
 import (
-	"encoding/json"
 	"fmt"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/component-helpers/resource"
 
-	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
@@ -36,7 +34,7 @@ type assessed struct {
 	topology   string            // a label over which they must be spread and that the pool's nodes lack
 }
 
-// Assess says what the view says of pods of the class of the one that asks (ClassOf).
+// Assess says what the view says of pods that are alike for a view (alike.View) to the one that asks.
 func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	a := &Assessment{
 		requests:   resource.PodRequests(req.Pod, resource.PodResourcesOptions{}),
@@ -55,32 +53,9 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	return a
 }
 
-// ClassOf returns what of the pod an Assessment depends on: equal for pods of which a view says the same, if they are alike in whether their
-// volumes are Azure Files.
-func ClassOf(pod *corev1.Pod) string {
-	s := &pod.Spec
-	var affinity *corev1.NodeSelector
-	if s.Affinity != nil && s.Affinity.NodeAffinity != nil {
-		affinity = s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	var spread []string
-	for i := range s.TopologySpreadConstraints {
-		if c := &s.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
-			spread = append(spread, c.TopologyKey)
-		}
-	}
-	data, err := json.Marshal([]any{
-		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, affinity, s.Tolerations, spread, aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod),
-	})
-	if err != nil {
-		return string(pod.UID) // it does not fail; a class of its own
-	}
-	return string(data)
-}
-
 // clock returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while
 // nodes that the pod could use are on their way. came is when a node last came that the pod might use.
-func (r *Rule) clock(req Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
+func (r *Rule) clock(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
 	growing := false
 	for i := range a.applicable {
 		for k := range a.applicable[i] {
@@ -123,142 +98,123 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// groupVerdict is what one node group says.
-type groupVerdict struct {
-	holds  bool
-	reason nodegroups.Reason
-	closed nodegroups.Reason // that a gate gives which is closed for it
-	until  time.Time         // when that may change without any event; zero: never
-	own    bool              // it declines the pod by the pod's own clock
-}
-
-// judge returns whether the regular pool with index i holds the gate for the pod, the reason that a gate closed for it
-// gives, and when that may change without any event.
-func (r *Rule) judge(req Request, a *Assessment, i int, p *nodegroups.Pool, clock, now time.Time) (PoolVerdict, nodegroups.Reason, time.Time) {
-	verdict, closed := PoolVerdict{Holds: true, Reason: reasonNoGroups}, ReasonUnknown // no source says that
-	var until time.Time
-	weight, heaviest := -1, 0
-	for k := range p.Groups {
-		v := r.judgeGroup(req, a, i, p, k, clock, now)
-		until = nodegroups.Earliest(until, v.until)
-		if v.own {
-			verdict.Declined = append(verdict.Declined, p.Groups[k].Name)
-		}
-		if w := v.weight(); w > weight {
-			weight, heaviest, closed = w, k, v.closed
-			verdict.Holds, verdict.Reason = v.holds, v.reason
-		}
-	}
-	if verdict.Reason.Code == reasonNotApplicable.Code {
-		verdict.Reason.Detail = a.applicable[i][heaviest].String()
-	}
-	return verdict, closed, until
-}
-
-// GroupVerdict says what one node group of a regular pool says of a pod, for tools.
-type GroupVerdict struct {
-	// Name is the group's, empty for nodes that are in none.
-	Name  string
-	Holds bool
-	// Reason is why it holds the gate, or why it does not.
-	Reason nodegroups.Reason
-	// Until is when that may change without any event; zero if it does not.
-	Until time.Time
-}
-
 // IsNotApplicable reports whether a pool or a group does not hold the gate because, for the reason, its nodes cannot run the pod.
 func IsNotApplicable(reason nodegroups.Reason) bool { return reason.Code == reasonNotApplicable.Code }
 
-// Groups returns what each node group of the regular pool with index i says of the pod, as Decide has it but for what a cycle's snapshot says.
-func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) []GroupVerdict {
-	a := r.Assess(req, view)
-	clock, _ := r.clock(req, a, view)
-	p := &view.Pools[i]
-	verdicts := make([]GroupVerdict, len(p.Groups))
-	for k := range p.Groups {
-		v := r.judgeGroup(req, a, i, p, k, clock, now)
-		if IsNotApplicable(v.reason) {
-			v.reason.Detail = a.applicable[i][k].String()
+// Groups returns what each node group of the regular pool with index i says of the pod, by the group's index in the view, as Decide has it but for what a
+// cycle's snapshot says.
+func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) []Verdict {
+	e := newEvaluation(r, &req, r.Assess(req, view), view, now)
+	verdicts := make([]Verdict, len(view.Pools[i].Groups))
+	for k := range verdicts {
+		verdicts[k] = e.group(i, k)
+		if IsNotApplicable(verdicts[k].Reason) {
+			verdicts[k].Reason.Detail = e.a.applicable[i][k].String()
 		}
-		verdicts[k] = GroupVerdict{Name: p.Groups[k].Name, Holds: v.holds, Reason: v.reason, Until: v.until}
 	}
 	return verdicts
 }
 
+// regular answers for the regular pool with index i: as the group does that says most.
+func (e *evaluation) regular(i int) Verdict {
+	p := &e.view.Pools[i]
+	pool := Verdict{Reason: reasonNoGroups, Closed: ReasonUnknown} // no source says that
+	var until time.Time
+	var declined []string
+	most, saidBy := -1, 0
+	for k := range p.Groups {
+		v := e.group(i, k)
+		until = nodegroups.Earliest(until, v.Until)
+		declined = append(declined, v.Declined...)
+		if w := v.weight(); w > most {
+			most, saidBy, pool = w, k, v
+		}
+	}
+	pool.Until, pool.Declined = until, declined
+	switch {
+	case IsNotApplicable(pool.Reason):
+		pool.Reason.Detail = e.a.applicable[i][saidBy].String()
+	case pool.Open && e.req.behind(i, p) && e.now.Sub(e.view.Built) < unseenLimit:
+		pool = Verdict{Reason: ReasonUnseen, Closed: ReasonUnseen}
+	}
+	return pool
+}
+
 // weight orders what is said of a pool: by the group that holds it, one with nodes on their way first, then by one that could grow and does not
 // for the pod, then by any that the pod might use.
-func (v *groupVerdict) weight() int {
+func (v *Verdict) weight() int {
 	switch {
-	case v.holds && v.closed.Code == ReasonGrowing.Code:
+	case !v.Open && v.Closed.Code == ReasonGrowing.Code:
 		return 5
-	case v.holds && v.closed.Code == ReasonCanGrow.Code:
+	case !v.Open && v.Closed.Code == ReasonCanGrow.Code:
 		return 4
-	case v.holds:
+	case !v.Open:
 		return 3
-	case v.reason.Code == reasonDeclined.Code:
+	case v.Reason.Code == reasonDeclined.Code:
 		return 2
-	case v.reason.Code != reasonNotApplicable.Code:
+	case !IsNotApplicable(v.Reason):
 		return 1
 	}
 	return 0
 }
 
-// judgeGroup says whether the group with index k of the pool with index i holds the gate for the pod.
-func (r *Rule) judgeGroup(req Request, a *Assessment, i int, p *nodegroups.Pool, k int, clock, now time.Time) groupVerdict {
-	g := &p.Groups[k]
-	if !a.applicable[i][k].fits() {
-		return groupVerdict{reason: reasonNotApplicable} // judge puts it into words, if it is what is said
+// group answers for the group with index k of the pool with index i.
+func (e *evaluation) group(i, k int) Verdict {
+	g := &e.view.Pools[i].Groups[k]
+	if !e.a.applicable[i][k].fits() {
+		return Verdict{Open: true, Reason: reasonNotApplicable} // regular puts it into words, if it is what is said
 	}
-	switch g.State {
-	case nodegroups.Full:
+	switch {
+	case g.State == nodegroups.Full:
 		// A group that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
-		return groupVerdict{reason: g.Reason}
-	case nodegroups.Growing:
-		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonGrowing, until: g.Until}
-	case nodegroups.CanGrow:
-		return r.judgeGrowth(req, a, i, p, k, clock, now)
-	default:
-		if g.IsGrowing() {
-			return groupVerdict{holds: true, reason: nodegroups.ReasonStarting, closed: ReasonGrowing, until: g.Until}
-		}
-		counts := g.Since.Add(r.UnknownGrace)
-		if !now.Before(counts) {
-			reason := reasonUnknownLong
-			reason.Detail = g.Reason.Sentence
-			return groupVerdict{reason: reason}
-		}
-		return groupVerdict{holds: true, reason: g.Reason, closed: ReasonUnknown, until: nodegroups.Earliest(g.Until, counts)}
+		return Verdict{Open: true, Reason: g.Reason}
+	case g.State == nodegroups.Growing:
+		return Verdict{Reason: g.Reason, Closed: ReasonGrowing, Until: g.Until}
+	case g.State == nodegroups.CanGrow:
+		return e.growth(i, k)
+	case g.IsGrowing():
+		return Verdict{Reason: nodegroups.ReasonStarting, Closed: ReasonGrowing, Until: g.Until}
 	}
+	counts := g.Since.Add(e.UnknownGrace)
+	if !e.now.Before(counts) {
+		return opened(reasonUnknownLong, g.Reason.Sentence)
+	}
+	return Verdict{Reason: g.Reason, Closed: ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
 }
 
-// judgeGrowth says whether a group that can grow would do so for the pod.
-func (r *Rule) judgeGrowth(req Request, a *Assessment, i int, p *nodegroups.Pool, k int, clock, now time.Time) groupVerdict {
+// growth answers for a group that can grow by whether it would for the pod.
+func (e *evaluation) growth(i, k int) Verdict {
+	p := &e.view.Pools[i]
 	g := &p.Groups[k]
-	if detail := beyond(a.requests, g.Remaining); detail != "" {
-		reason := reasonBeyondLimits
-		reason.Detail = detail
-		return groupVerdict{reason: reason}
+	if detail := beyond(e.a.requests, g.Remaining); detail != "" {
+		return opened(reasonBeyondLimits, detail)
 	}
-	holds := groupVerdict{holds: true, reason: g.Reason, closed: ReasonCanGrow, until: g.Until}
+	holds := Verdict{Reason: g.Reason, Closed: ReasonCanGrow, Until: g.Until}
 	if g.Skipped {
 		return holds
 	}
-	declined := reasonDeclined
-	declined.Detail = g.Name
-	if req.Declined != nil {
-		if at, ok := req.Declined()[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) && !g.Moved.After(at) {
-			return groupVerdict{reason: declined}
+	if e.req.Declined != nil {
+		if at, ok := e.req.Declined()[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) && !g.Moved.After(at) {
+			return opened(reasonDeclined, g.Name)
 		}
 	}
-	if clock.IsZero() || !p.HasLooked(clock) {
+	if e.clock.IsZero() || !p.HasLooked(e.clock) {
 		return holds
 	}
-	due := p.WaitedAt(clock, max(r.Pools.At(i).DeclineGrace(r.DeclineGrace), g.Patience))
-	if due.IsZero() || now.Before(due) {
-		holds.until = nodegroups.Earliest(holds.until, due)
+	due := p.WaitedAt(e.clock, max(e.Pools.At(i).Graces.Decline, g.Patience))
+	if due.IsZero() || e.now.Before(due) {
+		holds.Until = nodegroups.Earliest(holds.Until, due)
 		return holds
 	}
-	return groupVerdict{reason: declined, own: true}
+	v := opened(reasonDeclined, g.Name)
+	v.Declined = []string{g.Name}
+	return v
+}
+
+// opened is the verdict of a group that does not hold the gate, for the reason with the detail.
+func opened(reason nodegroups.Reason, detail string) Verdict {
+	reason.Detail = detail
+	return Verdict{Open: true, Reason: reason}
 }
 
 // DeclineKey names the group of the pool with the index among all pools' groups.

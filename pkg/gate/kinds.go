@@ -3,16 +3,12 @@ package gate
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-helpers/resource"
 )
 
 const (
@@ -159,7 +155,7 @@ func (k *Kinds) Remembered(n int) map[string]Decline {
 	return declines
 }
 
-// KindDigest is a short form of what KindOf returns; empty for one that is like no other.
+// KindDigest is a short form of an Autoscaler key; empty for one that is like no other.
 func KindDigest(kind string) string {
 	if kind == "" {
 		return ""
@@ -178,57 +174,4 @@ func (k *Kinds) Forget(pod types.UID) {
 			known.probe = ""
 		}
 	}
-}
-
-// podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1, PodGroupLabel.
-const podGroupLabel = "scheduling.x-k8s.io/pod-group"
-
-// KindOf returns what an autoscaler, and the gate, look at of the pod that asks: equal for pods that they cannot tell apart. It is empty for one that is
-// like no other: what it can use depends on other pods, on volumes or on a gang.
-func KindOf(req Request) string {
-	pod := req.Pod
-	s := &pod.Spec
-	if _, gang := pod.Labels[podGroupLabel]; gang || s.WorkloadRef != nil || len(s.ResourceClaims) > 0 {
-		return ""
-	}
-	for i := range s.Volumes {
-		if s.Volumes[i].PersistentVolumeClaim != nil || s.Volumes[i].Ephemeral != nil {
-			return ""
-		}
-	}
-	for i := range s.TopologySpreadConstraints {
-		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
-			return ""
-		}
-	}
-	var nodeAffinity *corev1.NodeAffinity
-	if a := s.Affinity; a != nil {
-		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
-			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
-			return ""
-		}
-		nodeAffinity = a.NodeAffinity
-	}
-	var ports []corev1.ContainerPort
-	for i := range s.Containers {
-		for _, port := range s.Containers[i].Ports {
-			if port.HostPort != 0 {
-				ports = append(ports, port)
-			}
-		}
-	}
-	annotations := map[string]string{}
-	for key, value := range pod.Annotations {
-		if key == BurstAnnotation || strings.HasPrefix(key, "cluster-autoscaler.kubernetes.io/") {
-			annotations[key] = value
-		}
-	}
-	data, err := json.Marshal([]any{
-		resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, nodeAffinity, s.Tolerations, ports, s.Priority, s.PreemptionPolicy,
-		s.RuntimeClassName, annotations, Signature(req),
-	})
-	if err != nil {
-		return "" // it does not fail
-	}
-	return string(data)
 }

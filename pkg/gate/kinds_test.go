@@ -10,13 +10,13 @@ import (
 func TestManyKinds(t *testing.T) {
 	k := NewKinds()
 	now := time.Now()
-	d := &Decision{Regular: []PoolVerdict{{Declined: []string{"a"}}}}
+	d := &Decision{Regular: []Verdict{{Open: true, Declined: []string{"a"}}}}
 	for i := range 2*maxKinds + 1 {
 		if !k.Learn(fmt.Sprint(i), d, now) || len(k.byKey) > maxKinds {
 			t.Fatalf("kind %d: %d are remembered", i, len(k.byKey))
 		}
 	}
-	if k.Learn("0", &Decision{Regular: []PoolVerdict{{}}}, now) || k.Learn("", d, now) {
+	if k.Learn("0", &Decision{Regular: []Verdict{{}}}, now) || k.Learn("", d, now) {
 		t.Error("something is learnt of nothing")
 	}
 	if got := k.Declined(fmt.Sprint(2*maxKinds), "p", now); !got[DeclineKey(0, "a")].Equal(now) {

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-
-	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
 const (
@@ -38,13 +36,6 @@ type Override struct {
 	// Until is when it ends; zero: when it is taken back.
 	Until time.Time `json:"until,omitzero"`
 }
-
-// Reasons for which the gate is as it is because somebody has overridden it.
-var (
-	ReasonOverridden     = nodegroups.Reason{Code: "OverriddenClosed", Sentence: "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed"}
-	reasonOverrideUnread = nodegroups.Reason{Code: "OverrideUnread", Sentence: "node(s) in a burst pool, which stays closed for a moment: the scheduler has not looked yet whether the gate is overridden"}
-	reasonOverriddenOpen = nodegroups.Reason{Code: "OverriddenOpen", Sentence: "the ConfigMap pool-priority-override opens the gate"}
-)
 
 // At is what is made of the gate at the time now.
 func (o Override) At(now time.Time) OverriddenGate {
@@ -86,11 +77,12 @@ func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 func (r *Rule) overridden(v Verdict, now time.Time) (Verdict, bool) {
 	switch r.Override.At(now) {
 	case OverrideClosed:
-		closed := Verdict{Reason: ReasonOverridden, Until: r.Override.Until}
-		if !closed.Until.IsZero() {
-			closed.Reason.Detail = "until " + closed.Until.UTC().Format(time.RFC3339)
+		until := r.Override.Until
+		v = Verdict{Reason: ReasonOverridden, Until: until}
+		if !until.IsZero() {
+			v.Reason.Detail = "until " + until.UTC().Format(time.RFC3339)
 		}
-		return closed, true
+		return v, true
 	case OverrideUnread:
 		return Verdict{Reason: reasonOverrideUnread}, true
 	case OverrideOpen:

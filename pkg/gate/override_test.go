@@ -10,9 +10,9 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // TestOverride: Closed stops every pod, and Open only what the earlier pools say and what pods wait for.
@@ -25,7 +25,7 @@ func TestOverride(t *testing.T) {
 		name      string
 		override  Override
 		user      nodegroups.Pool
-		provider  refusal.State
+		provider  breaker.State
 		change    func(*Request)
 		wantOpen  bool
 		wantCode  string
@@ -46,11 +46,11 @@ func TestOverride(t *testing.T) {
 		{name: "open: a rollout's pod waits no longer", override: open, user: full, change: func(r *Request) { r.Wait = Wait{Reason: ReasonRoom, Until: now.Add(minute)} }, wantOpen: true, wantCode: "OverriddenOpen"},
 		{name: "open: nor does one that the snapshot is behind for", override: open, user: full,
 			change: func(r *Request) { r.Snapshot = []Nodes{{}, {Starting: 1}, {}} }, wantOpen: true, wantCode: "OverriddenOpen"},
-		{name: "open, and the pod opts out", override: open, user: canGrow, change: func(r *Request) { r.Pod.Annotations[BurstAnnotation] = BurstNever }, wantCode: "OptedOut"},
+		{name: "open, and the pod opts out", override: open, user: canGrow, change: func(r *Request) { r.Pod.Annotations[pool.BurstAnnotation] = pool.BurstNever }, wantCode: "OptedOut"},
 		{name: "open, and the provider cannot run the pod", override: open, user: canGrow, change: func(r *Request) { r.Pod.Spec.HostNetwork = true }, wantCode: "HostNamespace"},
 		{name: "open, and the pool is not for the namespace", override: open, user: canGrow, change: func(r *Request) { r.NotSelected = []bool{false, false, true} }, wantCode: "NamespaceNotSelected"},
 		{name: "open, and the budget is spent", override: open, user: canGrow, change: func(r *Request) { r.Burst = []aci.Use{{}, {}, {Pods: 3}} }, wantCode: "BudgetSpent"},
-		{name: "open, and the provider refuses pods", override: open, user: canGrow, provider: refusal.Refusing, wantCode: "Refused", wantUntil: minute},
+		{name: "open, and the provider refuses pods", override: open, user: canGrow, provider: breaker.Refusing, wantCode: "Refused", wantUntil: minute},
 		{name: "it is not known yet", override: Override{Gate: OverrideUnread}, user: full, change: asks, wantCode: "OverrideUnread"},
 		{name: "an unknown word says nothing", override: Override{Gate: "Ajar"}, user: full, wantOpen: true, wantCode: "Open"},
 	} {
@@ -68,7 +68,7 @@ func TestOverride(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&request)
 			}
-			view := &nodegroups.View{Built: now, Pools: []nodegroups.Pool{tc.user, full, {Provider: refusal.Judgement{State: tc.provider, Until: now.Add(minute)}}}}
+			view := &nodegroups.View{Built: now, Pools: []nodegroups.Pool{tc.user, full, {Provider: breaker.Judgement{State: tc.provider, Until: now.Add(minute)}}}}
 			got := r.Decide(request, view, now).Burst[2]
 			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode || got.Observed {
 				t.Errorf("Decide() = %+v, want open %v by %s", got, tc.wantOpen, tc.wantCode)

@@ -7,15 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
-	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
-)
-
-// Reasons for which a gate that is open for others is closed for a pod whose owner counts failures.
-var (
-	ReasonRateLimited  = nodegroups.Reason{Code: "RateLimited", Sentence: "node(s) in a burst pool that starts few pods at a time of an owner that counts failures"}
-	ReasonFailureLimit = nodegroups.Reason{Code: "FailureLimit", Sentence: "node(s) in a burst pool that refused too many pods of the same owner, which counts failures"}
 )
 
 const (
@@ -26,30 +19,31 @@ const (
 	maxRefused = 3
 )
 
-// paced answers for a pod whose owner counts failures, such as a Job's, for the burst pool with index i, which v says is open for it. Up to what
+// pacing closes it to a pod whose owner counts failures, such as a Job's, while too many of the owner's pods are starting or have been refused. Up to what
 // ran at once recently the owner's pods go freely. Beyond that the provider's quota is unknown, so that few pods try it at a time. Pods of others find
 // it out at no cost.
-func paced(v Verdict, req Request, p *pool.Pool, i int, provider *refusal.Judgement, now time.Time) Verdict {
-	pacing := provider.Pacing
-	if !refusal.CountsFailures(req.Pod) {
+func (e *evaluation) pacing(i int, v Verdict) Verdict {
+	if !breaker.CountsFailures(e.req.Pod) {
 		return v
-	} else if req.Pacing != nil {
-		pacing = req.Pacing(i)
+	}
+	pacing := e.view.Pools[i].Provider.Pacing
+	if e.req.Pacing != nil {
+		pacing = e.req.Pacing(i)
 	}
 	if pacing == nil {
 		return v
 	}
-	owner := metav1.GetControllerOfNoCopy(req.Pod)
+	owner := metav1.GetControllerOfNoCopy(e.req.Pod)
 	known := pacing.Owners[owner.UID]
-	starting, accepted := countAfter(known.Starting, now)
-	refused, forgotten := countAfter(known.Refused, now)
+	starting, accepted := countAfter(known.Starting, e.now)
+	refused, forgotten := countAfter(known.Refused, e.now)
 	used := pacing.Used
-	if req.Burst != nil {
-		used = refusal.Size{Pods: req.Burst[i].Pods, MilliCPU: req.Burst[i].MilliCPU}
+	if e.req.Burst != nil {
+		used = breaker.Size{Pods: e.req.Burst[i].Pods, MilliCPU: e.req.Burst[i].MilliCPU}
 	}
-	next := used.Plus(refusal.Size{Pods: 1, MilliCPU: aci.Billed(req.Pod, p.OnACI()).MilliCPU})
+	next := used.Plus(breaker.Size{Pods: 1, MilliCPU: aci.Billed(e.req.Pod, e.Pools.At(i).OnACI()).MilliCPU})
 	limit := 1
-	if now.Before(pacing.TrustedUntil) {
+	if e.now.Before(pacing.TrustedUntil) {
 		if next.Within(pacing.Recent) {
 			return v
 		}
@@ -61,14 +55,13 @@ func paced(v Verdict, req Request, p *pool.Pool, i int, provider *refusal.Judgem
 	switch {
 	case starting < limit:
 		v.Turn = limit - starting
-		return v
 	case limit > 0:
-		v = Verdict{Reason: ReasonRateLimited, Until: accepted}
-		v.Reason.Detail = fmt.Sprintf("%d of %s %s are starting", starting, owner.Kind, owner.Name)
+		v = closed(ReasonRateLimited, fmt.Sprintf("%d of %s %s are starting", starting, owner.Kind, owner.Name))
+		v.Until = accepted
 	default:
-		v = Verdict{Reason: ReasonFailureLimit, Until: forgotten}
-		v.Reason.Detail = fmt.Sprintf("%d of %s %s were refused in a day, until %s or until the pool has run more than %d pods and %s CPUs", refused,
-			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU))
+		v = closed(ReasonFailureLimit, fmt.Sprintf("%d of %s %s were refused in a day, until %s or until the pool has run more than %d pods and %s CPUs", refused,
+			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU)))
+		v.Until = forgotten
 	}
 	return v
 }

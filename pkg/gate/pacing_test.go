@@ -14,6 +14,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -43,26 +44,26 @@ func twoPlainBurstPools(t *testing.T) *Rule {
 }
 
 // startsOf is the pacing of ofJob's owner with so many pods that are starting, and that were refused.
-func startsOf(starting, refused int, p refusal.Pacing) *refusal.Pacing {
-	var known refusal.OwnerPacing
+func startsOf(starting, refused int, p breaker.Pacing) *breaker.Pacing {
+	var known breaker.OwnerPacing
 	for i := range starting {
 		known.Starting = append(known.Starting, now.Add(time.Duration(7+i)*time.Second))
 	}
 	for i := range refused {
 		known.Refused = append(known.Refused, now.Add(time.Duration(1+i)*time.Hour))
 	}
-	p.Owners = map[types.UID]refusal.OwnerPacing{"j": known}
+	p.Owners = map[types.UID]breaker.OwnerPacing{"j": known}
 	return &p
 }
 
 // TestPaced: how a pod of a Job is let in to a burst pool that is open.
 func TestPaced(t *testing.T) {
-	size := func(pods int) refusal.Size { return refusal.Size{Pods: pods, MilliCPU: int64(pods) * 1000} }
-	type pacing = refusal.Pacing
+	size := func(pods int) breaker.Size { return breaker.Size{Pods: pods, MilliCPU: int64(pods) * 1000} }
+	type pacing = breaker.Pacing
 	trusted := now.Add(time.Minute)
 	for _, tc := range []struct {
 		name   string
-		pacing *refusal.Pacing
+		pacing *breaker.Pacing
 		used   *aci.Use
 		turn   int // how many are let in; 0: as many as there are
 		reason string
@@ -73,7 +74,7 @@ func TestPaced(t *testing.T) {
 		{"one has started, and one is starting", startsOf(1, 0, pacing{TrustedUntil: trusted, Peak: size(1), Recent: size(1), Used: size(2)}), nil, 1, "Open"},
 		{"one has started, and two are starting", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: size(1), Recent: size(1), Used: size(3)}), nil, 0, "RateLimited"},
 		{"below both", startsOf(5, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(9), Used: size(8)}), nil, 0, "Open"},
-		{"below both in pods, not in CPUs", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: refusal.Size{Pods: 9, MilliCPU: 8999}, Recent: refusal.Size{Pods: 9, MilliCPU: 8999}, Used: size(8)}), nil, 0, "RateLimited"},
+		{"below both in pods, not in CPUs", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: breaker.Size{Pods: 9, MilliCPU: 8999}, Recent: breaker.Size{Pods: 9, MilliCPU: 8999}, Used: size(8)}), nil, 0, "RateLimited"},
 		{"below both, but one more was placed by the snapshot", startsOf(2, 0, pacing{TrustedUntil: trusted, Peak: size(9), Recent: size(9), Used: size(8)}), &aci.Use{Pods: 9, MilliCPU: 9000}, 0, "RateLimited"},
 		{"below a peak that is not trusted, and none is starting", startsOf(0, 0, pacing{Peak: size(9), Used: size(8)}), nil, 1, "Open"},
 		{"below a peak that is not trusted, and one is starting", startsOf(1, 0, pacing{Peak: size(9), Used: size(8)}), nil, 0, "RateLimited"},
@@ -89,11 +90,11 @@ func TestPaced(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := twoPlainBurstPools(t)
-			req := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(i int) *refusal.Pacing {
+			req := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(i int) *breaker.Pacing {
 				if i == 1 {
 					return tc.pacing
 				}
-				return &refusal.Pacing{TrustedUntil: trusted, Recent: size(100)}
+				return &breaker.Pacing{TrustedUntil: trusted, Recent: size(100)}
 			}}
 			if tc.used != nil {
 				req.Burst = []aci.Use{{}, *tc.used, {}}
@@ -128,7 +129,7 @@ func TestPaced(t *testing.T) {
 func TestWhoIsPaced(t *testing.T) {
 	r := twoPlainBurstPools(t)
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {}, {}}}
-	pacing := func(int) *refusal.Pacing { return startsOf(9, 9, refusal.Pacing{}) }
+	pacing := func(int) *breaker.Pacing { return startsOf(9, 9, breaker.Pacing{}) }
 	bare := ofJob(corev1.RestartPolicyNever)
 	bare.OwnerReferences = nil
 	for _, tc := range []struct {
@@ -145,8 +146,8 @@ func TestWhoIsPaced(t *testing.T) {
 			t.Errorf("%s: %+v", tc.name, v)
 		}
 	}
-	view.Pools[1].Provider = refusal.Judgement{State: refusal.Probing}
-	one := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(int) *refusal.Pacing { return startsOf(0, 2, refusal.Pacing{}) }}
+	view.Pools[1].Provider = breaker.Judgement{State: breaker.Probing}
+	one := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(int) *breaker.Pacing { return startsOf(0, 2, breaker.Pacing{}) }}
 	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Probe || v.Turn != 1 {
 		t.Errorf("a probe: %+v", v)
 	}
@@ -163,7 +164,7 @@ func TestWhoIsPaced(t *testing.T) {
 		t.Errorf("while an earlier pool can grow: %+v", v)
 	}
 	r.Observe = true
-	view.Pools[0], view.Pools[1].Provider = in(nodegroups.Full, time.Hour), refusal.Judgement{}
+	view.Pools[0], view.Pools[1].Provider = in(nodegroups.Full, time.Hour), breaker.Judgement{}
 	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Observed || v.Reason.Code != "FailureLimit" {
 		t.Errorf("where gates are only observed: %+v", v)
 	}
@@ -187,7 +188,7 @@ func TestJobsAgainstQuotas(t *testing.T) {
 		{"10, for a Job of 10 hours", []int{10}, time.Hour},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p := &provider{T: t, tracker: refusal.NewTracker(refusal.NewRules(15 * time.Minute)), rule: twoPlainBurstPools(t), now: now}
+			p := &provider{T: t, tracker: breaker.New(breaker.NewRules(15 * time.Minute)), rule: twoPlainBurstPools(t), now: now}
 			for i, quota := range tc.quotas {
 				began := p.now
 				failed := p.runJob(fmt.Sprint("job-", i), 100, quota, tc.runs)
@@ -204,7 +205,7 @@ func TestJobsAgainstQuotas(t *testing.T) {
 // provider is Container Instances as far as quotas go.
 type provider struct {
 	*testing.T
-	tracker *refusal.Tracker
+	tracker *breaker.Breaker
 	rule    *Rule
 	now     time.Time
 	made    int
@@ -214,7 +215,7 @@ type provider struct {
 func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (failed int) {
 	job := ofJob(corev1.RestartPolicyNever)
 	job.OwnerReferences[0].UID = types.UID(name)
-	bound := map[types.UID]*refusal.Pod{}
+	bound := map[types.UID]*breaker.Pod{}
 	for complete, deadline := 0, p.now.Add(24*time.Hour); complete < pods; p.now = p.now.Add(time.Second) {
 		if p.now.After(deadline) {
 			p.Fatalf("%d of %d pods are complete after a day, %d failed", complete, pods, failed)
@@ -246,7 +247,7 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 		}
 		for complete+len(bound) < pods && p.isOpen(job) {
 			p.made++
-			pod := refusal.PodOf(job)
+			pod := breaker.PodOf(job)
 			pod.UID, pod.Namespace, pod.MilliCPU, pod.Bound = types.UID(fmt.Sprint(p.made)), "default", 1000, p.now
 			bound[pod.UID] = &pod
 			p.tracker.See(pod, p.now)
@@ -258,6 +259,6 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 // isOpen reports whether the gate lets a pod of the Job in.
 func (p *provider) isOpen(job *corev1.Pod) bool {
 	judged := p.tracker.Judge(p.now)
-	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: judged}, {Provider: refusal.Judgement{State: refusal.Refusing}}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: judged}, {Provider: breaker.Judgement{State: breaker.Refusing}}}}
 	return p.rule.Decide(Request{Pod: job}, view, p.now).Burst[1].Open
 }

@@ -3,45 +3,136 @@ package gate
 import (
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
+// Kind says what a reason means for a pod.
+type Kind int
+
+const (
+	// Earlier: the gate is closed until no earlier pool holds it.
+	Earlier Kind = iota + 1
+	// Momentary: it is closed for a moment, until the scheduler has seen what there is to see or until pods that are about to go have left. No pod should
+	// be killed for what such a verdict says.
+	Momentary
+	// Waiting: it is closed, and may open without any change of the pod.
+	Waiting
+	// Lasting: it is closed until the pod, its namespace or the configuration changes.
+	Lasting
+	// Open: it is open.
+	Open
+	// OfNode: the node cannot be used, whatever the gate says.
+	OfNode
+	// OfPool: a regular pool, or a group of it, does not hold the gate.
+	OfPool
+)
+
+// Entry is a row of the table of reasons.
+type Entry struct {
+	nodegroups.Reason
+	Kind Kind
+	// Hint says what helps, if the kind is Lasting.
+	Hint string
+}
+
+// table has all reasons; define adds a row.
+var table []Entry
+
+func define(kind Kind, code, sentence, hint string) nodegroups.Reason {
+	reason := nodegroups.Reason{Code: code, Sentence: sentence}
+	table = append(table, Entry{reason, kind, hint})
+	return reason
+}
+
+// The reasons. The sentences of those for which a gate is closed, or a node cannot be used, read on in "0/5 nodes are available: 1 …". None of them
+// begins another.
 var (
-	// waitingReasons are those for which a gate is closed that may open without any change of the pod.
-	waitingReasons = []nodegroups.Reason{
-		ReasonCanGrow, ReasonGrowing, ReasonUnknown, ReasonUnseen, ReasonRoom, ReasonEarly, ReasonVictims, ReasonRefused, ReasonProbed, ReasonRateLimited, ReasonFailureLimit, ReasonBudget,
-		ReasonOverridden, reasonOverrideUnread,
-	}
-	// lastingReasons are those for which it is closed for good, beside what a virtual kubelet cannot run: the pod, its namespace or the
-	// configuration would have to change.
-	lastingReasons = []nodegroups.Reason{ReasonOptOut, reasonValue, reasonSpread, ReasonTemplate, reasonNamespace, reasonTooLarge}
-	// openReasons are those for which it is open.
-	openReasons = []nodegroups.Reason{reasonOpen, reasonAsked, reasonWaited, reasonHeldLong, reasonOverriddenOpen}
+	ReasonCanGrow = define(Earlier, "PoolCanGrow", "node(s) in a burst pool, which opens when no earlier pool can grow", "")
+	ReasonGrowing = define(Earlier, "PoolGrowing", "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way", "")
+	ReasonUnknown = define(Earlier, "PoolUnknown", "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow", "")
+
+	ReasonUnseen         = define(Momentary, "NodesUnseen", "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at", "")
+	ReasonRoom           = define(Momentary, "RolloutMakesRoom", "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere", "")
+	ReasonEarly          = define(Momentary, "OwnerUnseen", "node(s) in a burst pool, which stays closed for a moment: the scheduler has not heard of the pod's ReplicaSet yet", "")
+	ReasonVictims        = define(Momentary, "VictimsEnding", "node(s) in a burst pool, which stays closed while the pods that the pod preempted end elsewhere", "")
+	ReasonRateLimited    = define(Momentary, "RateLimited", "node(s) in a burst pool that starts few pods at a time of an owner that counts failures", "")
+	reasonOverrideUnread = define(Momentary, "OverrideUnread", "node(s) in a burst pool, which stays closed for a moment: the scheduler has not looked yet whether the gate is overridden", "")
+
+	ReasonRefused      = define(Waiting, "Refused", "node(s) in a burst pool whose provider refuses pods", "")
+	ReasonProbed       = define(Waiting, "Probed", "node(s) in a burst pool whose provider refused pods and is being tried with one other pod", "")
+	ReasonFailureLimit = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of the same owner, which counts failures", "")
+	ReasonBudget       = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod", "")
+	ReasonOverridden   = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
+
+	ReasonOptOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
+		"it may burst without the annotation "+pool.BurstAnnotation+": "+pool.BurstNever)
+	reasonValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always",
+		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+" or "+pool.BurstAlways+", or remove it")
+	reasonSpread = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst",
+		"it may burst if its topologySpreadConstraints do not ask for that label, or not with DoNotSchedule")
+	ReasonTemplate = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused a pod of the same template for what it is",
+		"change what the provider refuses in the workload's template")
+	reasonNamespace = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)",
+		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
+	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
+		"it may burst if it requests less: the largest pod is in the pool's configuration (largest)")
+	reasonsUnsupported = defineUnsupported() // by the code of what a virtual kubelet cannot run
+
+	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")
+	reasonAsked          = define(Open, "Asked", "the pod asks for the burst pool itself", "")
+	reasonWaited         = define(Open, "WaitLimit", "the pod has waited for as long as waitLimit", "")
+	reasonHeldLong       = define(Open, "HoldLimit", "the pod has been held for as long as holdLimit", "")
+	reasonOverriddenOpen = define(Open, "OverriddenOpen", "the ConfigMap pool-priority-override opens the gate", "")
+
+	reasonNotApplicable = define(OfPool, "NotApplicable", "the pool's nodes cannot run the pod", "")
+	reasonDeclined      = define(OfPool, "Declined", "the autoscaler does not grow the pool for the pod", "")
+	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
+	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool's capacity has been unknown for so long that it counts as full", "")
+	reasonNoGroups      = define(OfPool, "NoGroups", "nothing is known of the pool", "")
+
+	// ReasonBetterPool is that of nodes ranked below the pool that has room, ReasonExcluded that of a virtual kubelet's nodes that no burst pool lists,
+	// ReasonUngated that of burst nodes that the controller is about to taint, and ReasonUnavailable that of those that are not ready or are cordoned.
+	ReasonBetterPool  = define(OfNode, "BetterPool", "node(s) in a pool ranked below one that has room", "")
+	ReasonExcluded    = define(OfNode, "InNoBurstPool", "node(s) of a virtual kubelet in no burst pool", "")
+	ReasonUngated     = define(OfNode, "AwaitsGateTaint", "node(s) in a burst pool that are new and wait for the gate taint", "")
+	ReasonUnavailable = define(OfNode, "NotAvailable", "node(s) in a burst pool that are not ready or are cordoned", "")
 )
 
-// ClosedReasons returns all reasons for which a gate is closed, those first for which it may open without any change of the pod. They are
-// without details.
-func ClosedReasons() []nodegroups.Reason {
-	all := slices.Concat(waitingReasons, lastingReasons)
+func defineUnsupported() map[string]nodegroups.Reason {
+	reasons := map[string]nodegroups.Reason{}
 	for _, feature := range aci.Features() {
-		all = append(all, reasonUnsupported(feature))
+		hint := "it may burst if it does without; the annotation " + pool.BurstAnnotation + ": " + pool.BurstAlways + " says that it runs there all the same"
+		if feature.Any {
+			hint = "no virtual kubelet runs such pods"
+		}
+		reasons[feature.Code] = define(Lasting, feature.Code, "node(s) in a burst pool that cannot run "+feature.What, hint)
 	}
-	return all
+	return reasons
 }
 
-// OpenReasons returns all reasons for which a gate is open.
-func OpenReasons() []nodegroups.Reason { return slices.Clone(openReasons) }
-
-// PlainPod is a pod without constraints, requests and tolerations that has just been made. Whether a gate is open for it is what is told of a burst
-// pool where no pod is asked about.
-func PlainPod() *corev1.Pod {
-	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "plain"}}}}
+// Lookup returns the row of the reason with the code; an empty one if there is none.
+func Lookup(code string) Entry {
+	if i := slices.IndexFunc(table, func(e Entry) bool { return e.Code == code }); i >= 0 {
+		return table[i]
+	}
+	return Entry{}
 }
 
-// Waits reports whether a gate that is closed for the reason with the code may open without any change of the pod.
-func Waits(code string) bool {
-	return slices.ContainsFunc(waitingReasons, func(r nodegroups.Reason) bool { return r.Code == code })
+// Reasons returns the rows whose kind matches, without details.
+func Reasons(match func(Kind) bool) []Entry {
+	return slices.DeleteFunc(slices.Clone(table), func(e Entry) bool { return !match(e.Kind) })
 }
+
+// Closes reports whether a gate is closed for reasons of the kind.
+func (k Kind) Closes() bool { return k == Earlier || k == Momentary || k == Waiting || k == Lasting }
+
+// Opens reports whether a gate is open for reasons of the kind.
+func (k Kind) Opens() bool { return k == Open }
+
+// Waits reports whether a gate that is closed for reasons of the kind may open without any change of the pod.
+func (k Kind) Waits() bool { return k.Closes() && k != Lasting }
+
+// InCondition reports whether the scheduler writes the sentences of reasons of the kind into a pod's condition.
+func (k Kind) InCondition() bool { return k.Closes() || k == OfNode }

@@ -16,7 +16,7 @@ func TestRecord(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	full := []PoolVerdict{{Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Reason: nodegroups.Reason{Code: "Backoff", Detail: "QuotaExceeded"}}}
+	full := []Verdict{{Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Reason: nodegroups.Reason{Code: "Backoff", Detail: "QuotaExceeded"}}}
 	for _, tc := range []struct {
 		name     string
 		decision Decision
@@ -30,7 +30,7 @@ func TestRecord(t *testing.T) {
 		{"at once", Decision{Regular: full, Burst: []Verdict{{}, {}, {Open: true, Reason: reasonOpen}}}, 0,
 			`{"reason":"Open","pools":{"system":"Backoff","user":"AtMaxSize"}}`,
 			"Let into aci: no earlier pool can grow for the pod (user AtMaxSize, system Backoff)"},
-		{"it chose", Decision{Regular: make([]PoolVerdict, 2), Burst: []Verdict{{}, {}, {Open: true, Reason: reasonAsked}}}, 1234 * time.Millisecond,
+		{"it chose", Decision{Regular: make([]Verdict, 2), Burst: []Verdict{{}, {}, {Open: true, Reason: reasonAsked}}}, 1234 * time.Millisecond,
 			`{"reason":"Asked","waited":"1.2s"}`, "Let into aci: the pod asks for the burst pool itself, after 1.2s"},
 		{"observed", Decision{Regular: full, Burst: []Verdict{{}, {}, {Open: true, Observed: true, Reason: ReasonCanGrow}}}, 0,
 			`{"reason":"PoolCanGrow","observed":true,"pools":{"system":"Backoff","user":"AtMaxSize"}}`,

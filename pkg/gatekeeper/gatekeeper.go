@@ -27,7 +27,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
@@ -56,8 +58,8 @@ type Config struct {
 	Clock    clock.WithTicker
 	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for it: they are published.
 	Identity, Version, SchedulerName string
-	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
-	Refusals func(startWithin time.Duration) refusal.Rules
+	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: breaker.NewRules.
+	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
 // Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
@@ -228,21 +230,22 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 		return g.providers.Starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
 	}
 	owner := refusal.OwnerOf(request.Pod)
-	request.Pacing = func(i int) *refusal.Pacing {
-		return g.providers.Pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && refusal.CountsFailures(pod) }), now)
+	request.Pacing = func(i int) *breaker.Pacing {
+		return g.providers.Pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && breaker.CountsFailures(pod) }), now)
 	}
 }
 
 // Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
-	signature := gate.Signature(g.eligibility(pod))
-	if refusal.CountsFailures(pod) {
+	req := g.eligibility(pod)
+	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
+	if breaker.CountsFailures(pod) {
 		return []any{signature, refusal.OwnerOf(pod)}
 	}
 	view := g.view.Load()
 	for i := range g.config.Pools.Burst() {
 		if len(view.Pools[i].Provider.Templates) > 0 {
-			return []any{signature, refusal.TemplateOf(pod)}
+			return []any{signature, alike.Template(pod)}
 		}
 	}
 	return signature
@@ -250,7 +253,8 @@ func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 
 // kindOf is the pod's kind.
 func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
-	return gate.KindOf(g.eligibility(pod))
+	req := g.eligibility(pod)
+	return req.AutoscalerKey()
 }
 
 // eligibility is what of the pod, and of what it refers to, says where it may burst.

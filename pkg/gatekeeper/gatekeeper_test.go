@@ -23,11 +23,11 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // world is a gatekeeper with a fake clock and a fake API server, and no scheduler.
@@ -62,7 +62,7 @@ func matching(key, value string) *metav1.LabelSelector {
 
 // newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once. Without rules, burst
 // pools are judged by the usual ones.
-func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs), rules func(time.Duration) refusal.Rules) *world {
+func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs), rules func(time.Duration) breaker.Rules) *world {
 	t.Helper()
 	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("agentpool", "userpool"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
@@ -74,7 +74,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 	if err := configv1.Validate(args).ToAggregate(); err != nil {
 		t.Fatal(err)
 	}
-	pools, err := pool.NewList(args.Pools)
+	pools, err := pool.ListOf(args)
 	if err != nil {
 		t.Fatal(err)
 	}

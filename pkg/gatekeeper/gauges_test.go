@@ -18,6 +18,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the prefix.
@@ -89,7 +90,7 @@ func TestGauges(t *testing.T) {
 	// One pod waits, and one that never bursts has waited for longer.
 	began := w.clock.Now().Truncate(time.Second)
 	w.hold("waits", nil, began)
-	w.hold("never", map[string]string{gate.BurstAnnotation: gate.BurstNever}, began.Add(-time.Hour))
+	w.hold("never", map[string]string{pool.BurstAnnotation: pool.BurstNever}, began.Add(-time.Hour))
 	w.are(map[string]float64{"held_pods{PoolCanGrow}": 1, "held_pods{OptedOut}": 1, "oldest_held_pod_timestamp_seconds{}": float64(began.Unix())})
 
 	// Nodes are on their way: the series of the old reason are gone.

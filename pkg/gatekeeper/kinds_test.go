@@ -11,6 +11,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // TestKindOf: pods that the autoscaler and the gate cannot tell apart are of one kind; those whose places depend on more than themselves are
@@ -52,7 +53,7 @@ func TestKindOf(t *testing.T) {
 		{"a priority", func(p *v1.Pod) { p.Spec.Priority = ptr.To(int32(-11)) }, other},
 		{"a host port", func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 80}} }, other},
 		{"a port", func(p *v1.Pod) { p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80}} }, same},
-		{"an annotation that the gate reads", func(p *v1.Pod) { p.Annotations = map[string]string{gate.BurstAnnotation: "Always"} }, other},
+		{"an annotation that the gate reads", func(p *v1.Pod) { p.Annotations = map[string]string{pool.BurstAnnotation: "Always"} }, other},
 		{"an annotation that the autoscaler reads", func(p *v1.Pod) { p.Annotations = map[string]string{gate.DelayAnnotation: "10m"} }, other},
 		{"what a virtual kubelet cannot run", func(p *v1.Pod) { p.Spec.HostNetwork = true }, other},
 		{"a spread that is preferred", func(p *v1.Pod) {

@@ -36,7 +36,7 @@ func (w *world) crowd(tb testing.TB, n, kinds int) {
 	last := view.Pools[1].Groups[3].Shapes[24]
 	last.Allocatable["cpu"] = resource.MustParse("100")
 	w.Assume(view)
-	closed := gate.Decision{Regular: make([]gate.PoolVerdict, 2), Burst: make([]gate.Verdict, 3)}
+	closed := gate.Decision{Regular: []gate.Verdict{{Open: true}, {Open: true}}, Burst: make([]gate.Verdict, 3)}
 	indexer := w.config.Informers.Core().V1().Pods().Informer().GetIndexer()
 	for i := range n {
 		p := pod(fmt.Sprint("p", i))

@@ -137,7 +137,7 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	facts := make([]nodegroups.Facts, g.config.Pools.Len())
 	for i := range facts {
 		p := g.config.Pools.At(i)
-		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: p.ProvisionGrace(g.config.Args.Capacity.ProvisionGrace.Duration)}
+		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: p.Graces.Provision}
 		if i < g.config.Pools.Regular() {
 			facts[i].Source = g.sources.Of(i)
 		} else {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -28,16 +29,16 @@ func ofJob(p *v1.Pod, job string) *v1.Pod {
 // newSlowWorld has the burst pool judged by rules under which nothing changes by itself: the clock goes fast.
 func newSlowWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
-	return newWorldOf(t, fake.NewClientset(objects...), func(*configv1.PoolPriorityArgs) {}, func(time.Duration) refusal.Rules {
+	return newWorldOf(t, fake.NewClientset(objects...), func(*configv1.PoolPriorityArgs) {}, func(time.Duration) breaker.Rules {
 		const long = 1000 * time.Hour
-		rules := refusal.NewRules(0)
+		rules := breaker.NewRules(0)
 		rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
 		return rules
 	})
 }
 
 // pacingOf is the pacing of the Job.
-func (w *world) pacingOf(job string) (refusal.OwnerPacing, *refusal.Pacing) {
+func (w *world) pacingOf(job string) (breaker.OwnerPacing, *breaker.Pacing) {
 	owner := types.UID("uid-of-" + job)
 	p := w.providers.Pacing(2, owner, nil, w.clock.Now())
 	return p.Owners[owner], p

@@ -14,6 +14,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -64,7 +65,7 @@ func (w *world) verdict(p *v1.Pod, reason string) {
 }
 
 // published waits until the burst pool is published in the state.
-func (w *world) published(state refusal.State) {
+func (w *world) published(state breaker.State) {
 	w.Helper()
 	w.eventually(func() string {
 		cm, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Get(w.Context(), "pool-priority-status", metav1.GetOptions{})
@@ -75,7 +76,7 @@ func (w *world) published(state refusal.State) {
 		if err != nil {
 			return err.Error()
 		}
-		if len(s.BurstPools) != 1 || s.BurstPools[0].State != state || (s.Memory.BurstPools["aci"].State == refusal.Refusing) != (state == refusal.Refusing) {
+		if len(s.BurstPools) != 1 || s.BurstPools[0].State != state || (s.Memory.BurstPools["aci"].State == breaker.Refusing) != (state == breaker.Refusing) {
 			return "published: " + cm.Data["status"] + cm.Data["memory"]
 		}
 		return ""
@@ -120,7 +121,7 @@ func TestBurstPoolRefuses(t *testing.T) {
 	}
 	w.Gatekeeper.Failed(waiting, true)
 	w.Hold(klog.Background(), waiting, &d, nil)
-	w.published(refusal.Refusing)
+	w.published(breaker.Refusing)
 	w.heard("BurstPoolRefuses burst pool aci: its provider has refused pods since")
 	if got, err := testutil.GetCounterMetricValue(providers.Refusals.WithLabelValues("aci", "ContainerGroupQuotaReached")); err != nil || got != 2 {
 		t.Errorf("%v refusals are counted (%v), want 2", got, err)
@@ -142,7 +143,7 @@ func TestBurstPoolRefuses(t *testing.T) {
 	probe.Status.Phase = v1.PodRunning
 	w.update(probe)
 	w.verdict(waiting, "Open")
-	w.published(refusal.Open)
+	w.published(breaker.Open)
 	w.heard("BurstPoolAccepts")
 }
 
@@ -194,14 +195,14 @@ func TestRefusingIsTakenOver(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		known bool
-		want  refusal.State
-	}{{"known", true, refusal.Refusing}, {"not known", false, refusal.Open}} {
+		want  breaker.State
+	}{{"known", true, breaker.Refusing}, {"not known", false, breaker.Open}} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, burstNode("virtual"))
 			now := w.clock.Now()
 			state := &published.Status{Memory: published.Memory{Written: now}}
 			if tc.known {
-				state.Memory.BurstPools = map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now.Add(5 * time.Minute), Rests: 3, Code: "HTTP429"}}
+				state.Memory.BurstPools = map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now.Add(5 * time.Minute), Rests: 3, Code: "HTTP429"}}
 			}
 			data, err := state.Encode()
 			if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/breaker"
 )
 
 // Facts are what the view of one pool is built from.
@@ -16,7 +16,7 @@ type Facts struct {
 	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
 	Source Source
 	// Provider is what a burst pool's provider makes of pods.
-	Provider refusal.Judgement
+	Provider breaker.Judgement
 	// Template returns what the configuration says of new nodes of the node group with the name; nil where it says nothing. It may be nil.
 	Template func(group string) *corev1.Node
 	// ProvisionGrace is how long nodes that exist and cannot be used yet count as on their way.

@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/pkg/breaker"
 )
 
 // State is what a source says of a regular pool.
@@ -164,7 +164,7 @@ type Pool struct {
 	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
 	Shapes []Shape `json:"shapes,omitempty"`
 	// Provider is what a burst pool's provider makes of pods; empty for one that nobody judges.
-	Provider refusal.Judgement `json:"provider,omitzero"`
+	Provider breaker.Judgement `json:"provider,omitzero"`
 	// Places are those of the labels that say where a node is, and are in no Shape, that a node of a burst pool has.
 	Places map[string]bool `json:"places,omitempty"`
 }

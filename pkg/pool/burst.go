@@ -11,6 +11,15 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
+const (
+	// BurstAnnotation is the pod annotation by which a workload says whether it may burst.
+	BurstAnnotation = "poolpriority.dev/burst"
+	// BurstNever is the value of BurstAnnotation that opts out. So does any value that is not known.
+	BurstNever = "Never"
+	// BurstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
+	BurstAlways = "Always"
+)
+
 // Limits are the budget of a burst pool: a number of pods, thousandths of a CPU, and bytes. 0 is no limit.
 type Limits struct {
 	Pods             int

@@ -1,26 +1,12 @@
 package pool
 
 import (
-	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
-
-// ListOf returns the list that the (validated) arguments state, for their installation.
-func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
-	l, err := NewList(args.Pools)
-	if err != nil {
-		return List{}, err
-	}
-	l.installation = cmp.Or(args.Installation, configv1.DefaultInstallation)
-	for i := range l.pools {
-		l.pools[i].installation = l.installation
-	}
-	return l, nil
-}
 
 // Installation is the name of the installation whose list it is: the value of its gate taint.
 func (l List) Installation() string { return l.installation }

@@ -2,6 +2,7 @@
 package pool
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"path"
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
@@ -35,8 +37,26 @@ type Pool struct {
 	selector   labels.Selector
 	namespaces labels.Selector // of a burst pool; nil: all
 	limits     Limits          // of a burst pool
+	// Graces are the pool's own or else those for all pools.
+	Graces Graces
 	// installation is the list's.
 	installation string
+}
+
+// Graces are how long node groups of a pool hold the gate: Provision while ordered nodes are not usable yet, Backoff while the autoscaler backs off from
+// the group, and Decline while it could grow, but does not for the pod.
+type Graces struct{ Provision, Backoff, Decline time.Duration }
+
+// gracesOf returns the graces of the pool among all pools' settings.
+func gracesOf(p *configv1.Pool, all *configv1.Capacity) Graces {
+	own := p.Capacity
+	if own == nil {
+		own = &configv1.PoolCapacity{}
+	}
+	first := func(own, all *metav1.Duration) time.Duration {
+		return ptr.Deref(cmp.Or(own, all), metav1.Duration{}).Duration
+	}
+	return Graces{Provision: first(own.ProvisionGrace, all.ProvisionGrace), Backoff: first(own.BackoffGrace, all.BackoffGrace), Decline: first(own.DeclineGrace, all.DeclineGrace)}
 }
 
 // List is the ordered list of pools, most preferred first, burst pools last. It must not be changed.
@@ -48,17 +68,22 @@ type List struct {
 	installation string
 }
 
-// NewList returns the list that the (validated) configuration states, for an installation with the default name. A selector that does not parse is
-// an error.
+// NewList returns the list of pools for an installation with the default name, and without graces for all pools.
 func NewList(pools []configv1.Pool) (List, error) {
-	l := List{pools: make([]Pool, len(pools)), installation: configv1.DefaultInstallation}
-	for i := range pools {
-		selector, err := metav1.LabelSelectorAsSelector(pools[i].NodeSelector)
+	return ListOf(&configv1.PoolPriorityArgs{Pools: pools})
+}
+
+// ListOf returns the list that the (validated) arguments state, for their installation. A selector that does not parse is an error.
+func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
+	l := List{pools: make([]Pool, len(args.Pools)), installation: cmp.Or(args.Installation, configv1.DefaultInstallation)}
+	for i := range args.Pools {
+		p := &args.Pools[i]
+		selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector)
 		if err != nil {
-			return List{}, fmt.Errorf("parsing the node selector of pool %q: %w", pools[i].Name, err)
+			return List{}, fmt.Errorf("parsing the node selector of pool %q: %w", p.Name, err)
 		}
-		l.pools[i] = Pool{Pool: pools[i], selector: selector, installation: l.installation}
-		if l.pools[i].Burst == nil {
+		l.pools[i] = Pool{Pool: *p, selector: selector, installation: l.installation, Graces: gracesOf(p, &args.Capacity)}
+		if p.Burst == nil {
 			l.regular++
 		} else if err := l.pools[i].prepareBurst(); err != nil {
 			return List{}, err
@@ -169,30 +194,6 @@ func (l List) PoolAt(r Rank) int {
 	default:
 		return int(r) - 1
 	}
-}
-
-// ProvisionGrace returns the pool's own, or else the one for all pools.
-func (p *Pool) ProvisionGrace(all time.Duration) time.Duration {
-	return p.grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.ProvisionGrace }, all)
-}
-
-// BackoffGrace returns the pool's own, or else the one for all pools.
-func (p *Pool) BackoffGrace(all time.Duration) time.Duration {
-	return p.grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.BackoffGrace }, all)
-}
-
-// DeclineGrace returns the pool's own, or else the one for all pools.
-func (p *Pool) DeclineGrace(all time.Duration) time.Duration {
-	return p.grace(func(c *configv1.PoolCapacity) *metav1.Duration { return c.DeclineGrace }, all)
-}
-
-func (p *Pool) grace(field func(*configv1.PoolCapacity) *metav1.Duration, all time.Duration) time.Duration {
-	if p.Capacity != nil {
-		if own := field(p.Capacity); own != nil {
-			return own.Duration
-		}
-	}
-	return all
 }
 
 // Template returns the labels, taints and allocatable resources that a new node of the pool's node group with the name would have, or nil

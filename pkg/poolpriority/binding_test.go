@@ -66,7 +66,7 @@ func TestBind(t *testing.T) {
 			defer cancel()
 			state := framework.NewCycleState()
 			state.Write(stateKey, &cycle{worst: anyRank, decision: gate.Decision{
-				Regular: []gate.PoolVerdict{{Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Reason: nodegroups.Reason{Code: "Backoff"}}},
+				Regular: []gate.Verdict{{Open: true, Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Open: true, Reason: nodegroups.Reason{Code: "Backoff"}}},
 				Burst:   []gate.Verdict{{}, {}, {Open: true, Reason: nodegroups.Reason{Code: "Open"}}},
 			}})
 			if status := h.plugin.Bind(ctx, state, queued, tc.node); !status.IsSuccess() {

@@ -2,7 +2,6 @@ package poolpriority
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +14,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 	"k8s.io/utils/lru"
+
+	"poolpriority.dev/scheduler/pkg/alike"
 )
 
 const (
@@ -67,12 +68,7 @@ func (s *search) kindOf() (string, bool) {
 			return "", false // NodeResourcesFit goes by DeviceClasses, too
 		}
 	}
-	var required *v1.NodeSelector
-	if affinity := spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
-		required = affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
-	}
-	kind, err := json.Marshal([]any{requests, spec.Tolerations, spec.NodeSelector, required})
-	return string(kind), err == nil
+	return alike.Filter(s.pod, requests), true
 }
 
 // recall returns what Filter has against the nodes of all pools but burst pools, if each rejects the search's pod as it rejected others of its

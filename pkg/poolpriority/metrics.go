@@ -12,7 +12,6 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
-	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -76,9 +75,9 @@ var registerMetrics = sync.OnceFunc(func() {
 // beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
 func beginMetrics(pools pool.List) {
 	for i := range pools.Len() {
-		reasons := []nodegroups.Reason{{}}
+		reasons := []gate.Entry{{}}
 		if pools.IsBurst(i) {
-			reasons = gate.OpenReasons()
+			reasons = gate.Reasons(gate.Kind.Opens)
 		}
 		for _, reason := range reasons {
 			placementsTotal.WithLabelValues(pools.At(i).Name, reason.Code).Add(0)

@@ -13,6 +13,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out of.
@@ -35,7 +36,7 @@ func TestGateInTheCycle(t *testing.T) {
 	if node, err := h.schedule(pod("burst").Obj()); node != "virtual" {
 		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
 	}
-	_, err = h.schedule(pod("opted-out").Annotation(gate.BurstAnnotation, gate.BurstNever).Obj())
+	_, err = h.schedule(pod("opted-out").Annotation(pool.BurstAnnotation, pool.BurstNever).Obj())
 	if err == nil || !strings.Contains(err.Error(), gate.ReasonOptOut.Sentence) {
 		t.Errorf("the pod that opted out was told %v, want %q", err, gate.ReasonOptOut.Sentence)
 	}

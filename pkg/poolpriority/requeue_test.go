@@ -14,6 +14,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 func TestIsSchedulableAfterNodeChange(t *testing.T) {
@@ -93,8 +94,8 @@ func TestBurstAnnotationChanges(t *testing.T) {
 		from, to string
 		again    bool
 	}{
-		{name: "opted out no longer, while it waits", from: gate.BurstNever, again: true},
-		{name: "opted out no longer, during the cycle", inCycle: true, from: gate.BurstNever, again: true},
+		{name: "opted out no longer, while it waits", from: pool.BurstNever, again: true},
+		{name: "opted out no longer, during the cycle", inCycle: true, from: pool.BurstNever, again: true},
 		{name: "an annotation that does not matter, while it waits"},
 		{name: "an annotation that does not matter, during the cycle", inCycle: true},
 	} {
@@ -109,7 +110,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			h.shared.WaitForCacheSync(h.ctx.Done())
 			h.watches("pods")
 			pods, lister := h.client.CoreV1().Pods("default"), h.shared.Core().V1().Pods().Lister()
-			p := pod("p").Annotation(gate.BurstAnnotation, tc.from).Obj()
+			p := pod("p").Annotation(pool.BurstAnnotation, tc.from).Obj()
 			if _, err := pods.Create(h.ctx, p, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -118,7 +119,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 				t.Fatal(err)
 			}
 			change := func() {
-				changed := pod("p").Annotation(gate.BurstAnnotation, tc.to).Annotation("changed", "yes").Obj()
+				changed := pod("p").Annotation(pool.BurstAnnotation, tc.to).Annotation("changed", "yes").Obj()
 				if _, err := pods.Update(h.ctx, changed, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}

@@ -12,6 +12,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -31,7 +32,7 @@ func withSecondVirtualNode(t *testing.T) *schedconfig.KubeSchedulerConfiguration
 }
 
 // setProvider replaces what the provider of the first burst pool makes of pods, with all regular pools full.
-func (h *harness) setProvider(provider refusal.Judgement) {
+func (h *harness) setProvider(provider breaker.Judgement) {
 	view := &nodegroups.View{Pools: make([]nodegroups.Pool, h.plugin.pools.Len())}
 	for i := range h.plugin.pools.Regular() {
 		view.Pools[i] = inState(nodegroups.Full)
@@ -53,13 +54,13 @@ func TestNextBurstPool(t *testing.T) {
 			t.Errorf("%s is on %q (%v), want %q", name, node, err, want)
 		}
 	}
-	h.setProvider(refusal.Judgement{State: refusal.Open})
+	h.setProvider(breaker.Judgement{State: breaker.Open})
 	place("before", "virtual")
 	h.remove("before")
-	refusing := refusal.Judgement{State: refusal.Refusing, Code: "ContainerGroupQuotaReached", Until: time.Now().Add(time.Minute)}
+	refusing := breaker.Judgement{State: breaker.Refusing, Code: "ContainerGroupQuotaReached", Until: time.Now().Add(time.Minute)}
 	h.setProvider(refusing)
 	place("refused", "second")
-	h.setProvider(refusal.Judgement{State: refusal.Probing})
+	h.setProvider(breaker.Judgement{State: breaker.Probing})
 	place("probe", "virtual")
 	place("beside", "second")
 	h.remove("probe")
@@ -84,7 +85,7 @@ func TestNextBurstPool(t *testing.T) {
 func TestYoung(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(virtualNode("virtual"))
-	h.setProvider(refusal.Judgement{State: refusal.Probing})
+	h.setProvider(breaker.Judgement{State: breaker.Probing})
 	for name, status := range map[string]v1.PodStatus{"runs": {Phase: v1.PodRunning}, "refused": {Reason: refusal.ReasonProviderFailed}} {
 		p := pod(name).Obj()
 		p.Status = status
@@ -104,7 +105,7 @@ func TestJobIsPaced(t *testing.T) {
 	second := virtualNode("second").Label("provider", "other")
 	delete(second.Labels, "type")
 	h.addNodes(virtualNode("virtual"), second)
-	h.setProvider(refusal.Judgement{State: refusal.Open})
+	h.setProvider(breaker.Judgement{State: breaker.Open})
 	of := func(name, job string) *v1.Pod {
 		p := pod(name).OwnerReference(job, batchv1.SchemeGroupVersion.WithKind("Job")).CreationTimestamp(metav1.Now()).Obj()
 		p.Spec.RestartPolicy = v1.RestartPolicyNever

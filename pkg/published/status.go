@@ -12,11 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
@@ -64,7 +64,7 @@ type Pool struct {
 type BurstPool struct {
 	Name string `json:"name"`
 	// State says whether the pool's provider takes pods.
-	State refusal.State `json:"state"`
+	State breaker.State `json:"state"`
 	// Since is when the provider began to refuse pods, or to take them again; empty if it is not known to have refused any.
 	Since time.Time `json:"since,omitzero"`
 	// Until is when a pool that is Refusing is tried with one pod.
@@ -80,7 +80,7 @@ type BurstPool struct {
 // OfBurst returns what is published of a burst pool.
 func OfBurst(name string, p *nodegroups.Pool) BurstPool {
 	j := &p.Provider
-	return BurstPool{Name: name, State: cmp.Or(j.State, refusal.Open), Since: utc(j.Since), Until: utc(j.Until), Code: j.Code, Message: j.Message, Refused: j.Failed, Nodes: p.Nodes}
+	return BurstPool{Name: name, State: cmp.Or(j.State, breaker.Open), Since: utc(j.Since), Until: utc(j.Until), Code: j.Code, Message: j.Message, Refused: j.Failed, Nodes: p.Nodes}
 }
 
 // utc is the time as it is published; a zero one stays zero.
@@ -145,7 +145,7 @@ type Memory struct {
 	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
 	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
 	// BurstPools is what is remembered of burst pools whose providers refused pods, by the pool's name.
-	BurstPools map[string]refusal.Memory `json:"burstPools,omitempty"`
+	BurstPools map[string]breaker.Memory `json:"burstPools,omitempty"`
 	// Override is the last that could be read of the ConfigMap that overrides the gate.
 	Override Override `json:"override,omitzero"`
 	// Unschedulable says since when pods have been unschedulable of which the API does not say it: those that waited for

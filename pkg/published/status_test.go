@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
@@ -23,7 +24,7 @@ func TestRoundTrip(t *testing.T) {
 	want := &Status{
 		Pools: []Pool{{Name: "user", State: nodegroups.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
 			Groups: []Group{{Name: "aks-userpool-1-vmss", State: nodegroups.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3, Starting: 1, Newest: now, Before: "Full AtMaxSize"}, {State: nodegroups.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
-		BurstPools: []BurstPool{{Name: "aci", State: refusal.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
+		BurstPools: []BurstPool{{Name: "aci", State: breaker.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
 		Override:   gate.Override{Gate: gate.OverrideClosed, Until: now},
 		Problems:   []string{"pool system: a problem"},
 		Memory: Memory{
@@ -35,9 +36,9 @@ func TestRoundTrip(t *testing.T) {
 			NodePools:     map[string]karpenter.Memory{"default": {Pauses: []nodegroups.Pause{{From: now}}, Present: 1}},
 			Unschedulable: map[types.UID]time.Time{"u": now},
 			Override:      Override{UID: "o", Override: gate.Override{Gate: gate.OverrideOpen, Until: now}},
-			BurstPools: map[string]refusal.Memory{"aci": {State: refusal.Refusing, Since: now, Until: now, Rests: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, Probed: now,
-				Failures: []refusal.Failure{{UID: "a", Namespace: "ns", Class: refusal.OfPool, Code: "HTTP429", Message: "slower", Bound: now, At: now}}, Counted: []types.UID{"a"},
-				Slow: map[types.UID]refusal.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]refusal.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}}}},
+			BurstPools: map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now, Rests: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, Probed: now,
+				Failures: []breaker.Failure{{UID: "a", Namespace: "ns", Class: refusal.OfPool, Code: "HTTP429", Message: "slower", Bound: now, At: now}}, Counted: []types.UID{"a"},
+				Slow: map[types.UID]breaker.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]breaker.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}}}},
 		},
 	}
 	data, err := want.Encode()

@@ -229,7 +229,7 @@ func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate
 }
 
 // Groups is what each node group of the regular pool with index i says of the request at the time now.
-func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.GroupVerdict {
+func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.Verdict {
 	v.addDeclines(&request, now)
 	rule := gate.NewRule(v.Args, pools)
 	return rule.Groups(request, &v.Capacity, i, now)
@@ -237,7 +237,7 @@ func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Tim
 
 // addDeclines adds which node groups decline pods of the kind.
 func (v *View) addDeclines(request *gate.Request, now time.Time) {
-	if decline, ok := v.Declines[gate.KindDigest(gate.KindOf(*request))]; ok {
+	if decline, ok := v.Declines[gate.KindDigest(request.AutoscalerKey())]; ok {
 		uid := request.Pod.UID
 		request.Declined = func() map[string]time.Time { return decline.Believed(uid, now) }
 	}

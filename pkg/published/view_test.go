@@ -15,9 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // notPublished are the fields of what the gate goes by that are not published, each with the reason.
@@ -122,7 +122,7 @@ func TestViewHasAll(t *testing.T) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-published,+read):\n%s", diff)
 	}
-	for _, needed := range []string{"nodegroups.Group.Moved", "nodegroups.Attention.Pauses", "refusal.Judgement.Templates", "refusal.Judgement.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
+	for _, needed := range []string{"nodegroups.Group.Moved", "nodegroups.Attention.Pauses", "breaker.Judgement.Templates", "breaker.Judgement.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
 		if !slices.Contains(f.all, needed) {
 			t.Errorf("%s was not looked at", needed)
 		}
@@ -134,7 +134,7 @@ func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1]
 // TestWhatTheGateGoesBy: of each field of the gate's rule and of what it is asked is known where who reads the view has it from.
 func TestWhatTheGateGoesBy(t *testing.T) {
 	from := map[string]string{
-		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.DeclineGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
+		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
 		"Rule.Override":              "override",
 		"Request.Pod":                "the API",
 		"Request.UnschedulableSince": "the pod's condition, or waits",
@@ -174,7 +174,7 @@ func testView() *View {
 		}},
 		Capacity: nodegroups.View{Pools: []nodegroups.Pool{
 			{State: nodegroups.CanGrow, Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow}, Shapes: []nodegroups.Shape{{Labels: map[string]string{"mode": "user"}}}}}},
-			{Provider: refusal.Judgement{State: refusal.Open}},
+			{Provider: breaker.Judgement{State: breaker.Open}},
 		}},
 	}
 }

@@ -54,6 +54,9 @@ var codes = map[string]Class{
 	"RequestDisallowedByPolicy": Unknown,
 }
 
+// CodeLate is the code of a burst pool whose pods do not start, without being refused.
+const CodeLate = "NotStarted"
+
 const (
 	// codeUnsupported is ours for what the connector refuses by itself, without a code; codeUnreachable for an Azure that it cannot reach.
 	codeUnsupported = "Unsupported"

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ReasonProviderFailed is the reason in the status of a pod that virtual-kubelet could not create. Source: virtual-kubelet v1.11, node/pod.go.
@@ -87,6 +89,11 @@ func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
+// TimeToStart is how long a pod may take to start when so many pods of its owner were late in a row: each of them doubles startWithin, up to 16 times.
+func TimeToStart(startWithin time.Duration, late int) time.Duration {
+	return startWithin << min(max(late, 0), 4)
+}
+
 func hasRun(pod *corev1.Pod) bool {
 	for _, statuses := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range statuses {
@@ -108,12 +115,20 @@ const BoundAtAnnotation = "poolpriority.dev/bound-at"
 func BoundAt(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {
-		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
-			at = latest(at, c.LastTransitionTime.Time)
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue && c.LastTransitionTime.After(at) {
+			at = c.LastTransitionTime.Time
 		}
 	}
-	if said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation]); err == nil {
-		at = latest(at, said)
+	if said, err := time.Parse(time.RFC3339, pod.Annotations[BoundAtAnnotation]); err == nil && said.After(at) {
+		at = said
 	}
 	return at
+}
+
+// OwnerOf returns the UID of the pod's controller, or "".
+func OwnerOf(pod *corev1.Pod) types.UID {
+	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
+		return owner.UID
+	}
+	return ""
 }

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"golang.org/x/time/rate"
+
+	"poolpriority.dev/scheduler/pkg/backoff"
 )
 
 const (
@@ -221,7 +223,7 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 // Refused notes that the pod's eviction was refused at the time now, and returns for how long its workload is left alone.
 func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	w := p.of(pod.Workload)
-	pause := double(refusedPause, w.refusals, maxRefusedPause)
+	pause := backoff.Pause(refusedPause, w.refusals, maxRefusedPause)
 	w.refusals++
 	w.notBefore = now.Add(pause)
 	return pause
@@ -266,7 +268,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			over, reason := e.follow(m, all, now)
 			switch {
 			case reason != "":
-				w.notBefore = now.Add(double(e.pause, w.failures, maxPause))
+				w.notBefore = now.Add(backoff.Pause(e.pause, w.failures, maxPause))
 				w.failures++
 				arrivals = append(arrivals, Arrival{Pool: e.pool, Evicted: e.uid, Landed: m.UID, InARow: w.failures, Until: w.notBefore, Reason: reason})
 			case over:
@@ -349,12 +351,4 @@ func (p *Planner) of(uid types.UID) *workload {
 		p.workloads[uid] = w
 	}
 	return w
-}
-
-// double doubles the duration n times, up to the limit.
-func double(d time.Duration, n int, limit time.Duration) time.Duration {
-	for ; n > 0 && d < limit; n-- {
-		d *= 2
-	}
-	return min(d, limit)
 }

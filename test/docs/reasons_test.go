@@ -64,7 +64,7 @@ func reasonsInCode(t *testing.T) []said {
 			all = append(all, s)
 		}
 	}
-	for _, r := range gate.Reasons() {
+	for _, r := range gate.Reasons(func(gate.Kind) bool { return true }) {
 		add(said{r.Code, r.Sentence})
 	}
 	inCode(t, func(_ string, node ast.Node) {

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -62,7 +63,7 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 	if !slices.ContainsFunc(groups, func(g simcluster.Group) bool { return g.Template.Labels[modeLabel] == "system" }) {
 		configs = slices.Delete(configs, 1, 2)
 	}
-	pools, err := pool.NewList(configs)
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: configs, Capacity: configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: declineGrace}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func newPlayer(t testing.TB, options simcluster.Options) *player {
 	p := &player{
 		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
 		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
-		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, DeclineGrace: declineGrace, HoldLimit: holdLimit},
+		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: 3 * time.Minute, Provision: provisionGrace, Backoff: backoffGrace}),
 		view:    &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())},
 	}
@@ -196,14 +197,14 @@ type opener func(p *player, pod *corev1.Pod) (open bool, why string)
 // ours is the code under test.
 func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
-	kind := gate.KindOf(gate.Request{Pod: pod})
+	kind := alike.Autoscaler(pod, false, nil)
 	request := gate.Request{Pod: pod, UnschedulableSince: since, NoRoomSince: since,
 		Declined: func() map[string]time.Time { return p.kinds.Declined(kind, pod.UID, p.Now()) }}
 	d := p.rule.Decide(request, p.view, p.Now())
 	p.kinds.Learn(kind, &d, p.Now())
 	p.due = nodegroups.Earliest(p.due, d.Until())
 	v := &d.Burst[p.pools.Regular()]
-	if i := slices.IndexFunc(d.Regular, func(v gate.PoolVerdict) bool { return v.Holds }); !v.Open && i >= 0 {
+	if i := slices.IndexFunc(d.Regular, func(v gate.Verdict) bool { return !v.Open }); !v.Open && i >= 0 {
 		return false, v.Reason.Code + " " + d.Regular[i].Reason.Code
 	}
 	return v.Open, v.Reason.Code
@@ -272,7 +273,7 @@ func (p *player) decide(open opener) {
 			continue
 		}
 		if why = p.because(pod, why); why == "Open" || why == "Believed" {
-			if kind := gate.KindOf(gate.Request{Pod: pod}); !judged[kind] {
+			if kind := alike.Autoscaler(pod, false, nil); !judged[kind] {
 				judged[kind] = true
 				p.judge(pod)
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -91,7 +92,7 @@ func TestPodsThatAskForTheVirtualNode(t *testing.T) {
 	never.Name, never.Labels = "never", nil
 	never.Spec.Selector.MatchLabels = map[string]string{"app": "never"}
 	never.Spec.Template.Labels = map[string]string{"app": "never"}
-	never.Spec.Template.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
+	never.Spec.Template.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstNever}
 	e.Create(never)
 	e.Eventually(10*time.Second, func() string {
 		if said := e.Said("never"); !strings.Contains(said, gate.ReasonOptOut.Sentence) {

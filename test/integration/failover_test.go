@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
@@ -154,7 +154,7 @@ func (e *env) preemptsOnce(leader *devcluster.Component, takeOver func()) {
 		return names
 	}
 	e.Create(suite.Deployment("high", high, "50m", endsFast, func(t *corev1.PodTemplateSpec) {
-		t.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
+		t.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstNever}
 		t.Spec.PriorityClassName = class.Name
 	}))
 	e.Eventually(20*time.Second, func() string {

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
@@ -116,7 +117,7 @@ func TestEmergency(t *testing.T) {
 	e.Create(suite.Deployment("asks", 2, "50m", endsFast, suite.Selects("type", "virtual-kubelet")))
 	e.Create(suite.Deployment("web", 100, "50m", endsFast))
 	e.Create(suite.Deployment("never", 1, "1900m", endsFast, func(t *corev1.PodTemplateSpec) {
-		t.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
+		t.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstNever}
 	}))
 	closed := func() string {
 		if got := e.Placed(""); got["aci"] > 0 {

@@ -16,9 +16,9 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
-	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
@@ -74,7 +74,7 @@ func (e *env) nothingTwice(pods []corev1.Pod) {
 }
 
 // publishes waits until the first burst pool is published in the state, with the code.
-func (e *env) publishes(state refusal.State, code string) {
+func (e *env) publishes(state breaker.State, code string) {
 	e.Helper()
 	e.Eventually(20*time.Second, func() string {
 		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
@@ -189,7 +190,7 @@ func compareClass(t *testing.T, sub *subject, request gate.Request, decision *ga
 	if sub.assessed != sub.view {
 		sub.assessed, sub.classes = sub.view, map[string]*gate.Assessment{}
 	}
-	class := gate.ClassOf(request.Pod)
+	class := alike.View(request.Pod)
 	known := sub.classes[class]
 	if known == nil {
 		sub.classes[class] = sub.rule.Assess(request, sub.view)

@@ -26,17 +26,17 @@ type reader struct {
 func newReader(sub *subject) *reader {
 	rule := &sub.rule
 	return &reader{kinds: gate.NewKinds(), args: configv1.PoolPriorityArgs{Pools: sub.configs, Capacity: configv1.Capacity{UnknownGrace: duration(rule.UnknownGrace),
-		DeclineGrace: duration(rule.DeclineGrace), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
+		DeclineGrace: duration(time.Minute), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
 }
 
 // agrees reports whether what is said of a pool's groups is what is said of the pool: that holds the gate if one of them does, for its reason.
-func agrees(p gate.PoolVerdict, groups []gate.GroupVerdict) bool {
+func agrees(p gate.Verdict, groups []gate.Verdict) bool {
 	holds, known := false, false
 	for _, g := range groups {
-		holds = holds || g.Holds
-		known = known || g.Reason == p.Reason && g.Holds == p.Holds
+		holds = holds || !g.Open
+		known = known || g.Reason == p.Reason && g.Open == p.Open
 	}
-	return len(groups) == 0 || holds == p.Holds && known
+	return len(groups) == 0 || holds == !p.Open && known
 }
 
 // compare holds the scheduler's decision for a pod that it holds against the reader's, and returns how many decisions that were.
@@ -45,7 +45,7 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	if decision.Opens() {
 		return 0
 	}
-	kind := gate.KindOf(request)
+	kind := request.AutoscalerKey()
 	r.kinds.Learn(kind, decision, now)
 	request.Pod.UID = types.UID(request.Pod.Name + now.String())
 	declined := r.kinds.Declined(kind, request.Pod.UID, now)

@@ -551,7 +551,7 @@ func (h *history) restKinds(p, k int) []shape {
 	for _, n := range nodes {
 		kinds = append(kinds, h.sized(n.shape(h.strangeAmong(n, nodes, nil, k)), n, k))
 	}
-	return alike(kinds)
+	return sameSize(kinds)
 }
 
 // sized is the kind of the node without its size if it does not tell that yet: it does once it has been ready for a while.
@@ -562,8 +562,8 @@ func (h *history) sized(s shape, n *node, k int) shape {
 	return s
 }
 
-// alike has kinds that look alike be of one size.
-func alike(kinds []shape) []shape {
+// sameSize has kinds that look alike be of one size.
+func sameSize(kinds []shape) []shape {
 	for i := range kinds {
 		for j := range kinds {
 			if kinds[i].group == kinds[j].group && slices.Equal(kinds[i].taints, kinds[j].taints) {
@@ -583,7 +583,7 @@ func (h *history) kindsOf(name string, k int) []shape {
 	if len(kinds) == 0 {
 		return h.remembered(name, k)
 	}
-	return alike(kinds)
+	return sameSize(kinds)
 }
 
 // memory is the kinds of nodes that a group was last seen with, and when it was looked at.
@@ -626,7 +626,7 @@ func (h *history) remember(name string, k int) memory {
 			}
 		}
 		if len(kinds) > 0 {
-			return memory{alike(kinds), l.at}
+			return memory{sameSize(kinds), l.at}
 		}
 		if len(before.kinds) > 0 {
 			break

@@ -16,12 +16,12 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const agentPoolLabel = "kubernetes.azure.com/agentpool"
@@ -73,11 +73,11 @@ func newSubject(t *testing.T, h *history) *subject {
 		selector.MatchLabels["virtualization"] = "virtualnode2"
 	}
 	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{MaxPods: int32(h.maxPods), WaitLimit: metav1.Duration{Duration: h.wait}}})
-	pools, err := pool.NewList(s.configs)
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: s.configs, Capacity: configv1.Capacity{DeclineGrace: duration(time.Minute)}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, DeclineGrace: time.Minute, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
+	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
 	s.reader = newReader(s)
 	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
 	s.start()
@@ -244,7 +244,7 @@ func (k *podKind) pod() *corev1.Pod {
 		p.Spec.InitContainers = []corev1.Container{{Ports: []corev1.ContainerPort{{ContainerPort: 80}}}}
 	}
 	if k.burst != "" {
-		p.Annotations[gate.BurstAnnotation] = k.burst
+		p.Annotations[pool.BurstAnnotation] = k.burst
 	}
 	if k.delay > 0 {
 		p.Annotations[gate.DelayAnnotation] = k.delay.String()
@@ -260,17 +260,17 @@ func (k *podKind) request(burst, burstPods int) gate.Request {
 
 // paces has the subject know the pacing of the pod's owner at the time now.
 func (s *subject) paces(k *podKind, burst int, now time.Time) {
-	owner := refusal.OwnerPacing{}
+	owner := breaker.OwnerPacing{}
 	for range k.pacing.starting {
 		owner.Starting = append(owner.Starting, now.Add(5*time.Second))
 	}
 	for range k.pacing.refused {
 		owner.Refused = append(owner.Refused, now.Add(time.Hour))
 	}
-	pacing := &refusal.Pacing{
-		Peak:   refusal.Size{Pods: k.pacing.peakPods, MilliCPU: int64(k.pacing.peakCPU) * 1000},
-		Recent: refusal.Size{Pods: k.pacing.recentPods, MilliCPU: int64(k.pacing.recentCPU) * 1000},
-		Owners: map[types.UID]refusal.OwnerPacing{"job": owner},
+	pacing := &breaker.Pacing{
+		Peak:   breaker.Size{Pods: k.pacing.peakPods, MilliCPU: int64(k.pacing.peakCPU) * 1000},
+		Recent: breaker.Size{Pods: k.pacing.recentPods, MilliCPU: int64(k.pacing.recentCPU) * 1000},
+		Owners: map[types.UID]breaker.OwnerPacing{"job": owner},
 	}
 	if k.pacing.trusted {
 		pacing.TrustedUntil = now.Add(time.Minute)

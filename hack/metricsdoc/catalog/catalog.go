@@ -12,6 +12,7 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/controller/lost"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
@@ -37,7 +38,7 @@ func Components() ([]Component, error) {
 	if err != nil {
 		return nil, err
 	}
-	controllers, err := describe(slices.Concat(controller.Metrics(), returner.Metrics()), (&controller.GateTaint{}).Gauges(nil))
+	controllers, err := describe(slices.Concat(controller.Metrics(), lost.Metrics(), returner.Metrics()), (&controller.GateTaint{}).Gauges(nil))
 	return []Component{{"scheduler", scheduler}, {"controller", controllers}}, err
 }
 

@@ -35,6 +35,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/controller"
+	"poolpriority.dev/scheduler/pkg/controller/lost"
 	"poolpriority.dev/scheduler/pkg/controller/returner"
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/lease"
@@ -189,12 +190,13 @@ func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *
 // setUpMetrics registers the metrics with controller-runtime's.
 func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 	var errs []error
-	for _, m := range slices.Concat(controller.Metrics(), returner.Metrics()) {
+	for _, m := range slices.Concat(controller.Metrics(), lost.Metrics(), returner.Metrics()) {
 		m.Create(nil)
 		errs = append(errs, ctrlmetrics.Registry.Register(m))
 	}
 	gauges.Create(nil, gauges)
-	controller.BeginMetrics(pools)
+	controller.BeginMetrics()
+	lost.BeginMetrics(pools)
 	returner.BeginMetrics(pools)
 	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
 }
@@ -209,7 +211,7 @@ func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *
 	}
 	errs = append(errs, (&controller.Tolerations{Client: m.GetClient(), Pools: pools, Progress: watch}).SetupWithManager(m))
 	if pools.HasBurst() {
-		errs = append(errs, (&controller.Lost{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Recorder: recorder, Clock: clock.RealClock{},
+		errs = append(errs, (&lost.Reconciler{Client: m.GetClient(), Pools: pools, SchedulerName: *profile.SchedulerName, Recorder: recorder, Clock: clock.RealClock{},
 			Progress: watch}).SetupWithManager(m))
 	}
 	if *args.ScaleIn.PodDeletionCost {

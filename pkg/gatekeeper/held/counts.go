@@ -30,9 +30,8 @@ func reasonOf(decision *gate.Decision) reason {
 			continue
 		}
 		r := reason{pool: i, code: v.Reason.Code}
-		switch v.Reason.Code {
-		case gate.ReasonCanGrow.Code, gate.ReasonGrowing.Code, gate.ReasonUnknown.Code, gate.ReasonUnseen.Code:
-			if k := slices.IndexFunc(decision.Regular, func(p gate.PoolVerdict) bool { return p.Holds }); k >= 0 {
+		if gate.Lookup(r.code).Kind == gate.Earlier || r.code == gate.ReasonUnseen.Code {
+			if k := slices.IndexFunc(decision.Regular, func(p gate.Verdict) bool { return !p.Open }); k >= 0 {
 				r.pool = k
 			}
 		}
@@ -74,7 +73,7 @@ func (h *Pods) ByReason() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {
 		by[entry.reason.code]++
-		if !gate.Waits(entry.reason.code) {
+		if !gate.Lookup(entry.reason.code).Kind.Waits() {
 			return
 		}
 		since, ok := h.firstFailed[uid]

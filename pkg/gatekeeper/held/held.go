@@ -11,8 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/alike"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // ReasonStarting is the reason of every pool until the informers have synced.
@@ -58,7 +60,7 @@ type stopwatch struct {
 
 type heldPod struct {
 	pod *v1.Pod
-	// kind is the pod's, as kindOf says, and class what gate.ClassOf does.
+	// kind is the pod's, as kindOf says, and class what alike.View does.
 	kind, class string
 	// version rises when something of the entry changes but by a look at it.
 	version int
@@ -131,7 +133,7 @@ func (h *Pods) Trust(now time.Time) {
 
 // Add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the gate.
 func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, promise *Promise, now time.Time) {
-	class := gate.ClassOf(pod)
+	class := alike.View(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.noteLocked(pod, now)
@@ -232,11 +234,11 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if entry, ok := h.pods[pod.UID]; ok {
-		changed = entry.pod.Annotations[gate.BurstAnnotation] != pod.Annotations[gate.BurstAnnotation]
+		changed = entry.pod.Annotations[pool.BurstAnnotation] != pod.Annotations[pool.BurstAnnotation]
 		entry.pod = pod
 		entry.version++
 		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {
-			entry.class = gate.ClassOf(pod)
+			entry.class = alike.View(pod)
 		}
 	}
 	if _, known := h.firstFailed[pod.UID]; known && (before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "") {

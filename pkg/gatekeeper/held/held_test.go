@@ -364,7 +364,7 @@ func TestLookBesideCycles(t *testing.T) {
 func TestToldThatItStarts(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	held := func(reason nodegroups.Reason) *gate.Decision {
-		return &gate.Decision{Regular: []gate.PoolVerdict{{Holds: true, Reason: reason}}, Burst: []gate.Verdict{{}, {Reason: gate.ReasonCanGrow}}}
+		return &gate.Decision{Regular: []gate.Verdict{{Reason: reason}}, Burst: []gate.Verdict{{}, {Reason: gate.ReasonCanGrow}}}
 	}
 	grows := nodegroups.Reason{Code: "BelowMaxSize"}
 	h.Add(pod("early"), "", held(ReasonStarting), nil, now)

@@ -142,7 +142,7 @@ func (l *Look) one(entry *heldPod, decision *gate.Decision) {
 
 // isStarting reports whether a pool holds the gate of which nothing is known yet because the scheduler is starting.
 func isStarting(decision *gate.Decision) bool {
-	return slices.ContainsFunc(decision.Regular, func(v gate.PoolVerdict) bool { return v.Holds && v.Reason.Code == ReasonStarting.Code })
+	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return !v.Open && v.Reason.Code == ReasonStarting.Code })
 }
 
 func openPools(decision *gate.Decision) []bool {

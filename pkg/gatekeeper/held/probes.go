@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -83,7 +84,7 @@ func (h *Pods) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 
 // costs is 1 if it costs the pod's owner something that the pod is refused, and 0 if not.
 func costs(entry *heldPod) int {
-	if refusal.CountsFailures(entry.pod) {
+	if breaker.CountsFailures(entry.pod) {
 		return 1
 	}
 	return 0

@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
@@ -51,8 +52,8 @@ type Config struct {
 	Pods     corelisters.PodLister
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Rules are those by which a burst pool whose pods must start within the time given is judged; nil: refusal.NewRules.
-	Rules    func(startWithin time.Duration) refusal.Rules
+	// Rules are those by which a burst pool whose pods must start within the time given is judged; nil: breaker.NewRules.
+	Rules    func(startWithin time.Duration) breaker.Rules
 	Observed bool        // gates are only observed
 	Leading  func() bool // whether this scheduler schedules: only then it reports events
 	Changed  func()      // called when a judgement may have changed; it must not block
@@ -65,19 +66,19 @@ type Providers struct {
 	vanished *vanished
 
 	mu       sync.Mutex
-	trackers map[int]*refusal.Tracker // by the pool's index
+	trackers map[int]*breaker.Breaker // by the pool's index
 	nodes    map[string]int           // the index of the pool that a burst node is in
 }
 
 // New returns Providers that know of no node.
 func New(config Config) *Providers {
-	p := &Providers{config: config, warned: lru.New(maxWarned), vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*refusal.Tracker{}, nodes: map[string]int{}}
+	p := &Providers{config: config, warned: lru.New(maxWarned), vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*breaker.Breaker{}, nodes: map[string]int{}}
 	rules := config.Rules
 	if rules == nil {
-		rules = refusal.NewRules
+		rules = breaker.NewRules
 	}
 	for i := range config.Pools.Burst() {
-		p.trackers[i] = refusal.NewTracker(rules(config.Pools.At(i).StartWithin()))
+		p.trackers[i] = breaker.New(rules(config.Pools.At(i).StartWithin()))
 	}
 	return p
 }
@@ -111,8 +112,8 @@ func (p *Providers) See(pod *v1.Pod) {
 }
 
 // podOf is what is looked at of the pod in the burst pool with index i.
-func (p *Providers) podOf(i int, pod *v1.Pod) refusal.Pod {
-	of := refusal.PodOf(pod)
+func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
+	of := breaker.PodOf(pod)
 	of.MilliCPU = aci.UseOf(pod, p.config.Pools.At(i).OnACI()).MilliCPU
 	return of
 }
@@ -143,7 +144,7 @@ func (p *Providers) Gone(uid types.UID) {
 }
 
 // tell counts a pod's refusal, and tells by an event that its template is ineligible from now on, or would be.
-func (p *Providers) tell(i int, pod *v1.Pod, news refusal.News) {
+func (p *Providers) tell(i int, pod *v1.Pod, news breaker.News) {
 	if !p.config.Leading() {
 		return
 	}
@@ -177,7 +178,7 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 	p.nodes = nodes
 	// Under the lock: the end of a pod that is listed is heard of later.
 	all, _ := p.config.Pods.List(labels.Everything()) // does not fail
-	seen, byUID := map[int][]refusal.Pod{}, map[types.UID]*v1.Pod{}
+	seen, byUID := map[int][]breaker.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
 		if i, ok := nodes[pod.Spec.NodeName]; ok {
 			seen[i] = append(seen[i], p.podOf(i, pod))
@@ -185,12 +186,12 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 		}
 	}
 	for i, tracker := range p.trackers {
-		tracker.SeeAll(seen[i], p.config.Now(), func(pod refusal.Pod, news refusal.News) { p.tell(i, byUID[pod.UID], news) })
+		tracker.SeeAll(seen[i], p.config.Now(), func(pod breaker.Pod, news breaker.News) { p.tell(i, byUID[pod.UID], news) })
 	}
 }
 
 // Judge says how the burst pool with index i is at the time now.
-func (p *Providers) Judge(i int, now time.Time) refusal.Judgement {
+func (p *Providers) Judge(i int, now time.Time) breaker.Judgement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Judge(now)
@@ -204,7 +205,7 @@ func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
 }
 
 // Pacing returns the pacing of the owner in the burst pool with index i at the time now. Its pods placed, by their UIDs, may not be bound yet.
-func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *refusal.Pacing {
+func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Pacing(owner, placed, now)
@@ -235,12 +236,12 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 		}
 		kind, event, message := v1.EventTypeWarning, EventRefuses, Complaint(name, is)
 		switch {
-		case is.State == refusal.Open && is.Lapsed:
+		case is.State == breaker.Open && is.Lapsed:
 			kind, event = v1.EventTypeNormal, eventAccepts
 			message = fmt.Sprintf("The provider of burst pool %s has refused no pod for a while, and there was none to try it with: it counts as open", name)
-		case is.State == refusal.Open:
+		case is.State == breaker.Open:
 			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s takes pods again", name)
-		case old.State != refusal.Open:
+		case old.State != breaker.Open:
 			continue
 		}
 		nodes := slices.SortedFunc(slices.Values(byPool[i]), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
@@ -251,7 +252,7 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 }
 
 // Complaint says that the burst pool refuses pods.
-func Complaint(name string, is *refusal.Judgement) string {
+func Complaint(name string, is *breaker.Judgement) string {
 	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
 }
 
@@ -262,7 +263,7 @@ func (p *Providers) Remember(m *published.Memory) {
 	for i, tracker := range p.trackers {
 		if memory := tracker.Memory(); !memory.IsZero() {
 			if m.BurstPools == nil {
-				m.BurstPools = map[string]refusal.Memory{}
+				m.BurstPools = map[string]breaker.Memory{}
 			}
 			m.BurstPools[p.config.Pools.At(i).Name] = memory
 		}

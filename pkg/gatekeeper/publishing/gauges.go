@@ -5,9 +5,9 @@ import (
 
 	"k8s.io/component-base/metrics"
 
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const subsystem = "pool_priority"
@@ -130,7 +130,7 @@ func (r *reading) tellUsage(rule *gate.Rule) {
 		p, v, limits := pools.At(i), &decision.Burst[i], pools.At(i).Limits()
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
 		state := r.view.Pools[i].Provider.State
-		r.set(refusingGauge, boolean(state == refusal.Refusing || state == refusal.Probing), p.Name)
+		r.set(refusingGauge, boolean(state == breaker.Refusing || state == breaker.Probing), p.Name)
 		if limits.Pods > 0 {
 			r.set(budgetPodsGauge, float64(limits.Pods), p.Name)
 		}
@@ -158,7 +158,7 @@ func (r *reading) tellResources(desc *metrics.Desc, name string, milliCPU, memor
 
 func (r *reading) tellHeld() {
 	by, first := r.Held.ByReason()
-	for _, reason := range gate.ClosedReasons() {
+	for _, reason := range gate.Reasons(gate.Kind.Closes) {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))

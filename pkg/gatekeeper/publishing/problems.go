@@ -15,11 +15,11 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // Problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
@@ -151,7 +151,7 @@ func (ps *Problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 // findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.
 func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
-		if p := &view.Pools[i].Provider; p.State == refusal.Refusing || p.State == refusal.Probing {
+		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.Probing {
 			name := ps.pools.At(i).Name
 			ps.current = append(ps.current, problem{id: providers.EventRefuses + "\n" + name, code: providers.EventRefuses, message: providers.Complaint(name, p)})
 		}

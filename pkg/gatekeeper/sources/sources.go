@@ -109,17 +109,17 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 			StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}),
 	}
 	for i := range config.Pools.Regular() {
-		p := &config.Pools.At(i).Pool
+		p, graces := &config.Pools.At(i).Pool, &config.Pools.At(i).Graces
 		var source nodegroups.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
-			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: gracesOf(config, i)}
+			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: &clusterautoscaler.Graces{Provision: graces.Provision, Backoff: graces.Backoff}}
 			err = s.watchStatus(ctx, config)
 		case p.Karpenter != nil:
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool)
 		case p.Static != nil:
-			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: provisionGraceOf(config, i)}
+			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: graces.Provision}
 		default:
 			source = static.Fixed{}
 		}
@@ -130,11 +130,6 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 	}
 	s.objects = make([]runtime.Object, len(s.byPool))
 	return s, nil
-}
-
-// provisionGraceOf is how long nodes of the pool with index i that were ordered count as on their way.
-func provisionGraceOf(config *Config, i int) time.Duration {
-	return config.Pools.At(i).ProvisionGrace(config.Args.Capacity.ProvisionGrace.Duration)
 }
 
 // only restricts a list or a watch to the object with the name.
@@ -185,7 +180,7 @@ func nodePoolGraces(config *Config, name string) karpenter.Graces {
 	var graces karpenter.Graces
 	for i := range config.Pools.Regular() {
 		if k := config.Pools.At(i).Karpenter; k != nil && k.NodePool == name {
-			g := gracesOf(config, i)
+			g := &config.Pools.At(i).Graces
 			graces.Provision, graces.Backoff = max(graces.Provision, g.Provision), max(graces.Backoff, g.Backoff)
 		}
 	}
@@ -305,12 +300,6 @@ func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 			logger.Info("Of a node group in the cluster autoscaler's status it is not known yet which pool it belongs to: it has no node, and no pool names it", "nodeGroup", name, "configMap", s.statusID)
 		}
 	}
-}
-
-// gracesOf are the graces of the pool with index i.
-func gracesOf(config *Config, i int) *clusterautoscaler.Graces {
-	backoff := config.Pools.At(i).BackoffGrace(config.Args.Capacity.BackoffGrace.Duration)
-	return &clusterautoscaler.Graces{Provision: provisionGraceOf(config, i), Backoff: backoff}
 }
 
 // Remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler counts.

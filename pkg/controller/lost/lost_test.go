@@ -1,4 +1,4 @@
-package controller
+package lost
 
 import (
 	"errors"
@@ -14,8 +14,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
@@ -30,7 +34,9 @@ func TestLost(t *testing.T) {
 	}{
 		{"refused", []func(*corev1.Pod){isRefused}, 0},
 		{"not started", nil, 15 * time.Minute},
-		{"with containers that wait", []func(*corev1.Pod){with(func(p *corev1.Pod) { p.Status = waiting })}, 15 * time.Minute},
+		{"with containers that wait", []func(*corev1.Pod){with(func(p *corev1.Pod) {
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}}}
+		})}, 15 * time.Minute},
 		{"created and bound long ago by the API's clock", []func(*corev1.Pod){with(func(p *corev1.Pod) {
 			p.CreationTimestamp = metav1.NewTime(time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC))
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: p.CreationTimestamp}}
@@ -61,7 +67,7 @@ func TestLost(t *testing.T) {
 		})}, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newLostWorld(t, 15*time.Minute, young("p", "web", tc.changes...))
+			w := newWorld(t, 15*time.Minute, young("p", "web", tc.changes...))
 			w.goOn(24 * time.Hour)
 			if at, ok := w.evicted["p"]; ok != (tc.want != never) || ok && at != tc.want {
 				t.Errorf("taken back: %v, after %v, want after %v", ok, at, tc.want)
@@ -101,7 +107,7 @@ func TestUnended(t *testing.T) {
 		{"of another scheduler", func(p *corev1.Pod) { p.Spec.SchedulerName = "default-scheduler" }, corev1.PodPending},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newLostWorld(t, 15*time.Minute, young("p", "job", deleted(tc.change)))
+			w := newWorld(t, 15*time.Minute, young("p", "job", deleted(tc.change)))
 			phase := func() corev1.PodPhase {
 				t.Helper()
 				p := &corev1.Pod{}
@@ -127,8 +133,16 @@ func TestUnended(t *testing.T) {
 
 // TestTakenBackSays: the event on the pod says why, with what the provider said, and both are counted.
 func TestTakenBackSays(t *testing.T) {
-	refused, late := count(t, takenBack, "aci", reasonRefused), count(t, takenBack, "aci", reasonLate)
-	w := newLostWorld(t, 15*time.Minute, young("late", "a"), young("quota", "b", isRefused, func(p *corev1.Pod) {
+	metrics.NewKubeRegistry().MustRegister(Metrics()...)
+	count := func(reason string) float64 {
+		n, err := testutil.GetCounterMetricValue(takenBack.WithLabelValues("aci", reason))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	refused, late := count(reasonRefused), count(reasonLate)
+	w := newWorld(t, 15*time.Minute, young("late", "a"), young("quota", "b", isRefused, func(p *corev1.Pod) {
 		p.Status.Message = `{"error":{"code":"ContainerGroupQuotaReached","message":"Resource type 'Microsoft.ContainerInstance/containerGroups' container group quota reached"}}`
 	}))
 	w.goOn(time.Second)
@@ -139,14 +153,14 @@ func TestTakenBackSays(t *testing.T) {
 	if event, want := <-w.events.Events, "Warning TakenBack evicted from burst pool aci: it did not start within 15m0s"; event != want {
 		t.Errorf("the event says %q, want %q", event, want)
 	}
-	if r, l := count(t, takenBack, "aci", reasonRefused)-refused, count(t, takenBack, "aci", reasonLate)-late; r != 1 || l != 1 {
+	if r, l := count(reasonRefused)-refused, count(reasonLate)-late; r != 1 || l != 1 {
 		t.Errorf("%v refused and %v late are counted, want one of each", r, l)
 	}
 }
 
 // TestOnlyRefused: with startWithin 0, a pod has all the time that it takes, and is taken back when it is refused.
 func TestOnlyRefused(t *testing.T) {
-	w := newLostWorld(t, 0, young("p", "web"))
+	w := newWorld(t, 0, young("p", "web"))
 	w.goOn(48 * time.Hour)
 	if len(w.evicted) > 0 {
 		t.Fatalf("taken back: %v", w.evicted)
@@ -160,11 +174,11 @@ func TestOnlyRefused(t *testing.T) {
 
 // TestStartsInTime: a pod that starts just in time is left alone, and so is one that starts while its eviction is on its way.
 func TestStartsInTime(t *testing.T) {
-	w := newLostWorld(t, 15*time.Minute, young("just", "a"), young("race", "b"))
+	w := newWorld(t, 15*time.Minute, young("just", "a"), young("race", "b"))
 	w.answers["race"] = []error{apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "race", errors.New("the ResourceVersion in the precondition does not match"))}
 	w.goOn(15*time.Minute - time.Second)
 	w.becomes("just", runs)
-	w.goOn(time.Second + conflictRetry/2)
+	w.goOn(time.Second + controller.ConflictRetry/2)
 	w.becomes("race", runs)
 	w.goOn(24 * time.Hour)
 	if len(w.evicted) > 0 || len(w.tried["race"]) != 1 || len(w.losses.young) > 0 {
@@ -174,7 +188,7 @@ func TestStartsInTime(t *testing.T) {
 
 // TestDoubling: each further late pod of an owner has twice as long, up to 16 times; another owner's has not.
 func TestDoubling(t *testing.T) {
-	w := newLostWorld(t, time.Minute)
+	w := newWorld(t, time.Minute)
 	var took []time.Duration
 	for i := range 7 {
 		name := fmt.Sprint("p", i)
@@ -199,7 +213,7 @@ func TestDoubling(t *testing.T) {
 
 // TestSiblings: pods that were bound together are taken back together; what replaces them has twice as long, until one starts in time.
 func TestSiblings(t *testing.T) {
-	w := newLostWorld(t, time.Minute, young("a", "web"), young("b", "web"), young("c", "web"))
+	w := newWorld(t, time.Minute, young("a", "web"), young("b", "web"), young("c", "web"))
 	w.goOn(30 * time.Second)
 	w.becomes("c", runs)
 	w.goOn(time.Minute)
@@ -225,7 +239,7 @@ func TestSiblings(t *testing.T) {
 
 // TestQuota: what a quota refuses is back within a minute, at a rate.
 func TestQuota(t *testing.T) {
-	w := newLostWorld(t, 15*time.Minute)
+	w := newWorld(t, 15*time.Minute)
 	for i := range 40 {
 		w.add(young(fmt.Sprintf("p%02d", i), "web", isRefused))
 	}
@@ -241,7 +255,7 @@ func TestQuota(t *testing.T) {
 
 // TestRefusedAgainAndAgain: a pod whose replacements are refused as well comes back ever later, until one starts.
 func TestRefusedAgainAndAgain(t *testing.T) {
-	w := newLostWorld(t, 15*time.Minute)
+	w := newWorld(t, 15*time.Minute)
 	var took []time.Duration
 	again := func(i int) {
 		name := fmt.Sprint("p", i)
@@ -273,7 +287,7 @@ func TestEvictionAnswers(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	forbidden := apierrors.NewForbidden(pods, "forbidden", errors.New("no"))
-	w := newLostWorld(t, 15*time.Minute, young("budget", "a", isRefused), young("forbidden", "b", isRefused), young("failing", "c", isRefused), young("gone", "d", isRefused))
+	w := newWorld(t, 15*time.Minute, young("budget", "a", isRefused), young("forbidden", "b", isRefused), young("failing", "c", isRefused), young("gone", "d", isRefused))
 	w.answers = map[string][]error{
 		"budget":    {budget, budget, budget},
 		"forbidden": {forbidden, forbidden, forbidden},
@@ -299,16 +313,18 @@ func TestEvictionAnswers(t *testing.T) {
 
 // TestLossesAreBounded: what is remembered of owners is not more than a thousand, and not for longer than a day.
 func TestLossesAreBounded(t *testing.T) {
-	l, now := newLosses(), time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
+	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
+	l := newLosses(clock)
+	last := types.UID(fmt.Sprint(3*maxOwners - 1))
 	for i := range 3 * maxOwners {
-		l.takenBack(&youngPod{}, types.UID(fmt.Sprint(i)), now)
-		now = now.Add(time.Second)
+		l.takenBack(&youngPod{}, types.UID(fmt.Sprint(i)), clock.Now())
+		clock.SetTime(clock.Now().Add(time.Second))
 	}
-	if len(l.owners) != maxOwners || l.owners[types.UID(fmt.Sprint(3*maxOwners-1))] == nil {
-		t.Errorf("%d owners are remembered, want the last %d", len(l.owners), maxOwners)
+	if n := len(l.owners.Keys()); n != maxOwners || l.owner(last).slowness != 1 {
+		t.Errorf("%d owners are remembered, want the last %d", n, maxOwners)
 	}
-	l.takenBack(&youngPod{}, "later", now.Add(2*ownerMemory))
-	if len(l.owners) != 1 {
-		t.Errorf("%d owners are remembered after two days", len(l.owners))
+	clock.SetTime(clock.Now().Add(ownerMemory))
+	if l.owner(last).slowness != 0 {
+		t.Error("the last owner is remembered after a day")
 	}
 }

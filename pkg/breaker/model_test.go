@@ -1,4 +1,4 @@
-package refusal
+package breaker
 
 import (
 	"encoding/json"
@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 var histories = flag.Int("histories", 1500, "how many random histories are compared")
@@ -91,7 +93,7 @@ func (h *history) slowness(owner types.UID, k int) int {
 		}
 		for _, uid := range h.uids(i) {
 			if p, first, _ := h.seen(uid, i); p.Owner == owner && h.lateSince(uid) == i {
-				n = max(n, min(h.slowness(owner, first)+1, maxSlow))
+				n = max(n, h.slowness(owner, first)+1)
 			}
 		}
 	}
@@ -102,7 +104,7 @@ func (h *history) slowness(owner types.UID, k int) int {
 func (h *history) within(uid types.UID) time.Duration {
 	if _, known := h.may[uid]; !known {
 		p, first, _ := h.seen(uid, len(h.steps)-1)
-		h.may[uid] = h.rules.StartWithin << h.slowness(p.Owner, first)
+		h.may[uid] = h.rules.StartWithin << min(h.slowness(p.Owner, first), 4)
 	}
 	return h.may[uid]
 }
@@ -140,7 +142,7 @@ func (h *history) failures(k int) []Failure {
 		f := Failure{UID: uid, Namespace: p.Namespace, Bound: p.Bound}
 		for i := first; i <= k; i++ {
 			q, _, _ := h.seen(uid, i)
-			if q.Refusal != nil && (q.Refusal.Class == OfPool || q.Refusal.Class == Unknown) {
+			if q.Refusal != nil && (q.Refusal.Class == refusal.OfPool || q.Refusal.Class == refusal.Unknown) {
 				f.Class, f.At = q.Refusal.Class, h.steps[i].at
 				break
 			}
@@ -148,7 +150,7 @@ func (h *history) failures(k int) []Failure {
 				f.At = p.Bound.Add(h.within(uid))
 			}
 		}
-		if !f.At.IsZero() && (p.Refusal == nil || p.Refusal.Class != OfPod) && h.steps[k].at.Sub(f.At) < h.rules.Evidence {
+		if !f.At.IsZero() && (p.Refusal == nil || p.Refusal.Class != refusal.OfPod) && h.steps[k].at.Sub(f.At) < h.rules.Evidence {
 			all = append(all, f)
 		}
 	}
@@ -209,7 +211,7 @@ func (h *history) peaks(k, since int) (peak, recent Size) {
 		}
 		before, first, _ := h.seen(pod.UID, i-1)
 		switch {
-		case pod.Refusal != nil && pod.Refusal.Class == OfPool && before.Refusal == nil:
+		case pod.Refusal != nil && pod.Refusal.Class == refusal.OfPool && before.Refusal == nil:
 			peak, recent = running, running
 		case pod.Started && !before.Started && first >= 0:
 			if h.steps[i].at.Sub(lastStart) >= h.rules.Trust {
@@ -247,7 +249,7 @@ func (h *history) verdicts() []verdict {
 		ofPool, alone, namespaces, ofProbe := 0, false, map[string]bool{}, false
 		for _, f := range failures {
 			namespaces[f.Namespace] = true
-			if f.Class == OfPool {
+			if f.Class == refusal.OfPool {
 				ofPool++
 				_, _, gone := h.seen(f.UID, k)
 				alone = alone || !gone && s.at.Sub(f.At) >= h.rules.Alone
@@ -302,7 +304,7 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 			case r.IntN(3) == 0:
 				p.Started = true
 			default:
-				p.Refusal = &Refusal{Class: []Class{OfPool, OfPool, Unknown, OfPod, OfNeither}[r.IntN(5)], Code: "Code"}
+				p.Refusal = &refusal.Refusal{Class: []refusal.Class{refusal.OfPool, refusal.OfPool, refusal.Unknown, refusal.OfPod, refusal.OfNeither}[r.IntN(5)], Code: "Code"}
 			}
 			for i := range pods {
 				if pods[i].UID == p.UID {
@@ -320,7 +322,7 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 	return h
 }
 
-// TestAgainstTheWholeHistory compares a Tracker, at each moment of random histories, with a statement that looks at all that ever happened.
+// TestAgainstTheWholeHistory compares a Breaker, at each moment of random histories, with a statement that looks at all that ever happened.
 // In every other history pods never go and are never late, and leaders do: what is handed on must make no difference.
 func TestAgainstTheWholeHistory(t *testing.T) {
 	n := *histories
@@ -339,26 +341,26 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 		h := randomHistory(r, rules, 40, !restarts)
 		want := h.verdicts()
 		lapsed += h.lapsed
-		tracker, there, since := NewTracker(rules), map[types.UID]Pod{}, 0
+		breaker, there, since := New(rules), map[types.UID]Pod{}, 0
 		for k, s := range h.steps {
 			if restarts && r.IntN(5) == 0 {
-				tracker, since = successor(t, tracker, there, s.at), k
+				breaker, since = successor(t, breaker, there, s.at), k
 			}
 			if s.pod != nil {
 				there[s.pod.UID] = *s.pod
-				tracker.See(*s.pod, s.at)
+				breaker.See(*s.pod, s.at)
 			} else if s.gone != "" {
 				delete(there, s.gone)
-				tracker.Gone(s.gone)
+				breaker.Gone(s.gone)
 			}
-			j := tracker.Judge(s.at)
+			j := breaker.Judge(s.at)
 			states[j.State]++
 			if got := (verdict{j.State, j.Until}); got.state != want[k].state || !got.until.Equal(want[k].until) {
 				t.Fatalf("seed %d, step %d, %v after the begin: %v, want %v\nfailures %+v", seed, k, s.at.Sub(begin), got, want[k], h.failures(k))
 			}
 			if r.IntN(30) == 0 { // to state it takes long
 				owner := types.UID([]string{"a/web", "a/api", "b/web", "b/api"}[r.IntN(4)])
-				pacing := tracker.Pacing(owner, nil, s.at)
+				pacing := breaker.Pacing(owner, nil, s.at)
 				if diff := cmp.Diff(h.pacing(owner, k, since, want[k].state), pacing, cmpopts.EquateEmpty()); diff != "" {
 					t.Fatalf("seed %d, step %d, %v after the begin: the pacing of %s (-want,+got):\n%s", seed, k, s.at.Sub(begin), owner, diff)
 				}
@@ -367,7 +369,7 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 				}
 				paced.count(pacing, owner)
 			}
-			if again := tracker.Judge(s.at); again.State != j.State || !again.Until.Equal(j.Until) || !again.Next.IsZero() && !again.Next.After(s.at) {
+			if again := breaker.Judge(s.at); again.State != j.State || !again.Until.Equal(j.Until) || !again.Next.IsZero() && !again.Next.After(s.at) {
 				t.Fatalf("seed %d, step %d: judged again it is %+v, was %+v", seed, k, again, j)
 			}
 		}
@@ -398,8 +400,8 @@ func (s *pacingSeen) count(p *Pacing, owner types.UID) {
 	}
 }
 
-// successor is the tracker of the next leader.
-func successor(t *testing.T, before *Tracker, there map[types.UID]Pod, now time.Time) *Tracker {
+// successor is the breaker of the next leader.
+func successor(t *testing.T, before *Breaker, there map[types.UID]Pod, now time.Time) *Breaker {
 	data, err := json.Marshal(before.Memory())
 	if err != nil {
 		t.Fatal(err)
@@ -408,7 +410,7 @@ func successor(t *testing.T, before *Tracker, there map[types.UID]Pod, now time.
 	if err := json.Unmarshal(data, &m); err != nil {
 		t.Fatal(err)
 	}
-	next := NewTracker(before.rules)
+	next := New(before.rules)
 	next.Restore(m, now)
 	pods := make([]Pod, 0, len(there))
 	for _, pod := range there {

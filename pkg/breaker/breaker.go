@@ -1,4 +1,6 @@
-package refusal
+// Package breaker is the circuit breaker of a burst pool. By what becomes of the pods on the pool's nodes it decides whether more may be sent there.
+// The published states are named by the provider: Open is a closed circuit, Refusing an open one, and Probing a half-open one.
+package breaker
 
 import (
 	"cmp"
@@ -7,6 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/alike"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // State says whether a burst pool's provider takes pods.
@@ -21,16 +26,13 @@ const (
 	Probing State = "Probing"
 )
 
-// CodeLate is the code of a pool whose pods do not start, without being refused.
-const CodeLate = "NotStarted"
-
 // defaultStart is how long a pod that is not late, because none ever is, counts as starting.
 const defaultStart = 15 * time.Minute
 
-// Rules are what a Tracker goes by.
+// Rules are what a Breaker goes by.
 type Rules struct {
-	// StartWithin is how long a pod may take from its binding to its start. Each time that a pod of an owner takes longer, the next ones of
-	// that owner get twice as long, at most 16 times. 0: no pod is ever late.
+	// StartWithin is how long a pod may take from its binding to its start. The next pods of an owner whose pod was late have more (TimeToStart).
+	// 0: no pod is ever late.
 	StartWithin time.Duration
 	// Alone is for how long a pod must have been refused for what the pool is to be enough by itself.
 	Alone time.Duration
@@ -73,7 +75,7 @@ type Pod struct {
 	Namespace string
 	// Owner is what controls the pod, or the pod itself.
 	Owner types.UID
-	// Template is TemplateOf the pod.
+	// Template is alike.Template of the pod.
 	Template string
 	// CountsFailures is CountsFailures of the pod.
 	CountsFailures bool
@@ -84,16 +86,16 @@ type Pod struct {
 	// Ending says that it is being deleted or has ended, and will neither start nor be refused.
 	Ending bool
 	// Refusal is nil for a pod that was not refused.
-	Refusal *Refusal
+	Refusal *refusal.Refusal
 }
 
 // PodOf returns what is looked at of the pod.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(OwnerOf(pod), pod.UID), Template: TemplateOf(pod), CountsFailures: CountsFailures(pod), Bound: BoundAt(pod),
-		Started: Began(pod), Ending: pod.DeletionTimestamp != nil,
+		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), Template: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod),
+		Started: refusal.Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
-	if r, refused := Of(pod); refused {
+	if r, refused := refusal.Of(pod); refused {
 		p.Refusal = &r
 	} else if pod.Status.Phase == corev1.PodFailed {
 		p.Ending = true
@@ -112,7 +114,7 @@ func startLimit(startWithin time.Duration) time.Duration {
 	return startWithin
 }
 
-// Judgement is what a Tracker says of a burst pool. It must not be changed.
+// Judgement is what a Breaker says of a burst pool. It must not be changed.
 type Judgement struct {
 	State State `json:"state,omitempty"`
 	// Since is when the pool was last known to come into or out of Open.
@@ -127,7 +129,7 @@ type Judgement struct {
 	Failed  int    `json:"failed,omitempty"`
 	// Starting is how many pods on the pool's nodes may still start.
 	Starting int `json:"starting,omitempty"`
-	// Templates are those of which the provider has refused pods for what they are, by TemplateOf.
+	// Templates are those of which the provider has refused pods for what they are, by alike.Template.
 	Templates map[string]Template `json:"templates,omitempty"`
 	// Pacing is that of all owners; nil: there is none.
 	Pacing *Pacing `json:"pacing,omitempty"`
@@ -147,12 +149,12 @@ type Template struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Tracker judges one burst pool by the pods on its nodes. It has no clock: it is told what it sees and when. Its methods must not be called by
+// Breaker judges one burst pool by the pods on its nodes. It has no clock: it is told what it sees and when. Its methods must not be called by
 // several goroutines at once.
 //
 // Times of binding are the leader's or the API server's, and only compared with one another: a failure counts for nothing once a pod has started that was
 // bound later, and a pool that is closed opens when a pod has started that was bound after the last one before it closed.
-type Tracker struct {
+type Breaker struct {
 	rules     Rules
 	pods      map[types.UID]*known
 	waiting   map[types.UID]*known // those of them that may still start
@@ -181,7 +183,7 @@ type Tracker struct {
 // known is a pod on the pool's nodes.
 type known struct {
 	Pod
-	class    Class         // of its refusal, as counted; empty if it was not refused
+	class    refusal.Class // of its refusal, as counted; empty if it was not refused
 	late     bool          // it was counted as late
 	seen     time.Time     // when it was first seen, by the clock
 	slowness int           // its owner's, then
@@ -193,10 +195,10 @@ type Failure struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
 	// Class is OfPool, Unknown, or empty for a pod that is late.
-	Class   Class     `json:"class,omitempty"`
-	Code    string    `json:"code,omitempty"`
-	Message string    `json:"message,omitempty"`
-	Bound   time.Time `json:"bound"`
+	Class   refusal.Class `json:"class,omitempty"`
+	Code    string        `json:"code,omitempty"`
+	Message string        `json:"message,omitempty"`
+	Bound   time.Time     `json:"bound"`
 	// At is when it failed.
 	At time.Time `json:"at"`
 }
@@ -207,42 +209,39 @@ type Lateness struct {
 	At    time.Time `json:"at"`
 }
 
-// NewTracker returns one that has seen nothing.
-func NewTracker(rules Rules) *Tracker {
-	return &Tracker{
+// New returns one that has seen nothing.
+func New(rules Rules) *Breaker {
+	return &Breaker{
 		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
 		slow: map[types.UID]Lateness{}, templates: map[string]Template{}, refusedPods: map[types.UID]refusedPod{},
 	}
 }
 
-// News says what a Tracker learnt of a pod.
+// News says what a Breaker learnt of a pod.
 type News struct {
 	// Changed says that the judgement may have.
 	Changed bool
 	// Refused is the refusal, if it is the pod's first.
-	Refused *Refusal
+	Refused *refusal.Refusal
 	// Ineligible says that the pod's template was found to be, or the pod itself if nothing controls it.
 	Ineligible bool
 }
 
-// maxSlow is how many times what an owner's pods may take to start is doubled at most.
-const maxSlow = 4
-
 // See takes in how a pod on the pool's nodes is at the time now.
-func (t *Tracker) See(pod Pod, now time.Time) News {
-	k, seen := t.pods[pod.UID]
+func (b *Breaker) See(pod Pod, now time.Time) News {
+	k, seen := b.pods[pod.UID]
 	if !seen {
-		k = &known{seen: now, slowness: t.slow[pod.Owner].Times}
-		k.within = t.rules.StartWithin << k.slowness
-		if t.counted[pod.UID] {
-			delete(t.counted, pod.UID)
+		k = &known{seen: now, slowness: b.slow[pod.Owner].Times}
+		k.within = refusal.TimeToStart(b.rules.StartWithin, k.slowness)
+		if b.counted[pod.UID] {
+			delete(b.counted, pod.UID)
 			k.late = pod.Refusal == nil
 			if pod.Refusal != nil {
 				k.class = pod.Refusal.Class
 			}
-			t.countRefused(&pod)
+			b.countRefused(&pod)
 		}
-		t.pods[pod.UID] = k
+		b.pods[pod.UID] = k
 	}
 	news := News{Changed: !seen || pod.Ending != k.Ending}
 	if seen { // what a provider reports later may be dated back, and a container group that is repaired has started all the same
@@ -252,115 +251,115 @@ func (t *Tracker) See(pod Pod, now time.Time) News {
 	started := pod.Started && !k.Started
 	if seen {
 		before := k.Pod
-		t.measure(&before, &pod)
+		b.measure(&before, &pod)
 	} else {
-		t.measure(nil, &pod)
+		b.measure(nil, &pod)
 	}
 	k.Pod = pod
-	if t.newest = latest(t.newest, pod.Bound); k.mayStart() {
-		t.waiting[pod.UID] = k
+	if b.newest = latest(b.newest, pod.Bound); k.mayStart() {
+		b.waiting[pod.UID] = k
 	} else {
-		delete(t.waiting, pod.UID)
+		delete(b.waiting, pod.UID)
 	}
 	switch {
 	case started:
 		news.Changed = true
-		delete(t.failures, pod.UID)
-		delete(t.refusedPods, pod.UID)
-		t.accepted = latest(t.accepted, pod.Bound)
+		delete(b.failures, pod.UID)
+		delete(b.refusedPods, pod.UID)
+		b.accepted = latest(b.accepted, pod.Bound)
 		if seen {
-			t.startedAt(now)
+			b.startedAt(now)
 		}
-		if now.Before(pod.Bound.Add(t.rules.StartWithin)) {
-			delete(t.slow, pod.Owner)
+		if now.Before(pod.Bound.Add(b.rules.StartWithin)) {
+			delete(b.slow, pod.Owner)
 		}
 	case pod.Refusal != nil && worse(k.class, pod.Refusal.Class):
 		news.Changed = true
 		if k.class == "" {
 			news.Refused = pod.Refusal
-			t.countRefused(&k.Pod)
+			b.countRefused(&k.Pod)
 		}
 		k.class = pod.Refusal.Class
-		news.Ineligible = t.refused(k, now)
+		news.Ineligible = b.refused(k, now)
 	}
 	return news
 }
 
 // worse reports whether a refusal of the class, after one of the class before (empty if there was none), says something new: a kubelet that
 // tries again may be told something else.
-func worse(before, class Class) bool {
+func worse(before, class refusal.Class) bool {
 	switch before {
 	case "":
 		return true
-	case OfNeither:
-		return class != OfNeither
-	case Unknown:
-		return class == OfPool || class == OfPod
+	case refusal.OfNeither:
+		return class != refusal.OfNeither
+	case refusal.Unknown:
+		return class == refusal.OfPool || class == refusal.OfPod
 	}
 	return false
 }
 
 // refused takes in why a pod was refused, and reports whether it is the pod's own fault and was not known to be.
-func (t *Tracker) refused(k *known, now time.Time) bool {
+func (b *Breaker) refused(k *known, now time.Time) bool {
 	switch k.Refusal.Class {
-	case OfPod:
-		delete(t.failures, k.UID)
+	case refusal.OfPod:
+		delete(b.failures, k.UID)
 		if k.Template == "" {
 			return true
 		}
-		_, old := t.templates[k.Template]
-		t.ban(&k.Pod, now)
+		_, old := b.templates[k.Template]
+		b.ban(&k.Pod, now)
 		return !old
-	case OfPool, Unknown:
-		t.failed(&k.Pod, now)
+	case refusal.OfPool, refusal.Unknown:
+		b.failed(&k.Pod, now)
 	}
 	return false
 }
 
 // ban has the pod's template be ineligible, as of the time given.
-func (t *Tracker) ban(p *Pod, at time.Time) {
+func (b *Breaker) ban(p *Pod, at time.Time) {
 	r := p.Refusal
-	t.templates = maps.Clone(t.templates) // judgements have the one before
-	t.templates[p.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: at, Until: at.Add(t.rules.ban(r.Curable))}
-	trim(t.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
+	b.templates = maps.Clone(b.templates) // judgements have the one before
+	b.templates[p.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: at, Until: at.Add(b.rules.ban(r.Curable))}
+	trim(b.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 }
 
 // failed takes in that a pod was refused at the time given for what may be the pool. If it surely is, no more is known to run at once than what does.
-func (t *Tracker) failed(p *Pod, at time.Time) {
-	t.fail(Failure{UID: p.UID, Namespace: p.Namespace, Class: p.Refusal.Class, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
-	if p.Refusal.Class == OfPool {
-		t.peak, t.recent = t.running, t.running
+func (b *Breaker) failed(p *Pod, at time.Time) {
+	b.fail(Failure{UID: p.UID, Namespace: p.Namespace, Class: p.Refusal.Class, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
+	if p.Refusal.Class == refusal.OfPool {
+		b.peak, b.recent = b.running, b.running
 	}
 }
 
-func (t *Tracker) fail(f Failure) {
-	t.failures[f.UID] = f
-	trim(t.failures, maxFailures, func(uid types.UID, x Failure) (time.Time, string) { return x.At, string(uid) })
+func (b *Breaker) fail(f Failure) {
+	b.failures[f.UID] = f
+	trim(b.failures, maxFailures, func(uid types.UID, x Failure) (time.Time, string) { return x.At, string(uid) })
 }
 
 // Gone takes in that a pod is not on the pool's nodes any more, and reports whether the judgement may have changed.
-func (t *Tracker) Gone(uid types.UID) bool {
-	k, seen := t.pods[uid]
+func (b *Breaker) Gone(uid types.UID) bool {
+	k, seen := b.pods[uid]
 	if seen {
-		t.measure(&k.Pod, nil)
+		b.measure(&k.Pod, nil)
 	}
-	delete(t.pods, uid)
-	delete(t.waiting, uid)
-	delete(t.counted, uid)
+	delete(b.pods, uid)
+	delete(b.waiting, uid)
+	delete(b.counted, uid)
 	return seen
 }
 
 // Starting is how many pods may still start at the time now: those on the pool's nodes that were not bound too long ago, and those of the pods placed
 // (by their UIDs) that are not known yet, because the API server does not say yet that they are bound.
-func (t *Tracker) Starting(placed []types.UID, now time.Time) int {
+func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	n := 0
-	for _, k := range t.waiting {
-		if now.Before(k.startsUntil(t.rules.StartWithin)) {
+	for _, k := range b.waiting {
+		if now.Before(k.startsUntil(b.rules.StartWithin)) {
 			n++
 		}
 	}
 	for _, uid := range placed {
-		if _, known := t.pods[uid]; !known {
+		if _, known := b.pods[uid]; !known {
 			n++
 		}
 	}

@@ -1,4 +1,4 @@
-package refusal
+package breaker
 
 import (
 	"maps"
@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These bound what a Tracker remembers beside the pods that there are, the oldest being forgotten first, and how much of it is handed on: a
+// These bound what a Breaker remembers beside the pods that there are, the oldest being forgotten first, and how much of it is handed on: a
 // template that the next leader does not know of costs one more refused pod.
 const (
 	maxFailures, maxTemplates, maxOwners = 100, 1000, 1000
 	handedCounted, handedTemplates       = 500, 200
 )
 
-// Memory is what a Tracker hands on to that of the next leader.
+// Memory is what a Breaker hands on to that of the next leader.
 type Memory struct {
 	// State, Since, Until, Code and Message are those of the Judgement, and Rests is how many times in a row the pool has been closed.
 	State   State     `json:"state,omitempty"`
@@ -45,79 +45,79 @@ func (m Memory) IsZero() bool {
 }
 
 // Memory returns what is to be handed on. It is the same while nothing happens.
-func (t *Tracker) Memory() Memory {
+func (b *Breaker) Memory() Memory {
 	var m Memory
-	if t.state != Open {
-		m = Memory{State: t.state, Since: t.since.UTC(), Until: t.until.UTC(), Rests: t.rests, Code: t.code, Message: t.text, Closed: t.closed.UTC(), Probed: t.probed.UTC(), Shut: t.shut.UTC()}
+	if b.state != Open {
+		m = Memory{State: b.state, Since: b.since.UTC(), Until: b.until.UTC(), Rests: b.rests, Code: b.code, Message: b.text, Closed: b.closed.UTC(), Probed: b.probed.UTC(), Shut: b.shut.UTC()}
 	}
-	if m.Accepted = t.accepted.UTC(); t.state == Open && len(t.failures) == 0 {
+	if m.Accepted = b.accepted.UTC(); b.state == Open && len(b.failures) == 0 {
 		m.Accepted = m.Accepted.Truncate(time.Minute) // while all is well, what is handed on need not change with each pod
 	}
-	for _, uid := range newestOf(t.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
-		f := t.failures[uid]
+	for _, uid := range newestOf(b.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
+		f := b.failures[uid]
 		f.Bound, f.At = f.Bound.UTC(), f.At.UTC()
 		m.Failures = append(m.Failures, f)
 	}
 	counted := map[types.UID]time.Time{}
-	for uid, k := range t.pods {
+	for uid, k := range b.pods {
 		if !k.Started && (k.class != "" || k.late) {
 			counted[uid] = k.Bound
 		}
 	}
 	m.Counted = newestOf(counted, handedCounted, func(uid types.UID, bound time.Time) (time.Time, string) { return bound, string(uid) })
-	for _, owner := range newestOf(t.slow, handedCounted, func(uid types.UID, s Lateness) (time.Time, string) { return s.At, string(uid) }) {
+	for _, owner := range newestOf(b.slow, handedCounted, func(uid types.UID, s Lateness) (time.Time, string) { return s.At, string(uid) }) {
 		if m.Slow == nil {
 			m.Slow = map[types.UID]Lateness{}
 		}
-		m.Slow[owner] = Lateness{Times: t.slow[owner].Times, At: t.slow[owner].At.UTC()}
+		m.Slow[owner] = Lateness{Times: b.slow[owner].Times, At: b.slow[owner].At.UTC()}
 	}
-	for _, key := range newestOf(t.templates, handedTemplates, func(key string, x Template) (time.Time, string) { return x.At, key }) {
+	for _, key := range newestOf(b.templates, handedTemplates, func(key string, x Template) (time.Time, string) { return x.At, key }) {
 		if m.Templates == nil {
 			m.Templates = map[string]Template{}
 		}
-		x := t.templates[key]
+		x := b.templates[key]
 		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader reckons it anew
 		m.Templates[key] = x
 	}
 	return m
 }
 
-// Restore has a Tracker that has seen nothing start from what was handed on, at the time now. What cannot be is left out: it comes from
+// Restore has a Breaker that has seen nothing start from what was handed on, at the time now. What cannot be is left out: it comes from
 // outside.
-func (t *Tracker) Restore(m Memory, now time.Time) {
+func (b *Breaker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == Probing {
-		t.state, t.since, t.rests = m.State, m.Since, min(max(m.Rests, 1), 30)
-		t.code, t.text, t.closed, t.probed = m.Code, m.Message, m.Closed, m.Probed
-		if t.shut = m.Shut; t.shut.After(now) {
-			t.shut = now // the clock of the leader before was ahead
+		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Rests, 1), 30)
+		b.code, b.text, b.closed, b.probed = m.Code, m.Message, m.Closed, m.Probed
+		if b.shut = m.Shut; b.shut.After(now) {
+			b.shut = now // the clock of the leader before was ahead
 		}
 		if m.State == Refusing {
-			t.until = m.Until
-			if rest := now.Add(t.rules.MaxRest); t.until.After(rest) {
-				t.until = rest // the clock of the leader before was ahead
+			b.until = m.Until
+			if rest := now.Add(b.rules.MaxRest); b.until.After(rest) {
+				b.until = rest // the clock of the leader before was ahead
 			}
 		}
 	}
-	t.accepted = m.Accepted
-	t.newest = latest(latest(m.Closed, m.Probed), m.Accepted)
+	b.accepted = m.Accepted
+	b.newest = latest(latest(m.Closed, m.Probed), m.Accepted)
 	for _, f := range m.Failures[max(0, len(m.Failures)-maxFailures):] {
-		if f.UID != "" && !f.At.After(now.Add(t.rules.Evidence)) {
-			t.failures[f.UID] = f
-			t.newest = latest(t.newest, f.Bound)
+		if f.UID != "" && !f.At.After(now.Add(b.rules.Evidence)) {
+			b.failures[f.UID] = f
+			b.newest = latest(b.newest, f.Bound)
 		}
 	}
 	for _, uid := range m.Counted[max(0, len(m.Counted)-handedCounted):] {
-		t.counted[uid] = true
+		b.counted[uid] = true
 	}
 	for owner, s := range m.Slow {
-		if len(t.slow) < maxOwners {
-			t.slow[owner] = Lateness{Times: min(max(s.Times, 0), maxSlow), At: s.At}
+		if len(b.slow) < maxOwners {
+			b.slow[owner] = s
 		}
 	}
 	for key, x := range m.Templates {
-		if len(t.templates) < maxTemplates && !x.At.After(now.Add(t.rules.Template)) {
-			x.Until = x.At.Add(t.rules.ban(x.Curable))
-			t.templates[key] = x
+		if len(b.templates) < maxTemplates && !x.At.After(now.Add(b.rules.Template)) {
+			x.Until = x.At.Add(b.rules.ban(x.Curable))
+			b.templates[key] = x
 		}
 	}
 }
@@ -127,16 +127,16 @@ func byBinding(a, b Pod) int { return a.Bound.Compare(b.Bound) }
 
 // SeeAll takes in all pods on the pool's nodes at once, in the order in which they were bound, and forgets the others. It calls heard for what
 // is learnt of each.
-func (t *Tracker) SeeAll(pods []Pod, now time.Time, heard func(Pod, News)) {
+func (b *Breaker) SeeAll(pods []Pod, now time.Time, heard func(Pod, News)) {
 	there := make(map[types.UID]bool, len(pods))
 	for _, pod := range slices.SortedFunc(slices.Values(pods), byBinding) {
 		there[pod.UID] = true
-		heard(pod, t.See(pod, now))
+		heard(pod, b.See(pod, now))
 	}
-	for uid := range t.pods {
+	for uid := range b.pods {
 		if !there[uid] {
-			t.Gone(uid)
+			b.Gone(uid)
 		}
 	}
-	maps.DeleteFunc(t.counted, func(uid types.UID, _ bool) bool { return !there[uid] })
+	maps.DeleteFunc(b.counted, func(uid types.UID, _ bool) bool { return !there[uid] })
 }

@@ -1,4 +1,4 @@
-package controller
+package lost
 
 import (
 	"context"
@@ -25,14 +25,20 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// lostWorld is a reconciler with a clock that goes on from one request for a pod to the next, as controller-runtime would have them.
-type lostWorld struct {
+var (
+	runs    = corev1.PodStatus{Phase: corev1.PodRunning}
+	refused = corev1.PodStatus{Phase: corev1.PodPending, Reason: refusal.ReasonProviderFailed, Message: "no"}
+)
+
+// world is a reconciler with a clock that goes on from one request for a pod to the next, as controller-runtime would have them.
+type world struct {
 	*testing.T
-	*Lost
+	*Reconciler
 	ctx     context.Context
-	clock   *clocktesting.FakePassiveClock
+	clock   *clocktesting.FakeClock
 	events  *record.FakeRecorder
 	began   time.Time
 	again   map[types.NamespacedName]time.Time // when pods are looked at again
@@ -42,31 +48,34 @@ type lostWorld struct {
 	log     strings.Builder
 }
 
-// newLostWorld has a burst pool "aci" whose pods have the time to start.
-func newLostWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *lostWorld {
+// newWorld has a burst pool "aci" whose pods have the time to start.
+func newWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *world {
 	t.Helper()
 	list, err := pool.NewList([]configv1.Pool{
-		{Name: "user", NodeSelector: matching("mode", "user")},
-		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{StartWithin: &metav1.Duration{Duration: startWithin}}},
+		{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}},
+		{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{StartWithin: &metav1.Duration{Duration: startWithin}}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	began := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
-	w := &lostWorld{T: t, began: began, clock: clocktesting.NewFakePassiveClock(began), events: record.NewFakeRecorder(10000),
+	w := &world{T: t, began: began, clock: clocktesting.NewFakeClock(began), events: record.NewFakeRecorder(10000),
 		again: map[types.NamespacedName]time.Time{}, evicted: map[string]time.Duration{}, tried: map[string][]time.Duration{}, answers: map[string][]error{}}
 	w.ctx = ctrl.LoggerInto(context.Background(), funcr.New(func(_, args string) { fmt.Fprintln(&w.log, args) }, funcr.Options{}))
-	objects := []client.Object{node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"})}
+	objects := []client.Object{
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"mode": "user"}}},
+		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}},
+	}
 	for _, p := range pods {
 		objects = append(objects, p)
 		w.again[client.ObjectKeyFromObject(p)] = began
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: w.evict}).Build()
-	w.Lost = &Lost{Client: c, Pools: list, SchedulerName: "pool-priority-scheduler", Recorder: w.events, Clock: w.clock, losses: newLosses()}
+	w.Reconciler = &Reconciler{Client: c, Pools: list, SchedulerName: "pool-priority-scheduler", Recorder: w.events, Clock: w.clock, losses: newLosses(w.clock)}
 	return w
 }
 
-func (w *lostWorld) evict(ctx context.Context, c client.Client, subresource string, o, body client.Object, _ ...client.SubResourceCreateOption) error {
+func (w *world) evict(ctx context.Context, c client.Client, subresource string, o, body client.Object, _ ...client.SubResourceCreateOption) error {
 	now, name := w.clock.Since(w.began), o.GetName()
 	w.tried[name] = append(w.tried[name], now)
 	stored := &corev1.Pod{}
@@ -87,7 +96,7 @@ func (w *lostWorld) evict(ctx context.Context, c client.Client, subresource stri
 }
 
 // add creates a pod, which is seen at once.
-func (w *lostWorld) add(p *corev1.Pod) {
+func (w *world) add(p *corev1.Pod) {
 	w.Helper()
 	if err := w.Client.Create(w.ctx, p); err != nil {
 		w.Fatal(err)
@@ -96,7 +105,7 @@ func (w *lostWorld) add(p *corev1.Pod) {
 }
 
 // becomes gives the pod another status, which is seen at once.
-func (w *lostWorld) becomes(name string, status corev1.PodStatus) {
+func (w *world) becomes(name string, status corev1.PodStatus) {
 	w.Helper()
 	key := types.NamespacedName{Namespace: "default", Name: name}
 	p := &corev1.Pod{}
@@ -111,7 +120,7 @@ func (w *lostWorld) becomes(name string, status corev1.PodStatus) {
 }
 
 // goOn goes on for the time.
-func (w *lostWorld) goOn(d time.Duration) {
+func (w *world) goOn(d time.Duration) {
 	w.Helper()
 	for end := w.clock.Now().Add(d); ; {
 		keys, next := []types.NamespacedName{}, end

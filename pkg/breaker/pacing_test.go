@@ -1,4 +1,4 @@
-package refusal
+package breaker
 
 import (
 	"testing"
@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 func TestCountsFailures(t *testing.T) {
@@ -67,7 +69,7 @@ func TestPacing(t *testing.T) {
 	s.start(b)
 	s.at(20 * time.Second)
 	c := s.ofJob("ns/job/3")
-	s.refuse(c, OfPool)
+	s.refuse(c, refusal.OfPool)
 	s.Gone(c.UID)
 	refused := of(OwnerPacing{Refused: []time.Time{begin.Add(20*time.Second + 24*time.Hour)}})
 	s.paces("one was refused, and is gone", Pacing{Peak: Size{2, 2000}, Recent: Size{2, 2000}, Used: Size{3, 2000}, Owners: refused})
@@ -81,11 +83,11 @@ func TestPacing(t *testing.T) {
 	s.Gone("ns/job/1")
 	s.at(20*time.Second + 24*time.Hour).Judge(s.now)
 	s.paces("a day later", Pacing{Peak: Size{3, 2000}, Recent: Size{3, 2000}, Used: Size{2, 1000}, TrustedUntil: begin.Add(11 * time.Minute)})
-	s.refuse(s.ofJob("ns/job/4"), Unknown)
+	s.refuse(s.ofJob("ns/job/4"), refusal.Unknown)
 	if peak := s.Pacing("ns/job", nil, s.now).Peak; peak != (Size{3, 2000}) {
 		t.Errorf("a refusal that may not be the pool's: %+v", peak)
 	}
-	s.refuse(s.ofJob("ns/job/5"), OfPool)
+	s.refuse(s.ofJob("ns/job/5"), refusal.OfPool)
 	if peak := s.Pacing("ns/job", nil, s.now).Peak; peak != (Size{1, 1000}) {
 		t.Errorf("the pool's: %+v, want what runs", peak)
 	}
@@ -128,13 +130,13 @@ func TestLateIsRefused(t *testing.T) {
 
 // TestRecall: pods that were refused while nobody looked count as of their binding, once.
 func TestRecall(t *testing.T) {
-	refused := func(name string, class Class, age time.Duration) Pod {
-		return Pod{UID: types.UID(name), Namespace: "ns", Owner: "ns/job", Template: "t-" + name, CountsFailures: true, Bound: begin.Add(-age), Refusal: &Refusal{Code: "C", Class: class}}
+	refused := func(name string, class refusal.Class, age time.Duration) Pod {
+		return Pod{UID: types.UID(name), Namespace: "ns", Owner: "ns/job", Template: "t-" + name, CountsFailures: true, Bound: begin.Add(-age), Refusal: &refusal.Refusal{Code: "C", Class: class}}
 	}
 	s := newScript(t)
 	s.start(s.ofJob("ns/web/1"))
-	pods := []Pod{refused("1", OfPool, time.Minute), refused("2", OfPool, 2*time.Hour), refused("3", OfPool, 25*time.Hour), refused("4", OfPod, time.Hour),
-		refused("5", OfPod, 25*time.Hour), {UID: "6", Owner: "ns/job", CountsFailures: true, Bound: begin}, refused("7", OfPool, -2*time.Hour)}
+	pods := []Pod{refused("1", refusal.OfPool, time.Minute), refused("2", refusal.OfPool, 2*time.Hour), refused("3", refusal.OfPool, 25*time.Hour), refused("4", refusal.OfPod, time.Hour),
+		refused("5", refusal.OfPod, 25*time.Hour), {UID: "6", Owner: "ns/job", CountsFailures: true, Bound: begin}, refused("7", refusal.OfPool, -2*time.Hour)}
 	for range 2 {
 		for _, p := range pods {
 			s.Recall(p, s.now)
@@ -154,7 +156,7 @@ func TestRecall(t *testing.T) {
 	if j := s.is(Open); j.Failed != 1 {
 		t.Errorf("one that was refused counts: %+v", j)
 	}
-	s.Recall(refused("8", OfPool, 30*time.Second), s.now)
+	s.Recall(refused("8", refusal.OfPool, 30*time.Second), s.now)
 	s.is(Refusing)
 	s.hand()
 	until := s.is(Refusing).Until

@@ -1,4 +1,4 @@
-package controller
+package lost
 
 import (
 	"time"
@@ -6,14 +6,18 @@ import (
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+
+	"poolpriority.dev/scheduler/pkg/backoff"
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 const (
 	// takenBackPerMinute is how many pods of a burst pool are taken back in a minute, and takenBackAtOnce how many of them at once: what
 	// a quota refuses is back within a minute, and an outage of the provider does not become one of the API server.
 	takenBackPerMinute, takenBackAtOnce = 60, 10
-	// maxDoublings limits how often an owner's time to start is doubled: to 4 h, with the default of 15 min.
-	maxDoublings = 4
 	// againPause is for how long a pod is left as it is that was refused like one that it replaced, and maxAgainPause for how long after many.
 	againPause, maxAgainPause = 10 * time.Second, 5 * time.Minute
 	// evictionRetry is how long after a refused eviction it is asked for again, and maxEvictionRetry how long after many.
@@ -23,10 +27,12 @@ const (
 )
 
 // losses is what is remembered of pods on burst nodes that have not started, and of what made them. All times are by this process's own
-// clock: the API's are another's. A controller that starts anew therefore gives late pods their time once more. It is for one goroutine.
+// clock: the API's are another's. A controller that starts anew therefore gives late pods their time once more. The scheduler publishes how many
+// pods of an owner were late; the controller has no right to read that. losses is for one goroutine.
 type losses struct {
 	young    map[types.NamespacedName]*youngPod
-	owners   map[types.UID]*ownerLosses
+	owners   *cache.LRUExpireCache // of *ownerLosses, by UID
+	denials  *flowcontrol.Backoff  // of pods whose eviction was refused, by UID
 	limiters map[int]*rate.Limiter // by the pool's index
 }
 
@@ -35,10 +41,7 @@ type youngPod struct {
 	uid types.UID
 	// seen is when it was first seen bound, and refused when it was first seen refused; zero: it is not.
 	seen, refused time.Time
-	// again is when its eviction is asked for again, after so many in a row that were refused.
-	again   time.Time
-	denials int
-	// slowness is how often what it may take to start is doubled: its owner's when it was first seen.
+	// slowness is its owner's when it was first seen.
 	slowness int
 }
 
@@ -51,21 +54,27 @@ type ownerLosses struct {
 	// since is when that was, of the last round.
 	rounds int
 	since  time.Time
-	last   time.Time // when something was last noted
 }
 
-func newLosses() *losses {
-	return &losses{young: map[types.NamespacedName]*youngPod{}, owners: map[types.UID]*ownerLosses{}, limiters: map[int]*rate.Limiter{}}
+func newLosses(clock clock.Clock) *losses {
+	denials := flowcontrol.NewBackOff(evictionRetry, maxEvictionRetry)
+	denials.Clock = clock
+	return &losses{young: map[types.NamespacedName]*youngPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[int]*rate.Limiter{}}
+}
+
+// owner returns what is remembered of the owner, nothing if it is not known.
+func (l *losses) owner(uid types.UID) *ownerLosses {
+	if o, known := l.owners.Get(uid); known {
+		return o.(*ownerLosses)
+	}
+	return &ownerLosses{}
 }
 
 // see notes a pod that has not started and returns what is known of it.
 func (l *losses) see(name types.NamespacedName, uid, owner types.UID, refused bool, now time.Time) *youngPod {
 	p := l.young[name]
 	if p == nil || p.uid != uid {
-		p = &youngPod{uid: uid, seen: now}
-		if o := l.owners[owner]; o != nil {
-			p.slowness = o.slowness
-		}
+		p = &youngPod{uid: uid, seen: now, slowness: l.owner(owner).slowness}
 		l.young[name] = p
 	}
 	if !refused {
@@ -81,11 +90,8 @@ func (l *losses) forget(name types.NamespacedName) { delete(l.young, name) }
 
 // started forgets a pod that started at the time now: its owner's can, and if it did so in time, quickly enough.
 func (l *losses) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {
-	p, o := l.young[name], l.owners[owner]
+	p, o := l.young[name], l.owner(owner)
 	l.forget(name)
-	if o == nil {
-		return
-	}
 	o.rounds = 0
 	if p != nil && p.uid == uid && now.Sub(p.seen) < startWithin {
 		o.slowness = 0
@@ -95,23 +101,17 @@ func (l *losses) started(name types.NamespacedName, uid, owner types.UID, startW
 // due returns when the pod of the owner counts as lost: at once if it was refused, later if so was what it replaces; if it was not
 // refused, when it was to have started within the time given, zero if that is not limited. patience is how long it has had to start.
 func (l *losses) due(p *youngPod, owner types.UID, startWithin time.Duration) (at time.Time, patience time.Duration) {
-	o := l.owners[owner]
-	if o == nil {
-		o = &ownerLosses{}
-	}
+	o := l.owner(owner)
 	switch {
 	case !p.refused.IsZero() && o.rounds > 0 && p.seen.After(o.since):
-		at = p.refused.Add(double(againPause, o.rounds-1, maxAgainPause))
+		at = p.refused.Add(backoff.Pause(againPause, o.rounds-1, maxAgainPause))
 	case !p.refused.IsZero():
 		at = p.refused
 	case startWithin == 0:
 		return time.Time{}, 0
 	default:
-		patience = startWithin << min(p.slowness, maxDoublings)
+		patience = refusal.TimeToStart(startWithin, p.slowness)
 		at = p.seen.Add(patience)
-	}
-	if p.again.After(at) {
-		at = p.again
 	}
 	return at, patience
 }
@@ -129,16 +129,11 @@ func (l *losses) turn(i int, now time.Time) time.Duration {
 
 // takenBack notes that the pod of the owner was evicted at the time now.
 func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
-	o := l.owners[owner]
-	if o == nil {
-		l.makeRoom(now)
-		o = &ownerLosses{}
-		l.owners[owner] = o
-	}
-	o.last = now
+	o := l.owner(owner)
+	l.owners.Add(owner, o, ownerMemory)
 	switch {
 	case p.refused.IsZero():
-		o.slowness = min(max(o.slowness, p.slowness+1), maxDoublings)
+		o.slowness = max(o.slowness, p.slowness+1)
 	case o.rounds == 0 || p.seen.After(o.since):
 		o.rounds++
 		o.since = now
@@ -146,27 +141,10 @@ func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
 }
 
 // denied notes that the pod's eviction was refused at the time now, and returns when it is asked for again.
-func (p *youngPod) denied(now time.Time) time.Duration {
-	pause := double(evictionRetry, p.denials, maxEvictionRetry)
-	p.denials++
-	p.again = now.Add(pause)
-	return pause
-}
-
-// makeRoom forgets owners of which nothing was heard for long and, if there are too many all the same, the one of which that is so for
-// the longest time.
-func (l *losses) makeRoom(now time.Time) {
-	var oldest types.UID
-	for uid, o := range l.owners {
-		if now.Sub(o.last) > ownerMemory {
-			delete(l.owners, uid)
-		} else if oldest == "" || o.last.Before(l.owners[oldest].last) {
-			oldest = uid
-		}
-	}
-	if len(l.owners) >= maxOwners {
-		delete(l.owners, oldest)
-	}
+func (l *losses) denied(p *youngPod, now time.Time) time.Duration {
+	l.denials.GC()
+	l.denials.Next(string(p.uid), now)
+	return l.denials.Get(string(p.uid))
 }
 
 // over reports whether nothing is to be done about the pod any more: it ends, or has ended. What has failed is made anew by its owner.

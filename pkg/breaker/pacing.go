@@ -1,4 +1,4 @@
-package refusal
+package breaker
 
 import (
 	"maps"
@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and their like, whose pods always restart, count
@@ -63,31 +65,31 @@ type refusedPod struct {
 
 // Pacing returns the pacing of the owner, or of all owners if it is empty, at the time now. Pods of the owner that were placed, by UID, may not
 // be bound yet.
-func (t *Tracker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pacing {
-	p := &Pacing{Peak: t.peak, Recent: t.recent, Used: t.used, Owners: map[types.UID]OwnerPacing{}}
-	if t.state == Open && len(t.failures) == 0 && !t.lastStart.IsZero() {
-		p.TrustedUntil = t.lastStart.Add(t.rules.Trust)
+func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pacing {
+	p := &Pacing{Peak: b.peak, Recent: b.recent, Used: b.used, Owners: map[types.UID]OwnerPacing{}}
+	if b.state == Open && len(b.failures) == 0 && !b.lastStart.IsZero() {
+		p.TrustedUntil = b.lastStart.Add(b.rules.Trust)
 	}
 	match := func(o types.UID) bool { return owner == "" || o == owner }
 	starting := func(owner types.UID, seen time.Time) {
 		o := p.Owners[owner]
-		o.Starting = append(o.Starting, seen.Add(t.rules.Answer))
+		o.Starting = append(o.Starting, seen.Add(b.rules.Answer))
 		p.Owners[owner] = o
 	}
-	for _, k := range t.waiting {
+	for _, k := range b.waiting {
 		if k.CountsFailures && match(k.Owner) {
 			starting(k.Owner, k.seen)
 		}
 	}
 	for _, uid := range placed {
-		if _, known := t.pods[uid]; !known {
+		if _, known := b.pods[uid]; !known {
 			starting(owner, now)
 		}
 	}
-	for _, r := range t.refusedPods {
+	for _, r := range b.refusedPods {
 		if match(r.owner) {
 			o := p.Owners[r.owner]
-			o.Refused = append(o.Refused, r.bound.Add(t.rules.Forget))
+			o.Refused = append(o.Refused, r.bound.Add(b.rules.Forget))
 			p.Owners[r.owner] = o
 		}
 	}
@@ -99,63 +101,63 @@ func (t *Tracker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pa
 }
 
 // measure keeps the sums and their maxima: before is the pod as it was known, nil if it was not, and after as it is, nil if it is gone.
-func (t *Tracker) measure(before, after *Pod) {
+func (b *Breaker) measure(before, after *Pod) {
 	if before != nil {
-		t.used = t.used.minus(before.size())
+		b.used = b.used.minus(before.size())
 		if before.Started {
-			t.running = t.running.minus(before.size())
+			b.running = b.running.minus(before.size())
 		}
 	}
 	if after != nil {
-		t.used = t.used.Plus(after.size())
+		b.used = b.used.Plus(after.size())
 		if after.Started {
-			t.running = t.running.Plus(after.size())
+			b.running = b.running.Plus(after.size())
 		}
 	}
-	t.peak, t.recent = t.peak.max(t.running), t.recent.max(t.running)
+	b.peak, b.recent = b.peak.max(b.running), b.recent.max(b.running)
 }
 
 // startedAt notes that a pod has started.
-func (t *Tracker) startedAt(now time.Time) {
-	if now.Sub(t.lastStart) >= t.rules.Trust {
-		t.recent = t.running
+func (b *Breaker) startedAt(now time.Time) {
+	if now.Sub(b.lastStart) >= b.rules.Trust {
+		b.recent = b.running
 	}
-	t.lastStart = now
+	b.lastStart = now
 }
 
 func (p *Pod) size() Size { return Size{1, p.MilliCPU} }
 
 // countRefused remembers a pod that was refused, or did not start in time, if its owner counts that.
-func (t *Tracker) countRefused(p *Pod) {
+func (b *Breaker) countRefused(p *Pod) {
 	if p.CountsFailures {
-		t.refusedPods[p.UID] = refusedPod{p.Owner, p.Bound}
-		trim(t.refusedPods, maxFailures, func(uid types.UID, r refusedPod) (time.Time, string) { return r.bound, string(uid) })
+		b.refusedPods[p.UID] = refusedPod{p.Owner, p.Bound}
+		trim(b.refusedPods, maxFailures, func(uid types.UID, r refusedPod) (time.Time, string) { return r.bound, string(uid) })
 	}
 }
 
 // forgetRefused drops refused pods that no longer count.
-func (t *Tracker) forgetRefused(now time.Time) {
-	maps.DeleteFunc(t.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= t.rules.Forget })
+func (b *Breaker) forgetRefused(now time.Time) {
+	maps.DeleteFunc(b.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= b.rules.Forget })
 }
 
 // Recall takes in a pod that was refused and has ended, perhaps before this process started. It counts once, as of its binding.
-func (t *Tracker) Recall(pod Pod, now time.Time) {
+func (b *Breaker) Recall(pod Pod, now time.Time) {
 	r := pod.Refusal
-	if r == nil || pod.Bound.After(now.Add(t.rules.Evidence)) {
+	if r == nil || pod.Bound.After(now.Add(b.rules.Evidence)) {
 		return
 	}
-	if now.Sub(pod.Bound) < t.rules.Forget {
-		t.countRefused(&pod)
+	if now.Sub(pod.Bound) < b.rules.Forget {
+		b.countRefused(&pod)
 	}
 	switch r.Class {
-	case OfPod:
-		if template, known := t.templates[pod.Template]; pod.Template != "" && (!known || template.At.Before(pod.Bound)) {
-			t.ban(&pod, pod.Bound)
+	case refusal.OfPod:
+		if template, known := b.templates[pod.Template]; pod.Template != "" && (!known || template.At.Before(pod.Bound)) {
+			b.ban(&pod, pod.Bound)
 		}
-	case OfPool, Unknown:
-		if _, known := t.failures[pod.UID]; !known && now.Sub(pod.Bound) < t.rules.Evidence && !pod.Bound.Before(t.accepted) {
-			t.newest = latest(t.newest, pod.Bound)
-			t.failed(&pod, pod.Bound)
+	case refusal.OfPool, refusal.Unknown:
+		if _, known := b.failures[pod.UID]; !known && now.Sub(pod.Bound) < b.rules.Evidence && !pod.Bound.Before(b.accepted) {
+			b.newest = latest(b.newest, pod.Bound)
+			b.failed(&pod, pod.Bound)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package refusal
+package breaker
 
 import (
 	"encoding/json"
@@ -11,19 +11,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 var begin = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// script is a Tracker that is told what happens at which second.
+// script is a Breaker that is told what happens at which second.
 type script struct {
 	*testing.T
-	*Tracker
+	*Breaker
 	now time.Time
 }
 
 func newScript(t *testing.T) *script {
-	return &script{T: t, Tracker: NewTracker(NewRules(15 * time.Minute)), now: begin}
+	return &script{T: t, Breaker: New(NewRules(15 * time.Minute)), now: begin}
 }
 
 func (s *script) at(after time.Duration) *script {
@@ -39,14 +41,14 @@ func (s *script) bound(name string) Pod {
 	return p
 }
 
-func (s *script) refuse(p Pod, class Class) News {
-	p.Refusal = &Refusal{Code: "Code" + string(class), Class: class, Message: "no"}
+func (s *script) refuse(p Pod, class refusal.Class) News {
+	p.Refusal = &refusal.Refusal{Code: "Code" + string(class), Class: class, Message: "no"}
 	return s.See(p, s.now)
 }
 
 func (s *script) start(p Pod) { p.Started = true; s.See(p, s.now) }
 
-// hand has the next leader's Tracker go on.
+// hand has the next leader's Breaker go on.
 func (s *script) hand() {
 	s.Helper()
 	data, err := json.Marshal(s.Memory())
@@ -61,7 +63,7 @@ func (s *script) hand() {
 	for _, k := range s.pods {
 		pods = append(pods, k.Pod)
 	}
-	s.Tracker = NewTracker(s.rules)
+	s.Breaker = New(s.rules)
 	s.Restore(m, s.now)
 	s.SeeAll(pods, s.now, func(pod Pod, news News) {
 		if news.Refused != nil || news.Ineligible {
@@ -82,11 +84,11 @@ func (s *script) is(want State) Judgement {
 func TestTwoPodsClose(t *testing.T) {
 	s := newScript(t)
 	a, b := s.bound("ns/web/1"), s.bound("ns/web/2")
-	s.refuse(a, OfPool)
+	s.refuse(a, refusal.OfPool)
 	s.is(Open)
-	s.refuse(a, OfPool) // the same pod again
+	s.refuse(a, refusal.OfPool) // the same pod again
 	s.is(Open)
-	s.at(time.Second).refuse(b, OfPool)
+	s.at(time.Second).refuse(b, refusal.OfPool)
 	j := s.is(Refusing)
 	if want := s.now.Add(time.Minute); !j.Until.Equal(want) || !j.Next.Equal(want) || j.Code != "CodePool" || j.Message != "no" || j.Failed != 2 || !j.Since.Equal(s.now) {
 		t.Errorf("it is %+v", j)
@@ -96,7 +98,7 @@ func TestTwoPodsClose(t *testing.T) {
 func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 	s := newScript(t)
 	a := s.bound("ns/web/1")
-	s.refuse(a, OfPool)
+	s.refuse(a, refusal.OfPool)
 	if j := s.is(Open); !j.Next.Equal(begin.Add(2 * time.Minute)) {
 		t.Errorf("it is looked at again at %v", j.Next)
 	}
@@ -104,7 +106,7 @@ func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 	s.at(2 * time.Minute).is(Refusing)
 
 	s = newScript(t)
-	s.refuse(s.bound("ns/web/1"), OfPool)
+	s.refuse(s.bound("ns/web/1"), refusal.OfPool)
 	s.at(time.Minute).Gone("ns/web/1")
 	s.at(time.Hour - time.Second).is(Open) // it is gone
 }
@@ -112,24 +114,24 @@ func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 // TestSuccessBetween: what was refused before a pod that was bound later started counts for nothing.
 func TestSuccessBetween(t *testing.T) {
 	s := newScript(t)
-	s.refuse(s.bound("ns/web/1"), OfPool)
+	s.refuse(s.bound("ns/web/1"), refusal.OfPool)
 	s.at(10 * time.Second).start(s.bound("ns/web/2"))
-	s.at(20*time.Second).refuse(s.bound("ns/web/3"), OfPool)
+	s.at(20*time.Second).refuse(s.bound("ns/web/3"), refusal.OfPool)
 	s.is(Open)
 
 	s = newScript(t)
 	early := s.bound("ns/web/1")
-	s.at(10*time.Second).refuse(s.bound("ns/web/2"), OfPool)
+	s.at(10*time.Second).refuse(s.bound("ns/web/2"), refusal.OfPool)
 	s.at(20 * time.Second).start(early) // it was bound before: that says nothing of now
-	s.at(21*time.Second).refuse(s.bound("ns/web/3"), OfPool)
+	s.at(21*time.Second).refuse(s.bound("ns/web/3"), refusal.OfPool)
 	s.is(Refusing)
 }
 
 // TestBackOff goes through a pool that refuses for a while: each probe that fails doubles the rest, and one that starts opens the pool.
 func TestBackOff(t *testing.T) {
 	s := newScript(t)
-	s.refuse(s.bound("ns/web/a"), OfPool)
-	s.refuse(s.bound("ns/web/b"), OfPool)
+	s.refuse(s.bound("ns/web/a"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/b"), refusal.OfPool)
 	s.is(Refusing)
 	at := time.Duration(0)
 	for i, rest := range []time.Duration{1, 2, 4, 8, 10, 10} {
@@ -141,7 +143,7 @@ func TestBackOff(t *testing.T) {
 		if j := s.is(Probing); j.Starting != 1 {
 			t.Errorf("%d pods are starting, want the probe", j.Starting)
 		}
-		s.refuse(probe, OfPool)
+		s.refuse(probe, refusal.OfPool)
 		s.is(Refusing)
 	}
 	at += 10 * time.Minute
@@ -151,8 +153,8 @@ func TestBackOff(t *testing.T) {
 	if j := s.is(Open); j.Failed != 0 || j.Code != "" || !j.Until.IsZero() {
 		t.Errorf("it is %+v", j)
 	}
-	s.refuse(s.bound("ns/web/x"), OfPool)
-	s.refuse(s.bound("ns/web/y"), OfPool)
+	s.refuse(s.bound("ns/web/x"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/y"), refusal.OfPool)
 	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(time.Minute)) {
 		t.Errorf("it rests until %v, want a minute, as at first", j.Until)
 	}
@@ -162,27 +164,27 @@ func TestBackOff(t *testing.T) {
 func TestProbe(t *testing.T) {
 	probing := func(t *testing.T) (*script, Pod) {
 		s := newScript(t)
-		s.refuse(s.bound("ns/web/a"), OfPool)
-		s.refuse(s.bound("ns/web/b"), OfPool)
+		s.refuse(s.bound("ns/web/a"), refusal.OfPool)
+		s.refuse(s.bound("ns/web/b"), refusal.OfPool)
 		s.is(Refusing)
 		s.at(time.Minute).is(Probing)
 		return s, s.bound("ns/web/probe")
 	}
 	t.Run("refused for what it is", func(t *testing.T) {
 		s, probe := probing(t)
-		s.refuse(probe, OfPod)
+		s.refuse(probe, refusal.OfPod)
 		if j := s.is(Probing); j.Starting != 0 {
 			t.Errorf("%d are starting", j.Starting)
 		}
 	})
 	t.Run("refused with a code that is not known", func(t *testing.T) {
 		s, probe := probing(t)
-		s.refuse(probe, Unknown)
+		s.refuse(probe, refusal.Unknown)
 		s.is(Refusing)
 	})
 	t.Run("refused for nothing", func(t *testing.T) {
 		s, probe := probing(t)
-		s.refuse(probe, OfNeither)
+		s.refuse(probe, refusal.OfNeither)
 		s.is(Probing)
 	})
 	t.Run("deleted", func(t *testing.T) {
@@ -202,8 +204,8 @@ func TestProbe(t *testing.T) {
 	t.Run("a pod of before starts", func(t *testing.T) {
 		s := newScript(t)
 		early := s.bound("ns/web/early")
-		s.refuse(s.bound("ns/web/a"), OfPool)
-		s.refuse(s.bound("ns/web/b"), OfPool)
+		s.refuse(s.bound("ns/web/a"), refusal.OfPool)
+		s.refuse(s.bound("ns/web/b"), refusal.OfPool)
 		s.is(Refusing)
 		s.at(3 * time.Second)
 		inFlight := s.bound("ns/web/in-flight")
@@ -217,11 +219,11 @@ func TestProbe(t *testing.T) {
 // TestProbeThatNobodyNeeds: a pool that is to be tried, and that no pod needs, counts as open an hour after the last refusal, whoever leads.
 func TestProbeThatNobodyNeeds(t *testing.T) {
 	s := newScript(t)
-	s.refuse(s.bound("ns/web/a"), OfPool)
-	s.refuse(s.bound("ns/web/b"), OfPool)
+	s.refuse(s.bound("ns/web/a"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/b"), refusal.OfPool)
 	inFlight := s.bound("ns/web/c")
 	s.is(Refusing)
-	s.at(10*time.Second).refuse(inFlight, OfPool)
+	s.at(10*time.Second).refuse(inFlight, refusal.OfPool)
 	for _, uid := range []types.UID{"ns/web/a", "ns/web/b", "ns/web/c"} {
 		s.Gone(uid)
 	}
@@ -235,8 +237,8 @@ func TestProbeThatNobodyNeeds(t *testing.T) {
 	if j := s.at(time.Hour + 10*time.Second).is(Open); !j.Lapsed || !j.Since.Equal(s.now) || j.Code != "" || j.Failed != 0 {
 		t.Errorf("it is %+v", j)
 	}
-	s.refuse(s.bound("ns/web/d"), OfPool)
-	s.refuse(s.bound("ns/web/e"), OfPool)
+	s.refuse(s.bound("ns/web/d"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/e"), refusal.OfPool)
 	if j := s.is(Refusing); j.Lapsed || !j.Until.Equal(s.now.Add(time.Minute)) {
 		t.Errorf("it is %+v, want a rest of a minute, as at first", j)
 	}
@@ -246,11 +248,11 @@ func TestProbeThatNobodyNeeds(t *testing.T) {
 func TestOneImageClosesForNobody(t *testing.T) {
 	s := newScript(t)
 	for i := range 5 {
-		s.refuse(s.bound(fmt.Sprint("ns/web/", i)), Unknown)
-		s.refuse(s.bound(fmt.Sprint("ns/api/", i)), Unknown)
+		s.refuse(s.bound(fmt.Sprint("ns/web/", i)), refusal.Unknown)
+		s.refuse(s.bound(fmt.Sprint("ns/api/", i)), refusal.Unknown)
 	}
 	s.is(Open)
-	s.refuse(s.bound("other/web/1"), Unknown)
+	s.refuse(s.bound("other/web/1"), refusal.Unknown)
 	if j := s.is(Refusing); j.Code != "CodeUnknown" {
 		t.Errorf("it is %+v", j)
 	}
@@ -260,7 +262,7 @@ func TestOneImageClosesForNobody(t *testing.T) {
 	s.bound("other/api/1")
 	s.at(15*time.Minute - time.Second).is(Open)
 	j := s.at(15 * time.Minute).is(Refusing)
-	if j.Code != CodeLate || !strings.Contains(j.Message, "15m0s") {
+	if j.Code != refusal.CodeLate || !strings.Contains(j.Message, "15m0s") {
 		t.Errorf("it is %+v", j)
 	}
 
@@ -300,15 +302,15 @@ func TestLargeImages(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	s := newScript(t)
 	a := s.bound("ns/web/1")
-	if news := s.refuse(a, OfPod); !news.Ineligible || news.Refused == nil {
+	if news := s.refuse(a, refusal.OfPod); !news.Ineligible || news.Refused == nil {
 		t.Errorf("the first: %+v", news)
 	}
-	if news := s.refuse(s.bound("ns/web/2"), OfPod); news.Ineligible || news.Refused == nil {
+	if news := s.refuse(s.bound("ns/web/2"), refusal.OfPod); news.Ineligible || news.Refused == nil {
 		t.Errorf("the second: %+v", news)
 	}
 	bare := s.bound("ns/bare/1")
 	bare.Template = ""
-	if news := s.refuse(bare, OfPod); !news.Ineligible {
+	if news := s.refuse(bare, refusal.OfPod); !news.Ineligible {
 		t.Errorf("a pod that nothing controls: %+v", news)
 	}
 	j := s.is(Open)
@@ -319,7 +321,7 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("after a day: %+v", j.Templates)
 	}
 	for i := range maxTemplates + 5 {
-		s.at(24*time.Hour+time.Duration(i)*time.Second).refuse(s.bound(fmt.Sprintf("ns/t%d/1", i)), OfPod)
+		s.at(24*time.Hour+time.Duration(i)*time.Second).refuse(s.bound(fmt.Sprintf("ns/t%d/1", i)), refusal.OfPod)
 	}
 	j = s.is(Open)
 	if _, oldest := j.Templates["t4"]; len(j.Templates) != maxTemplates || oldest {
@@ -331,15 +333,15 @@ func TestTemplates(t *testing.T) {
 func TestToldLater(t *testing.T) {
 	s := newScript(t)
 	a, b := s.bound("ns/web/1"), s.bound("ns/web/2")
-	s.refuse(a, OfNeither)
-	s.refuse(b, Unknown)
+	s.refuse(a, refusal.OfNeither)
+	s.refuse(b, refusal.Unknown)
 	s.is(Open)
-	if news := s.refuse(a, OfPool); !news.Changed || news.Refused != nil {
+	if news := s.refuse(a, refusal.OfPool); !news.Changed || news.Refused != nil {
 		t.Errorf("%+v", news)
 	}
-	s.refuse(b, OfPool)
+	s.refuse(b, refusal.OfPool)
 	s.is(Refusing)
-	s.refuse(b, OfNeither)
+	s.refuse(b, refusal.OfNeither)
 	if j := s.is(Refusing); j.Failed != 2 {
 		t.Errorf("it is %+v", j)
 	}
@@ -356,13 +358,13 @@ func TestHandedOn(t *testing.T) {
 	if m := s.Memory(); m.State != "" || len(m.Failures) > 0 || !m.Accepted.Equal(begin) {
 		t.Errorf("while all is well it remembers %+v, want what changes seldom", m)
 	}
-	s.at(10*time.Second).refuse(s.bound("ns/web/1"), OfPool)
-	s.refuse(s.bound("ns/odd/1"), OfPod)
+	s.at(10*time.Second).refuse(s.bound("ns/web/1"), refusal.OfPool)
+	s.refuse(s.bound("ns/odd/1"), refusal.OfPod)
 	s.hand()
 	if j := s.is(Open); j.Failed != 1 || len(j.Templates) != 1 || !j.Templates["odd"].Until.Equal(s.now.Add(24*time.Hour)) {
 		t.Errorf("it is %+v", j)
 	}
-	s.refuse(s.bound("ns/web/2"), OfPool)
+	s.refuse(s.bound("ns/web/2"), refusal.OfPool)
 	before := s.is(Refusing)
 	s.hand()
 	if j := s.is(Refusing); !j.Until.Equal(before.Until) || !j.Since.Equal(before.Since) || j.Message != before.Message {
@@ -373,7 +375,7 @@ func TestHandedOn(t *testing.T) {
 	probe := s.bound("ns/web/3")
 	s.hand()
 	s.is(Probing)
-	s.refuse(probe, OfPool)
+	s.refuse(probe, refusal.OfPool)
 	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(2 * time.Minute)) {
 		t.Errorf("it rests until %v, want twice as long", j.Until)
 	}
@@ -407,30 +409,7 @@ func TestRestoreNonsense(t *testing.T) {
 	s.is(Open)
 }
 
-func TestTemplateOf(t *testing.T) {
-	of := func(kind, revision, image string) string {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: kind, UID: "u", Controller: ptr.To(true)}}}}
-		if revision != "" {
-			p.Labels = map[string]string{"controller-revision-hash": revision}
-		}
-		p.Spec.Containers = []corev1.Container{{Image: image, VolumeMounts: []corev1.VolumeMount{{Name: fmt.Sprint("kube-api-access-", time.Now().UnixNano())}}}}
-		return TemplateOf(p)
-	}
-	if a, b := of("ReplicaSet", "", "x"), of("ReplicaSet", "", "y"); a != "u" || a != b {
-		t.Errorf("ReplicaSet: %q, %q", a, b)
-	}
-	if a, b := of("StatefulSet", "1", "x"), of("StatefulSet", "2", "x"); a != "u/1" || b != "u/2" {
-		t.Errorf("StatefulSet: %q, %q", a, b)
-	}
-	if a, b, c := of("Workflow", "", "x"), of("Workflow", "", "x"), of("Workflow", "", "y"); a != b || a == c {
-		t.Errorf("Workflow: %q, %q, %q", a, b, c)
-	}
-	if got := TemplateOf(&corev1.Pod{}); got != "" {
-		t.Errorf("a bare pod: %q", got)
-	}
-}
-
-// TestMayStart: a pod's status and what a Tracker keeps of it say the same.
+// TestMayStart: a pod's status and what a Breaker keeps of it say the same.
 func TestMayStart(t *testing.T) {
 	with := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
@@ -450,8 +429,8 @@ func TestMayStart(t *testing.T) {
 		}), true},
 		"runs":                          {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodRunning }), false},
 		"succeeded":                     {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodSucceeded }), false},
-		"refused":                       {with(func(p *corev1.Pod) { p.Status.Reason = ReasonProviderFailed }), false},
-		"refused, and never to restart": {with(func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = ReasonProviderFailed, corev1.PodFailed }), false},
+		"refused":                       {with(func(p *corev1.Pod) { p.Status.Reason = refusal.ReasonProviderFailed }), false},
+		"refused, and never to restart": {with(func(p *corev1.Pod) { p.Status.Reason, p.Status.Phase = refusal.ReasonProviderFailed, corev1.PodFailed }), false},
 		"failed before it ran":          {with(func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }), false},
 		"evicted before it ran": {with(func(p *corev1.Pod) {
 			p.Status.Phase = corev1.PodFailed
@@ -460,7 +439,7 @@ func TestMayStart(t *testing.T) {
 		"is being deleted": {with(func(p *corev1.Pod) { p.DeletionTimestamp = ptr.To(metav1.NewTime(begin)) }), false},
 	} {
 		kept := PodOf(tc.pod)
-		if got := MayStart(tc.pod); got != tc.want || kept.mayStart() != tc.want {
+		if got := refusal.MayStart(tc.pod); got != tc.want || kept.mayStart() != tc.want {
 			t.Errorf("%s: %v by its status, %v as kept, want %v", name, got, kept.mayStart(), tc.want)
 		}
 	}
@@ -485,13 +464,13 @@ func TestStarting(t *testing.T) {
 	is("too late", 0)
 	is("too late, and the scheduler's cache has it still", 0, "ns/web/1")
 	b := s.bound("ns/web/2")
-	s.refuse(b, OfPool)
+	s.refuse(b, refusal.OfPool)
 	is("refused", 0)
 	is("refused, and the scheduler's cache does not know", 0, "ns/web/2")
 	s.See(b, s.now)
 	is("its kubelet tries again", 1)
 	s.at(40 * time.Minute).Judge(s.now)
-	if len(s.slow) != 1 || s.slow["ns/web"].Times != 1 || s.failures["ns/web/2"].Class != OfPool {
+	if len(s.slow) != 1 || s.slow["ns/web"].Times != 1 || s.failures["ns/web/2"].Class != refusal.OfPool {
 		t.Errorf("one that was refused counts as late: %+v, %+v", s.slow, s.failures)
 	}
 	s.start(b)
@@ -511,53 +490,32 @@ func TestStarting(t *testing.T) {
 // TestStartIsDatedBack: the connector dates a pod's binding to its creation once it runs. That pods started which had waited for the pool opens it
 // all the same; and a pod that has started stays so, unless it is refused.
 func TestStartIsDatedBack(t *testing.T) {
-	tracker := NewTracker(NewRules(15 * time.Minute))
+	breaker := New(NewRules(15 * time.Minute))
 	now := begin
-	see := func(uid string, bound time.Time, started bool, refused *Refusal) {
-		tracker.See(Pod{UID: types.UID(uid), Namespace: "a", Owner: "web", Bound: bound, Started: started, Refusal: refused}, now)
+	see := func(uid string, bound time.Time, started bool, refused *refusal.Refusal) {
+		breaker.See(Pod{UID: types.UID(uid), Namespace: "a", Owner: "web", Bound: bound, Started: started, Refusal: refused}, now)
 	}
-	quota := &Refusal{Code: "ContainerGroupQuotaReached", Class: OfPool}
+	quota := &refusal.Refusal{Code: "ContainerGroupQuotaReached", Class: refusal.OfPool}
 	for _, uid := range []string{"1", "2"} {
 		see(uid, now, false, nil)
 		see(uid, now, false, quota)
-		tracker.Gone(types.UID(uid))
+		breaker.Gone(types.UID(uid))
 	}
-	if got := tracker.Judge(now).State; got != Refusing {
+	if got := breaker.Judge(now).State; got != Refusing {
 		t.Fatalf("after two refusals: %s", got)
 	}
 	now = now.Add(time.Minute)
-	if got := tracker.Judge(now).State; got != Probing {
+	if got := breaker.Judge(now).State; got != Probing {
 		t.Fatalf("after a minute: %s", got)
 	}
 	see("probe", now, false, nil)
 	now = now.Add(30 * time.Second)
 	see("probe", begin.Add(-time.Hour), true, nil)
-	if got := tracker.Judge(now).State; got != Open {
+	if got := breaker.Judge(now).State; got != Open {
 		t.Errorf("after the probe started: %s", got)
 	}
 	see("probe", begin.Add(-time.Hour), false, nil) // its group is repaired
-	if got := tracker.Judge(now.Add(time.Hour)); got.Failed > 0 || got.Starting > 0 {
+	if got := breaker.Judge(now.Add(time.Hour)); got.Failed > 0 || got.Starting > 0 {
 		t.Errorf("a pod whose group is repaired counts as failed or starting: %+v", got)
-	}
-}
-
-// TestFailedBeforeItRan: a pod that failed without having run was refused, unless Kubernetes ended it.
-func TestFailedBeforeItRan(t *testing.T) {
-	ran := corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(begin)}}}
-	for name, tc := range map[string]struct {
-		status         corev1.PodStatus
-		refused, began bool
-	}{
-		"it ran":            {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{ran}}, false, true},
-		"nothing of it ran": {corev1.PodStatus{Reason: "InsufficientCapacity"}, true, false},
-		"it was evicted":    {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}, false, false},
-		"an init container": {corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{ran}}, false, true},
-		"virtual-kubelet":   {corev1.PodStatus{Reason: ReasonProviderFailed, ContainerStatuses: []corev1.ContainerStatus{ran}}, true, false},
-	} {
-		tc.status.Phase = corev1.PodFailed
-		pod := &corev1.Pod{Status: tc.status}
-		if r, refused := Of(pod); refused != tc.refused || Began(pod) != tc.began {
-			t.Errorf("%s: refused %v (%+v), began %v; want %v, %v", name, refused, r, Began(pod), tc.refused, tc.began)
-		}
 	}
 }

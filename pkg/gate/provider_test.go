@@ -11,31 +11,31 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
-	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
 // twoBurstPools is vm, then aci, then eci.
 func twoBurstPools(t *testing.T) *Rule {
 	t.Helper()
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
 		{Name: "vm", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{WaitLimit: metav1.Duration{Duration: time.Minute}, MaxPods: 1}},
 		{Name: "eci", NodeSelector: matching("provider", "eci"), Burst: &configv1.Burst{}},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, DeclineGrace: 5 * time.Minute, HoldLimit: time.Hour}
+	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, HoldLimit: time.Hour}
 }
 
 // TestRefusing: a burst pool whose provider refuses pods is closed for all of them, whatever else would open it, and others are not.
 func TestRefusing(t *testing.T) {
 	r := twoBurstPools(t)
-	refusing := refusal.Judgement{State: refusal.Refusing, Since: ago(90 * time.Second), Until: now.Add(time.Minute), Code: "ContainerGroupQuotaReached", Message: "no cores"}
-	probing := func(starting int) refusal.Judgement {
-		return refusal.Judgement{State: refusal.Probing, Since: ago(time.Minute), Code: "HTTP429", Message: "slower", Starting: starting}
+	refusing := breaker.Judgement{State: breaker.Refusing, Since: ago(90 * time.Second), Until: now.Add(time.Minute), Code: "ContainerGroupQuotaReached", Message: "no cores"}
+	probing := func(starting int) breaker.Judgement {
+		return breaker.Judgement{State: breaker.Probing, Since: ago(time.Minute), Code: "HTTP429", Message: "slower", Starting: starting}
 	}
 	plain := &corev1.Pod{}
 	asks := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"provider": "aci"}}}
@@ -43,7 +43,7 @@ func TestRefusing(t *testing.T) {
 	over.Until = now
 	for _, tc := range []struct {
 		name     string
-		provider refusal.Judgement
+		provider breaker.Judgement
 		state    nodegroups.State
 		request  Request
 		open     bool
@@ -52,7 +52,7 @@ func TestRefusing(t *testing.T) {
 		until    time.Time
 	}{
 		{name: "never judged", state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
-		{name: "open", provider: refusal.Judgement{State: refusal.Open}, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
+		{name: "open", provider: breaker.Judgement{State: breaker.Open}, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
 		{name: "refusing", provider: refusing, state: nodegroups.Full, request: Request{Pod: plain}, reason: "Refused", until: refusing.Until},
 		{name: "refusing, and closed for what the pools before can do", provider: refusing, state: nodegroups.CanGrow, request: Request{Pod: plain}, reason: "PoolCanGrow"},
 		{name: "refusing, to a pod that asks for it", provider: refusing, state: nodegroups.CanGrow, request: Request{Pod: asks}, reason: "Refused", until: refusing.Until},
@@ -93,7 +93,7 @@ func TestRefusing(t *testing.T) {
 func TestObservingARefusal(t *testing.T) {
 	r := twoBurstPools(t)
 	r.Observe = true
-	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: refusal.Judgement{State: refusal.Refusing, Until: now.Add(time.Minute)}}, {}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: breaker.Judgement{State: breaker.Refusing, Until: now.Add(time.Minute)}}, {}}}
 	d := r.Decide(Request{Pod: &corev1.Pod{}}, view, now)
 	if v := d.Burst[1]; !v.Open || !v.Observed || v.Reason.Code != ReasonRefused.Code {
 		t.Errorf("%+v", v)
@@ -108,12 +108,12 @@ func TestTemplateRefused(t *testing.T) {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"controller-revision-hash": revision},
 			OwnerReferences: []metav1.OwnerReference{{Kind: "StatefulSet", UID: "db", Controller: ptr.To(true)}}}}
 		if burst != "" {
-			p.Annotations = map[string]string{BurstAnnotation: burst}
+			p.Annotations = map[string]string{pool.BurstAnnotation: burst}
 		}
 		return p
 	}
 	until := now.Add(time.Hour)
-	provider := refusal.Judgement{State: refusal.Open, Templates: map[string]refusal.Template{
+	provider := breaker.Judgement{State: breaker.Open, Templates: map[string]breaker.Template{
 		"db/1": {Code: "InaccessibleImage", Message: "not there", Until: until}, "db/3": {Until: now}}}
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: provider}, {}}}
 	for _, tc := range []struct {

@@ -1,4 +1,4 @@
-package controller
+package lost
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
@@ -31,14 +32,14 @@ func unended(pod *corev1.Pod) (known time.Time, is bool) {
 }
 
 // end has a pod that never ends by itself have failed, unless its Job lets go of it in time.
-func (r *Lost) end(ctx context.Context, pod *corev1.Pod, known time.Time) (reconcile.Result, error) {
+func (r *Reconciler) end(ctx context.Context, pod *corev1.Pod, known time.Time) (reconcile.Result, error) {
 	if wait := known.Sub(r.Clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	pod.Status.Phase = corev1.PodFailed
 	if err := r.Client.Status().Patch(ctx, pod, patch); err != nil {
-		return notWritten(fmt.Errorf("having pod %s fail, whose Job waits for that: %w", client.ObjectKeyFromObject(pod), err))
+		return controller.NotWritten(fmt.Errorf("having pod %s fail, whose Job waits for that: %w", client.ObjectKeyFromObject(pod), err))
 	}
 	log.FromContext(ctx).Info("Had a pod fail that was deleted from a burst node before it started: its Job replaces it only then")
 	return reconcile.Result{}, nil

@@ -1,4 +1,5 @@
-package controller
+// Package lost takes back pods that a burst pool's provider refused, or that did not start there in time.
+package lost
 
 import (
 	"cmp"
@@ -20,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -29,32 +31,32 @@ import (
 // evictionTimeout is how long the API server may take to answer: the client tries again by itself otherwise, for minutes.
 const evictionTimeout = 5 * time.Second
 
-// Lost takes back pods that are lost on a burst node: those that the provider refused, whatever for, and those that did not start
+// Reconciler takes back pods that are lost on a burst node: those that the provider refused, whatever for, and those that did not start
 // within their pool's startWithin. A pod that was refused is not tried again by the provider in a way that the API would hear of, and its
 // owner is content with it. It is evicted, so that its owner makes another, for which the scheduler decides anew. It takes back
 // pods of our own scheduler that something replaces, and no others. It also sees to it that those of Jobs end (unended.go).
-type Lost struct {
+type Reconciler struct {
 	Client client.Client
 	Pools  pool.List
 	// SchedulerName is that of our scheduler's profile.
 	SchedulerName string
 	// Recorder says on a pod why it was taken back.
 	Recorder record.EventRecorder
-	Clock    clock.PassiveClock
+	Clock    clock.Clock
 	Progress *watchdog.Watch
 
 	losses    *losses
 	forbidden bool // it was said that pods may not be evicted
 }
 
-var _ reconcile.Reconciler = &Lost{}
+var _ reconcile.Reconciler = &Reconciler{}
 
 // replaceLost are the controllers that replace a lost pod by themselves once it is gone.
 var replaceLost = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1", "Job": "batch/v1"}
 
 // SetupWithManager has the manager call the reconciler for every bound pod of our scheduler until it has started.
-func (r *Lost) SetupWithManager(m ctrl.Manager) error {
-	r.losses = newLosses()
+func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
+	r.losses = newLosses(r.Clock)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		pod := o.(*corev1.Pod)
 		return pod.Spec.NodeName != "" && pod.Spec.SchedulerName == r.SchedulerName
@@ -70,7 +72,7 @@ func (r *Lost) SetupWithManager(m ctrl.Manager) error {
 }
 
 // Reconcile looks at one pod.
-func (r *Lost) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
 		r.losses.forget(request.NamespacedName)
@@ -103,6 +105,9 @@ func (r *Lost) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 	if wait := due.Sub(now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
+	if r.losses.denials.IsInBackOffSinceUpdate(string(pod.UID), now) {
+		return reconcile.Result{RequeueAfter: evictionRetry}, nil
+	}
 	if wait := r.losses.turn(i, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
@@ -114,7 +119,7 @@ func (r *Lost) Reconcile(ctx context.Context, request reconcile.Request) (reconc
 }
 
 // burstPoolOf returns the index of the burst pool that the pod is in, or None if it is in none, or is not of our scheduler.
-func (r *Lost) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, error) {
+func (r *Reconciler) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, error) {
 	if pod.Spec.NodeName == "" || pod.Spec.SchedulerName != r.SchedulerName {
 		return pool.None, nil
 	}
@@ -135,7 +140,7 @@ func replaced(pod *corev1.Pod, owner *metav1.OwnerReference) bool {
 }
 
 // takeBack evicts the pod, unless it has changed since it was looked at. PodDisruptionBudgets may refuse that.
-func (r *Lost) takeBack(ctx context.Context, pod *corev1.Pod, i int, young *youngPod, why string) (reconcile.Result, error) {
+func (r *Reconciler) takeBack(ctx context.Context, pod *corev1.Pod, i int, young *youngPod, why string) (reconcile.Result, error) {
 	name, in := client.ObjectKeyFromObject(pod), r.Pools.At(i).Name
 	logger := log.FromContext(ctx).WithValues("pool", in, "node", pod.Spec.NodeName, "why", why)
 	limited, cancel := context.WithTimeout(ctx, evictionTimeout)
@@ -155,15 +160,15 @@ func (r *Lost) takeBack(ctx context.Context, pod *corev1.Pod, i int, young *youn
 		takenBack.WithLabelValues(in, reason).Inc()
 		r.losses.takenBack(young, metav1.GetControllerOfNoCopy(pod).UID, now)
 		logger.Info("Took a lost pod back from a burst pool")
-		r.Recorder.Eventf(pod, corev1.EventTypeWarning, "TakenBack", "%s", short(fmt.Sprintf("evicted from burst pool %s: %s", in, why)))
+		r.Recorder.Eventf(pod, corev1.EventTypeWarning, "TakenBack", "%s", controller.Short(fmt.Sprintf("evicted from burst pool %s: %s", in, why)))
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
 		r.losses.forget(name)
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
-		return reconcile.Result{RequeueAfter: conflictRetry}, nil // it may have started
+		return reconcile.Result{RequeueAfter: controller.ConflictRetry}, nil // it may have started
 	case apierrors.IsTooManyRequests(err):
-		pause := young.denied(now)
+		pause := r.losses.denied(young, now)
 		logger.Info("A lost pod is not taken back yet: its eviction was refused", "answer", err.Error(), "again", pause)
 		return reconcile.Result{RequeueAfter: pause}, nil
 	case apierrors.IsForbidden(err):
@@ -172,7 +177,7 @@ func (r *Lost) takeBack(ctx context.Context, pod *corev1.Pod, i int, young *youn
 				"and no admission rule that denies it")
 			r.forbidden = true
 		}
-		return reconcile.Result{RequeueAfter: young.denied(now)}, nil
+		return reconcile.Result{RequeueAfter: r.losses.denied(young, now)}, nil
 	}
 	return reconcile.Result{}, fmt.Errorf("evicting pod %s: %w", name, err)
 }

@@ -1,0 +1,133 @@
+// Package alike says which pods are alike: for the autoscaler, for the gate's view, for kube-scheduler, for Filter, and for a burst pool's provider. Each
+// key is equal for pods that its reader cannot tell apart. It is pure.
+package alike
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/resource"
+
+	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1, PodGroupLabel.
+const podGroupLabel = "scheduling.x-k8s.io/pod-group"
+
+// Autoscaler returns what an autoscaler, and the gate, look at of the pod: what the autoscaler does not do for one, it does not do for another with the
+// same key. What must be equal: all that its simulated Filters and its pod list read, priority and its own annotations included, and Scheduler. It is
+// empty for a pod that is like no other: what that can use depends on other pods, on volumes or on a gang.
+func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
+	s := &pod.Spec
+	if _, gang := pod.Labels[podGroupLabel]; gang || s.WorkloadRef != nil || len(s.ResourceClaims) > 0 {
+		return ""
+	}
+	for i := range s.Volumes {
+		if s.Volumes[i].PersistentVolumeClaim != nil || s.Volumes[i].Ephemeral != nil {
+			return ""
+		}
+	}
+	for i := range s.TopologySpreadConstraints {
+		if s.TopologySpreadConstraints[i].WhenUnsatisfiable == corev1.DoNotSchedule {
+			return ""
+		}
+	}
+	var nodeAffinity *corev1.NodeAffinity
+	if a := s.Affinity; a != nil {
+		if a.PodAffinity != nil && len(a.PodAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 ||
+			a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0 {
+			return ""
+		}
+		nodeAffinity = a.NodeAffinity
+	}
+	var ports []corev1.ContainerPort
+	for i := range s.Containers {
+		for _, port := range s.Containers[i].Ports {
+			if port.HostPort != 0 {
+				ports = append(ports, port)
+			}
+		}
+	}
+	annotations := map[string]string{}
+	for key, value := range pod.Annotations {
+		if key == pool.BurstAnnotation || strings.HasPrefix(key, "cluster-autoscaler.kubernetes.io/") {
+			annotations[key] = value
+		}
+	}
+	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, nodeAffinity, s.Tolerations, ports, s.Priority, s.PreemptionPolicy,
+		s.RuntimeClassName, annotations, Scheduler(pod, azureFiles, notSelected))
+}
+
+// View returns what a gate.Assessment depends on: what must be equal for a view of the pools to say the same of two pods, whatever their clocks say and
+// whichever volumes they claim.
+func View(pod *corev1.Pod) string {
+	s := &pod.Spec
+	var spread []string
+	for i := range s.TopologySpreadConstraints {
+		if c := &s.TopologySpreadConstraints[i]; c.WhenUnsatisfiable == corev1.DoNotSchedule {
+			spread = append(spread, c.TopologyKey)
+		}
+	}
+	return encode(resource.PodRequests(pod, resource.PodResourcesOptions{}), s.NodeSelector, requiredNodeAffinity(pod), s.Tolerations, spread,
+		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
+}
+
+// Scheduler returns what, beside the requests, decides whether the pod is eligible for burst pools, and what it takes of their budgets. It is a fragment of
+// the signature by which kube-scheduler repeats what it found out for one pod for the next.
+func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool) any {
+	return append([]string{pod.Annotations[pool.BurstAnnotation], strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
+}
+
+// Filter returns what those Filters read of the pod that go by nothing else but the node. requests are the pod's, as NodeResourcesFit reckons them.
+func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
+	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, requiredNodeAffinity(pod))
+}
+
+// Template returns what tells the template that the pod is made of from others: what controls the pod and, where that may change its template, which
+// one it is. A burst pool's provider that refuses one pod for what it is refuses all with the same key. It is empty for a pod that nothing controls:
+// there is no other like it.
+func Template(pod *corev1.Pod) string {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return ""
+	}
+	if owner.Kind == "ReplicaSet" || owner.Kind == "Job" {
+		return string(owner.UID) // their templates do not change
+	}
+	if revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision != "" {
+		return string(owner.UID) + "/" + revision
+	}
+	// What providers look at of the containers, without what differs between pods of one template: the mounts of the token's volume, whose name is random.
+	var containers []corev1.Container
+	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+		for _, c := range all {
+			c.VolumeMounts, c.Env = nil, nil
+			containers = append(containers, c)
+		}
+	}
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(encode(containers))) // it does not fail
+	return string(owner.UID) + "/" + strconv.FormatUint(hash.Sum64(), 36)
+}
+
+func requiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {
+	if a := pod.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		return a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
+	}
+	return nil
+}
+
+func encode(parts ...any) string {
+	data, err := json.Marshal(parts)
+	if err != nil {
+		return fmt.Sprintf("%p %+v", &parts, parts) // types of the API do not fail; if one did, this is equal to no other
+	}
+	return string(data)
+}

@@ -1,0 +1,191 @@
+package breaker
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/backoff"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// Judge says how the pool is at the time now.
+func (b *Breaker) Judge(now time.Time) Judgement {
+	b.forget(now)
+	b.findLate(now)
+	if b.state != Open && b.accepted.After(b.closed.Add(b.rules.InFlight)) {
+		b.open(now)
+	}
+	switch {
+	case b.state == Open:
+		if b.refuses(now) {
+			b.since = now
+			b.close(now, func(Failure) bool { return true })
+		}
+	case b.state == Refusing && !now.Before(b.until):
+		b.state, b.until, b.probed = Probing, time.Time{}, b.newest
+	case b.state == Probing && b.anyFailure(b.ofProbe):
+		b.close(now, b.ofProbe)
+	case b.state == Probing && b.lapses(now):
+		b.open(now)
+		b.lapsed = true
+	}
+	j := Judgement{State: b.state, Since: b.since, Lapsed: b.lapsed, Until: b.until, Failed: len(b.failures), Templates: b.templates,
+		Pacing: b.Pacing("", nil, now)}
+	if b.state != Open {
+		j.Code, j.Message = b.code, b.text
+	}
+	b.schedule(&j, now)
+	return j
+}
+
+// forget drops what is too old to count.
+func (b *Breaker) forget(now time.Time) {
+	maps.DeleteFunc(b.failures, func(_ types.UID, f Failure) bool {
+		return f.Bound.Before(b.accepted) || now.Sub(f.At) >= b.rules.Evidence
+	})
+	b.forgetRefused(now)
+	maps.DeleteFunc(b.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= b.rules.Template })
+	for key, template := range b.templates {
+		if !now.Before(template.Until) {
+			b.templates = maps.Clone(b.templates) // judgements have the one before
+			delete(b.templates, key)
+		}
+	}
+}
+
+// findLate finds the pods that have become late.
+func (b *Breaker) findLate(now time.Time) {
+	for _, k := range b.waiting {
+		due := k.Bound.Add(k.within)
+		if !k.mayBeLate() || now.Before(due) {
+			continue
+		}
+		k.late = true
+		b.countRefused(&k.Pod)
+		if times := k.slowness + 1; times >= b.slow[k.Owner].Times {
+			b.slow[k.Owner] = Lateness{Times: times, At: due}
+			trim(b.slow, maxOwners, func(uid types.UID, x Lateness) (time.Time, string) { return x.At, string(uid) })
+		}
+		if !k.Bound.Before(b.accepted) && now.Sub(due) < b.rules.Evidence {
+			b.fail(Failure{UID: k.UID, Namespace: k.Namespace, Code: refusal.CodeLate, Message: fmt.Sprintf("a pod has not started within %v", k.within), Bound: k.Bound, At: due})
+		}
+	}
+}
+
+// mayBeLate reports whether the pod, which may still start, counts as late if it does not in time: it has not failed yet, in one way or the other.
+func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.class == "" }
+
+// refuses reports whether the pool, which is open, refuses pods: two were refused for what it is, or one that was has been for a while, or pods
+// in two namespaces failed. Two namespaces are two owners: one mistyped image must not close the pool for everybody.
+func (b *Breaker) refuses(now time.Time) bool {
+	ofPool, namespaces := 0, map[string]bool{}
+	for _, f := range b.failures {
+		namespaces[f.Namespace] = true
+		if f.Class != refusal.OfPool {
+			continue
+		}
+		ofPool++
+		if _, there := b.pods[f.UID]; there && !now.Before(f.At.Add(b.rules.Alone)) {
+			return true
+		}
+	}
+	return ofPool >= 2 || len(namespaces) >= 2
+}
+
+// lapses reports whether a pool that is to be tried, and that nobody needed, counts as open at the time now: what it was closed for is too long ago.
+func (b *Breaker) lapses(now time.Time) bool {
+	return len(b.failures) == 0 && !now.Before(b.shut.Add(b.rules.Evidence))
+}
+
+func (b *Breaker) open(now time.Time) {
+	b.state, b.since, b.until, b.rests, b.lapsed = Open, now, time.Time{}, 0, false
+}
+
+// ofProbe reports whether the pod that failed was bound after the pool was opened for a probe.
+func (b *Breaker) ofProbe(f Failure) bool { return f.Bound.After(b.probed) }
+
+func (b *Breaker) anyFailure(match func(Failure) bool) bool {
+	for _, f := range b.failures {
+		if match(f) {
+			return true
+		}
+	}
+	return false
+}
+
+// close closes the pool, because of failures that match. What is told of them is the last one of the kind that says most.
+func (b *Breaker) close(now time.Time, match func(Failure) bool) {
+	var why Failure
+	weight := map[refusal.Class]int{refusal.OfPool: 2, refusal.Unknown: 1}
+	for _, f := range b.failures {
+		if match(f) && cmp.Or(cmp.Compare(weight[f.Class], weight[why.Class]), f.At.Compare(why.At), cmp.Compare(f.UID, why.UID)) > 0 {
+			why = f
+		}
+	}
+	rest := backoff.Pause(b.rules.FirstRest, b.rests, b.rules.MaxRest)
+	b.state, b.until, b.closed, b.shut, b.lapsed = Refusing, now.Add(rest), b.newest, now, false
+	b.code, b.text = why.Code, why.Message
+	b.rests = min(b.rests+1, 30)
+}
+
+// schedule counts the pods that may still start, and finds when the judgement changes by itself.
+func (b *Breaker) schedule(j *Judgement, now time.Time) {
+	at := func(due time.Time) {
+		if due.After(now) && (j.Next.IsZero() || due.Before(j.Next)) {
+			j.Next = due
+		}
+	}
+	at(b.until)
+	if b.state == Probing {
+		at(b.shut.Add(b.rules.Evidence))
+	}
+	j.Starting = b.Starting(nil, now)
+	for _, k := range b.waiting {
+		at(k.startsUntil(b.rules.StartWithin))
+		if k.mayBeLate() {
+			at(k.Bound.Add(k.within))
+		}
+	}
+	for uid, f := range b.failures {
+		at(f.At.Add(b.rules.Evidence))
+		if _, there := b.pods[uid]; there && f.Class == refusal.OfPool {
+			at(f.At.Add(b.rules.Alone))
+		}
+	}
+	for _, template := range b.templates {
+		at(template.Until)
+	}
+	for _, r := range b.refusedPods {
+		at(r.bound.Add(b.rules.Forget))
+	}
+}
+
+// trim drops the oldest of more entries than most.
+func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) {
+	for len(entries) > most {
+		var oldest *K
+		var first time.Time
+		var name string
+		for k, v := range entries {
+			if at, id := age(k, v); oldest == nil || cmp.Or(at.Compare(first), cmp.Compare(id, name)) < 0 {
+				oldest, first, name = &k, at, id
+			}
+		}
+		delete(entries, *oldest)
+	}
+}
+
+// newestOf returns the newest of the entries, at most as many, in the order of their age and name.
+func newestOf[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) []K {
+	keys := slices.SortedFunc(maps.Keys(entries), func(a, b K) int {
+		atA, idA := age(a, entries[a])
+		atB, idB := age(b, entries[b])
+		return cmp.Or(atA.Compare(atB), cmp.Compare(idA, idB))
+	})
+	return keys[max(0, len(keys)-most):]
+}

@@ -1,0 +1,229 @@
+package gate
+
+import (
+	"fmt"
+	"time"
+
+	"poolpriority.dev/scheduler/pkg/alike"
+	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+)
+
+// Decide answers for the request at the time now, by the view of the pools' capacity.
+func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decision {
+	if !r.Pools.HasBurst() {
+		d := Decision{Regular: make([]Verdict, r.Pools.Regular())}
+		for i := range d.Regular {
+			d.Regular[i].Open = true
+		}
+		return d
+	}
+	return r.DecideFor(req, r.Assess(req, view), view, now)
+}
+
+// DecideFor is Decide for a pod of whose class it is known what the view says.
+func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now time.Time) Decision {
+	d := Decision{Regular: make([]Verdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
+	e := newEvaluation(r, &req, a, view, now)
+	e.earlier = Verdict{Open: true, Reason: reasonOpen}
+	for i := range d.Regular {
+		v := e.regular(i)
+		d.Regular[i] = v
+		if v.Open {
+			continue
+		}
+		if e.earlier.Open {
+			detail := "pool " + r.Pools.At(i).Name + ": " + v.Reason.Sentence
+			if v.Reason.Detail != "" {
+				detail += " (" + v.Reason.Detail + ")"
+			}
+			e.earlier = closed(v.Closed, detail)
+		}
+		e.earlier.Until = nodegroups.Earliest(e.earlier.Until, v.Until)
+	}
+	if e.earlier.Open && now.Before(req.Wait.Until) {
+		e.earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
+	}
+	var wait Verdict // for a turn in an earlier burst pool
+	for i := range r.Pools.Burst() {
+		v := e.burst(i)
+		if v.Open && wait.Reason.Code != "" {
+			v = wait
+		} else if v.Reason.Code == ReasonRateLimited.Code {
+			wait = v
+		}
+		if r.Observe && !v.Open {
+			v.Open, v.Observed = true, true
+		}
+		d.Burst[i] = v
+	}
+	return d
+}
+
+// evaluation is one request at one time.
+type evaluation struct {
+	*Rule
+	req  *Request
+	a    *Assessment
+	view *nodegroups.View
+	now  time.Time
+	// clock is since when the autoscaler has had the pod before it and nothing has happened that could help it, and came when a node last came that the
+	// pod might use.
+	clock, came time.Time
+	// earlier is what the regular pools say.
+	earlier Verdict
+}
+
+func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, now time.Time) *evaluation {
+	e := &evaluation{Rule: r, req: req, a: a, view: view, now: now}
+	e.clock, e.came = r.clock(req, a, view)
+	return e
+}
+
+// steps decide in this order whether the gate of a burst pool is open. Each is given the verdict of those before it, which is open, and the index of the
+// pool. The first that closes the gate has the last word.
+var steps = []func(e *evaluation, i int, v Verdict) Verdict{
+	(*evaluation).namespace,
+	(*evaluation).annotation,
+	(*evaluation).template,
+	(*evaluation).spread,
+	(*evaluation).earlierPools,
+	(*evaluation).provider,
+	(*evaluation).budget,
+	(*evaluation).pacing,
+}
+
+// burst answers for the burst pool with index i.
+func (e *evaluation) burst(i int) Verdict {
+	v := Verdict{Open: true}
+	for _, step := range steps {
+		if v = step(e, i, v); !v.Open {
+			break
+		}
+	}
+	return v
+}
+
+// namespace closes the gate to pods of namespaces that the pool is not for.
+func (e *evaluation) namespace(i int, v Verdict) Verdict {
+	if e.req.NotSelected != nil && e.req.NotSelected[i] {
+		return closed(reasonNamespace, "")
+	}
+	return v
+}
+
+// annotation closes it to pods that opt out, and to those that a virtual kubelet cannot run if they do not say that it can.
+func (e *evaluation) annotation(i int, v Verdict) Verdict {
+	switch value := e.req.Pod.Annotations[pool.BurstAnnotation]; value {
+	case pool.BurstNever:
+		return closed(ReasonOptOut, "")
+	case pool.BurstAlways:
+		return v
+	case "":
+		if reason := e.a.burst[i].ineligible; reason.Code != "" {
+			return Verdict{Reason: reason}
+		}
+		return v
+	default:
+		return closed(reasonValue, fmt.Sprintf("the value is %q", value))
+	}
+}
+
+// template closes it to pods of whose template the provider has refused pods for what they are. The annotation poolpriority.dev/burst: Always does not
+// override that: it says that the table of what cannot run is wrong, but here it was tried, and would be again and again.
+func (e *evaluation) template(i int, v Verdict) Verdict {
+	templates := e.view.Pools[i].Provider.Templates
+	if len(templates) == 0 {
+		return v
+	}
+	refused, ok := templates[alike.Template(e.req.Pod)]
+	if !ok || !e.now.Before(refused.Until) {
+		return v
+	}
+	v = closed(ReasonTemplate, refused.Code+": "+refused.Message)
+	v.Until = refused.Until
+	return v
+}
+
+// spread closes it to pods that must be spread over a label which the pool's nodes lack.
+func (e *evaluation) spread(i int, v Verdict) Verdict {
+	if key := e.a.burst[i].topology; key != "" {
+		return closed(reasonSpread, "label "+key)
+	}
+	return v
+}
+
+// earlierPools closes it while an earlier pool holds it, if nothing opens it all the same: an override, the pod's own constraints, or a limit to its wait.
+func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
+	v, overridden := e.overridden(e.earlier, e.now)
+	if v.Open || overridden {
+		return v
+	}
+	if e.a.asks {
+		return Verdict{Open: true, Reason: reasonAsked}
+	}
+	limits := []struct {
+		reason nodegroups.Reason
+		end    time.Time
+	}{{reasonWaited, e.waitEnds(i)}, {reasonHeldLong, e.holdEnds()}}
+	for _, limit := range limits {
+		if !limit.end.IsZero() && !e.now.Before(limit.end) {
+			return Verdict{Open: true, Reason: limit.reason}
+		}
+		v.Until = nodegroups.Earliest(v.Until, limit.end)
+	}
+	return v
+}
+
+// waitEnds is when the pod has waited for the burst pool's WaitLimit; zero means never.
+func (e *evaluation) waitEnds(i int) time.Time {
+	limit := e.Pools.At(i).Burst.WaitLimit.Duration
+	if limit <= 0 || e.req.UnschedulableSince.IsZero() {
+		return time.Time{}
+	}
+	return e.req.UnschedulableSince.Add(limit)
+}
+
+// holdEnds is when the pod has been held for HoldLimit; zero means never.
+func (e *evaluation) holdEnds() time.Time {
+	since := e.req.NoRoomSince
+	if e.HoldLimit == 0 || since.IsZero() {
+		return time.Time{}
+	}
+	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
+}
+
+// provider closes it while the provider refuses pods, and to all but one pod while it is being tried. What opens a gate that earlier pools hold does not
+// open this one: it would do the pod no good.
+func (e *evaluation) provider(i int, v Verdict) Verdict {
+	provider := &e.view.Pools[i].Provider
+	if provider.State != breaker.Refusing && provider.State != breaker.Probing {
+		return v
+	}
+	said := fmt.Sprintf("%s since %s: %s", provider.Code, provider.Since.UTC().Format(time.RFC3339), provider.Message)
+	if provider.State == breaker.Refusing && e.now.Before(provider.Until) {
+		v = closed(ReasonRefused, said+", tried again at "+provider.Until.UTC().Format(time.RFC3339))
+		v.Until = provider.Until
+		return v
+	}
+	starting := provider.Starting
+	if e.req.Starting != nil {
+		starting = e.req.Starting(i)
+	}
+	if starting > 0 {
+		return closed(ReasonProbed, said)
+	}
+	v.Probe = true
+	return v
+}
+
+// budget closes it to pods for which the pool's budget has no room.
+func (e *evaluation) budget(i int, v Verdict) Verdict {
+	if e.req.Burst != nil {
+		if detail := overBudget(e.req.Pod, e.Pools.At(i), e.req.Burst[i]); detail != "" {
+			return closed(ReasonBudget, detail)
+		}
+	}
+	return v
+}

@@ -1,0 +1,30 @@
+package refusal
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// TestFailedBeforeItRan: a pod that failed without having run was refused, unless Kubernetes ended it.
+func TestFailedBeforeItRan(t *testing.T) {
+	ran := corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(time.Unix(1, 0))}}}
+	for name, tc := range map[string]struct {
+		status         corev1.PodStatus
+		refused, began bool
+	}{
+		"it ran":            {corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{ran}}, false, true},
+		"nothing of it ran": {corev1.PodStatus{Reason: "InsufficientCapacity"}, true, false},
+		"it was evicted":    {corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue}}}, false, false},
+		"an init container": {corev1.PodStatus{InitContainerStatuses: []corev1.ContainerStatus{ran}}, false, true},
+		"virtual-kubelet":   {corev1.PodStatus{Reason: ReasonProviderFailed, ContainerStatuses: []corev1.ContainerStatus{ran}}, true, false},
+	} {
+		tc.status.Phase = corev1.PodFailed
+		pod := &corev1.Pod{Status: tc.status}
+		if r, refused := Of(pod); refused != tc.refused || Began(pod) != tc.began {
+			t.Errorf("%s: refused %v (%+v), began %v; want %v, %v", name, refused, r, Began(pod), tc.refused, tc.began)
+		}
+	}
+}
