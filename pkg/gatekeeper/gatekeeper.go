@@ -1,7 +1,8 @@
-// Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It is the door and the loop: cycles ask the
-// Gatekeeper, and its loop judges the pools and requeues pods for which the gate opens. Its parts are packages of their own: the pods that the gate
-// holds back (held), what limits the pools (sources), what the providers behind burst pools make of pods (providers), what is on the nodes (usage),
-// and the report to tools, to the next leader and to users (publishing). None of them knows the scheduling framework.
+// Package gatekeeper decides beside the scheduling cycle which pods may burst. Scheduling cycles ask the Gatekeeper.
+// Its loop judges the pools and requeues the pods for which the gate opens. Its parts are packages of their own: held
+// (the pods that the gate holds back), sources (what limits the pools), providers (what the providers behind burst
+// pools make of pods), usage (the load of the nodes) and publishing (the report to tools, users and the next leader).
+// None of them imports the scheduling framework.
 package gatekeeper
 
 import (
@@ -50,20 +51,23 @@ type Config struct {
 	Client kubernetes.Interface
 	// Dynamic reads NodePools. It may be nil where no pool names one.
 	Dynamic dynamic.Interface
-	// Informers are the scheduler's own: nodes, pods, ReplicaSets and what volumes are made of. Whoever made them starts them.
+	// Informers are the scheduler's own: nodes, pods, ReplicaSets and what volumes are made of. Whoever made them starts
+	// them.
 	Informers informers.SharedInformerFactory
 	Recorder  events.EventRecorder
 	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
-	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for it: they are published.
+	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for
+	// it: they are published.
 	Identity, Version, SchedulerName string
-	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil: breaker.NewRules.
+	// Refusals are the rules by which a burst pool whose pods must start within the time given is judged; nil:
+	// breaker.NewRules.
 	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
-// Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
-// by many goroutines.
+// Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods
+// may be called by many goroutines.
 type Gatekeeper struct {
 	config Config
 	rule   gate.Rule
@@ -84,12 +88,12 @@ type Gatekeeper struct {
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
 	leading   atomic.Bool                 // this scheduler schedules: another that is ready to take over does not
 
-	// They tell the loop by these to look again.
+	// By these they have the loop look again.
 	freed   atomic.Bool   // a pod on a burst node ended: budgets may have room
 	changed chan struct{} // a node or what the pools are judged by changed
 	earlier chan struct{} // a pod was held that must be looked at before the timer is due
 
-	// The loop alone uses these, but for what the override has in force and when the sources changed, which anybody may ask.
+	// The loop alone uses these. Only override.Current and sources.Changes are for any goroutine.
 	sources  *sources.Sources
 	override *sources.Override
 	loop     loop
@@ -166,7 +170,8 @@ func (g *Gatekeeper) Lead() {
 	}
 }
 
-// EndsWith has the gatekeeper ask whether this scheduler may act as the leader no longer. To be called before Run and Lead.
+// EndsWith has the gatekeeper ask whether this scheduler may act as the leader no longer. To be called before Run and
+// Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
 
 // leads reports whether this scheduler schedules, and may still.
@@ -185,20 +190,21 @@ func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
 	return g.config.Pools.Group(nodes)
 }
 
-// uses is what is on the nodes of each pool, by the pool's index: of a burst pool, as its budget counts it.
+// uses returns the load of each pool, by the pool's index. A burst pool's is what its budget counts.
 func (g *Gatekeeper) uses() []aci.Use {
 	byPool, _ := g.byPool()
 	return g.usage.Uses(g.config.Pools, byPool)
 }
 
-// Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked at.
+// Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked
+// at.
 type Snapshot struct {
 	// Burst is what is on the nodes of each burst pool, by the pool's index.
 	Burst []aci.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
-	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it may. Those that were
-	// placed in earlier cycles and are not bound yet are among them.
+	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it
+	// may. Those that were placed in earlier cycles and are not bound yet are among them.
 	Young func(i int, visit func(*v1.Pod))
 }
 
@@ -214,8 +220,8 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	return rule.Decide(request, g.view.Load(), now)
 }
 
-// lookAtYoung has the request count, beside the pods that are known to be bound, those that the snapshot knows to have been placed: young is
-// the Snapshot's.
+// lookAtYoung has the request count, beside the pods that are known to be bound, those that the snapshot knows to have
+// been placed: young is the Snapshot's.
 func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
 		var uids []types.UID
@@ -235,7 +241,8 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 	}
 }
 
-// Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
+// Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated
+// alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
@@ -262,8 +269,8 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
-// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked for the pod's kind only
-// if it matters: it takes longer than most decisions.
+// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked
+// for the pod's kind only if it matters: it takes longer than most decisions.
 func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
@@ -276,8 +283,8 @@ func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since held.Waiting
 // Rollout returns what is known of whether the pod is a new one of a rollout.
 func (g *Gatekeeper) Rollout(pod *v1.Pod) held.Surge { return g.rollouts.Of(pod, g.config.Clock.Now()) }
 
-// Failed remembers since when a pod that found no node has been unschedulable, for want of room or for something else, such as a gang or a
-// missing claim: the condition does not say it of a pod that waited for scheduling gates before.
+// Failed remembers since when a pod that found no node has been unschedulable, for want of room or for something else,
+// such as a gang or a missing claim: the condition does not say it of a pod that waited for scheduling gates before.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	if g.current(pod) == nil {
@@ -285,8 +292,9 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	}
 }
 
-// Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate. A view that
-// was swapped since is looked at at once, and so is a decision that changes before the timer is due: both in the gatekeeper's own loop.
+// Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate.
+// A view that was swapped since is looked at at once, and so is a decision that changes before the timer is due: both
+// in the gatekeeper's own loop.
 func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *held.Promise) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
@@ -295,7 +303,8 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 		}
 	}
 	g.held.Add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
-	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores after this read finds the pod.
+	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores after
+	// this read finds the pod.
 	switch current := g.current(pod); {
 	case current == nil:
 		g.forget(pod.UID)
@@ -337,8 +346,8 @@ func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Look
 // Promises returns what held pods other than the one with the UID were promised.
 func (g *Gatekeeper) Promises(but types.UID) []held.PromisedPod { return g.held.Promises(but) }
 
-// Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if it had
-// looked and taken over. It is for tests of what asks a gatekeeper that does not run.
+// Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if
+// it had looked and taken over. It is for tests of what asks a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.Current.Store(&gate.Override{})

@@ -15,9 +15,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. After a look it rests for
-// restFactor times as long as that took, so that it takes a tenth of a CPU in a large cluster whose nodes change all the time, but never
-// for longer than maxRest.
+// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. After a
+// look it rests for restFactor times as long as that took, so that it takes a tenth of a CPU in a large cluster whose
+// nodes change all the time, but never for longer than maxRest.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -31,8 +31,8 @@ const (
 	reportInterval = time.Second
 )
 
-// Run judges the pools when something changed or time is up, and wakes pods, until the context ends. It begins once the scheduler's
-// informers have synced: before that, the scheduler has not set what Activate needs.
+// Run judges the pools when something changed or time is up, and wakes pods, until the context ends. It begins once the
+// scheduler's informers have synced: before that, the scheduler has not set what Activate needs.
 func (g *Gatekeeper) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
 		return
@@ -62,8 +62,8 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	}
 }
 
-// waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are. An API server
-// that does not answer is not waited for: what cannot be read is Unknown.
+// waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are.
+// An API server that does not answer is not waited for: what cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
 	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.Settled() || !g.override.Settled() || !g.rollouts.Synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
 		g.config.Clock.Sleep(settleTime)
@@ -94,8 +94,8 @@ func (g *Gatekeeper) rest() {
 	}
 }
 
-// look judges the pools and decides anew for the held pods, reports, and sets the timer for the next look. With onlyNew, the pools are
-// left as they are, and only pods that were held since the last time are looked at.
+// look judges the pools and decides anew for the held pods, reports, and sets the timer for the next look. With
+// onlyNew, the pools are left as they are, and only pods that were held since the last time are looked at.
 func (g *Gatekeeper) look(ctx context.Context, onlyNew bool) {
 	began := g.config.Clock.Now()
 	if !onlyNew {
@@ -127,7 +127,8 @@ func (g *Gatekeeper) look(ctx context.Context, onlyNew bool) {
 	}
 }
 
-// judge judges all pools and swaps the view. What it has from the view before is since when a pool has been in its state.
+// judge judges all pools and swaps the view. What it has from the view before is since when a pool has been in its
+// state.
 func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	byPool, unlisted := g.byPool()

@@ -22,7 +22,8 @@ var wakeUps = metrics.NewCounter(&metrics.CounterOpts{
 // leader is the publisher of this process that the gauges are about: that of the gatekeeper that began to lead last.
 var leader atomic.Pointer[publishing.Publisher]
 
-// Gauges returns the collector of what is known of the pools. It has series while this process leads, and none otherwise.
+// Gauges returns the collector of what is known of the pools. It has series while this process leads, and none
+// otherwise.
 func Gauges() metrics.StableCollector { return publishing.Gauges(leader.Load) }
 
 // Metrics returns the metrics of this package but for Gauges.

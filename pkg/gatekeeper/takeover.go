@@ -18,7 +18,8 @@ const (
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
-// restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
+// restore takes over what the last leader published, as far as it still tells of now, and returns the view to start
+// from.
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.Load(ctx)
@@ -47,9 +48,9 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	return &view
 }
 
-// takeOver takes over, once this scheduler leads, since when pods have been unschedulable by the last leader's word: one that
-// was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is published over it,
-// and no pod counts as waiting for long. It returns when to try again.
+// takeOver takes over, once this scheduler leads, since when pods have been unschedulable by the last leader's word:
+// one that was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is
+// published over it, and no pod counts as waiting for long. It returns when to try again.
 func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if g.loop.takenOver || !g.leading.Load() {
 		return time.Time{}

@@ -14,8 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// watch follows nodes, pods, what pods' volumes are made of and, if burst pools select by them, the labels of namespaces. All by the scheduler's own
-// informers, which watch them anyway.
+// watch follows nodes, pods, volumes and namespaces by the scheduler's own informers, which watch them anyway.
 func (g *Gatekeeper) watch() error {
 	core := g.config.Informers.Core().V1()
 	return errors.Join(
@@ -97,7 +96,7 @@ func isEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// lookFor has the loop look again if a held pod is one that matters.
+// lookFor has the loop look again if matters returns true for a held pod.
 func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
 	if g.held.Any(matters) {
 		poke(g.changed)
@@ -126,7 +125,8 @@ func (g *Gatekeeper) watchVolumes() error {
 		}),
 		g.follow("persistent volumes", core.PersistentVolumes().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc: volume, UpdateFunc: func(oldObj, newObj any) {
-				// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated to.
+				// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated
+				// to.
 				if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
 					volume(newObj)
 				}
@@ -157,8 +157,8 @@ func (g *Gatekeeper) watchNamespaces() error {
 	})
 }
 
-// notSelected says of each pool, by its index, that it is not for the pods of the pod's namespace; nil: every pool is for all. A namespace that
-// is not known yet is selected by none.
+// notSelected says of each pool, by its index, that it is not for the pods of the pod's namespace; nil: every pool is
+// for all. A namespace that is not known yet is selected by none.
 func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
 	if g.spaces == nil {
 		return nil

@@ -14,11 +14,13 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// wokenFor is for how long a pod that was woken for the room that a budget has is reckoned to take it: by then it is bound or held again.
+// wokenFor is for how long a pod that was woken for the room that a budget has is reckoned to take it: by then it is
+// bound or held again.
 const wokenFor = 10 * time.Second
 
-// WithinBudgets returns the pods, by namespace/name, that only budgets hold and that there is room for now: those of the highest priority, then
-// those that have waited for the longest. waiting is how many only budgets hold. uses is asked, if there are such, what is on the nodes of each pool.
+// WithinBudgets returns, by namespace/name, the pods to requeue because a budget has room for them: first those of the
+// highest priority, then those that have waited for the longest. waiting counts all pods that only budgets hold. If
+// there are any, uses returns what is on the nodes of each pool.
 func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) (pods map[string]*v1.Pod, waiting int) {
 	all := h.onBudget(now)
 	if len(all) == 0 {
@@ -37,7 +39,7 @@ func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Ti
 
 // budgeted is a pod that only the budgets of burst pools hold.
 type budgeted struct {
-	entry    *heldPod // to be compared with; the rest is a copy
+	entry    *heldPod // only to be compared with; the rest is a copy
 	pod      *v1.Pod
 	pools    []bool // by the pools' index: those that would let it in
 	since    time.Time
@@ -56,7 +58,8 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	return false
 }
 
-// onBudget returns the pods that only budgets hold: those that were woken and are not back yet first, then the best first.
+// onBudget returns the pods that only budgets hold: those that were woken and are not back yet first, then the best
+// first.
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {

@@ -16,7 +16,8 @@ import (
 // maxWaits is how many pods' clocks are looked for to be published: the view has room for fewer.
 const maxWaits = 5000
 
-// reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst pool's reason.
+// reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst
+// pool's reason.
 type reason struct {
 	pool int
 	code string
@@ -67,8 +68,8 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 // isNear reports whether the times are the same, but for what clocks may differ.
 func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= clockTolerance }
 
-// ByReason counts the held pods by the code of what holds them. The time is since when the one has been unschedulable that has been for the longest,
-// of those for which a gate may open; zero if there is none.
+// ByReason counts the held pods by the code of what holds them. The time is since when the one has been unschedulable
+// that has been for the longest, of those for which a gate may open; zero if there is none.
 func (h *Pods) ByReason() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {

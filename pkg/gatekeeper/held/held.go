@@ -1,4 +1,5 @@
-// Package held keeps the pods that the gate holds back: since when they wait and what they wait for, and so which of them are to be tried again.
+// Package held keeps the pods that the gate holds back: since when they wait, what they wait for, and which of them to
+// requeue.
 package held
 
 import (
@@ -35,11 +36,12 @@ type Pods struct {
 }
 
 const (
-	// retryUntold is how long the API may take to say of a held pod that it is unschedulable before the pod is tried again. It
-	// doubles with each try, up to maxRetryUntold.
+	// retryUntold is how long the API may take to say of a held pod that it is unschedulable before the pod is tried
+	// again. It doubles with each try, up to maxRetryUntold.
 	retryUntold    = 10 * time.Second
 	maxRetryUntold = 5 * time.Minute
-	// retryUnseen is how soon a pod is tried again for which the scheduler was behind with the nodes, if no node wakes it before.
+	// retryUnseen is how soon a pod is tried again for which the scheduler was behind with the nodes, if no node wakes it
+	// before.
 	retryUnseen = 100 * time.Millisecond
 )
 
@@ -64,15 +66,17 @@ type heldPod struct {
 	kind, class string
 	// version rises when something of the entry changes but by a look at it.
 	version int
-	// open says, by the pool's index, whether the gate was open when last looked at. One that only the budget closed counts as
-	// open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were looked at.
+	// open says, by the pool's index, whether the gate was open when last looked at. One that only the budget closed
+	// counts as open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were
+	// looked at.
 	open   []bool
 	budget bool // the budget closed a gate
 	// reason is what holds it, when last looked at.
 	reason reason
 	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
 	unseen bool
-	// starting says that the pod was told that the scheduler is starting: it is tried again once that is over, to be told what holds it.
+	// starting says that the pod was told that the scheduler is starting: it is tried again once that is over, to be told
+	// what holds it.
 	starting bool
 	// promise is what a new pod of a rollout waits for; nil if it waits for nothing.
 	promise *Promise
@@ -91,8 +95,8 @@ func New() *Pods {
 		promised: map[types.UID]bool{}, turned: map[queue]time.Time{}}
 }
 
-// Failed remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of room, or for something
-// else, after which the time for which it has had no room begins anew.
+// Failed remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of
+// room, or for something else, after which the time for which it has had no room begins anew.
 func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -131,7 +135,8 @@ func (h *Pods) Trust(now time.Time) {
 	}
 }
 
-// Add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the gate.
+// Add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the
+// gate.
 func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, promise *Promise, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()
@@ -174,7 +179,8 @@ type Pod struct {
 	Budget bool
 	// Promise is what it was promised; empty if nothing was.
 	Promise Promise
-	// WaitsForRollout is since when it has been waiting, with whatever pauses, for what of its rollout is not ending yet; zero if it has not.
+	// WaitsForRollout is since when it has been waiting, with whatever pauses, for what of its rollout is not ending yet;
+	// zero if it has not.
 	WaitsForRollout time.Time
 }
 
@@ -206,8 +212,8 @@ func (h *Pods) Promises(but types.UID) []PromisedPod {
 	return promised
 }
 
-// RolloutChanged has the pods looked at again that wait for the rollout of the Deployment with the UID, each of them once in
-// stirredAgain, and more rarely the more there are. It reports whether that is earlier than before for any.
+// RolloutChanged has the pods looked at again that wait for the rollout of the Deployment with the UID, each of them
+// once in stirredAgain, and more rarely the more there are. It reports whether that is earlier than before for any.
 func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -228,8 +234,8 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	return moved
 }
 
-// Update follows a pending pod, which was another before. It reports whether a held pod must be scheduled again because its burst annotation
-// changed: the scheduling queue does not requeue it for that.
+// Update follows a pending pod, which was another before. It reports whether a held pod must be scheduled again because
+// its burst annotation changed: the scheduling queue does not requeue it for that.
 func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -298,9 +304,10 @@ func (h *Pods) Count() int {
 	return len(h.pods)
 }
 
-// UnknownToAPI returns since when pods have been unschedulable for want of room of which the API says another time, for at most n pods: those
-// that have been for the longest. They are held pods that waited for scheduling gates, as their condition is False since then, and pods that
-// wait or waited for something else, such as a gang: what they wait for may come while nobody leads.
+// UnknownToAPI returns since when pods have been unschedulable for want of room of which the API says another time, for
+// at most n pods: those that have been for the longest. They are held pods that waited for scheduling gates, as their
+// condition is False since then, and pods that wait or waited for something else, such as a gang: what they wait for
+// may come while nobody leads.
 func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -323,7 +330,8 @@ func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	return known
 }
 
-// latest is since when the pod has been unschedulable or, if that is later, since when for want of room, at the earliest.
+// latest is since when the pod has been unschedulable or, if that is later, since when for want of room, at the
+// earliest.
 func (h *Pods) latest(uid types.UID) time.Time {
 	since := h.firstFailed[uid]
 	if c := h.clocks[uid]; c.stopped {
@@ -341,7 +349,7 @@ func (h *Pods) Restore(uid types.UID, since time.Time) {
 	h.firstFailed[uid] = since
 }
 
-// Any reports whether a held pod is one that matters.
+// Any reports whether matters returns true for a held pod.
 func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -353,9 +361,9 @@ func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	return false
 }
 
-// Unreported returns the pods, by namespace/name, that are to be tried again at the time now because the write of their condition was
-// lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not call unschedulable is one.
-// The time is when the next such pod is due.
+// Unreported returns the pods, by namespace/name, that are to be tried again at the time now because the write of their
+// condition was lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not
+// call unschedulable is one. The time is when the next such pod is due.
 func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
@@ -381,8 +389,9 @@ func (p *heldPod) untoldUntil() time.Time {
 // nameOf is the pod's namespace/name, by which the scheduler activates it.
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// each calls do for each held pod, under the lock. It gives the lock up after every few: what do keeps must be a copy, or be compared with h.pods
-// before use, as another entry may have its pod by then.
+// each calls do for each held pod, under the lock. It releases the lock after every few, and entries may change then.
+// So do keeps copies only. It may keep an entry to compare it with h.pods later: the pod was not held again if they are
+// the same.
 func (h *Pods) each(do func(types.UID, *heldPod)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

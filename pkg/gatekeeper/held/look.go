@@ -12,7 +12,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// lookChunk is how many held pods are looked at, or written back, at a time: scheduling cycles wait for no longer than that takes.
+// lookChunk is how many held pods are looked at, or written back, at a time: scheduling cycles wait for no longer than
+// that takes.
 const lookChunk = 256
 
 // Candidate is a held pod as it is when a look comes to it.
@@ -29,8 +30,8 @@ type Candidate struct {
 	decision gate.Decision
 }
 
-// Reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on meanwhile: what is decided of a pod
-// that they changed is dropped.
+// Reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on
+// meanwhile: what is decided of a pod that they changed is dropped.
 func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Look {
 	look := Look{held: h, now: now, Opened: map[string]*v1.Pod{}, turns: turns{}}
 	uids := h.toLookAt(onlyNew)
@@ -85,8 +86,8 @@ type Look struct {
 	held  *Pods
 	now   time.Time
 	turns turns
-	// Opened are the pods to be tried again, by namespace/name: those for which a burst pool has opened since they were last looked at, and those
-	// that were only told that the scheduler is starting.
+	// Opened are the pods to be tried again, by namespace/name: those for which a burst pool has opened since they were
+	// last looked at, and those that were only told that the scheduler is starting.
 	Opened map[string]*v1.Pod
 	Next   time.Time // when a decision changes by itself; zero: none does
 	Again  bool      // pods changed meanwhile: they are to be looked at as those held since

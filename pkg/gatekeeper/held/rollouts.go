@@ -20,10 +20,11 @@ import (
 )
 
 const (
-	// stirredAgain is when a pod that waits for a rollout is tried again at the earliest if the rollout changes. It is longer where
-	// many pods wait.
+	// stirredAgain is when a pod that waits for a rollout is tried again at the earliest if the rollout changes. It is
+	// longer where many pods wait.
 	stirredAgain = time.Second
-	// TryEach is how much time each of the pods has that wait for a rollout to go on: a try costs some milliseconds in a large cluster.
+	// TryEach is how much time each of the pods has that wait for a rollout to go on: a try costs some milliseconds in a
+	// large cluster.
 	TryEach = 40 * time.Millisecond
 	// replicaSetLag is how much later than its pods the scheduler may hear of a ReplicaSet.
 	replicaSetLag = 5 * time.Second
@@ -58,8 +59,8 @@ type PromisedPod struct {
 	Promise
 }
 
-// Surge is what is known of whether a pod is a new one of a rollout: it is of one, it is of none, or its ReplicaSet is not known
-// yet.
+// Surge is what is known of whether a pod is a new one of a rollout: it is of one, it is of none, or its ReplicaSet is
+// not known yet.
 type Surge struct {
 	// Of is the rollout, if it is of one.
 	Of *rollout.Rollout
@@ -101,9 +102,9 @@ func controllerIndex(obj any) ([]string, error) {
 // Synced reports whether the Deployments are known.
 func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
-// NewRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets. changed is
-// called with the UID of a Deployment one of whose ReplicaSets changed. A scheduler that may not read Deployments sees no
-// rollouts.
+// NewRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets.
+// changed is called with the UID of a Deployment one of whose ReplicaSets changed. A scheduler that may not read
+// Deployments sees no rollouts.
 func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if d, ok := obj.(*appsv1.Deployment); ok {

@@ -10,13 +10,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxWarned bounds of how many owners it is remembered that they were warned. When there are more, the first may be warned again.
+// maxWarned bounds of how many owners it is remembered that they were warned. When there are more, the first may be
+// warned again.
 const maxWarned = 5000
 
-// reasonDifferently is the reason of the event on a pod that a burst pool's provider runs without something that the pod asks for.
+// reasonDifferently is the reason of the event on a pod that a burst pool's provider runs without something that the
+// pod asks for.
 const reasonDifferently = "RunsDifferently"
 
-// WarnOfDifferences says once of each owner's pods, by an event on a pod that has just been bound, what a burst pool's provider leaves out of it.
+// WarnOfDifferences says once of each owner's pods, by an event on a pod that has just been bound, what a burst pool's
+// provider leaves out of it.
 func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
 	if !p.config.Leading() {
 		return // the leader says it

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// eventRefused is the reason of the event on a pod that was refused for what it is, EventRefuses and eventAccepts those on a burst pool's
-	// nodes when it begins to refuse pods and when it takes them again.
+	// eventRefused is the reason of the event on a pod that was refused for what it is, EventRefuses and eventAccepts
+	// those on a burst pool's nodes when it begins to refuse pods and when it takes them again.
 	eventRefused, EventRefuses, eventAccepts = "BurstRefused", "BurstPoolRefuses", "BurstPoolAccepts"
 	// maxToldNodes is on how many nodes of a pool that is told.
 	maxToldNodes = 10
@@ -59,7 +59,8 @@ type Config struct {
 	Changed  func()      // called when a judgement may have changed; it must not block
 }
 
-// Providers follow what the providers behind the burst pools make of the pods on their nodes. Its methods may be called by many goroutines.
+// Providers follow what the providers behind the burst pools make of the pods on their nodes. Its methods may be called
+// by many goroutines.
 type Providers struct {
 	config   Config
 	warned   *lru.Cache // the owners, by their UIDs, of whose pods it was said that they run differently in a burst pool
@@ -197,14 +198,16 @@ func (p *Providers) Judge(i int, now time.Time) breaker.Judgement {
 	return p.trackers[i].Judge(now)
 }
 
-// Starting is how many pods of the burst pool with index i may still start at the time now, among them those placed that are not known to be bound.
+// Starting is how many pods of the burst pool with index i may still start at the time now, among them those placed
+// that are not known to be bound.
 func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Starting(placed, now)
 }
 
-// Pacing returns the pacing of the owner in the burst pool with index i at the time now. Its pods placed, by their UIDs, may not be bound yet.
+// Pacing returns the pacing of the owner in the burst pool with index i at the time now. Its pods placed, by their
+// UIDs, may not be bound yet.
 func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()

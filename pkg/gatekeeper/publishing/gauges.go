@@ -12,8 +12,9 @@ import (
 
 const subsystem = "pool_priority"
 
-// The gauges are made up when somebody asks for them, of one view: a series of a state or a reason that is over is gone in the same answer in which
-// its successor is there. Only a scheduler that leads has any of them, so that plain sums over all replicas are right.
+// The gauges are made up when somebody asks for them, of one view: a series of a state or a reason that is over is gone
+// in the same answer in which its successor is there. Only a scheduler that leads has any of them, so that plain sums
+// over all replicas are right.
 var (
 	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
@@ -46,8 +47,8 @@ func gauge(name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 }
 
-// Gauges returns the collector of what is known of the pools by the publisher that of returns; nil: there is none yet. It has series while that
-// leads, and none otherwise.
+// Gauges returns the collector of the gauges of the publisher that of returns; nil: there is none yet. It has series
+// only while that scheduler leads.
 func Gauges(of func() *Publisher) metrics.StableCollector { return &gauges{of: of} }
 
 type gauges struct {

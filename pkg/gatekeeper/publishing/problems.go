@@ -22,8 +22,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
-// as it lasts, and told by an event on the object if there is one.
+// Problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for
+// as long as it lasts, and told by an event on the object if there is one.
 type Problems struct {
 	recorder events.EventRecorder
 	pools    pool.List
@@ -43,10 +43,12 @@ type problem struct {
 	message   string
 }
 
-// ungatedGrace is how long a node of a burst pool may be without the gate taint: the controller may be taking over, or the node be new.
+// ungatedGrace is how long a node of a burst pool may be without the gate taint: the controller may be taking over, or
+// the node be new.
 const ungatedGrace = 30 * time.Second
 
-// NewProblems returns Problems that are not known yet. gated says that the nodes of burst pools are to have the gate taint.
+// NewProblems returns Problems that are not known yet. gated says that the nodes of burst pools are to have the gate
+// taint.
 func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Problems {
 	return &Problems{recorder: recorder, pools: pools, gated: gated, ungated: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
@@ -158,7 +160,8 @@ func (ps *Problems) findRefusing(view *nodegroups.View) {
 	}
 }
 
-// findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool either.
+// findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool
+// either.
 func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
@@ -198,8 +201,8 @@ func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	}
 }
 
-// findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a pool of
-// all the rest, and a mistake in others.
+// findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a
+// pool of all the rest, and a mistake in others.
 func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	found := map[string]*v1.Node{}
 	for _, nodes := range byPool {

@@ -1,5 +1,5 @@
-// Package publishing reports what the gatekeeper knows and decided: in the ConfigMap that tools and the next leader read, as gauges, and as problems
-// that the user can mend.
+// Package publishing reports the gatekeeper's state: in the ConfigMap that tools and the next leader read, as gauges,
+// and as problems that the user can fix.
 package publishing
 
 import (
@@ -50,8 +50,8 @@ var Failures = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// Config is what a Publisher is made of. It asks the parts of the gatekeeper that any goroutine may ask; what belongs to the gatekeeper's loop comes
-// with a Report.
+// Config is what a Publisher is made of. The publisher reads these parts of the gatekeeper itself: any goroutine may.
+// What belongs to the gatekeeper's loop comes with a Report.
 type Config struct {
 	Args                             *configv1.PoolPriorityArgs
 	Pools                            pool.List
@@ -97,8 +97,8 @@ func (p *Publisher) client() typedcorev1.ConfigMapInterface {
 	return p.config.Client.CoreV1().ConfigMaps(p.namespace)
 }
 
-// Load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if it got
-// nothing at all.
+// Load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if
+// it got nothing at all.
 func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -136,8 +136,8 @@ func contentsOf(state *published.Status) (contents, error) {
 	return contents{all, decisive}, err
 }
 
-// due is how long after it was written what was published is to be written anew: at once if what decides has changed, soon if other figures
-// have, and else so that it can be seen that somebody leads.
+// due is how long after it was written what was published is to be written anew: at once if what decides has changed,
+// soon if other figures have, and else so that it can be seen that somebody leads.
 func (c *contents) due(last *contents) time.Duration {
 	switch {
 	case !maps.Equal(c.decisive, last.decisive):

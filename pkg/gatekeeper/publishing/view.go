@@ -10,11 +10,13 @@ import (
 )
 
 const (
-	// maxDeclines is how many kinds of pods are published, and maxUnschedulable how many pods' clocks the next leader finds.
+	// maxDeclines is how many kinds of pods are published, and maxUnschedulable how many pods' clocks the next leader
+	// finds.
 	maxDeclines, maxUnschedulable = 500, 5000
 )
 
-// status is what is published of the report: all that the gate goes by, but for the pod that asks, and what the next leader starts from.
+// status is what is published of the report: all that the gate goes by, but for the pod that asks, and what the next
+// leader starts from.
 func (p *Publisher) status(r *Report) *published.Status {
 	c := &p.config
 	byPool, unlisted := c.Nodes()
@@ -36,8 +38,8 @@ func (p *Publisher) status(r *Report) *published.Status {
 	return state
 }
 
-// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and says how full each pool is. A burst pool's node offers
-// what somebody made up, and none of that is said.
+// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and says how full each pool
+// is. A burst pool's node offers what somebody made up, and none of that is said.
 func (p *Publisher) fullness(byPool [][]*v1.Node) (available []int, usage []published.Usage) {
 	available = make([]int, len(byPool))
 	for i, load := range p.config.Usage.Sums(byPool) {

@@ -24,8 +24,9 @@ type claims struct {
 	refused  sync.Once
 }
 
-// watchClaims starts to follow the NodeClaims of the NodePool, and reports when they change what it is judged by. The right to do so
-// is optional, and waited for: without it, launches that fail are not noticed, and nothing else is amiss.
+// watchClaims starts to follow the NodeClaims of the NodePool, and reports when they change what it is judged by. The
+// right to do so is optional, and waited for: without it, launches that fail are not noticed, and nothing else is
+// amiss.
 func watchClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
 	c := &claims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.ClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},

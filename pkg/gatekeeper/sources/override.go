@@ -30,8 +30,9 @@ const (
 	overrideRetry = 2 * time.Second
 )
 
-// Override follows the ConfigMap by which an operator overrides the gate, that one and no other. What cannot be read in it changes nothing: what
-// was read before stays in force, also with the next leader. But for Current, which anybody may ask, it is the loop's.
+// Override follows the ConfigMap by which an operator overrides the gate, that one and no other. What cannot be read in
+// it changes nothing: what was read before stays in force, also with the next leader. But for Current, which anybody
+// may ask, it is the loop's.
 type Override struct {
 	id       string // namespace/name
 	object   *watched
@@ -57,8 +58,8 @@ func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	return o, err
 }
 
-// Restore takes over what the last leader read: it counts for as long as the same ConfigMap has nothing that can be read, or it is not known
-// what it has.
+// Restore takes over what the last leader read: it counts for as long as the same ConfigMap has nothing that can be
+// read, or it is not known what it has.
 func (o *Override) Restore(m *published.Memory) { o.read = m.Override }
 
 // Observe reads the ConfigMap as it is at the time now.
@@ -116,8 +117,8 @@ func (o *Override) stays(now time.Time) string {
 	return "the gate goes by the pools"
 }
 
-// Due is when an override that is in force at the time now ends, or when to look again whether the ConfigMap can be read: that there is none is
-// no event. Zero is never.
+// Due is when an override that is in force at the time now ends, or when to look again whether the ConfigMap can be
+// read: that there is none is no event. Zero is never.
 func (o *Override) Due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
 		return nodegroups.Earliest(now.Add(overrideRetry), o.InForce(now).Until)

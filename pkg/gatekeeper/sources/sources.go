@@ -1,5 +1,5 @@
-// Package sources watches the objects by which the gate goes, each of them alone: what says how the regular pools can grow, and the ConfigMap by
-// which an operator overrides the gate.
+// Package sources watches the objects that the gate depends on, each by its name: those that say whether the regular
+// pools can grow, and the ConfigMap by which an operator overrides the gate.
 package sources
 
 import (
@@ -54,8 +54,8 @@ type Config struct {
 	Changed func()
 }
 
-// Sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of its
-// kind.
+// Sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of
+// its kind.
 type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
 	objects []runtime.Object    // what each pool is judged by, as last observed; nil if there is none
@@ -193,8 +193,8 @@ func (s *Sources) Of(i int) nodegroups.Source { return s.byPool[i] }
 // Object is what that pool is judged by, as last observed; nil if there is none.
 func (s *Sources) Object(i int) runtime.Object { return s.objects[i] }
 
-// Shared returns a node that is in several of the autoscaler's node groups, as far as can be told, with the groups and the autoscaler's status.
-// It returns "" if there is none.
+// Shared returns a node that is in several of the autoscaler's node groups, as far as can be told, with the groups and
+// the autoscaler's status. It returns "" if there is none.
 func (s *Sources) Shared() (node string, groups []string, status runtime.Object) {
 	if s.status == nil {
 		return "", nil, nil
@@ -208,7 +208,8 @@ func (s *Sources) Settled() bool {
 	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
 
-// Observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in none.
+// Observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in
+// none.
 func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
 	s.autoscalers = nil
@@ -235,7 +236,8 @@ func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	}
 }
 
-// observeStatus hands the cluster autoscaler's status to its tracker. What is wrong with it is the reason of its pools, and counted once.
+// observeStatus hands the cluster autoscaler's status to its tracker. What is wrong with it is the reason of its pools,
+// and counted once.
 func (s *Sources) observeStatus(now time.Time) {
 	obj, err := s.status.get()
 	s.autoscalers = obj
@@ -250,7 +252,8 @@ func (s *Sources) observeStatus(now time.Time) {
 	}
 }
 
-// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools, and counted once.
+// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools, and
+// counted once.
 func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	obj, err := n.object.get()
 	switch {
@@ -286,7 +289,8 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	return obj
 }
 
-// assign tells the tracker what the pools have, and logs once for each of the autoscaler's node groups of which nothing tells whose it is.
+// assign tells the tracker what the pools have, and logs once for each of the autoscaler's node groups of which nothing
+// tells whose it is.
 func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
 	var claims []clusterautoscaler.Claim
 	for i, source := range s.byPool {
@@ -302,7 +306,8 @@ func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	}
 }
 
-// Remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler counts.
+// Remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler
+// counts.
 func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(held, now)

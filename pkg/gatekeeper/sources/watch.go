@@ -19,8 +19,8 @@ type watched struct {
 	failure  atomic.Pointer[error]
 }
 
-// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and calls changed when
-// it changes. Failures to read it are counted for the source.
+// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and calls changed
+// when it changes. Failures to read it are counted for the source.
 func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) (*watched, error) {
 	w := &watched{informer: informer, key: key}
 	Errors.WithLabelValues(source).Add(0) // that a counter appears with the value 1 is no increase to Prometheus

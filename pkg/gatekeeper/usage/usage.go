@@ -11,8 +11,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Usage is what the pods on each node take, whosever they are: added up as they come, change and go, so that asking costs something for each node
-// and nothing for each pod. It is for figures and for requeueing: the gate goes by the scheduling cycle's snapshot.
+// Usage is what the pods on each node take, whosever they are: added up as they come, change and go, so that asking
+// costs something for each node and nothing for each pod. It is for figures and for requeueing: the gate goes by the
+// scheduling cycle's snapshot.
 type Usage struct {
 	mu    sync.Mutex
 	pods  map[types.UID]taken
@@ -28,8 +29,8 @@ type taken struct {
 	Load
 }
 
-// Load is what pods take: as Kubernetes counts it, and as Azure Container Instances bills it. The node's pool says which of them counts, and the
-// node may be heard of later than the pod.
+// Load is what pods take: as Kubernetes counts it, and as Azure Container Instances bills it. The node's pool says
+// which of them counts, and the node may be heard of later than the pod.
 type Load struct{ Requests, Billed aci.Use }
 
 // plus adds n times (1 or -1) the other. What overflows comes back when it is taken away again.
@@ -92,8 +93,8 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 	return sums
 }
 
-// Uses is what is on the nodes of each pool, by the pool's index: what is billed in a burst pool on Azure Container Instances, and what is requested
-// in any other.
+// Uses returns the load of each pool, by the pool's index: what is billed in a burst pool on Azure Container Instances,
+// and what is requested in any other pool.
 func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) []aci.Use {
 	uses := make([]aci.Use, len(byPool))
 	for i, load := range u.Sums(byPool) {
