@@ -63,7 +63,7 @@ prometheus:
 test-unit: prometheus ## Run the tests beside the code and those of the alerts, those of concurrent packages with the race detector too
 	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/devcluster/... ./test/model ./test/alerts ./test/markdown ./test/docs
 	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" go -C test/monitoring test -count=1 .
-	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/nodegroups/...
+	@CGO_ENABLED=1 hack/step.sh "unit tests with the race detector" hack/go-test.sh -race -short -timeout 20m -skip '^TestStrictOrder$$' ./pkg/poolpriority/... ./pkg/gatekeeper/... ./pkg/lease ./pkg/controller/... ./pkg/gate ./pkg/nodegroups/...
 
 .PHONY: test-strictness
 test-strictness: ## Compare the order of 105,000 random placements with brute force, and a tenth of them with the race detector

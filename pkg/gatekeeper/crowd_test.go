@@ -15,10 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 )
 
 // waitingPod is the i-th pod, of one of 20 kinds. Every third is of a Job that spends its retries.
@@ -70,9 +70,9 @@ func (q *cycles) schedule(stopped func() bool) error {
 		q.tried++
 		d := q.w.Decide(p, Snapshot{}, gate.Wait{})
 		if !d.Opens() {
-			var promise *Promise
+			var promise *held.Promise
 			if q.tried%5 == 0 {
-				promise = &Promise{Node: "n"}
+				promise = &held.Promise{Node: "n"}
 			}
 			q.w.Gatekeeper.Failed(p, true)
 			q.w.Hold(klog.Background(), p, &d, promise)
@@ -101,8 +101,6 @@ func (w *world) remove(name string) error {
 
 // ask reads all that others than the gatekeeper's own loop read, until stopped.
 func (w *world) ask(stopped func() bool) {
-	registry := metrics.NewKubeRegistry()
-	registry.CustomMustRegister(&gauges{of: func() *Gatekeeper { return w.Gatekeeper }})
 	for r := rand.New(rand.NewPCG(1, 1)); !stopped(); {
 		uid := types.UID(fmt.Sprint("p", r.IntN(2000)))
 		w.Lookup(uid)
@@ -114,9 +112,7 @@ func (w *world) ask(stopped func() bool) {
 		}
 		time.Sleep(100 * time.Microsecond)
 		if r.IntN(100) == 0 {
-			if _, err := registry.Gather(); err != nil {
-				w.Error(err)
-			}
+			w.gauges()
 		}
 	}
 }
@@ -147,6 +143,11 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 		}
 	case 5:
 		w.setOverride("", map[string]string{"gate": []string{string(gate.OverrideClosed), "garbage"}[r.IntN(2)]})
+	case 6:
+		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{"agentpool": "other"}}}
+		if _, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{}); err != nil {
+			w.Fatal(err)
+		}
 	default: // an event of the cluster has the scheduler try pods
 		for range 50 {
 			q.pods <- fmt.Sprint("p", r.IntN(2000))
@@ -167,8 +168,7 @@ func TestCrowdThatChanges(t *testing.T) {
 		p := waitingPod(i, start)
 		pods, names = append(pods, p), append(names, p.Name)
 	}
-	w := newWorld(t, pods...)
-	w.slowly()
+	w := newSlowWorld(t, pods...)
 	w.setStatus(1, 1)
 	w.run()
 	w.Lead()

@@ -1,18 +1,22 @@
-// Package gatekeeper decides beside the scheduling cycle which pods may burst, and when that changes. It judges the pools
-// (sources.go), looks whether an operator overrides the gate (override.go), and what the providers behind burst pools make of pods (providers.go), and keeps the view that the gate goes by, knows the pods that the gate holds back (held.go) and wakes them (loop.go),
-// knows the rollouts that pods are of (rollouts.go), and tells of all that: it publishes the state (publish.go) that the next leader
-// starts from (takeover.go), and reports problems (problems.go). It knows nothing of the scheduling framework.
+// Package gatekeeper decides beside the scheduling cycle which pods may burst. Scheduling cycles ask the Gatekeeper.
+// Its loop judges the pools and requeues the pods for which the gate opens. Its parts are packages of their own: held
+// (the pods that the gate holds back), sources (what limits the pools), providers (what the providers behind burst
+// pools make of pods), usage (the load of the nodes) and publishing (the report to tools, users and the next leader).
+// None of them imports the scheduling framework.
 package gatekeeper
 
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
@@ -28,13 +32,15 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
-
-// reasonStarting is the reason of every pool until the informers have synced.
-var reasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
 
 // Config is what a Gatekeeper is made of.
 type Config struct {
@@ -45,235 +51,166 @@ type Config struct {
 	Client kubernetes.Interface
 	// Dynamic reads NodePools. It may be nil where no pool names one.
 	Dynamic dynamic.Interface
-	// Informers are the scheduler's own: nodes, pods, ReplicaSets and what volumes are made of. Whoever made them starts them.
+	// Informers are the scheduler's own: nodes, pods, ReplicaSets and what volumes are made of. Whoever made them starts
+	// them.
 	Informers informers.SharedInformerFactory
 	Recorder  events.EventRecorder
 	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
-	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for it: they are published.
+	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for
+	// it: they are published.
 	Identity, Version, SchedulerName string
 	// Refusals returns the rules of a burst pool's circuit breaker. nil: breaker.NewRules.
 	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
-// Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods may be called
-// by many goroutines.
+// Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods
+// may be called by many goroutines.
 type Gatekeeper struct {
-	config    Config
-	rule      gate.Rule
+	config Config
+	rule   gate.Rule
+	ended  func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
+	synced []cache.InformerSynced
+
+	// Scheduling cycles, handlers of informers, the publisher and the loop ask these.
 	view      atomic.Pointer[nodegroups.View]
-	held      *held
+	held      *held.Pods
 	kinds     *gate.Kinds
+	rollouts  *held.Rollouts // nil: a rollout's pods are like others
+	providers *providers.Providers
+	usage     *usage.Usage
+	publisher *publishing.Publisher
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
-	warned    warned
-	rollouts  *rollouts // nil: a rollout's pods are like others
-	sources   *sources
-	override  *override
-	providers *providers
-	vanished  *vanished
-	problems  *problems
-	publisher *publisher
-	usage     *usage
-	ended     func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
-	synced    []cache.InformerSynced
-	freed     atomic.Bool   // a pod on a burst node ended: budgets may have room
-	leading   atomic.Bool   // this scheduler schedules: another that is ready to take over does not
-	takenOver bool          // what the last leader published was taken over
-	giveUp    time.Time     // when it is done without; zero until this scheduler leads
-	changed   chan struct{} // a node or what the pools are judged by changed
-	earlier   chan struct{} // a pod was held that must be looked at before the timer is due
+	leading   atomic.Bool                 // this scheduler schedules: another that is ready to take over does not
+
+	// By these they have the loop look again.
+	freed   atomic.Bool   // a pod on a burst node ended: budgets may have room
+	changed chan struct{} // a node or what the pools are judged by changed
+	earlier chan struct{} // a pod was held that must be looked at before the timer is due
+
+	// The loop alone uses these. Only override.Current and sources.Changes are for any goroutine.
+	sources  *sources.Sources
+	override *sources.Override
+	loop     loop
 }
 
 // New returns a Gatekeeper, and starts to watch what the pools are judged by. It decides nothing new before Run.
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
+	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
 	g := &Gatekeeper{
-		config:    config,
-		rule:      gate.NewRule(config.Args, config.Pools),
-		held:      newHeld(),
-		kinds:     gate.NewKinds(),
-		nodes:     factory.Nodes().Lister(),
-		pods:      factory.Pods().Lister(),
-		volumes:   newVolumes(config.Informers),
-		problems:  newProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce),
-		publisher: newPublisher(config.Args.StatusConfigMap, config.Client),
-		changed:   make(chan struct{}, 1),
-		earlier:   make(chan struct{}, 1),
+		config:  config,
+		rule:    gate.NewRule(config.Args, config.Pools),
+		held:    held.New(),
+		usage:   usage.New(),
+		kinds:   gate.NewKinds(),
+		nodes:   factory.Nodes().Lister(),
+		pods:    factory.Pods().Lister(),
+		volumes: newVolumes(config.Informers),
+		loop:    loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce)},
+		changed: make(chan struct{}, 1),
+		earlier: make(chan struct{}, 1),
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
 		// Not Unknown, which may count as full at once.
-		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: reasonStarting, Since: config.Clock.Now(),
-			Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Reason: reasonStarting}}}}
+		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: held.ReasonStarting, Since: config.Clock.Now(),
+			Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
 	}
 	g.view.Store(starting)
-	g.vanished = newVanished(config.Client.CoreV1())
-	g.providers = newProviders(&g.config, g.leading.Load, func() { poke(g.changed) })
+	g.providers = providers.New(providers.Config{
+		Pools: config.Pools, Client: config.Client, Nodes: g.nodes, Pods: g.pods, Recorder: config.Recorder, Now: config.Clock.Now, Rules: config.Refusals,
+		Observed: config.Args.Mode == configv1.ModeObserve, Leading: g.leading.Load, Changed: func() { poke(g.changed) },
+	})
 
 	var err error
-	if g.sources, err = newSources(ctx, &g.config, g.changed); err != nil {
+	watched := &sources.Config{Args: config.Args, Pools: config.Pools, Client: config.Client, Dynamic: config.Dynamic, Recorder: config.Recorder,
+		Now: config.Clock.Now, Changed: func() { poke(g.changed) }}
+	if g.sources, err = sources.New(ctx, watched); err != nil {
 		return nil, err
 	}
-	if g.override, err = newOverride(ctx, &g.config, g.changed); err != nil {
+	if g.override, err = sources.NewOverride(ctx, watched); err != nil {
 		return nil, err
 	}
+	g.publisher = publishing.New(publishing.Config{
+		Args: config.Args, Pools: config.Pools, Client: config.Client, Clock: config.Clock,
+		Identity: config.Identity, Version: config.Version, SchedulerName: config.SchedulerName,
+		Held: g.held, Kinds: g.kinds, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
+	})
 	if *config.Args.ScaleIn.HoldSurge {
-		if g.rollouts, err = newRollouts(ctx, &g.config, func(deployment types.UID) {
-			if g.held.stirred(deployment) {
+		if g.rollouts, err = held.NewRollouts(ctx, config.Client, config.Informers, func(deployment types.UID) {
+			if g.held.RolloutChanged(deployment) {
 				poke(g.changed)
 			}
 		}); err != nil {
 			return nil, err
 		}
 	}
-	if g.synced, err = g.watch(); err != nil {
+	if err := g.watch(); err != nil {
 		return nil, err
-	}
-	if g.usage, err = newUsage(factory.Pods()); err != nil {
-		return nil, err
-	}
-	if config.Pools.SelectsNamespaces() {
-		if err := g.watchNamespaces(); err != nil {
-			return nil, err
-		}
 	}
 	return g, nil
 }
 
-// watch follows nodes, pods and claims by the scheduler's own informers.
-func (g *Gatekeeper) watch() ([]cache.InformerSynced, error) {
-	factory := g.config.Informers.Core().V1()
-	nodes, err := factory.Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { poke(g.changed) },
-		DeleteFunc: func(any) { poke(g.changed) },
-		UpdateFunc: func(oldObj, newObj any) {
-			if nodegroups.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
-				poke(g.changed)
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching nodes: %w", err)
-	}
-	pods, err := factory.Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { g.providers.see(obj.(*v1.Pod)) },
-		UpdateFunc: func(oldObj, newObj any) {
-			// An informer may merge the deletion of a pod with the creation of another of the same name.
-			if oldPod := oldObj.(*v1.Pod); oldPod.UID != newObj.(*v1.Pod).UID {
-				g.forget(oldPod.UID)
-				g.providers.gone(oldPod.UID)
-			}
-			g.providers.see(newObj.(*v1.Pod))
-			if newPod := newObj.(*v1.Pod); isEnded(newPod) && !isEnded(oldObj.(*v1.Pod)) {
-				g.free(newPod)
-			}
-			if newPod := newObj.(*v1.Pod); newPod.Spec.NodeName != "" {
-				g.forget(newPod.UID)
-				if oldObj.(*v1.Pod).Spec.NodeName == "" {
-					g.warnOfDifferences(newPod)
-				}
-			} else if g.held.update(oldObj.(*v1.Pod), newPod, g.config.Clock.Now()) {
-				g.config.Activate(klog.Background(), map[string]*v1.Pod{cache.MetaObjectToName(newPod).String(): newPod})
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-				obj = tombstone.Obj
-			}
-			if pod, ok := obj.(*v1.Pod); ok {
-				g.forget(pod.UID)
-				g.free(pod)
-				if !g.providers.follows(pod.Spec.NodeName) || !g.vanished.add(pod) {
-					g.providers.gone(pod.UID)
-				}
-			}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("watching pods: %w", err)
-	}
-	if err := g.watchVolumes(); err != nil {
-		return nil, err
-	}
-	return []cache.InformerSynced{nodes.HasSynced, pods.HasSynced}, nil
-}
-
-// free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
-func (g *Gatekeeper) free(pod *v1.Pod) {
-	if g.providers.follows(pod.Spec.NodeName) {
-		g.freed.Store(true)
-		poke(g.earlier)
-	}
-}
-
-func isEnded(pod *v1.Pod) bool {
-	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
-}
-
-// watchVolumes follows what says whether a pod's volumes are such that it may burst.
-func (g *Gatekeeper) watchVolumes() error {
-	claimChanged := func(obj any) {
-		if claim := obj.(*v1.PersistentVolumeClaim); g.held.claims(claim.Namespace, claim.Name) {
-			poke(g.changed)
-		}
-	}
-	core := g.config.Informers.Core().V1()
-	if _, err := core.PersistentVolumeClaims().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: claimChanged, UpdateFunc: func(_, obj any) { claimChanged(obj) },
-	}); err != nil {
-		return fmt.Errorf("watching persistent volume claims: %w", err)
-	}
-	changed := func(any) {
-		if g.held.claimAny() {
-			poke(g.changed)
-		}
-	}
-	if _, err := core.PersistentVolumes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: changed, UpdateFunc: func(oldObj, newObj any) {
-			// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated to.
-			if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
-				changed(newObj)
-			}
-		},
-	}); err != nil {
-		return fmt.Errorf("watching persistent volumes: %w", err)
-	}
-	if _, err := g.config.Informers.Storage().V1().StorageClasses().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed}); err != nil {
-		return fmt.Errorf("watching storage classes: %w", err)
-	}
-	return nil
+// activate has the scheduler try the pod again.
+func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
+	g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }
 
 // Lead notes that this scheduler schedules. What is told to the world is told from then on.
 func (g *Gatekeeper) Lead() {
 	if !g.leading.Swap(true) {
-		leader.Store(g)
+		leader.Store(g.publisher)
 		poke(g.changed)
 	}
 }
 
-// EndsWith has the gatekeeper ask whether this scheduler may act as the leader no longer. To be called before Run and Lead.
+// EndsWith has the gatekeeper ask whether this scheduler may act as the leader no longer. To be called before Run and
+// Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
 
-// Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked at.
+// leads reports whether this scheduler schedules, and may still.
+func (g *Gatekeeper) leads() bool {
+	return g.leading.Load() && (g.ended == nil || !g.ended(g.config.Clock.Now()))
+}
+
+// hasSynced reports whether the nodes and the pods are known.
+func (g *Gatekeeper) hasSynced() bool {
+	return !slices.ContainsFunc(g.synced, func(synced cache.InformerSynced) bool { return !synced() })
+}
+
+// byPool are the nodes of each pool, by its index, and those in no pool.
+func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
+	nodes, _ := g.nodes.List(labels.Everything()) // does not fail
+	return g.config.Pools.Group(nodes)
+}
+
+// uses returns the load of each pool, by the pool's index. A burst pool's is what its budget counts.
+func (g *Gatekeeper) uses() []aci.Use {
+	byPool, _ := g.byPool()
+	return g.usage.Uses(g.config.Pools, byPool)
+}
+
+// Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked
+// at.
 type Snapshot struct {
 	// Burst is what is on the nodes of each burst pool, by the pool's index.
 	Burst []aci.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
-	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it may. Those that were
-	// placed in earlier cycles and are not bound yet are among them.
+	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it
+	// may. Those that were placed in earlier cycles and are not bound yet are among them.
 	Young func(i int, visit func(*v1.Pod))
 }
 
 // Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
-	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.since(pod, now), now)
+	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.Since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
 	if snapshot.Young != nil {
 		g.lookAtYoung(&request, snapshot.Young, now)
@@ -282,8 +219,8 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	return rule.Decide(request, g.view.Load(), now)
 }
 
-// lookAtYoung has the request count, beside the pods that are known to be bound, those that the snapshot knows to have been placed: young is
-// the Snapshot's.
+// lookAtYoung has the request count, beside the pods that are known to be bound, those that the snapshot knows to have
+// been placed: young is the Snapshot's.
 func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
 		var uids []types.UID
@@ -295,15 +232,16 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 		return uids
 	}
 	request.Starting = func(i int) int {
-		return g.providers.starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
+		return g.providers.Starting(i, placed(i, func(*v1.Pod) bool { return true }), now)
 	}
 	owner := refusal.OwnerOf(request.Pod)
 	request.Pacing = func(i int) *breaker.Pacing {
-		return g.providers.pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && breaker.CountsFailures(pod) }), now)
+		return g.providers.Pacing(i, owner, placed(i, func(pod *v1.Pod) bool { return refusal.OwnerOf(pod) == owner && breaker.CountsFailures(pod) }), now)
 	}
 }
 
-// Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated alike.
+// Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated
+// alike.
 func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
@@ -330,11 +268,11 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
-// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked for the pod's kind only
-// if it matters: it takes longer than most decisions.
-func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now time.Time) gate.Request {
+// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked
+// for the pod's kind only if it matters: it takes longer than most decisions.
+func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
-	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.unschedulable, since.noRoom, since.ignored
+	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
 	if g.kinds.Known() {
 		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
 	}
@@ -342,33 +280,35 @@ func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since waiting, now
 }
 
 // Rollout returns what is known of whether the pod is a new one of a rollout.
-func (g *Gatekeeper) Rollout(pod *v1.Pod) Surge { return g.rollouts.of(pod, g.config.Clock.Now()) }
+func (g *Gatekeeper) Rollout(pod *v1.Pod) held.Surge { return g.rollouts.Of(pod, g.config.Clock.Now()) }
 
-// Failed remembers since when a pod that found no node has been unschedulable, for want of room or for something else, such as a gang or a
-// missing claim: the condition does not say it of a pod that waited for scheduling gates before.
+// Failed remembers since when a pod that found no node has been unschedulable, for want of room or for something else,
+// such as a gang or a missing claim: the condition does not say it of a pod that waited for scheduling gates before.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
-	g.held.note(pod, wantsRoom, g.config.Clock.Now())
+	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	if g.current(pod) == nil {
 		g.forget(pod.UID)
 	}
 }
 
-// Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate. A view that
-// was swapped since is looked at at once, and so is a decision that changes before the timer is due: both in the gatekeeper's own loop.
-func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *Promise) {
+// Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate.
+// A view that was swapped since is looked at at once, and so is a decision that changes before the timer is due: both
+// in the gatekeeper's own loop.
+func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *held.Promise) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
 				"pool", g.config.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	g.held.add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
-	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores after this read finds the pod.
+	g.held.Add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
+	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores after
+	// this read finds the pod.
 	switch current := g.current(pod); {
 	case current == nil:
 		g.forget(pod.UID)
-	case g.held.update(pod, current, g.config.Clock.Now()):
-		g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(current).String(): current})
+	case g.held.Update(pod, current, g.config.Clock.Now()):
+		g.activate(logger, current)
 	}
 	poke(g.earlier)
 }
@@ -383,34 +323,54 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 
 // forget forgets a pod that waits no more.
 func (g *Gatekeeper) forget(pod types.UID) {
-	g.held.remove(pod)
+	g.held.Remove(pod)
 	g.kinds.Forget(pod)
 }
 
 // Release takes back what the pod was promised: it waits for no place now.
-func (g *Gatekeeper) Release(pod types.UID) { g.held.release(pod) }
+func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }
 
 // Waited is for how long the pod has been unschedulable; 0 if it is not known to have been.
 func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 	now := g.config.Clock.Now()
-	if since := g.held.since(pod, now).unschedulable; !since.IsZero() && since.Before(now) {
+	if since := g.held.Since(pod, now).Unschedulable; !since.IsZero() && since.Before(now) {
 		return now.Sub(since)
 	}
 	return 0
 }
 
 // Lookup returns what is known of the pod, and whether it is held.
-func (g *Gatekeeper) Lookup(pod types.UID) (Held, bool) { return g.held.lookup(pod) }
+func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
 // Promises returns what held pods other than the one with the UID were promised.
-func (g *Gatekeeper) Promises(but types.UID) []PromisedPod { return g.held.promises(but) }
+func (g *Gatekeeper) Promises(but types.UID) []held.PromisedPod { return g.held.Promises(but) }
 
-// Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if it had
-// looked and taken over. It is for tests of what asks a gatekeeper that does not run.
+// Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if
+// it had looked and taken over. It is for tests of what asks a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
-	g.override.current.Store(&gate.Override{})
-	g.held.trust(g.config.Clock.Now())
+	g.override.Current.Store(&gate.Override{})
+	g.held.Trust(g.config.Clock.Now())
+}
+
+// overridden is the rule with what is overridden.
+func (g *Gatekeeper) overridden() gate.Rule {
+	rule := g.rule
+	rule.Override = *g.override.Current.Load()
+	return rule
+}
+
+// recorder shortens messages to what an event holds: 1,024 bytes.
+type recorder struct{ events.EventRecorder }
+
+// Eventf implements events.EventRecorder.
+func (r recorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	const most = 1000
+	message := fmt.Sprintf(note, args...)
+	if len(message) > most {
+		message = strings.ToValidUTF8(message[:most], "") + " …"
+	}
+	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", message)
 }
 
 func poke(c chan<- struct{}) {

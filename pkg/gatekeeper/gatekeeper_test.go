@@ -1,6 +1,7 @@
 package gatekeeper
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,13 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
@@ -49,15 +53,16 @@ func newWorld(t testing.TB, objects ...runtime.Object) *world {
 // newWorldWith changes the arguments before.
 func newWorldWith(t testing.TB, change func(*configv1.PoolPriorityArgs), objects ...runtime.Object) *world {
 	t.Helper()
-	return newWorldOf(t, fake.NewClientset(objects...), change)
+	return newWorldOf(t, fake.NewClientset(objects...), change, nil)
 }
 
 func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once.
-func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs)) *world {
+// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once. Without rules, burst
+// pools are judged by the usual ones.
+func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs), rules func(time.Duration) breaker.Rules) *world {
 	t.Helper()
 	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("agentpool", "userpool"), ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}},
@@ -78,7 +83,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 		client: client, recorder: events.NewFakeRecorder(100),
 	}
 	w.Gatekeeper, err = New(klog.NewContext(t.Context(), klog.Background().V(9)), Config{
-		Args: args, Pools: pools, Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, 0), Recorder: w.recorder, Clock: w.clock,
+		Args: args, Pools: pools, Client: w.client, Informers: informers.NewSharedInformerFactory(w.client, 0), Recorder: w.recorder, Clock: w.clock, Refusals: rules,
 		Activate: func(_ klog.Logger, pods map[string]*v1.Pod) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -102,7 +107,7 @@ func (w *world) run(watched ...string) {
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
 	go w.Gatekeeper.Run(w.Context())
 	watches := map[string]int{}
-	if w.sources.status != nil {
+	if slices.ContainsFunc(w.config.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil }) {
 		watches["configmaps"]++
 	}
 	if !w.forbidden {
@@ -155,7 +160,7 @@ func (w *world) wasActivated(name string) bool {
 	return i >= 0
 }
 
-// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3.
+// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3. It does not wait for calls of the fake client.
 func (w *world) setStatus(ready, target int) {
 	w.Helper()
 	cm := &v1.ConfigMap{
@@ -170,11 +175,11 @@ nodeGroups:
   scaleUp: {status: NoActivity}
 `, ready, target)},
 	}
-	configMaps := w.client.CoreV1().ConfigMaps("kube-system")
-	if _, err := configMaps.Update(w.Context(), cm, metav1.UpdateOptions{}); err == nil {
+	configMaps := v1.SchemeGroupVersion.WithResource("configmaps")
+	if err := w.client.Tracker().Update(configMaps, cm, cm.Namespace); err == nil {
 		return
 	}
-	if _, err := configMaps.Create(w.Context(), cm, metav1.CreateOptions{}); err != nil {
+	if err := w.client.Tracker().Create(configMaps, cm, cm.Namespace); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -264,61 +269,29 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestManyAtOnce has everything happen at the same time, for the race detector.
-func TestManyAtOnce(t *testing.T) {
-	w := newWorld(t)
+// TestPublishingDelaysNoPod: while a write of the published state hangs, held pods are requeued.
+func TestPublishingDelaysNoPod(t *testing.T) {
+	client, hangs, end := fake.NewClientset(), make(chan bool, 1), make(chan bool)
+	client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		hangs <- true
+		<-end // with the fake client's lock: nothing else gets an answer either
+		return true, nil, errors.New("too late")
+	})
+	defer close(end)
+	w := newWorldOf(t, client, func(*configv1.PoolPriorityArgs) {}, nil)
 	w.setStatus(1, 1)
 	w.run()
+	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now())
+	w.addPod(p)
+	w.verdict(p, gate.ReasonCanGrow.Code)
+	d := w.Decide(p, Snapshot{}, gate.Wait{})
+	w.Hold(klog.Background(), p, &d, nil)
 	w.Lead()
-	const pods, rounds = 20, 30
-	for i := range pods {
-		w.addPod(pod(fmt.Sprint("p", i)))
-	}
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for round := range rounds {
-			w.setStatus(round%4, round%4)
-		}
-	})
-	wg.Go(func() {
-		for round := range rounds {
-			node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", round), Labels: map[string]string{"agentpool": "userpool"}}}
-			if _, err := w.client.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	wg.Go(func() {
-		for round := range rounds {
-			for i := range pods { // as cycles do, one after another
-				p := pod(fmt.Sprint("p", i))
-				d := w.Decide(p, Snapshot{}, gate.Wait{})
-				w.Gatekeeper.Failed(p, true)
-				if round%3 == 0 {
-					w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: w.clock.Now()}, Deployment: "web"})
-				} else {
-					w.Hold(klog.Background(), p, &d, nil)
-				}
-				w.Promises(p.UID)
-				w.Rollout(p)
-				w.Release(p.UID)
-			}
-		}
-	})
-	wg.Go(func() {
-		for range rounds {
-			for i := range pods { // as queueing hints do
-				if held, ok := w.Lookup(types.UID(fmt.Sprint("p", i))); ok && held.Budget {
-					t.Error("there is no budget")
-				}
-				w.Signature(pod("p"))
-			}
-		}
-	})
-	wg.Wait()
+	<-hangs
+	w.setStatus(3, 3)
 	w.eventually(func() string {
-		if n := w.held.count(); n != pods {
-			return fmt.Sprintf("%d pods are held, want %d", n, pods)
+		if !w.wasActivated("p") {
+			return "the pod is not requeued when the pool is full"
 		}
 		return ""
 	})
@@ -338,7 +311,7 @@ func TestStirred(t *testing.T) {
 	for _, deployment := range []types.UID{"web", "other"} {
 		p := pod(string(deployment) + "-pod")
 		w.addPod(p)
-		w.Hold(klog.Background(), p, &d, &Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: late}, Deployment: deployment})
+		w.Hold(klog.Background(), p, &d, &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: late}, Deployment: deployment})
 	}
 	replicaSet.Spec.Replicas = ptr.To(int32(3))
 	if _, err := w.client.AppsV1().ReplicaSets("default").Update(t.Context(), replicaSet, metav1.UpdateOptions{}); err != nil {
@@ -366,7 +339,7 @@ func TestStarting(t *testing.T) {
 	asks.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
 	for _, p := range []*v1.Pod{pod("p"), asks} {
 		d := w.Decide(p, Snapshot{}, gate.Wait{})
-		if v := d.Burst[2]; v.Open || !v.Passes() || d.Regular[1].Reason != reasonStarting {
+		if v := d.Burst[2]; v.Open || !v.Passes() || d.Regular[1].Reason != held.ReasonStarting {
 			t.Errorf("before the first look: %+v", d)
 		}
 	}
@@ -377,24 +350,5 @@ func TestStarting(t *testing.T) {
 	w.Assume(view)
 	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {
 		t.Errorf("with full pools: %+v", v)
-	}
-}
-
-// TestUnknownReplicaSet: a pod whose ReplicaSet is not known waits for a moment, by our clock, whatever the API server says of its age.
-func TestUnknownReplicaSet(t *testing.T) {
-	w := newWorld(t)
-	for _, age := range []time.Duration{0, time.Hour, -time.Hour} {
-		p := pod(age.String())
-		p.CreationTimestamp = metav1.NewTime(w.clock.Now().Add(-age))
-		p.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-1", UID: "web-1", Controller: ptr.To(true)}}
-		began := w.clock.Now()
-		for w.Rollout(p).Possible() {
-			if w.clock.Step(time.Second); w.clock.Since(began) > time.Minute {
-				t.Fatalf("a pod of the age %v waits for more than a minute", age)
-			}
-		}
-		if waited := w.clock.Since(began); waited <= replicaSetLag || waited > 2*replicaSetLag {
-			t.Errorf("a pod of the age %v waits for %v", age, waited)
-		}
 	}
 }

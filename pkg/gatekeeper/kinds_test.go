@@ -127,7 +127,7 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 	if !d.Burst[2].Open {
 		w.Gatekeeper.Failed(p, true)
 		d := d
-		w.held.add(p, w.kindOf(p), &d, nil, w.clock.Now())
+		w.held.Add(p, w.kindOf(p), &d, nil, w.clock.Now())
 	}
 	return d.Burst[2].Open
 }
@@ -159,9 +159,9 @@ func TestKinds(t *testing.T) {
 	}
 	w.check("second", "1", true)
 	w.check("of another kind", "2", false)
-	w.held.remove("early") // as if it had been bound
-	w.held.remove("of another kind")
-	w.held.remove("first")
+	w.held.Remove("early") // as if it had been bound
+	w.held.Remove("of another kind")
+	w.held.Remove("first")
 
 	w.clock.Step(gate.ProbeAfter)
 	w.check("believes", "1", true)
@@ -174,7 +174,7 @@ func TestKinds(t *testing.T) {
 		t.Error("the probe is not woken")
 	}
 	w.check("after the probe", "1", true)
-	w.held.remove("probe")
+	w.held.Remove("probe")
 	w.clock.Step(gate.ProbeAfter)
 	w.check("long after the probe", "1", true)
 	w.clock.Step(time.Second)
@@ -197,7 +197,7 @@ func TestTouchedKinds(t *testing.T) {
 	w.check("first", "1", false)
 	w.step(time.Minute)
 	w.check("second", "1", true)
-	w.held.remove("first")
+	w.held.Remove("first")
 	w.clock.Step(time.Second)
 	w.view.Pools[0].Groups[0].Touched = w.clock.Now()
 	w.check("third", "1", false)

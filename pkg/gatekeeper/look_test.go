@@ -45,7 +45,27 @@ func (w *world) crowd(tb testing.TB, n, kinds int) {
 		if err := indexer.Add(p); err != nil {
 			tb.Fatal(err)
 		}
-		w.held.add(p, w.kindOf(p), &closed, nil, w.clock.Now())
+		w.held.Add(p, w.kindOf(p), &closed, nil, w.clock.Now())
+	}
+}
+
+// TestHeldIsToldSoon: pods that are held right after a report are told when the next report may be, and not only when something else happens.
+func TestHeldIsToldSoon(t *testing.T) {
+	w := newWorld(t)
+	w.Lead()
+	l := &w.loop
+	l.takenOver, l.timer = true, w.clock.NewTimer(0)
+	w.crowd(t, 2, 1)
+	w.look(w.Context(), true)
+	told := w.clock.Now()
+	if !l.reported.Equal(told) {
+		t.Fatalf("they are told at %v, want at once", l.reported)
+	}
+	w.clock.Step(reportInterval / 10)
+	w.crowd(t, 3, 1)
+	w.look(w.Context(), true)
+	if wait := l.due.Sub(w.clock.Now()); !l.reported.Equal(told) || wait <= 0 || wait > reportInterval {
+		t.Errorf("the others are told at %v, and the next look is in %v", l.reported, wait)
 	}
 }
 
@@ -61,7 +81,7 @@ func BenchmarkLook(b *testing.B) {
 		var all []time.Duration
 		for !stop.Load() {
 			began := time.Now()
-			w.held.since(other, began)
+			w.held.Since(other, began)
 			all = append(all, time.Since(began))
 			time.Sleep(50 * time.Microsecond)
 		}
@@ -69,7 +89,7 @@ func BenchmarkLook(b *testing.B) {
 	}()
 	for b.Loop() {
 		w.reconsider(w.Context(), false)
-		w.held.published(w.config.Pools)
+		w.held.Published(w.config.Pools)
 	}
 	stop.Store(true)
 	all := <-waits

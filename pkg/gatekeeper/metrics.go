@@ -2,46 +2,33 @@ package gatekeeper
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 )
 
-const subsystem = "pool_priority"
+var wakeUps = metrics.NewCounter(&metrics.CounterOpts{
+	Subsystem:      "pool_priority",
+	Name:           "woken_pods_total",
+	Help:           "Held pods that were tried again because a gate opened for them.",
+	StabilityLevel: metrics.ALPHA,
+})
 
-var (
-	burstRefusals = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "burst_refusals_total",
-		Help:           "Pods that a burst pool's provider refused, by its code; other for codes that the scheduler does not know.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"pool", "code"})
+// leader is the publisher of this process that the gauges are about: that of the gatekeeper that began to lead last.
+var leader atomic.Pointer[publishing.Publisher]
 
-	wakeUps = metrics.NewCounter(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "woken_pods_total",
-		Help:           "Held pods that were tried again because a gate opened for them.",
-		StabilityLevel: metrics.ALPHA,
-	})
-
-	sourceErrors = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "source_errors_total",
-		Help:           "Failures to read what pools are judged by: of its list or its watch, and changes of it that could not be understood.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"source"})
-
-	publishFailures = metrics.NewCounter(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "publish_failures_total",
-		Help:           "Failures to write the ConfigMap that the next leader and the tools read.",
-		StabilityLevel: metrics.ALPHA,
-	})
-)
+// Gauges returns the collector of what is known of the pools. It has series while this process leads, and none
+// otherwise.
+func Gauges() metrics.StableCollector { return publishing.Gauges(leader.Load) }
 
 // Metrics returns the metrics of this package but for Gauges.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{burstRefusals, wakeUps, sourceErrors, publishFailures}
+	return []metrics.Registerable{providers.Refusals, wakeUps, sources.Errors, publishing.Failures}
 }
 
 // RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.
@@ -49,21 +36,3 @@ var RegisterMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(Metrics()...)
 	legacyregistry.CustomMustRegister(Gauges())
 })
-
-// begin has the counters of the sources exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
-func (s *sources) begin() {
-	if s.status != nil {
-		sourceErrors.WithLabelValues(sourceAutoscaler).Add(0)
-	}
-	for _, n := range s.nodePools {
-		sourceErrors.WithLabelValues(n.source()).Add(0)
-	}
-}
-
-// boolean is 1 or 0.
-func boolean(is bool) float64 {
-	if is {
-		return 1
-	}
-	return 0
-}

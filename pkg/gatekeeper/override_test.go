@@ -178,7 +178,7 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 		}
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "", errors.New("no"))
 	})
-	w := newWorldOf(t, client, func(*configv1.PoolPriorityArgs) {})
+	w := newWorldOf(t, client, func(*configv1.PoolPriorityArgs) {}, nil)
 	w.forbidden = true
 	last := published.Status{Memory: published.Memory{Written: w.clock.Now(), Override: published.Override{Override: gate.Override{Gate: gate.OverrideClosed}}}}
 	data, err := last.Encode()

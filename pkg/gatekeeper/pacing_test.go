@@ -2,16 +2,18 @@ package gatekeeper
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/refusal"
@@ -24,69 +26,27 @@ func ofJob(p *v1.Pod, job string) *v1.Pod {
 	return p
 }
 
-// slowly has the burst pool judged by rules under which nothing changes by itself: the clock goes fast.
-func (w *world) slowly() {
-	const long = 1000 * time.Hour
-	rules := breaker.NewRules(0)
-	rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
-	w.providers.trackers[2] = breaker.New(rules)
-}
-
-// TestTurnsOfAnOwner: of many held pods of a Job, as many are woken as are let in, those that have been held for the longest; Jobs do not wait for one
-// another; and to see whether a provider takes pods again, those come first that cost nobody anything.
-func TestTurnsOfAnOwner(t *testing.T) {
-	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRateLimited}}}
-	for i, p := range []*v1.Pod{ofJob(pod("a0"), "a"), ofJob(pod("b0"), "b"), ofJob(pod("a1"), "a"), ofJob(pod("a2"), "a"), pod("web0"), pod("web1")} {
-		h.add(p, "", closed, nil, now.Add(time.Duration(i)*time.Second))
-	}
-	now = now.Add(time.Minute)
-	look := func(after time.Duration, decide func(*candidate) gate.Decision) string {
-		var names []string
-		for name := range h.reconsider(false, now.Add(after), decide).opened {
-			names = append(names, strings.TrimPrefix(name, "default/"))
-		}
-		slices.Sort(names)
-		return strings.Join(names, " ")
-	}
-	turn := func(c *candidate) gate.Decision {
-		if strings.HasPrefix(c.pod.Name, "web") {
-			return *closed
-		}
-		return gate.Decision{Burst: []gate.Verdict{{Open: true, Turn: 2}}}
-	}
-	probe := func(*candidate) gate.Decision {
-		return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: true, Turn: 1}}}
-	}
-	none := func(*candidate) gate.Decision { return *closed }
-	for _, tc := range []struct {
-		after  time.Duration
-		decide func(*candidate) gate.Decision
-		want   string
-	}{
-		{0, turn, "a0 a1 b0"},
-		{500 * time.Millisecond, turn, ""},
-		{time.Second, turn, "a2"},
-		{2 * time.Second, none, ""},
-		{3 * time.Second, probe, "a0 web0 web1"},
-	} {
-		if got := look(tc.after, tc.decide); got != tc.want {
-			t.Errorf("after %v: woken are %q, want %q", tc.after, got, tc.want)
-		}
-	}
+// newSlowWorld has the burst pool judged by rules under which nothing changes by itself: the clock goes fast.
+func newSlowWorld(t testing.TB, objects ...runtime.Object) *world {
+	t.Helper()
+	return newWorldOf(t, fake.NewClientset(objects...), func(*configv1.PoolPriorityArgs) {}, func(time.Duration) breaker.Rules {
+		const long = 1000 * time.Hour
+		rules := breaker.NewRules(0)
+		rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
+		return rules
+	})
 }
 
 // pacingOf is the pacing of the Job.
 func (w *world) pacingOf(job string) (breaker.OwnerPacing, *breaker.Pacing) {
 	owner := types.UID("uid-of-" + job)
-	p := w.providers.pacing(2, owner, nil, w.clock.Now())
+	p := w.providers.Pacing(2, owner, nil, w.clock.Now())
 	return p.Owners[owner], p
 }
 
 // TestJobIsPaced follows a Job whose pods are let in few at a time until its provider refuses one.
 func TestJobIsPaced(t *testing.T) {
-	w := newWorld(t, burstNode("virtual"))
-	w.slowly()
+	w := newSlowWorld(t, burstNode("virtual"))
 	w.run()
 	w.setStatus(3, 3)
 	w.Lead()
@@ -130,37 +90,6 @@ func TestJobIsPaced(t *testing.T) {
 	})
 }
 
-// TestVanishedIsStarting: until it is known what became of a pod that the informer lost sight of, it counts as starting.
-func TestVanishedIsStarting(t *testing.T) {
-	w := newWorld(t, burstNode("virtual"))
-	w.slowly()
-	w.run()
-	w.setStatus(3, 3)
-	w.verdict(ofJob(pod("next"), "sums"), "Open")
-	starting := func() int {
-		job, _ := w.pacingOf("sums")
-		return len(job.Starting)
-	}
-	p := ofJob(w.onBurst("a"), "sums")
-	w.providers.see(p)
-	if n := starting(); n != 1 {
-		t.Fatalf("%d are starting, want 1", n)
-	}
-	// As the informer's handler has it, while nobody asks.
-	w.vanished.queue.ShutDown()
-	if !w.vanished.add(p) {
-		t.Fatal("nobody is asked")
-	}
-	if n := starting(); n != 1 {
-		t.Errorf("%d are starting while it is not known, want 1", n)
-	}
-	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, quotaMessage
-	w.providers.ended(p)
-	if job, p := w.pacingOf("sums"); len(job.Starting) != 0 || len(job.Refused) != 1 || p.Used.Pods != 0 {
-		t.Errorf("it was refused: %+v", p)
-	}
-}
-
 // TestRecallOfTheRefused: what was refused while nobody led is found out before the first decision.
 func TestRecallOfTheRefused(t *testing.T) {
 	failed := func(name, node, message string) *v1.Pod {
@@ -171,8 +100,7 @@ func TestRecallOfTheRefused(t *testing.T) {
 	}
 	running := failed("runs", "virtual", "")
 	running.Status = v1.PodStatus{Phase: v1.PodRunning}
-	w := newWorld(t, burstNode("virtual"), failed("a", "virtual", quotaMessage), failed("b", "virtual", quotaMessage), failed("c", "vm", quotaMessage), running)
-	w.slowly()
+	w := newSlowWorld(t, burstNode("virtual"), failed("a", "virtual", quotaMessage), failed("b", "virtual", quotaMessage), failed("c", "vm", quotaMessage), running)
 	w.run()
 	w.setStatus(3, 3)
 	w.verdict(pod("next"), "Refused")

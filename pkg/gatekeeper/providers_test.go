@@ -14,9 +14,9 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
@@ -101,7 +101,7 @@ const quotaMessage = `api call to https://management.azure.com/x: got HTTP respo
 // TestBurstPoolRefuses goes through a pool that begins to refuse pods, is tried with one, and takes pods again.
 func TestBurstPoolRefuses(t *testing.T) {
 	RegisterMetrics()
-	burstRefusals.Reset()
+	providers.Refusals.Reset()
 	w := newWorld(t, burstNode("virtual"))
 	w.run()
 	w.setStatus(3, 3)
@@ -123,7 +123,7 @@ func TestBurstPoolRefuses(t *testing.T) {
 	w.Hold(klog.Background(), waiting, &d, nil)
 	w.published(breaker.Refusing)
 	w.heard("BurstPoolRefuses burst pool aci: its provider has refused pods since")
-	if got, err := testutil.GetCounterMetricValue(burstRefusals.WithLabelValues("aci", "ContainerGroupQuotaReached")); err != nil || got != 2 {
+	if got, err := testutil.GetCounterMetricValue(providers.Refusals.WithLabelValues("aci", "ContainerGroupQuotaReached")); err != nil || got != 2 {
 		t.Errorf("%v refusals are counted (%v), want 2", got, err)
 	}
 	if got := w.gauges()["burst_refusing{aci}"]; got != 1 {
@@ -165,24 +165,11 @@ func TestTemplateIsTold(t *testing.T) {
 	w.heard("BurstRefused", "Unsupported: ACI does not support providing args")
 	select {
 	case event := <-w.recorder.Events:
-		if strings.Contains(event, eventRefused) {
+		if strings.Contains(event, "BurstRefused") {
 			t.Errorf("it is told again: %s", event)
 		}
 	default:
 	}
-}
-
-// TestTemplateIsToldInObserve: where gates are only observed, it is not said that pods are held back.
-func TestTemplateIsToldInObserve(t *testing.T) {
-	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }, burstNode("virtual"))
-	w.run()
-	w.setStatus(3, 3)
-	w.Lead()
-	w.verdict(pod("other"), "Open")
-	p := ownedBy(w.onBurst("web-1"), "web")
-	w.addPod(p)
-	w.refuse(p, "ACI does not support providing args without specifying the command.")
-	w.heard("BurstRefused", "no other pod of its template would be sent there", "Unsupported: ACI does not support providing args")
 }
 
 // TestBurstNodeComesLate: pods that were there before their node counts as a burst pool's are taken in then.
@@ -235,44 +222,5 @@ func TestRefusingIsTakenOver(t *testing.T) {
 			default:
 			}
 		})
-	}
-}
-
-// TestProbesAreFew: of many held pods, few are woken to see whether a provider takes pods again, the next ones only if none of them could be
-// tried, and all once it does.
-func TestProbesAreFew(t *testing.T) {
-	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRefused}}}
-	for i := range 8 {
-		h.add(pod(fmt.Sprint("p", i)), "", closed, nil, now.Add(time.Duration(i)*time.Second))
-	}
-	open := func(probe bool) func(*candidate) gate.Decision {
-		return func(*candidate) gate.Decision {
-			return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: probe}}}
-		}
-	}
-	now = now.Add(time.Minute)
-	for i, tc := range []struct {
-		after time.Duration
-		probe bool
-		want  []string
-	}{
-		{0, true, []string{"default/p0", "default/p1", "default/p2"}},
-		{500 * time.Millisecond, true, nil},
-		{time.Second, true, []string{"default/p3", "default/p4", "default/p5"}},
-		{1500 * time.Millisecond, false, []string{"default/p6", "default/p7"}},
-	} {
-		pods, next := h.lookFor(false, now.Add(tc.after), open(tc.probe))
-		var got []string
-		for name := range pods {
-			got = append(got, name)
-		}
-		slices.Sort(got)
-		if !slices.Equal(got, tc.want) {
-			t.Errorf("look %d wakes %v, want %v", i, got, tc.want)
-		}
-		if tc.probe && (!next.After(now.Add(tc.after)) || next.After(now.Add(tc.after+time.Second))) {
-			t.Errorf("look %d: the next is at %v", i, next)
-		}
 	}
 }

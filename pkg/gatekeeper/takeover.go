@@ -18,20 +18,21 @@ const (
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
-// restore takes over what the last leader published, as far as it still tells of now, and returns the view to start from.
+// restore takes over what the last leader published, as far as it still tells of now, and returns the view to start
+// from.
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
-	last, err := g.publisher.load(ctx)
+	last, err := g.publisher.Load(ctx)
 	if err != nil {
-		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.publisher.id)
+		logger.Error(err, "The published state cannot be read; starting without what is missing", "configMap", g.config.Args.StatusConfigMap)
 	}
 	if last == nil {
 		return g.view.Load()
 	}
-	logger.Info("Starting from the published state", "configMap", g.publisher.id, "written", last.Memory.Written)
-	g.sources.restore(&last.Memory, now)
-	g.providers.restore(&last.Memory, now)
-	g.override.restore(&last.Memory)
+	logger.Info("Starting from the published state", "configMap", g.config.Args.StatusConfigMap, "written", last.Memory.Written)
+	g.sources.Restore(&last.Memory, now)
+	g.providers.Restore(&last.Memory, now)
+	g.override.Restore(&last.Memory)
 	view := *g.view.Load()
 	if now.Sub(last.Memory.Written) > max(g.rule.UnknownGrace, restoreLimit) {
 		return &view
@@ -47,36 +48,33 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	return &view
 }
 
-// takeOver takes over, once this scheduler leads, since when pods have been unschedulable by the last leader's word: one that
-// was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is published over it,
-// and no pod counts as waiting for long. It returns when to try again.
+// takeOver takes over, once this scheduler leads, since when pods have been unschedulable by the last leader's word:
+// one that was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is
+// published over it, and no pod counts as waiting for long. It returns when to try again.
 func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
-	if g.takenOver || !g.leading.Load() {
+	if g.loop.takenOver || !g.leading.Load() {
 		return time.Time{}
 	}
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
-	if g.giveUp.IsZero() {
-		g.giveUp = now.Add(takeOverTimeout)
+	if g.loop.giveUp.IsZero() {
+		g.loop.giveUp = now.Add(takeOverTimeout)
 	}
-	last, err := g.publisher.load(ctx)
+	last, err := g.publisher.Load(ctx)
 	if err != nil {
-		logger.Error(err, "What the last leader published cannot be read", "configMap", g.publisher.id)
-		if last == nil && now.Before(g.giveUp) {
+		logger.Error(err, "What the last leader published cannot be read", "configMap", g.config.Args.StatusConfigMap)
+		if last == nil && now.Before(g.loop.giveUp) {
 			return now.Add(takeOverRetry)
 		}
 	}
 	if last != nil {
-		pods, err := g.pods.List(labels.Everything())
-		if err != nil {
-			pods = nil // a lister of everything does not fail
-		}
+		pods, _ := g.pods.List(labels.Everything()) // does not fail
 		for _, pod := range pods {
 			if since, ok := last.Memory.Unschedulable[pod.UID]; ok {
-				g.held.restore(pod.UID, since)
+				g.held.Restore(pod.UID, since)
 			}
 		}
 	}
-	g.held.trust(now)
-	g.takenOver = true
+	g.held.Trust(now)
+	g.loop.takenOver = true
 	return time.Time{}
 }

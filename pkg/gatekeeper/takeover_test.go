@@ -13,6 +13,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
 )
@@ -59,21 +60,21 @@ func TestRestore(t *testing.T) {
 				t.Errorf("started from the published state: %v, want %v: %+v", got, tc.want, view.Pools[1])
 			}
 			g.takeOver(t.Context())
-			g.held.add(waiting("plain"), "", &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)
+			g.held.Add(waiting("plain"), "", &gate.Decision{Burst: make([]gate.Verdict, 3)}, nil, now)
 			for _, name := range []string{"gated", "plain"} {
-				if got := g.held.since(waiting(name), now).unschedulable; !got.IsZero() {
+				if got := g.held.Since(waiting(name), now).Unschedulable; !got.IsZero() {
 					t.Errorf("before it leads, %s waits since %v, want not known", name, got)
 				}
 			}
 			g.leading.Store(true)
 			g.takeOver(t.Context())
-			if got := g.held.since(waiting("gated"), now).unschedulable; !got.Equal(since) {
+			if got := g.held.Since(waiting("gated"), now).Unschedulable; !got.Equal(since) {
 				t.Errorf("the pod that had gates waits since %v, want what was published: %v", got, since)
 			}
-			if got := g.held.since(waiting("plain"), now).unschedulable; !got.Equal(created) {
+			if got := g.held.Since(waiting("plain"), now).Unschedulable; !got.Equal(created) {
 				t.Errorf("the other pod waits since %v, want what the API says: %v", got, created)
 			}
-			if _, leaked := g.held.firstFailed["gone"]; leaked {
+			if got := g.held.Since(waiting("gone"), now).Unschedulable; !got.Equal(created) {
 				t.Error("the clock of a pod that is gone is kept")
 			}
 		})
@@ -86,7 +87,7 @@ func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	g := w.Gatekeeper
 	client := fake.NewClientset()
 	client.PrependReactor("get", "configmaps", func(k8stesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
-	g.publisher = newPublisher(g.publisher.id, client)
+	g.publisher = publishing.New(publishing.Config{Args: w.config.Args, Client: client})
 	now := w.clock.Now()
 	g.leading.Store(true)
 	for _, tc := range []struct {
@@ -95,8 +96,8 @@ func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	}{{0, false}, {takeOverTimeout - 1, false}, {takeOverTimeout, true}} {
 		w.clock.SetTime(now.Add(tc.after))
 		again := g.takeOver(t.Context())
-		if g.takenOver != tc.want || again.IsZero() != tc.want {
-			t.Errorf("after %v: taken over %v, again at %v; want %v", tc.after, g.takenOver, again, tc.want)
+		if g.loop.takenOver != tc.want || again.IsZero() != tc.want {
+			t.Errorf("after %v: taken over %v, again at %v; want %v", tc.after, g.loop.takenOver, again, tc.want)
 		}
 	}
 }

@@ -7,22 +7,17 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
-// newVolumes returns what finds out what is behind the persistent volume claims of pods. The scheduler watches these objects anyway.
+// newVolumes returns what finds out what is behind the persistent volume claims of pods. The scheduler watches these
+// objects anyway.
 func newVolumes(factory informers.SharedInformerFactory) gate.Volumes {
 	claims, volumes, classes := factory.Core().V1().PersistentVolumeClaims().Lister(), factory.Core().V1().PersistentVolumes().Lister(), factory.Storage().V1().StorageClasses().Lister()
 	return gate.Volumes{
 		Claim: func(namespace, name string) *v1.PersistentVolumeClaim {
-			claim, err := claims.PersistentVolumeClaims(namespace).Get(name)
-			if err != nil {
-				return nil
-			}
+			claim, _ := claims.PersistentVolumeClaims(namespace).Get(name) // nil if it is not known
 			return claim
 		},
 		Volume: func(name string) *v1.PersistentVolume {
-			volume, err := volumes.Get(name)
-			if err != nil {
-				return nil
-			}
+			volume, _ := volumes.Get(name) // nil if it is not known
 			return volume
 		},
 		Provisioner: func(name string) string {

@@ -1,63 +1,168 @@
 package gatekeeper
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
-	"sync/atomic"
+	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// watched follows one object by its name.
-type watched struct {
-	informer cache.SharedIndexInformer
-	key      string
-	failure  atomic.Pointer[error]
+// watch follows nodes, pods, volumes and namespaces by the scheduler's own informers, which watch them anyway.
+func (g *Gatekeeper) watch() error {
+	core := g.config.Informers.Core().V1()
+	return errors.Join(
+		g.follow("nodes", core.Nodes().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { poke(g.changed) },
+			DeleteFunc: func(any) { poke(g.changed) },
+			UpdateFunc: func(oldObj, newObj any) {
+				if nodegroups.Changed(oldObj.(*v1.Node), newObj.(*v1.Node)) {
+					poke(g.changed)
+				}
+			},
+		}),
+		g.follow("pods", core.Pods().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { g.see(obj.(*v1.Pod)) },
+			UpdateFunc: func(oldObj, newObj any) { g.update(oldObj.(*v1.Pod), newObj.(*v1.Pod)) },
+			DeleteFunc: func(obj any) {
+				if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = tombstone.Obj
+				}
+				if pod, ok := obj.(*v1.Pod); ok {
+					g.usage.Gone(pod.UID)
+					g.forget(pod.UID)
+					g.free(pod)
+					g.providers.Deleted(pod)
+				}
+			},
+		}),
+		g.watchVolumes(),
+		g.watchNamespaces(),
+	)
 }
 
-// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and pokes changed when
-// it changes. Failures to read it are counted for the source.
-func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed chan<- struct{}) (*watched, error) {
-	w := &watched{informer: informer, key: key}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { poke(changed) },
-		UpdateFunc: func(any, any) { poke(changed) },
-		DeleteFunc: func(any) { poke(changed) },
-	}); err != nil {
-		return nil, fmt.Errorf("watching %s: %w", key, err)
+func (g *Gatekeeper) follow(what string, informer cache.SharedIndexInformer, handler cache.ResourceEventHandlerFuncs) error {
+	registration, err := informer.AddEventHandler(handler)
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", what, err)
 	}
-	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		w.failure.Store(&err)
-		if !passes(err) {
-			sourceErrors.WithLabelValues(source).Inc()
+	g.synced = append(g.synced, registration.HasSynced)
+	return nil
+}
+
+// see takes in a pod that was added or that changed. A bound pod's use counts before forget ends its reservation.
+func (g *Gatekeeper) see(pod *v1.Pod) {
+	g.usage.See(pod)
+	g.providers.See(pod)
+}
+
+// update takes in a pod that was another before.
+func (g *Gatekeeper) update(before, pod *v1.Pod) {
+	// An informer may merge the deletion of a pod with the creation of another of the same name.
+	if before.UID != pod.UID {
+		g.usage.Gone(before.UID)
+		g.forget(before.UID)
+		g.providers.Gone(before.UID)
+	}
+	g.see(pod)
+	if isEnded(pod) && !isEnded(before) {
+		g.free(pod)
+	}
+	if pod.Spec.NodeName != "" {
+		g.forget(pod.UID)
+		if before.Spec.NodeName == "" {
+			g.providers.WarnOfDifferences(pod)
 		}
-		poke(changed)
-	}); err != nil {
-		return nil, fmt.Errorf("watching %s: %w", key, err)
+	} else if g.held.Update(before, pod, g.config.Clock.Now()) {
+		g.activate(klog.Background(), pod)
 	}
-	go informer.RunWithContext(ctx)
-	return w, nil
 }
 
-// passes reports whether the error is one with which watches end now and then: they begin anew.
-func passes(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+// free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
+func (g *Gatekeeper) free(pod *v1.Pod) {
+	if g.providers.Follows(pod.Spec.NodeName) {
+		g.freed.Store(true)
+		poke(g.earlier)
+	}
 }
 
-// settled reports whether it is known if the object exists, or why that cannot be known.
-func (w *watched) settled() bool { return w.informer.HasSynced() || w.failure.Load() != nil }
+func isEnded(pod *v1.Pod) bool {
+	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
+}
 
-// get returns the object, nil if it does not exist, and an error if it could never be read.
-func (w *watched) get() (runtime.Object, error) {
-	if obj, exists, err := w.informer.GetStore().GetByKey(w.key); err == nil && exists {
-		return obj.(runtime.Object), nil
+// lookFor has the loop look again if matters returns true for a held pod.
+func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
+	if g.held.Any(matters) {
+		poke(g.changed)
 	}
-	if failure := w.failure.Load(); failure != nil && !w.informer.HasSynced() {
-		return nil, *failure
+}
+
+// watchVolumes follows what says whether a pod's volumes are such that it may burst.
+func (g *Gatekeeper) watchVolumes() error {
+	claim := func(obj any) {
+		claim := obj.(*v1.PersistentVolumeClaim)
+		g.lookFor(func(pod *v1.Pod) bool {
+			return pod.Namespace == claim.Namespace && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name
+			})
+		})
 	}
-	return nil, nil
+	volume := func(any) {
+		g.lookFor(func(pod *v1.Pod) bool {
+			return slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil })
+		})
+	}
+	core := g.config.Informers.Core().V1()
+	return errors.Join(
+		g.follow("persistent volume claims", core.PersistentVolumeClaims().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc: claim, UpdateFunc: func(_, obj any) { claim(obj) },
+		}),
+		g.follow("persistent volumes", core.PersistentVolumes().Informer(), cache.ResourceEventHandlerFuncs{
+			AddFunc: volume, UpdateFunc: func(oldObj, newObj any) {
+				// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated
+				// to.
+				if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
+					volume(newObj)
+				}
+			},
+		}),
+		g.follow("storage classes", g.config.Informers.Storage().V1().StorageClasses().Informer(), cache.ResourceEventHandlerFuncs{AddFunc: volume}),
+	)
+}
+
+// watchNamespaces follows the labels of namespaces, by which burst pools may say whose pods they are for.
+func (g *Gatekeeper) watchNamespaces() error {
+	if !g.config.Pools.SelectsNamespaces() {
+		return nil
+	}
+	namespaces := g.config.Informers.Core().V1().Namespaces()
+	g.spaces = namespaces.Lister()
+	changed := func(obj any) {
+		name := obj.(*v1.Namespace).Name
+		g.lookFor(func(pod *v1.Pod) bool { return pod.Namespace == name })
+	}
+	return g.follow("namespaces", namespaces.Informer(), cache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
+		UpdateFunc: func(oldObj, newObj any) {
+			if !labels.Equals(oldObj.(*v1.Namespace).Labels, newObj.(*v1.Namespace).Labels) {
+				changed(newObj)
+			}
+		},
+	})
+}
+
+// notSelected says of each pool, by its index, that it is not for the pods of the pod's namespace; nil: every pool is
+// for all. A namespace that is not known yet is selected by none.
+func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
+	if g.spaces == nil {
+		return nil
+	}
+	namespace, _ := g.spaces.Get(pod.Namespace) // nil if it is not known
+	return g.config.Pools.NotSelecting(namespace)
 }

@@ -16,6 +16,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -36,9 +37,9 @@ type cycle struct {
 	found    sets.Set[string] // nodes of that rank, at least one of which has room
 	decision gate.Decision
 	burst    func() []*v1.Pod // the pod as it is for the nodes of each burst pool, by the pool's index, if it comes to that
-	surge    gatekeeper.Surge
-	victims  *gatekeeper.Promise // the place that pods leave which the pod preempts, if there are such
-	promise  *gatekeeper.Promise // what the pod waits for, if that closed the gate
+	surge    held.Surge
+	victims  *held.Promise // the place that pods leave which the pod preempts, if there are such
+	promise  *held.Promise // what the pod waits for, if that closed the gate
 
 	nodes  []fwk.NodeInfo // the snapshot
 	search *search        // of a profile that is wrapped

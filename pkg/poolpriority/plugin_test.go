@@ -13,7 +13,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 )
 
 func pod(name string) *st.PodWrapper {
@@ -22,7 +22,7 @@ func pod(name string) *st.PodWrapper {
 }
 
 // hold has the gatekeeper hold the pod, which listers then know.
-func (h *harness) hold(p *v1.Pod, d *gate.Decision, promise *gatekeeper.Promise) {
+func (h *harness) hold(p *v1.Pod, d *gate.Decision, promise *held.Promise) {
 	h.Helper()
 	if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p); err != nil {
 		h.Fatal(err)

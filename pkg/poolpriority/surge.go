@@ -14,7 +14,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/gatekeeper"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/rollout"
@@ -32,7 +32,7 @@ const (
 // promise returns what the pod can wait for instead of bursting: a place on a node better than a burst pool's on which it will fit once
 // pods have ended, those that are ending and will be gone by the end of their grace period and, while the rollout goes on without the
 // pod, those that it replaces. What other held pods were promised is theirs. It returns nil if there is no such node.
-func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeeper.Promise, error) {
+func (s *search) promise(ctx context.Context, surge held.Surge) (*held.Promise, error) {
 	if surge.Of == nil {
 		return surge.Unseen, nil
 	}
@@ -41,14 +41,14 @@ func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeep
 		return nil, nil // the rollout is over
 	}
 	taken := s.pl.gatekeeper.Promises(s.pod.UID)
-	held, _ := s.pl.gatekeeper.Lookup(s.pod.UID)
-	since := held.WaitsForRollout
+	known, _ := s.pl.gatekeeper.Lookup(s.pod.UID)
+	since := known.WaitsForRollout
 	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, surge.Of.Deadline/2)) && s.goesOn(ctx, surge.Of, counts, taken)
 	node, until, err := s.placeAmong(ctx, surge.Of, taken, false, now)
 	ending := node != ""
 	if node == "" && err == nil && goesOn {
 		node, _, err = s.placeAmong(ctx, surge.Of, taken, true, now)
-		until = now.Add(max(lookAgain, time.Duration(len(taken))*gatekeeper.TryEach))
+		until = now.Add(max(lookAgain, time.Duration(len(taken))*held.TryEach))
 		if since.IsZero() {
 			since = now
 		}
@@ -56,7 +56,7 @@ func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeep
 	if err != nil || node == "" {
 		return nil, err
 	}
-	promise := &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: until}, Node: node, Ending: ending, Since: since,
+	promise := &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: until}, Node: node, Ending: ending, Since: since,
 		Deployment: surge.Of.Deployment, ReplicaSet: surge.Of.New}
 	promise.Reason.Detail = "on node " + node
 	return promise, nil
@@ -64,7 +64,7 @@ func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeep
 
 // victimsOf returns the place that the pod waits for because pods are ending there which it has preempted, or nil. Only nodes better
 // than a burst pool's count, and victims that will be gone by the end of their grace period.
-func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gatekeeper.Promise {
+func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Promise {
 	if pl.index.endings == 0 {
 		return nil
 	}
@@ -81,7 +81,7 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gatekeeper
 			}
 		}
 		if now.Before(until) {
-			promise := &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims, Until: until}, Node: e.node.Name, Ending: true}
+			promise := &held.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims, Until: until}, Node: e.node.Name, Ending: true}
 			promise.Reason.Detail = "on node " + e.node.Name
 			return promise
 		}
@@ -91,7 +91,7 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gatekeeper
 
 // placeAmong returns the best-ranked node on which the pod will fit once those that are ending have ended and, with replaced, those
 // that the rollout replaces; and when those that are ending will have. It returns "" if there is none.
-func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken []gatekeeper.PromisedPod, replaced bool, now time.Time) (string, time.Time, error) {
+func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken []held.PromisedPod, replaced bool, now time.Time) (string, time.Time, error) {
 	old := map[int]bool{} // the nodes that have pods which the rollout replaces
 	if replaced {
 		for uid := range surge.Old {
@@ -143,7 +143,7 @@ func (s *search) leaving(position int, surge *rollout.Rollout, replaced bool, no
 
 // coming returns the pods that wait for what leaves the node: for those that are ending and, with replaced, for those that the
 // rollout replaces. What other rollouts replace is left to their own pods.
-func coming(taken []gatekeeper.PromisedPod, node string, surge *rollout.Rollout, replaced bool) []*v1.Pod {
+func coming(taken []held.PromisedPod, node string, surge *rollout.Rollout, replaced bool) []*v1.Pod {
 	var pods []*v1.Pod
 	for i := range taken {
 		if t := &taken[i]; t.Node == node && (t.Ending || replaced && t.Deployment == surge.Deployment) {
@@ -154,7 +154,7 @@ func coming(taken []gatekeeper.PromisedPod, node string, surge *rollout.Rollout,
 }
 
 // goesOn reports whether old pods will go although the pod finds no place.
-func (s *search) goesOn(ctx context.Context, surge *rollout.Rollout, counts *podsByOwner, taken []gatekeeper.PromisedPod) bool {
+func (s *search) goesOn(ctx context.Context, surge *rollout.Rollout, counts *podsByOwner, taken []held.PromisedPod) bool {
 	promised, waiting := 0, 0 // new pods that will have the place of one that is ending, and that wait for one to end
 	for i := range taken {
 		if taken[i].ReplicaSet == surge.New && taken[i].Ending {

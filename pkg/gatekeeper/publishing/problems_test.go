@@ -1,4 +1,4 @@
-package gatekeeper
+package publishing
 
 import (
 	"strings"
@@ -13,6 +13,10 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
+
+func matching(key, value string) *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
 
 // TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as long as it lasts.
 func TestBurstNodeNotGated(t *testing.T) {
@@ -29,12 +33,12 @@ func TestBurstNodeNotGated(t *testing.T) {
 	}
 	start := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	recorder := events.NewFakeRecorder(10)
-	ps := newProblems(recorder, pools, true)
+	ps := NewProblems(recorder, pools, true)
 	look := func(after time.Duration, nodes ...*v1.Node) string {
 		ps.current = nil
 		ps.findUngated([][]*v1.Node{nodes}, start.Add(after))
-		ps.report(klog.Background(), true)
-		return strings.Join(ps.messages(), "\n")
+		ps.Report(klog.Background(), true)
+		return strings.Join(ps.Messages(), "\n")
 	}
 	const began = "pool aci: for more than 30s there has been no gate taint poolpriority.dev/gate on node b, so that"
 	for _, step := range []struct {
@@ -59,16 +63,16 @@ func TestBurstNodeNotGated(t *testing.T) {
 		if (got == "") != (step.want == "") || !strings.HasPrefix(got, step.want) {
 			t.Errorf("%s: %q, want %q", step.name, got, step.want)
 		}
-		if due := ps.due.Sub(start); step.due == 0 != ps.due.IsZero() || step.due > 0 && due != step.due {
+		if due := ps.Due.Sub(start); step.due == 0 != ps.Due.IsZero() || step.due > 0 && due != step.due {
 			t.Errorf("%s: due after %v, want %v", step.name, due, step.due)
 		}
 		if n := len(recorder.Events); n != step.events {
 			t.Errorf("%s: %d events, want %d", step.name, n, step.events)
 		}
 	}
-	ps = newProblems(recorder, pools, false)
+	ps = NewProblems(recorder, pools, false)
 	look(0, node("b", ""))
-	if got := look(time.Hour, node("b", "")); got != "" || !ps.due.IsZero() {
+	if got := look(time.Hour, node("b", "")); got != "" || !ps.Due.IsZero() {
 		t.Errorf("without gateTaint, or in mode Observe: %q", got)
 	}
 }
@@ -93,13 +97,13 @@ func TestNodeInTwoInstallations(t *testing.T) {
 		{"in a regular pool", []*v1.Node{node("vm", "green")}, []*v1.Node{node("a", "red")}, []string{"pool aci: node a has the gate taint of another installation, red,", "pool user: node vm has the gate taint of another installation, green,"}},
 	} {
 		recorder := events.NewFakeRecorder(10)
-		ps := newProblems(recorder, pools, true)
+		ps := NewProblems(recorder, pools, true)
 		for range 2 {
 			ps.current = nil
 			ps.findOthers([][]*v1.Node{tc.user, tc.aci})
-			ps.report(klog.Background(), true)
+			ps.Report(klog.Background(), true)
 		}
-		got := ps.messages()
+		got := ps.Messages()
 		if len(got) != len(tc.want) || len(recorder.Events) != len(tc.want) {
 			t.Errorf("%s: %q and %d events, want %q", tc.name, got, len(recorder.Events), tc.want)
 			continue

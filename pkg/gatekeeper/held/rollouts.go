@@ -1,9 +1,8 @@
-package gatekeeper
+package held
 
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -11,18 +10,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	appslisters "k8s.io/client-go/listers/apps/v1"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/rollout"
 )
 
 const (
-	// stirredAgain is when a pod that waits for a rollout is tried again at the earliest if the rollout changes. It is longer where
-	// many pods wait.
+	// stirredAgain is when a pod that waits for a rollout is tried again at the earliest if the rollout changes. It is
+	// longer where many pods wait.
 	stirredAgain = time.Second
-	// TryEach is how much time each of the pods has that wait for a rollout to go on: a try costs some milliseconds in a large cluster.
+	// TryEach is how much time each of the pods has that wait for a rollout to go on: a try costs some milliseconds in a
+	// large cluster.
 	TryEach = 40 * time.Millisecond
 	// replicaSetLag is how much later than its pods the scheduler may hear of a ReplicaSet.
 	replicaSetLag = 5 * time.Second
@@ -57,8 +59,8 @@ type PromisedPod struct {
 	Promise
 }
 
-// Surge is what is known of whether a pod is a new one of a rollout: it is of one, it is of none, or its ReplicaSet is not known
-// yet.
+// Surge is what is known of whether a pod is a new one of a rollout: it is of one, it is of none, or its ReplicaSet is
+// not known yet.
 type Surge struct {
 	// Of is the rollout, if it is of one.
 	Of *rollout.Rollout
@@ -69,35 +71,22 @@ type Surge struct {
 // Possible reports whether the pod is, or may be, a new one of a rollout.
 func (s Surge) Possible() bool { return s.Of != nil || s.Unseen != nil }
 
-// rollouts tells which pods are the new ones of a rollout. A nil one knows of none.
-type rollouts struct {
+// Rollouts tells which pods are the new ones of a rollout. A nil one knows of none.
+type Rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
 	hasSynced   cache.InformerSynced // the Deployments are known
-
-	mu     sync.Mutex
-	unseen map[types.UID]time.Time // when a pod was first asked about whose ReplicaSet is not known, by our clock: the API server has another
+	unseen      *lru.Cache           // when a pod was first asked about whose ReplicaSet is not known, by our clock: the API server has another
 }
 
 // waitsFor reports whether the pod's ReplicaSet, which is not known at the time now, may still become so.
-func (r *rollouts) waitsFor(pod types.UID, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	first, ok := r.unseen[pod]
+func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
+	first, ok := r.unseen.Get(pod)
 	if !ok {
-		if r.unseen == nil || len(r.unseen) >= maxUnseen {
-			r.unseen = map[types.UID]time.Time{}
-		}
-		first, r.unseen[pod] = now, now
+		r.unseen.Add(pod, now)
+		return true
 	}
-	return now.Sub(first) <= replicaSetLag
-}
-
-// sees forgets that the pod's ReplicaSet was not known.
-func (r *rollouts) sees(pod types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.unseen, pod)
+	return now.Sub(first.(time.Time)) <= replicaSetLag
 }
 
 // byController is the index of ReplicaSets by the UID of what controls them.
@@ -110,23 +99,25 @@ func controllerIndex(obj any) ([]string, error) {
 	return nil, nil
 }
 
-func (r *rollouts) synced() bool { return r == nil || r.hasSynced() }
+// Synced reports whether the Deployments are known.
+func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
-// newRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets. stirred is
-// called with the UID of a Deployment one of whose ReplicaSets changed. A scheduler that may not read Deployments sees no
-// rollouts.
-func newRollouts(ctx context.Context, config *Config, stirred func(deployment types.UID)) (*rollouts, error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(config.Client, 0, informers.WithTransform(func(obj any) (any, error) {
+// NewRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets.
+// changed is called with the UID of a Deployment one of whose ReplicaSets changed. A scheduler that may not read
+// Deployments sees no rollouts.
+func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if d, ok := obj.(*appsv1.Deployment); ok {
 			d.ManagedFields, d.Annotations, d.Labels, d.Spec.Template = nil, nil, nil, v1.PodTemplateSpec{}
 		}
 		return obj, nil
 	}))
-	replicaSets := config.Informers.Apps().V1().ReplicaSets().Informer()
+	replicaSets := scheduler.Apps().V1().ReplicaSets().Informer()
 	if err := replicaSets.AddIndexers(cache.Indexers{byController: controllerIndex}); err != nil {
 		return nil, fmt.Errorf("indexing ReplicaSets: %w", err)
 	}
-	r := &rollouts{
+	r := &Rollouts{
+		unseen:      lru.New(maxUnseen),
 		deployments: factory.Apps().V1().Deployments().Lister(),
 		replicaSets: replicaSets.GetIndexer(),
 		hasSynced:   factory.Apps().V1().Deployments().Informer().HasSynced,
@@ -134,7 +125,7 @@ func newRollouts(ctx context.Context, config *Config, stirred func(deployment ty
 	if _, err := replicaSets.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(_, obj any) {
 			if owner := metav1.GetControllerOf(obj.(*appsv1.ReplicaSet)); owner != nil {
-				stirred(owner.UID)
+				changed(owner.UID)
 			}
 		},
 	}); err != nil {
@@ -144,8 +135,8 @@ func newRollouts(ctx context.Context, config *Config, stirred func(deployment ty
 	return r, nil
 }
 
-// of returns what is known of the pod at the time now.
-func (r *rollouts) of(pod *v1.Pod, now time.Time) Surge {
+// Of returns what is known of the pod at the time now.
+func (r *Rollouts) Of(pod *v1.Pod, now time.Time) Surge {
 	owner := metav1.GetControllerOf(pod)
 	if r == nil || owner == nil || owner.Kind != "ReplicaSet" {
 		return Surge{}
@@ -161,7 +152,7 @@ func (r *rollouts) of(pod *v1.Pod, now time.Time) Surge {
 		reason.Detail = "ReplicaSet " + owner.Name
 		return Surge{Unseen: &Promise{Wait: gate.Wait{Reason: reason, Until: now.Add(retryUnseen)}}}
 	}
-	r.sees(pod.UID)
+	r.unseen.Remove(pod.UID)
 	deployment := metav1.GetControllerOf(own)
 	if deployment == nil || deployment.Kind != "Deployment" {
 		return Surge{}

@@ -1,4 +1,4 @@
-package gatekeeper
+package providers
 
 import (
 	"context"
@@ -13,9 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
+
+func pod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
+}
 
 // TestVanished: of pods that the informer lost sight of before they had started it is asked what became of them, and asked again if the API
 // server fails; not of those that were deleted or had started.
@@ -71,4 +76,30 @@ func TestVanished(t *testing.T) {
 	}
 	cancel()
 	<-stopped
+}
+
+// TestVanishedIsStarting: until it is known what became of a pod that the informer lost sight of, it counts as starting.
+func TestVanishedIsStarting(t *testing.T) {
+	ps, _ := newProviders(t, func(*Config) {})
+	p := pod("a")
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "sums", UID: "sums", Controller: ptr.To(true)}}
+	p.Spec.RestartPolicy, p.Spec.NodeName, p.Status.Phase = v1.RestartPolicyNever, "virtual", v1.PodPending
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: v1.ConditionTrue, LastTransitionTime: metav1.Now()}}
+	check := func(when string, starting, refused int) {
+		t.Helper()
+		if job := ps.Pacing(1, "sums", nil, time.Now()).Owners["sums"]; len(job.Starting) != starting || len(job.Refused) != refused {
+			t.Errorf("%s: %+v", when, job)
+		}
+	}
+	ps.See(p)
+	check("bound", 1, 0)
+	ps.vanished.queue.ShutDown() // nobody asks
+	ps.Deleted(p)
+	check("while it is not known", 1, 0)
+	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, `status code 409 error code "ContainerGroupQuotaReached": no cores`
+	ps.ended(p)
+	check("it was refused", 0, 1)
+	if used := ps.Pacing(1, "sums", nil, time.Now()).Used.Pods; used != 0 {
+		t.Errorf("it is still among %d pods in the pool", used)
+	}
 }

@@ -1,51 +1,45 @@
-package gatekeeper
+package held
 
 import (
 	"cmp"
-	"context"
 	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/klog/v2"
 
 	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// wokenFor is for how long a pod that was woken for the room that a budget has is reckoned to take it: by then it is bound or held again.
+// wokenFor is for how long a pod that was woken for the room that a budget has is reckoned to take it: by then it is
+// bound or held again.
 const wokenFor = 10 * time.Second
 
-// wakeForBudgets wakes the pods that only a budget holds and that it has room for now: those of the highest priority, then those that have waited
-// for the longest, and no more than there is room for.
-func (g *Gatekeeper) wakeForBudgets(ctx context.Context) {
-	now := g.config.Clock.Now()
-	waiting := g.held.onBudget(now)
-	if len(waiting) == 0 {
-		return
+// WithinBudgets returns, by namespace/name, the pods to requeue because a budget has room for them: first those of the
+// highest priority, then those that have waited for the longest. waiting counts all pods that only budgets hold. If
+// there are any, uses returns what is on the nodes of each pool.
+func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) (pods map[string]*v1.Pod, waiting int) {
+	all := h.onBudget(now)
+	if len(all) == 0 {
+		return nil, 0
 	}
-	uses := g.use()
+	used := uses()
 	var chosen []*budgeted
-	for i := range waiting {
-		w := &waiting[i]
-		if w.reserve(g.config.Pools, uses) && !w.isWoken {
+	for i := range all {
+		w := &all[i]
+		if w.reserve(pools, used) && !w.isWoken {
 			chosen = append(chosen, w)
 		}
 	}
-	if pods := g.held.wake(chosen, now); len(pods) > 0 {
-		logger := klog.FromContext(ctx)
-		logger.V(2).Info("Budgets have room for held pods", "pods", len(pods), "waiting", len(waiting))
-		wakeUps.Add(float64(len(pods)))
-		g.config.Activate(logger, pods)
-	}
+	return h.wake(chosen, now), len(all)
 }
 
 // budgeted is a pod that only the budgets of burst pools hold.
 type budgeted struct {
-	entry    *heldPod
+	entry    *heldPod // only to be compared with; the rest is a copy
 	pod      *v1.Pod
 	pools    []bool // by the pools' index: those that would let it in
 	since    time.Time
@@ -64,8 +58,9 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	return false
 }
 
-// onBudget returns the pods that only budgets hold: those that were woken and are not back yet first, then the best first.
-func (h *held) onBudget(now time.Time) []budgeted {
+// onBudget returns the pods that only budgets hold: those that were woken and are not back yet first, then the best
+// first.
+func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
 		if entry.budget && slices.Contains(entry.open, true) {
@@ -81,14 +76,14 @@ func (h *held) onBudget(now time.Time) []budgeted {
 }
 
 // wake notes that the pods are woken, and returns those that are held still, by namespace/name.
-func (h *held) wake(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
+func (h *Pods) wake(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	pods := map[string]*v1.Pod{}
 	for _, w := range chosen {
 		if entry, ok := h.pods[w.pod.UID]; ok && entry == w.entry {
 			entry.woken = now
-			pods[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+			pods[nameOf(entry.pod)] = entry.pod
 		}
 	}
 	return pods

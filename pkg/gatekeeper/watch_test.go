@@ -2,7 +2,6 @@ package gatekeeper
 
 import (
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -60,62 +59,5 @@ func TestNamespaceIsLabelled(t *testing.T) {
 	}
 	if fmt.Sprint(before) == fmt.Sprint(w.Signature(p)) {
 		t.Error("the pod's signature is that of a pod that may not burst")
-	}
-}
-
-// TestRunsDifferently: one event for each owner says what a burst pool leaves out of its pods.
-func TestRunsDifferently(t *testing.T) {
-	w := newWorld(t)
-	for _, n := range []*v1.Node{
-		{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"agentpool": "userpool"}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}},
-	} {
-		if err := w.config.Informers.Core().V1().Nodes().Informer().GetIndexer().Add(n); err != nil {
-			t.Fatal(err)
-		}
-	}
-	yes := true
-	bound := func(name, node, owner string, plain bool) *v1.Pod {
-		p := pod(name)
-		p.Spec.NodeName = node
-		if owner != "" {
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", UID: "uid-" + pod(owner).UID, Controller: &yes}}
-		}
-		p.Spec.Containers = []v1.Container{{Name: "c"}}
-		if !plain {
-			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", SubPath: "a"}}
-		}
-		return p
-	}
-	w.warnOfDifferences(bound("standby", "virtual", "web", false)) // it does not lead yet
-	w.Lead()
-	for _, tc := range []struct {
-		pod  *v1.Pod
-		want bool
-	}{
-		{bound("plain", "virtual", "plain", true), false},
-		{bound("on-a-vm", "vm", "web", false), false},
-		{bound("gone", "gone", "web", false), false},
-		{bound("first", "virtual", "web", false), true},
-		{bound("second", "virtual", "web", false), false},
-		{bound("of-another", "virtual", "api", false), true},
-		{bound("bare", "virtual", "", false), true},
-	} {
-		w.warnOfDifferences(tc.pod)
-		select {
-		case event := <-w.recorder.Events:
-			if !tc.want || !strings.Contains(event, "Warning RunsDifferently in the pool aci (Azure Container Instances) it runs without subPath") {
-				t.Errorf("%s: %s", tc.pod.Name, event)
-			}
-		default:
-			if tc.want {
-				t.Errorf("%s: no event", tc.pod.Name)
-			}
-		}
-	}
-	for i := range 2 * maxWarned {
-		if w.warned.first(pod(fmt.Sprint(i)).UID); len(w.warned.owners) > maxWarned {
-			t.Fatalf("%d owners are remembered", len(w.warned.owners))
-		}
 	}
 }

@@ -1,4 +1,4 @@
-package gatekeeper
+package providers
 
 import (
 	"context"
@@ -7,50 +7,45 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 )
 
 const (
-	// recallTimeout is how long it may take to find out what was refused while nobody looked, and recallNodes on how many burst nodes that is done.
+	// recallTimeout is how long it may take to find out what was refused while nobody looked, and recallNodes on how many
+	// burst nodes that is done.
 	recallTimeout, recallNodes = 10 * time.Second, 100
 	// recallPage is how many pods are listed at a time.
 	recallPage = 500
 )
 
-// recall finds out which pods on burst nodes were refused while nobody looked: those with restartPolicy Never have failed, and the scheduler's
-// informer knows no pods that have ended. Without it, a leader that follows one that was killed would send a Job's pods where others of it
-// were just refused.
-func (g *Gatekeeper) recall(ctx context.Context) {
-	nodes, err := g.nodes.List(labels.Everything())
-	if err != nil {
-		return // a lister of everything does not fail
-	}
-	byPool, _ := g.config.Pools.Group(nodes)
-	g.providers.follow(byPool)
+// Recall finds out which pods on burst nodes were refused while nobody looked: those with restartPolicy Never have
+// failed, and the scheduler's informer knows no pods that have ended. Without it, a leader that follows one that was
+// killed would send a Job's pods where others of it were just refused. byPool are the nodes of each pool.
+func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
+	p.Follow(byPool)
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 	defer cancel()
 	left := recallNodes
-	for i := range g.config.Pools.Burst() {
+	for i := range p.config.Pools.Burst() {
 		for _, node := range byPool[i][:min(left, len(byPool[i]))] {
 			left--
-			failed, err := g.failedOn(ctx, node.Name)
+			failed, err := p.failedOn(ctx, node.Name)
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "It cannot be told which pods were refused on a burst node while nobody looked", "node", node.Name)
 				return
 			}
-			g.providers.recall(failed)
+			p.recall(failed)
 		}
 	}
 }
 
 // failedOn lists the pods on the node that have failed.
-func (g *Gatekeeper) failedOn(ctx context.Context, node string) ([]v1.Pod, error) {
+func (p *Providers) failedOn(ctx context.Context, node string) ([]v1.Pod, error) {
 	var failed []v1.Pod
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return g.config.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
+		return p.config.Client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, options)
 	})
 	list.PageSize = recallPage
 	options := metav1.ListOptions{FieldSelector: fields.SelectorFromSet(fields.Set{"spec.nodeName": node, "status.phase": string(v1.PodFailed)}).String()}

@@ -1,4 +1,4 @@
-package gatekeeper
+package sources
 
 import (
 	"context"
@@ -22,21 +22,22 @@ import (
 const (
 	// eventOverridden and eventOverrideOver are the reasons of events on the ConfigMap that overrides the gate.
 	eventOverridden, eventOverrideOver = "GateOverridden", "GateOverrideOver"
-	// codeOverrideUnreadable is the code of the problem of one that cannot be read.
-	codeOverrideUnreadable = "GateOverrideUnreadable"
+	// CodeOverrideUnreadable is the code of the problem of one that cannot be read.
+	CodeOverrideUnreadable = "GateOverrideUnreadable"
 	// sourceOverride is the value of the label source of metrics.
 	sourceOverride = "override"
 	// overrideRetry is how often it is looked whether a ConfigMap can be read that could not be.
 	overrideRetry = 2 * time.Second
 )
 
-// override follows the ConfigMap by which an operator overrides the gate, that one and no other. What cannot be read in it changes nothing: what
-// was read before stays in force, also with the next leader. But for current, which anybody may ask, it is the loop's.
-type override struct {
+// Override follows the ConfigMap by which an operator overrides the gate, that one and no other. What cannot be read in
+// it changes nothing: what was read before stays in force, also with the next leader. But for Current, which anybody
+// may ask, it is the loop's.
+type Override struct {
 	id       string // namespace/name
 	object   *watched
 	recorder events.EventRecorder
-	current  atomic.Pointer[gate.Override] // what is in force; it may have ended since
+	Current  atomic.Pointer[gate.Override] // what is in force; it may have ended since
 
 	read     published.Override // the last that could be read
 	cm       runtime.Object     // as last observed; nil if there is none
@@ -46,24 +47,23 @@ type override struct {
 	told     string
 }
 
-// newOverride starts to follow the ConfigMap in the namespace of the one that has the published state.
-func newOverride(ctx context.Context, config *Config, changed chan<- struct{}) (*override, error) {
+// NewOverride starts to follow the ConfigMap in the namespace of the one that has the published state.
+func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	namespace, _, _ := strings.Cut(config.Args.StatusConfigMap, "/")
-	o := &override{id: namespace + "/" + gate.OverrideConfigMap, recorder: config.Recorder}
-	o.current.Store(&gate.Override{Gate: gate.OverrideUnread})
-	sourceErrors.WithLabelValues(sourceOverride).Add(0)
+	o := &Override{id: namespace + "/" + gate.OverrideConfigMap, recorder: config.Recorder}
+	o.Current.Store(&gate.Override{Gate: gate.OverrideUnread})
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(gate.OverrideConfigMap))
 	var err error
-	o.object, err = watch(ctx, informer, o.id, sourceOverride, changed)
+	o.object, err = watch(ctx, informer, o.id, sourceOverride, config.Changed)
 	return o, err
 }
 
-// restore takes over what the last leader read: it counts for as long as the same ConfigMap has nothing that can be read, or it is not known
-// what it has.
-func (o *override) restore(m *published.Memory) { o.read = m.Override }
+// Restore takes over what the last leader read: it counts for as long as the same ConfigMap has nothing that can be
+// read, or it is not known what it has.
+func (o *Override) Restore(m *published.Memory) { o.read = m.Override }
 
-// observe reads the ConfigMap as it is at the time now.
-func (o *override) observe(logger klog.Logger, now time.Time) {
+// Observe reads the ConfigMap as it is at the time now.
+func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	before := o.problem
 	o.observed, o.problem = o.object.settled(), ""
 	obj, err := o.object.get()
@@ -80,17 +80,17 @@ func (o *override) observe(logger klog.Logger, now time.Time) {
 		}
 		if said, err := gate.ParseOverride(cm); err != nil {
 			if o.problem = fmt.Sprintf("ConfigMap %s is not understood: %v. Until then %s", o.id, err, o.stays(now)); o.problem != before {
-				sourceErrors.WithLabelValues(sourceOverride).Inc()
+				Errors.WithLabelValues(sourceOverride).Inc()
 			}
 		} else {
 			o.read.Override = said
 		}
 	}
-	current := o.inForce(now)
+	current := o.InForce(now)
 	if !o.observed && current.Gate == "" {
 		current.Gate = gate.OverrideUnread
 	}
-	o.current.Store(&current)
+	o.Current.Store(&current)
 	if said := current.String(); said != o.logged {
 		o.logged = said
 		if current.Gate == "" {
@@ -101,8 +101,8 @@ func (o *override) observe(logger klog.Logger, now time.Time) {
 	}
 }
 
-// inForce is what is overridden at the time now.
-func (o *override) inForce(now time.Time) gate.Override {
+// InForce is what is overridden at the time now.
+func (o *Override) InForce(now time.Time) gate.Override {
 	if o.read.At(now) == "" {
 		return gate.Override{}
 	}
@@ -110,25 +110,25 @@ func (o *override) inForce(now time.Time) gate.Override {
 }
 
 // stays says what of the gate stays as it was.
-func (o *override) stays(now time.Time) string {
-	if current := o.inForce(now); current.Gate != "" {
+func (o *Override) stays(now time.Time) string {
+	if current := o.InForce(now); current.Gate != "" {
 		return "what was read before stays in force: " + current.String()
 	}
 	return "the gate goes by the pools"
 }
 
-// due is when an override that is in force at the time now ends, or when to look again whether the ConfigMap can be read: that there is none is
-// no event. Zero is never.
-func (o *override) due(now time.Time) time.Time {
+// Due is when an override that is in force at the time now ends, or when to look again whether the ConfigMap can be
+// read: that there is none is no event. Zero is never.
+func (o *Override) Due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
-		return nodegroups.Earliest(now.Add(overrideRetry), o.inForce(now).Until)
+		return nodegroups.Earliest(now.Add(overrideRetry), o.InForce(now).Until)
 	}
-	return o.inForce(now).Until
+	return o.InForce(now).Until
 }
 
-// report tells, if that is new, by an event on the ConfigMap, what is in force at the time now.
-func (o *override) report(leading bool, now time.Time) {
-	current := o.inForce(now)
+// Report tells, if that is new, by an event on the ConfigMap, what is in force at the time now.
+func (o *Override) Report(leading bool, now time.Time) {
+	current := o.InForce(now)
 	if !leading || o.problem != "" {
 		return
 	}
@@ -151,16 +151,11 @@ func (o *override) report(leading bool, now time.Time) {
 	}
 }
 
-// findOverride finds that what is to override the gate cannot be read.
-func (ps *problems) findOverride(o *override) {
-	if o.problem != "" {
-		ps.current = append(ps.current, problem{id: codeOverrideUnreadable, regarding: o.cm, code: codeOverrideUnreadable, message: o.problem})
-	}
-}
+// Settled reports whether it is known if there is a ConfigMap, or why that cannot be known.
+func (o *Override) Settled() bool { return o.object.settled() }
 
-// overridden is the rule with what is overridden.
-func (g *Gatekeeper) overridden() gate.Rule {
-	rule := g.rule
-	rule.Override = *g.override.current.Load()
-	return rule
-}
+// Problem says why the ConfigMap, as last observed, cannot be read; "" if it can.
+func (o *Override) Problem() (runtime.Object, string) { return o.cm, o.problem }
+
+// Remember writes down what was last read.
+func (o *Override) Remember(m *published.Memory) { m.Override = o.read }

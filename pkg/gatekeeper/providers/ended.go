@@ -1,4 +1,4 @@
-package gatekeeper
+package providers
 
 import (
 	"context"
@@ -21,9 +21,10 @@ const (
 	maxVanished = 500
 )
 
-// vanished are pods on burst nodes that the scheduler's informer lost sight of before they had started. It knows no pods that have ended, and
-// says of one that has only that it is gone: without its last status, which tells whether the provider refused it. That is how pods with
-// restartPolicy Never are refused. Until it is known, such a pod counts as one of which the provider has not said anything.
+// vanished are pods on burst nodes that the scheduler's informer lost sight of before they had started. It knows no
+// pods that have ended, and says of one that has only that it is gone: without its last status, which tells whether the
+// provider refused it. That is how pods with restartPolicy Never are refused. Until it is known, such a pod counts as
+// one of which the provider has not said anything.
 type vanished struct {
 	pods  typedcorev1.PodsGetter
 	queue workqueue.TypedRateLimitingInterface[vanishedPod]
@@ -47,7 +48,8 @@ func (v *vanished) add(pod *v1.Pod) bool {
 	return true
 }
 
-// run asks what became of the pods, until the context ends, and hands over those that have ended and the UIDs of all others.
+// run asks what became of the pods, until the context ends, and hands over those that have ended and the UIDs of all
+// others.
 func (v *vanished) run(ctx context.Context, ended func(*v1.Pod), gone func(types.UID)) {
 	defer context.AfterFunc(ctx, v.queue.ShutDown)()
 	for {

@@ -1,23 +1,33 @@
-package gatekeeper
+package publishing
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr/funcr"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
 )
+
+// reportOf is a report of three pools, of which the first is in the state.
+func reportOf(state nodegroups.State) *Report {
+	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
+	view.Pools[0].State = state
+	return &Report{View: view}
+}
 
 func TestPublisher(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -37,15 +47,19 @@ func TestPublisher(t *testing.T) {
 		return false, nil, nil
 	})
 	fakeClock := testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
-	p := newPublisher("system/status", client)
-	if s, err := p.load(ctx); s != nil || err != nil {
-		t.Fatalf("load() = %v, %v before anything was published", s, err)
+	config := configOf(t, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{"agentpool": "userpool"}}})
+	config.Client, config.Clock = client, fakeClock
+	p := New(config)
+	if s, err := p.Load(ctx); s != nil || err != nil {
+		t.Fatalf("Load() = %v, %v before anything was published", s, err)
 	}
-	go p.run(ctx, fakeClock)
+	go p.Run(ctx)
 	// submit hands over a state and, when the publisher is through with it, lets the time pass that it waits for.
 	submit := func(state nodegroups.State, pods int, wait time.Duration) {
-		view := &published.View{Args: &configv1.PoolPriorityArgs{}, Usage: []published.Usage{{Pods: pods}}}
-		p.submit(&published.Status{Pools: []published.Pool{{Name: "user", State: state}}, View: view})
+		for i := range pods {
+			config.Usage.See(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(i))}, Spec: v1.PodSpec{NodeName: "n"}})
+		}
+		p.Submit(reportOf(state))
 		for deadline := time.Now().Add(5 * time.Second); wait > 0 && !fakeClock.HasWaiters(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the publisher does not wait for anything")
@@ -81,11 +95,11 @@ func TestPublisher(t *testing.T) {
 	fakeClock.Step(figuresInterval)
 	submit(nodegroups.Full, 2, publishInterval)
 	expect("patch")
-	fakeClock.Step(heartbeat)
+	fakeClock.Step(published.Heartbeat)
 	submit(nodegroups.Full, 2, publishInterval)
 	expect("patch") // it must not grow old
 	fail = errors.New("no")
-	submit(nodegroups.Growing, 1, 2*publishInterval)
+	submit(nodegroups.Growing, 2, 2*publishInterval)
 	expect("failed")
 	for !fakeClock.HasWaiters() { // it tried again by itself
 		time.Sleep(time.Millisecond)
@@ -94,9 +108,9 @@ func TestPublisher(t *testing.T) {
 	fail = nil
 	fakeClock.Step(4 * publishInterval)
 	expect("patch")
-	s, err := p.load(ctx)
+	s, err := p.Load(ctx)
 	if err != nil || s.Pools[0].State != nodegroups.Growing || s.Memory.Written.IsZero() {
-		t.Errorf("load() = %+v, %v", s, err)
+		t.Errorf("Load() = %+v, %v", s, err)
 	}
 }
 
@@ -109,9 +123,11 @@ func TestStopInTheMiddleOfAWrite(t *testing.T) {
 		cancel()
 		return true, nil, context.Canceled
 	})
-	p := newPublisher("system/status", client)
-	p.submit(&published.Status{})
-	p.run(ctx, clock.RealClock{})
+	config := configOf(t)
+	config.Client, config.Clock = client, clock.RealClock{}
+	p := New(config)
+	p.Submit(reportOf(nodegroups.Full))
+	p.Run(ctx)
 	if len(lines) > 0 {
 		t.Errorf("it says %q", lines)
 	}

@@ -1,4 +1,4 @@
-package gatekeeper
+package held
 
 import (
 	"fmt"
@@ -8,60 +8,72 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
+func pod(name string) *v1.Pod {
+	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
+}
+
+// withCondition gives the pod the condition PodScheduled.
+func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since time.Time) *v1.Pod {
+	p.Status.Conditions = []v1.PodCondition{{Type: v1.PodScheduled, Status: status, Reason: reason, LastTransitionTime: metav1.NewTime(since)}}
+	return p
+}
+
 // TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was made.
 func TestFirstFailure(t *testing.T) {
-	h := newHeld()
+	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	p := pod("p")
 	withCondition(p, v1.ConditionFalse, v1.PodReasonSchedulingGated, now.Add(-time.Hour))
-	h.note(p, true, now)
+	h.Failed(p, true, now)
 	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the API server keeps the time
-	if got := h.since(p, now); !got.unschedulable.Equal(now) || !got.noRoom.Equal(now) {
+	if got := h.Since(p, now); !got.Unschedulable.Equal(now) || !got.NoRoom.Equal(now) {
 		t.Errorf("unschedulable since %+v, want %v", got, now)
 	}
 }
 
 // TestHeldForTheBudget: a change of the view does not wake such pods, the end of a burst pod does.
 func TestHeldForTheBudget(t *testing.T) {
-	h := newHeld()
+	h := New()
 	p := pod("p")
 	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
-	h.add(p, "", &spent, nil, time.Now())
-	opened, _ := h.lookFor(false, time.Now(), func(*candidate) gate.Decision {
+	h.Add(p, "", &spent, nil, time.Now())
+	opened, _ := h.lookFor(false, time.Now(), func(*Candidate) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	})
 	if len(opened) != 0 {
 		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
 	}
-	if known, ok := h.lookup(p.UID); !ok || !known.Budget {
+	if known, ok := h.Lookup(p.UID); !ok || !known.Budget {
 		t.Error("the pod does not wait for the budget")
 	}
-	if _, ok := h.lookup("other"); ok {
+	if _, ok := h.Lookup("other"); ok {
 		t.Error("another pod is held")
 	}
 	closed := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonCanGrow}}}
-	h.add(p, "", &closed, nil, time.Now())
-	if known, ok := h.lookup(p.UID); !ok || known.Budget {
+	h.Add(p, "", &closed, nil, time.Now())
+	if known, ok := h.Lookup(p.UID); !ok || known.Budget {
 		t.Error("the pod waits for the pools now")
 	}
 }
 
 // TestHeldPodsAreWoken follows held pods through changes of the view and of time.
 func TestHeldPodsAreWoken(t *testing.T) {
-	h := newHeld()
+	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	a, b := pod("a"), pod("b")
 	b.Annotations = map[string]string{"open": "yes"}
-	h.add(a, "", &closed, nil, now)
-	h.add(b, "", &closed, nil, now)
-	decide := func(c *candidate) gate.Decision {
-		d := gate.Decision{Burst: []gate.Verdict{{Open: c.pod.Annotations["open"] == "yes", Until: c.since.unschedulable.Add(time.Minute)}}}
+	h.Add(a, "", &closed, nil, now)
+	h.Add(b, "", &closed, nil, now)
+	decide := func(c *Candidate) gate.Decision {
+		d := gate.Decision{Burst: []gate.Verdict{{Open: c.Pod.Annotations["open"] == "yes", Until: c.Since.Unschedulable.Add(time.Minute)}}}
 		return d
 	}
 	opened, next := h.lookFor(false, now, decide)
@@ -75,15 +87,15 @@ func TestHeldPodsAreWoken(t *testing.T) {
 		t.Errorf("woken again without a change: %v", opened)
 	}
 	// Held once more, by a decision that was closed: woken once more.
-	h.add(b, "", &closed, nil, now.Add(time.Hour))
+	h.Add(b, "", &closed, nil, now.Add(time.Hour))
 	if opened, _ = h.lookFor(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
 	}
-	if got := h.since(b, now); !got.unschedulable.Equal(now) {
+	if got := h.Since(b, now); !got.Unschedulable.Equal(now) {
 		t.Errorf("unschedulable since %v, want since the first time: %v", got, now)
 	}
-	h.remove(b.UID)
-	h.remove(a.UID)
+	h.Remove(b.UID)
+	h.Remove(a.UID)
 	if len(h.pods)+len(h.firstFailed)+len(h.clocks)+len(h.added) != 0 {
 		t.Errorf("something is left of the pods: %+v", h)
 	}
@@ -91,12 +103,12 @@ func TestHeldPodsAreWoken(t *testing.T) {
 
 // TestUntold: a held pod whose condition was never written is tried again, every retryUntold.
 func TestUntold(t *testing.T) {
-	h := newHeld()
+	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	told := withCondition(pod("told"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
-	h.add(told, "", &closed, nil, now)
-	h.add(pod("untold"), "", &closed, nil, now)
+	h.Add(told, "", &closed, nil, now)
+	h.Add(pod("untold"), "", &closed, nil, now)
 	for _, tc := range []struct {
 		after, next time.Duration
 		want        int
@@ -108,15 +120,15 @@ func TestUntold(t *testing.T) {
 		{3 * retryUntold, 7 * retryUntold, 1},
 		{3*retryUntold + time.Hour, 3*retryUntold + time.Hour + 8*retryUntold, 1},
 	} {
-		pods, next := h.untold(now.Add(tc.after))
+		pods, next := h.Unreported(now.Add(tc.after))
 		if len(pods) != tc.want || tc.want == 1 && pods["default/untold"] == nil || !next.Equal(now.Add(tc.next)) {
 			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
 		}
 	}
 	known := told.DeepCopy()
 	known.UID, known.Name = "untold", "untold"
-	h.update(told, known, now)
-	if pods, next := h.untold(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
+	h.Update(told, known, now)
+	if pods, next := h.Unreported(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
 		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
 	}
 }
@@ -150,28 +162,28 @@ func TestUnknownToAPI(t *testing.T) {
 	condition := func(name string, at time.Time, reason string) *v1.Pod {
 		return withCondition(pod(name), v1.ConditionFalse, reason, at)
 	}
-	h := newHeld()
+	h := New()
 	closed := &gate.Decision{Burst: []gate.Verdict{{}}}
-	h.add(pod("new"), "", closed, nil, now)
-	h.add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), "", closed, nil, now)
-	h.add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now)
-	h.add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now.Add(time.Minute))
-	h.update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
-	got := h.unknownToAPI(10)
+	h.Add(pod("new"), "", closed, nil, now)
+	h.Add(condition("plain", now.Add(-time.Second), v1.PodReasonUnschedulable), "", closed, nil, now)
+	h.Add(condition("gated", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now)
+	h.Add(condition("gated-later", now.Add(-time.Hour), v1.PodReasonSchedulingGated), "", closed, nil, now.Add(time.Minute))
+	h.Update(pod("gated"), condition("gated", now.Add(-time.Hour), v1.PodReasonUnschedulable), now) // the condition keeps its time
+	got := h.UnknownToAPI(10)
 	if len(got) != 2 || !got["gated"].Equal(now) || !got["gated-later"].Equal(now.Add(time.Minute)) {
 		t.Errorf("unknownToAPI() = %v, want the two pods that had gates", got)
 	}
-	if got := h.unknownToAPI(1); len(got) != 1 || got["gated"].IsZero() {
+	if got := h.UnknownToAPI(1); len(got) != 1 || got["gated"].IsZero() {
 		t.Errorf("unknownToAPI(1) = %v, want the one that waits for longer", got)
 	}
 }
 
 // TestUnseen: a pod for which the scheduler was behind with the nodes is tried again soon, once.
 func TestUnseen(t *testing.T) {
-	held := newHeld()
+	held := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	held.add(pod("p"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
-	open := func(*candidate) gate.Decision {
+	held.Add(pod("p"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
+	open := func(*Candidate) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	}
 	if opened, next := held.lookFor(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
@@ -201,13 +213,13 @@ func TestStirredPods(t *testing.T) {
 		{"one that is due sooner", 1, stirredAgain / 2, stirredAgain / 2, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newHeld()
+			h := New()
 			closed := gate.Decision{Burst: []gate.Verdict{{}}}
 			for i := range tc.pods {
-				h.add(pod(fmt.Sprint("p", i)), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
+				h.Add(pod(fmt.Sprint("p", i)), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
 			}
-			h.add(pod("other"), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
-			if moved := h.stirred("web"); moved != tc.moved {
+			h.Add(pod("other"), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
+			if moved := h.RolloutChanged("web"); moved != tc.moved {
 				t.Errorf("stirred() = %v, want %v", moved, tc.moved)
 			}
 			for uid, entry := range h.pods {
@@ -253,8 +265,8 @@ func TestClocks(t *testing.T) {
 		{"it was nominated, and fails again", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, wantsRoom: true}}, -60, -60, 4, never},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h := newHeld()
-			h.trust(start)
+			h := New()
+			h.Trust(start)
 			p := pod("p")
 			if tc.told != never {
 				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, at(tc.told))
@@ -262,7 +274,7 @@ func TestClocks(t *testing.T) {
 			for _, e := range tc.events {
 				now := at(e.minute)
 				if e.nominated == "" {
-					h.note(p, e.wantsRoom, now)
+					h.Failed(p, e.wantsRoom, now)
 					continue
 				}
 				before := p
@@ -271,24 +283,24 @@ func TestClocks(t *testing.T) {
 				if e.nominated == "no" {
 					p.Status.NominatedNodeName = ""
 				}
-				h.update(before, p, now)
+				h.Update(before, p, now)
 			}
 			check := func(what string, got time.Time, want int) {
 				if want == never && !got.IsZero() || want != never && !got.Equal(at(want)) {
 					t.Errorf("%s %v, want minute %d", what, got, want)
 				}
 			}
-			got := h.since(p, at(10))
-			check("unschedulable since", got.unschedulable, tc.unschedulable)
-			check("without room since", got.noRoom, tc.noRoom)
-			check("ignored until", got.ignored, tc.ignored)
-			if got.noRoom.IsZero() {
-				check("published since, without being held", h.unknownToAPI(10)[p.UID], tc.publishedAsOf)
+			got := h.Since(p, at(10))
+			check("unschedulable since", got.Unschedulable, tc.unschedulable)
+			check("without room since", got.NoRoom, tc.noRoom)
+			check("ignored until", got.Ignored, tc.ignored)
+			if got.NoRoom.IsZero() {
+				check("published since, without being held", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
 				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // by now the API says so
 			}
-			h.add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
-			check("published since", h.unknownToAPI(10)[p.UID], tc.publishedAsOf)
-			h.remove(p.UID)
+			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
+			check("published since", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
+			h.Remove(p.UID)
 			if len(h.clocks) != 0 {
 				t.Error("something is left of its clock")
 			}
@@ -298,19 +310,19 @@ func TestClocks(t *testing.T) {
 
 // TestIgnoredBeforeItFailed: that a pod which never failed is nominated is not remembered.
 func TestIgnoredBeforeItFailed(t *testing.T) {
-	h := newHeld()
+	h := New()
 	p := pod("p")
 	p.Status.NominatedNodeName = "n"
-	h.update(pod("p"), p, time.Now())
+	h.Update(pod("p"), p, time.Now())
 	if len(h.clocks) != 0 {
 		t.Errorf("clocks: %v", h.clocks)
 	}
 }
 
 // lookFor returns the pods that a look opens the gate for, and when the next is due.
-func (h *held) lookFor(onlyNew bool, now time.Time, decide func(*candidate) gate.Decision) (map[string]*v1.Pod, time.Time) {
-	l := h.reconsider(onlyNew, now, decide)
-	return l.opened, l.next
+func (h *Pods) lookFor(onlyNew bool, now time.Time, decide func(*Candidate) gate.Decision) (map[string]*v1.Pod, time.Time) {
+	l := h.Reconsider(onlyNew, now, decide)
+	return l.Opened, l.Next
 }
 
 // TestLookBesideCycles: what was decided of a pod that cycles changed while it was looked at is dropped, and the pod is looked at again; one that is
@@ -320,29 +332,29 @@ func TestLookBesideCycles(t *testing.T) {
 	closed, open := gate.Decision{Burst: []gate.Verdict{{}}}, gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	for _, tc := range []struct {
 		name      string
-		meanwhile func(h *held, p *v1.Pod)
+		meanwhile func(h *Pods, p *v1.Pod)
 		opened    int
 		again     bool
 		then      int // opened by the next look at pods that are new
 	}{
-		{"nothing happens", func(*held, *v1.Pod) {}, 1, false, 0},
-		{"it is bound", func(h *held, p *v1.Pod) { h.remove(p.UID) }, 0, false, 0},
-		{"it changes", func(h *held, p *v1.Pod) { h.update(p, p.DeepCopy(), now) }, 0, true, 1},
-		{"it is held again", func(h *held, p *v1.Pod) { h.add(p, "", &closed, nil, now) }, 0, true, 1},
-		{"it is promised a place no more", func(h *held, p *v1.Pod) { h.release(p.UID) }, 0, true, 1},
+		{"nothing happens", func(*Pods, *v1.Pod) {}, 1, false, 0},
+		{"it is bound", func(h *Pods, p *v1.Pod) { h.Remove(p.UID) }, 0, false, 0},
+		{"it changes", func(h *Pods, p *v1.Pod) { h.Update(p, p.DeepCopy(), now) }, 0, true, 1},
+		{"it is held again", func(h *Pods, p *v1.Pod) { h.Add(p, "", &closed, nil, now) }, 0, true, 1},
+		{"it is promised a place no more", func(h *Pods, p *v1.Pod) { h.Release(p.UID) }, 0, true, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			h, p := newHeld(), pod("p")
-			h.add(p, "", &closed, &Promise{Node: "n"}, now)
-			l := h.reconsider(false, now, func(*candidate) gate.Decision {
+			h, p := New(), pod("p")
+			h.Add(p, "", &closed, &Promise{Node: "n"}, now)
+			l := h.Reconsider(false, now, func(*Candidate) gate.Decision {
 				tc.meanwhile(h, p)
 				return open
 			})
-			if len(l.opened) != tc.opened || l.again != tc.again {
-				t.Errorf("opened for %v, again: %v", l.opened, l.again)
+			if len(l.Opened) != tc.opened || l.Again != tc.again {
+				t.Errorf("opened for %v, again: %v", l.Opened, l.Again)
 			}
-			if l := h.reconsider(true, now, func(*candidate) gate.Decision { return open }); len(l.opened) != tc.then {
-				t.Errorf("then opened for %v", l.opened)
+			if l := h.Reconsider(true, now, func(*Candidate) gate.Decision { return open }); len(l.Opened) != tc.then {
+				t.Errorf("then opened for %v", l.Opened)
 			}
 		})
 	}
@@ -350,25 +362,25 @@ func TestLookBesideCycles(t *testing.T) {
 
 // TestToldThatItStarts: a pod that was told no more than that the scheduler is starting is tried again once that is over, whenever it was held.
 func TestToldThatItStarts(t *testing.T) {
-	h, now := newHeld(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	held := func(reason nodegroups.Reason) *gate.Decision {
 		return &gate.Decision{Regular: []gate.Verdict{{Reason: reason}}, Burst: []gate.Verdict{{}, {Reason: gate.ReasonCanGrow}}}
 	}
 	grows := nodegroups.Reason{Code: "BelowMaxSize"}
-	h.add(pod("early"), "", held(reasonStarting), nil, now)
-	h.add(pod("late"), "", held(grows), nil, now)
+	h.Add(pod("early"), "", held(ReasonStarting), nil, now)
+	h.Add(pod("late"), "", held(grows), nil, now)
 	look := func(onlyNew bool, reason nodegroups.Reason) []string {
-		return slices.Sorted(maps.Keys(h.reconsider(onlyNew, now, func(*candidate) gate.Decision { return *held(reason) }).opened))
+		return slices.Sorted(maps.Keys(h.Reconsider(onlyNew, now, func(*Candidate) gate.Decision { return *held(reason) }).Opened))
 	}
 	for i, tc := range []struct {
 		reason nodegroups.Reason
 		want   []string
-	}{{reasonStarting, nil}, {grows, []string{"default/early"}}, {grows, nil}} {
+	}{{ReasonStarting, nil}, {grows, []string{"default/early"}}, {grows, nil}} {
 		if got := look(false, tc.reason); !slices.Equal(got, tc.want) {
 			t.Errorf("look %d: %v is tried again, want %v", i, got, tc.want)
 		}
 	}
-	h.add(pod("in-flight"), "", held(reasonStarting), nil, now) // its cycle began before the look, and ended after
+	h.Add(pod("in-flight"), "", held(ReasonStarting), nil, now) // its cycle began before the look, and ended after
 	if got := look(true, grows); !slices.Equal(got, []string{"default/in-flight"}) {
 		t.Errorf("%v is tried again", got)
 	}

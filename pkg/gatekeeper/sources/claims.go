@@ -1,4 +1,4 @@
-package gatekeeper
+package sources
 
 import (
 	"context"
@@ -20,15 +20,15 @@ import (
 type claims struct {
 	config   *Config
 	launches *karpenter.Launches
-	changed  chan<- struct{}
 	logger   klog.Logger
 	refused  sync.Once
 }
 
-// watchClaims starts to follow the NodeClaims of the NodePool, and pokes changed when they change what it is judged by. The right to do so
-// is optional, and waited for: without it, launches that fail are not noticed, and nothing else is amiss.
-func watchClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches, changed chan<- struct{}) error {
-	c := &claims{config: config, launches: launches, changed: changed, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
+// watchClaims starts to follow the NodeClaims of the NodePool, and reports when they change what it is judged by. The
+// right to do so is optional, and waited for: without it, launches that fail are not noticed, and nothing else is
+// amiss.
+func watchClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
+	c := &claims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.ClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) { o.LabelSelector = nodegroups.KarpenterNodePoolLabel + "=" + nodePool }).Informer()
 	if err := c.follow(informer); err != nil {
@@ -78,13 +78,13 @@ func (c *claims) see(obj any, gone bool) {
 	data, err := claim.MarshalJSON()
 	changed := false
 	if err == nil {
-		changed, err = observe(data, c.config.Clock.Now())
+		changed, err = observe(data, c.config.Now())
 	}
 	if err != nil {
 		c.logger.Error(err, "A NodeClaim cannot be read", "nodeClaim", claim.GetName())
 	}
 	if changed {
-		poke(c.changed)
+		c.config.Changed()
 	}
 }
 

@@ -1,4 +1,6 @@
-package gatekeeper
+// Package sources watches the objects that the gate depends on, each by its name: those that say whether the regular
+// pools can grow, and the ConfigMap by which an operator overrides the gate.
+package sources
 
 import (
 	"context"
@@ -14,21 +16,47 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	coreinformers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 	"poolpriority.dev/scheduler/pkg/nodegroups/static"
+	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of its
-// kind.
-type sources struct {
+// Errors counts failures to read the sources.
+var Errors = metrics.NewCounterVec(&metrics.CounterOpts{
+	Subsystem:      "pool_priority",
+	Name:           "source_errors_total",
+	Help:           "Failures to read what pools are judged by: of its list or its watch, and changes of it that could not be understood.",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"source"})
+
+// Config is what Sources and an Override are made of: fields of the gatekeeper's.
+type Config struct {
+	Args     *configv1.PoolPriorityArgs
+	Pools    pool.List
+	Client   kubernetes.Interface
+	Dynamic  dynamic.Interface // may be nil where no pool names a NodePool
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	// Changed is called when what is watched changed. It must not block.
+	Changed func()
+}
+
+// Sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of
+// its kind.
+type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
 	objects []runtime.Object    // what each pool is judged by, as last observed; nil if there is none
 	tracker *clusterautoscaler.Tracker
@@ -39,20 +67,20 @@ type sources struct {
 	nodePools   []*nodePool
 	warned      map[string]bool // node groups that no pool claims
 	// told is when each object was last seen to change, for those who ask beside the loop.
-	told atomic.Pointer[[]change]
+	told atomic.Pointer[[]Change]
 }
 
 // sourceAutoscaler is the cluster autoscaler's status in labels of metrics.
 const sourceAutoscaler = "cluster-autoscaler"
 
-// change is when what pools are judged by was last seen to change; zero: never.
-type change struct {
-	source string
-	at     time.Time
+// Change is when what pools are judged by was last seen to change; zero: never.
+type Change struct {
+	Source string
+	At     time.Time
 }
 
-// changes are those that were last observed.
-func (s *sources) changes() []change {
+// Changes are those that were last observed.
+func (s *Sources) Changes() []Change {
 	if told := s.told.Load(); told != nil {
 		return *told
 	}
@@ -71,9 +99,10 @@ type nodePool struct {
 // source is the NodePool in labels of metrics.
 func (n *nodePool) source() string { return "nodepool/" + n.name }
 
-func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*sources, error) {
+// New starts to watch what the regular pools are judged by.
+func New(ctx context.Context, config *Config) (*Sources, error) {
 	c := &config.Args.Capacity
-	s := &sources{
+	s := &Sources{
 		statusID: c.ClusterAutoscalerStatus,
 		warned:   map[string]bool{},
 		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
@@ -86,9 +115,9 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 		switch {
 		case p.ClusterAutoscaler != nil:
 			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: &clusterautoscaler.Graces{Provision: graces.Provision, Backoff: graces.Backoff}}
-			err = s.watchStatus(ctx, config, changed)
+			err = s.watchStatus(ctx, config)
 		case p.Karpenter != nil:
-			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool, changed)
+			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool)
 		case p.Static != nil:
 			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: graces.Provision}
 		default:
@@ -100,7 +129,6 @@ func newSources(ctx context.Context, config *Config, changed chan<- struct{}) (*
 		s.byPool = append(s.byPool, source)
 	}
 	s.objects = make([]runtime.Object, len(s.byPool))
-	s.begin()
 	return s, nil
 }
 
@@ -111,19 +139,19 @@ func only(name string) func(*metav1.ListOptions) {
 	}
 }
 
-func (s *sources) watchStatus(ctx context.Context, config *Config, changed chan<- struct{}) error {
+func (s *Sources) watchStatus(ctx context.Context, config *Config) error {
 	if s.status != nil {
 		return nil
 	}
 	namespace, name, _ := strings.Cut(s.statusID, "/")
 	informer := coreinformers.NewFilteredConfigMapInformer(config.Client, namespace, 0, cache.Indexers{}, only(name))
 	var err error
-	s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, changed)
+	s.status, err = watch(ctx, informer, s.statusID, sourceAutoscaler, config.Changed)
 	return err
 }
 
 // nodePool returns the source of the NodePool, which it watches. Pools may share one.
-func (s *sources) nodePool(ctx context.Context, config *Config, name string, changed chan<- struct{}) (nodegroups.Source, error) {
+func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (nodegroups.Source, error) {
 	for _, n := range s.nodePools {
 		if n.name == name {
 			return n.tracker, nil
@@ -135,11 +163,11 @@ func (s *sources) nodePool(ctx context.Context, config *Config, name string, cha
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.Resource, metav1.NamespaceAll, 0, cache.Indexers{}, only(name))
 	n := &nodePool{name: name}
 	var err error
-	if n.object, err = watch(ctx, informer.Informer(), name, n.source(), changed); err != nil {
+	if n.object, err = watch(ctx, informer.Informer(), name, n.source(), config.Changed); err != nil {
 		return nil, err
 	}
 	launches := karpenter.NewLaunches()
-	if err := watchClaims(ctx, config, name, launches, changed); err != nil {
+	if err := watchClaims(ctx, config, name, launches); err != nil {
 		return nil, err
 	}
 	n.tracker = karpenter.NewTracker(nodePoolGraces(config, name), launches)
@@ -159,25 +187,42 @@ func nodePoolGraces(config *Config, name string) karpenter.Graces {
 	return graces
 }
 
-// settled reports whether it is known of every watched object if it exists.
-func (s *sources) settled() bool {
+// Of is the source by which the regular pool with index i is judged.
+func (s *Sources) Of(i int) nodegroups.Source { return s.byPool[i] }
+
+// Object is what that pool is judged by, as last observed; nil if there is none.
+func (s *Sources) Object(i int) runtime.Object { return s.objects[i] }
+
+// Shared returns a node that is in several of the autoscaler's node groups, as far as can be told, with the groups and
+// the autoscaler's status. It returns "" if there is none.
+func (s *Sources) Shared() (node string, groups []string, status runtime.Object) {
+	if s.status == nil {
+		return "", nil, nil
+	}
+	node, groups = s.tracker.Shared()
+	return node, groups, s.autoscalers
+}
+
+// Settled reports whether it is known of every watched object if it exists.
+func (s *Sources) Settled() bool {
 	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
 
-// observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in none.
-func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
+// Observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in
+// none.
+func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
 	s.autoscalers = nil
-	var told []change
+	var told []Change
 	if s.status != nil {
 		s.observeStatus(now)
 		s.assign(logger, byPool, nodes, now)
-		told = append(told, change{sourceAutoscaler, s.tracker.Changed()})
+		told = append(told, Change{sourceAutoscaler, s.tracker.Changed()})
 	}
 	objects := map[*karpenter.Tracker]runtime.Object{}
 	for _, n := range s.nodePools {
 		objects[n.tracker] = n.observe(nodes, now)
-		told = append(told, change{n.source(), n.changed})
+		told = append(told, Change{n.source(), n.changed})
 	}
 	s.told.Store(&told)
 	for i, source := range s.byPool {
@@ -191,8 +236,9 @@ func (s *sources) observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	}
 }
 
-// observeStatus hands the cluster autoscaler's status to its tracker. What is wrong with it is the reason of its pools, and counted once.
-func (s *sources) observeStatus(now time.Time) {
+// observeStatus hands the cluster autoscaler's status to its tracker. What is wrong with it is the reason of its pools,
+// and counted once.
+func (s *Sources) observeStatus(now time.Time) {
 	obj, err := s.status.get()
 	s.autoscalers = obj
 	if err != nil {
@@ -202,11 +248,12 @@ func (s *sources) observeStatus(now time.Time) {
 	cm, _ := obj.(*v1.ConfigMap)
 	before := s.tracker.Changed()
 	if err := s.tracker.Observe(cm, now); err != nil && !s.tracker.Changed().Equal(before) {
-		sourceErrors.WithLabelValues(sourceAutoscaler).Inc()
+		Errors.WithLabelValues(sourceAutoscaler).Inc()
 	}
 }
 
-// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools, and counted once.
+// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools, and
+// counted once.
 func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	obj, err := n.object.get()
 	switch {
@@ -237,13 +284,14 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 		err = n.tracker.Observe(data, nodes, now)
 	}
 	if err != nil && isNew {
-		sourceErrors.WithLabelValues(n.source()).Inc()
+		Errors.WithLabelValues(n.source()).Inc()
 	}
 	return obj
 }
 
-// assign tells the tracker what the pools have, and logs once for each of the autoscaler's node groups of which nothing tells whose it is.
-func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
+// assign tells the tracker what the pools have, and logs once for each of the autoscaler's node groups of which nothing
+// tells whose it is.
+func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
 	var claims []clusterautoscaler.Claim
 	for i, source := range s.byPool {
 		if source, ok := source.(clusterautoscaler.Source); ok {
@@ -258,8 +306,9 @@ func (s *sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	}
 }
 
-// remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler counts.
-func (s *sources) remember(m *published.Memory, held bool, now time.Time) {
+// Remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler
+// counts.
+func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(held, now)
 	}
@@ -271,8 +320,8 @@ func (s *sources) remember(m *published.Memory, held bool, now time.Time) {
 	}
 }
 
-// restore has the trackers start from what was remembered.
-func (s *sources) restore(m *published.Memory, now time.Time) {
+// Restore has the trackers start from what was remembered.
+func (s *Sources) Restore(m *published.Memory, now time.Time) {
 	s.tracker.Restore(m.ClusterAutoscaler, now)
 	for _, n := range s.nodePools {
 		if memory, ok := m.NodePools[n.name]; ok {

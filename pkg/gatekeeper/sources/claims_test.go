@@ -1,4 +1,4 @@
-package gatekeeper
+package sources
 
 import (
 	"strings"
@@ -17,7 +17,6 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2/ktesting"
-	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
@@ -49,8 +48,8 @@ func TestWatchClaims(t *testing.T) {
 		watching <- struct{}{}
 		return true, w, err
 	})
-	launches, changed := karpenter.NewLaunches(), make(chan struct{}, 1)
-	if err := watchClaims(ctx, &Config{Dynamic: client, Clock: clock.RealClock{}}, "default", launches, changed); err != nil {
+	launches, changed := karpenter.NewLaunches(), make(chan struct{}, 10)
+	if err := watchClaims(ctx, &Config{Dynamic: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, "default", launches); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"NodeClaim a: LaunchFailed: no quota", "NodeClaim b: LaunchFailed: no quota"} {
@@ -85,7 +84,7 @@ func TestWatchClaimsRefused(t *testing.T) {
 	client := fakeClaims()
 	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 	_, ctx := ktesting.NewTestContext(t)
-	if err := watchClaims(ctx, &Config{Dynamic: client, Clock: clock.RealClock{}}, "default", karpenter.NewLaunches(), make(chan struct{}, 1)); err != nil {
+	if err := watchClaims(ctx, &Config{Dynamic: client, Now: time.Now}, "default", karpenter.NewLaunches()); err != nil {
 		t.Error(err)
 	}
 }

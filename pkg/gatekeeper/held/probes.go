@@ -1,4 +1,4 @@
-package gatekeeper
+package held
 
 import (
 	"cmp"
@@ -15,15 +15,15 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxProbes is how many pods are woken, each turnInterval, for a burst pool that takes one to see whether its provider takes pods again: the
-// others have a node elsewhere by then, or are gone.
+// maxProbes is how many pods are woken, each turnInterval, for a burst pool that takes one to see whether its provider
+// takes pods again: the others have a node elsewhere by then, or are gone.
 const (
 	maxProbes    = 3
 	turnInterval = time.Second
 )
 
-// queue is whose turns are one after the other: those of all pods that may be let in to a burst pool, by its index, to see whether its provider
-// takes pods again, or those of one owner.
+// queue is whose turns are one after the other: those of all pods that may be let in to a burst pool, by its index, to
+// see whether its provider takes pods again, or those of one owner.
 type queue struct {
 	pool  int
 	owner types.UID
@@ -54,9 +54,10 @@ func (t turns) add(entry *heldPod, i int, v *gate.Verdict) bool {
 	return true
 }
 
-// takeTurns adds to opened the few pods of each queue whose turn it is, and returns when the next are due: those that have been held for the longest,
-// and no others before the first have been tried. To see whether a provider takes pods again, those come first whose owners count no failures.
-func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time) time.Time {
+// takeTurns adds to opened the few pods of each queue whose turn it is, and returns when the next are due: those that
+// have been held for the longest, and no others before the first have been tried. To see whether a provider takes pods
+// again, those come first whose owners count no failures.
+func (h *Pods) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time) time.Time {
 	var next time.Time
 	maps.DeleteFunc(h.turned, func(_ queue, at time.Time) bool { return now.Sub(at) >= turnInterval })
 	for q, turn := range queues {
@@ -72,7 +73,7 @@ func (h *held) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 		})
 		for _, entry := range turn.pods[:min(len(turn.pods), turn.few)] {
 			entry.open[q.pool] = true
-			opened[entry.pod.Namespace+"/"+entry.pod.Name] = entry.pod
+			opened[nameOf(entry.pod)] = entry.pod
 		}
 		if len(turn.pods) > 0 {
 			h.turned[q] = now

@@ -1,22 +1,20 @@
-package gatekeeper
+package publishing
 
 import (
-	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics"
 
-	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
-	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// The gauges are made up when somebody asks for them, of one view: a series of a state or a reason that is over is gone in the same answer in which
-// its successor is there. Only a scheduler that leads has any of them, so that plain sums over all replicas are right.
+const subsystem = "pool_priority"
+
+// The gauges are made up when somebody asks for them, of one view: a series of a state or a reason that is over is gone
+// in the same answer in which its successor is there. Only a scheduler that leads has any of them, so that plain sums
+// over all replicas are right.
 var (
 	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
@@ -49,15 +47,13 @@ func gauge(name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 }
 
-// leader is the gatekeeper of this process that the gauges are about: the last that began to lead.
-var leader atomic.Pointer[Gatekeeper]
-
-// Gauges returns the collector of what is known of the pools. It has series while this process leads, and none otherwise.
-func Gauges() metrics.StableCollector { return &gauges{of: leader.Load} }
+// Gauges returns the collector of the gauges of the publisher that of returns; nil: there is none yet. It has series
+// only while that scheduler leads.
+func Gauges(of func() *Publisher) metrics.StableCollector { return &gauges{of: of} }
 
 type gauges struct {
 	metrics.BaseStableCollector
-	of func() *Gatekeeper // nil: there is none yet
+	of func() *Publisher
 }
 
 // DescribeWithStability implements metrics.StableCollector.
@@ -69,39 +65,35 @@ func (c *gauges) DescribeWithStability(ch chan<- *metrics.Desc) {
 
 // CollectWithStability implements metrics.StableCollector.
 func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
-	g := c.of()
-	if g == nil || !g.leads() {
+	p := c.of()
+	if p == nil || !p.config.Leads() {
 		return
 	}
-	r := reading{Gatekeeper: g, view: g.view.Load(), now: g.config.Clock.Now(), set: func(desc *metrics.Desc, value float64, labels ...string) {
+	r := reading{Config: &p.config, view: p.config.View(), now: p.config.Clock.Now(), set: func(desc *metrics.Desc, value float64, labels ...string) {
 		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
 	}}
-	for i := range g.config.Pools.Regular() {
-		r.tellState(g.config.Pools.At(i).Name, &r.view.Pools[i])
+	for i := range r.Pools.Regular() {
+		r.tellState(r.Pools.At(i).Name, &r.view.Pools[i])
 	}
-	for i := range g.config.Pools.Len() {
-		r.tellNodes(g.config.Pools.At(i).Name, &r.view.Pools[i])
+	for i := range r.Pools.Len() {
+		r.tellNodes(r.Pools.At(i).Name, &r.view.Pools[i])
 	}
-	if g.usage.hasSynced() {
-		r.tellUsage()
+	rule := r.Rule()
+	if r.Synced() {
+		r.tellUsage(&rule)
 	}
 	r.tellHeld()
 	for _, said := range []gate.OverriddenGate{gate.OverrideOpen, gate.OverrideClosed} {
-		r.set(overrideGauge, boolean(g.override.current.Load().At(r.now) == said), string(said))
+		r.set(overrideGauge, boolean(rule.Override.At(r.now) == said), string(said))
 	}
-	for _, s := range g.sources.changes() {
-		r.set(changeGauge, seconds(s.at), s.source)
+	for _, s := range r.Sources.Changes() {
+		r.set(changeGauge, seconds(s.At), s.Source)
 	}
-}
-
-// leads reports whether this scheduler schedules, and may still.
-func (g *Gatekeeper) leads() bool {
-	return g.leading.Load() && (g.ended == nil || !g.ended(g.config.Clock.Now()))
 }
 
 // reading is what is told at one time.
 type reading struct {
-	*Gatekeeper
+	*Config
 	view *nodegroups.View
 	now  time.Time
 	set  func(desc *metrics.Desc, value float64, labels ...string)
@@ -124,20 +116,16 @@ func (r *reading) tellNodes(name string, p *nodegroups.Pool) {
 	r.set(nodesGauge, float64(p.Arriving()), name, "arriving")
 }
 
-// usage tells what pods take of the pools, of their budgets, and whether the gates are open for one more.
-func (r *reading) tellUsage() {
-	pools := r.config.Pools
-	loads := r.loads()
-	uses := make([]aci.Use, pools.Len())
+// tellUsage tells what pods take of the pools, of their budgets, and whether the gates are open for one more.
+func (r *reading) tellUsage(rule *gate.Rule) {
+	pools := r.Pools
+	byPool, _ := r.Nodes()
+	uses := r.Usage.Uses(pools, byPool)
 	for i := range uses {
 		p := pools.At(i)
-		if uses[i] = loads[i].requests; pools.IsBurst(i) && p.OnACI() {
-			uses[i] = loads[i].billed
-		}
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
 		r.tellResources(requestsGauge, p.Name, uses[i].MilliCPU, uses[i].Memory)
 	}
-	rule := r.overridden()
 	decision := rule.Decide(gate.Request{Pod: gate.PlainPod(), Burst: uses}, r.view, r.now)
 	for i := range pools.Burst() {
 		p, v, limits := pools.At(i), &decision.Burst[i], pools.At(i).Limits()
@@ -159,7 +147,7 @@ func unlimited(limit int64) int64 {
 	return limit
 }
 
-// resources tells of thousandths of a CPU and of bytes of memory. What is less than nothing is left out.
+// tellResources tells of thousandths of a CPU and of bytes of memory. What is less than nothing is left out.
 func (r *reading) tellResources(desc *metrics.Desc, name string, milliCPU, memory int64) {
 	if milliCPU >= 0 {
 		r.set(desc, float64(milliCPU)/1000, name, "cpu", "cores")
@@ -169,45 +157,12 @@ func (r *reading) tellResources(desc *metrics.Desc, name string, milliCPU, memor
 	}
 }
 
-// loads is what pods take of each pool, by the pool's index.
-func (r *reading) loads() []load {
-	nodes, err := r.nodes.List(labels.Everything())
-	if err != nil {
-		nodes = nil // a lister of everything does not fail
-	}
-	byNode := make(map[string]int, len(nodes))
-	for _, node := range nodes {
-		if i := r.config.Pools.Of(node.Labels); i != pool.None {
-			byNode[node.Name] = i
-		}
-	}
-	return r.usage.sums(r.config.Pools.Len(), byNode)
-}
-
 func (r *reading) tellHeld() {
-	by, first := r.held.waiting()
+	by, first := r.Held.ByReason()
 	for _, reason := range gate.Reasons(gate.Kind.Closes) {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)
 	}
 	r.set(oldestGauge, seconds(first))
-}
-
-// waiting counts the held pods by the code of what holds them. The time is since when the one has been unschedulable that has been for the longest,
-// of those for which a gate may open; zero if there is none.
-func (h *held) waiting() (by map[string]int, first time.Time) {
-	by = map[string]int{}
-	h.each(func(uid types.UID, entry *heldPod) {
-		by[entry.reason.code]++
-		if !gate.Lookup(entry.reason.code).Kind.MayOpen() {
-			return
-		}
-		since, ok := h.firstFailed[uid]
-		if !ok {
-			since = gate.UnschedulableSince(entry.pod)
-		}
-		first = nodegroups.Earliest(first, since)
-	})
-	return by, first
 }
 
 // seconds is the time as Prometheus has it, 0 for a zero one.
@@ -216,4 +171,12 @@ func seconds(t time.Time) float64 {
 		return 0
 	}
 	return float64(t.UnixMilli()) / 1000
+}
+
+// boolean is 1 or 0.
+func boolean(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

@@ -1,4 +1,4 @@
-package gatekeeper
+package publishing
 
 import (
 	"cmp"
@@ -16,18 +16,20 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for as long
-// as it lasts, and told by an event on the object if there is one.
-type problems struct {
+// Problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for
+// as long as it lasts, and told by an event on the object if there is one.
+type Problems struct {
 	recorder events.EventRecorder
 	pools    pool.List
 	gated    bool                 // the nodes of burst pools are to have the gate taint
 	ungated  map[string]time.Time // since when nodes of burst pools have not had it, by name
-	due      time.Time            // when there is a problem unless something changes; zero: never
+	Due      time.Time            // when there is a problem unless something changes; zero: never
 	current  []problem
 	logged   map[string]bool // while they last
 	told     map[string]bool // by an event, while they last
@@ -41,16 +43,18 @@ type problem struct {
 	message   string
 }
 
-// ungatedGrace is how long a node of a burst pool may be without the gate taint: the controller may be taking over, or the node be new.
+// ungatedGrace is how long a node of a burst pool may be without the gate taint: the controller may be taking over, or
+// the node be new.
 const ungatedGrace = 30 * time.Second
 
-// newProblems returns problems that are not known yet. gated says that the nodes of burst pools are to have the gate taint.
-func newProblems(recorder events.EventRecorder, pools pool.List, gated bool) *problems {
-	return &problems{recorder: recorder, pools: pools, gated: gated, ungated: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
+// NewProblems returns Problems that are not known yet. gated says that the nodes of burst pools are to have the gate
+// taint.
+func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Problems {
+	return &Problems{recorder: recorder, pools: pools, gated: gated, ungated: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// look finds the problems that there are at the time now.
-func (ps *problems) look(sources *sources, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
+// Look finds the problems that there are at the time now.
+func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
 	ps.current = nil
 	type key struct {
 		object runtime.Object // a pointer
@@ -60,7 +64,7 @@ func (ps *problems) look(sources *sources, view *nodegroups.View, byPool [][]*v1
 	var keys []key
 	for i := range ps.pools.Regular() {
 		if p := &view.Pools[i]; p.State == nodegroups.Unknown {
-			k := key{sources.objects[i], p.Reason}
+			k := key{from.Object(i), p.Reason}
 			if pools[k] == nil {
 				keys = append(keys, k)
 			}
@@ -79,13 +83,16 @@ func (ps *problems) look(sources *sources, view *nodegroups.View, byPool [][]*v1
 	ps.findOverlaps(byPool)
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
-	ps.findSharedNodes(sources)
+	ps.findSharedNodes(from)
 	ps.findUngated(byPool, now)
 	ps.findOthers(byPool)
+	if cm, message := override.Problem(); message != "" {
+		ps.current = append(ps.current, problem{id: sources.CodeOverrideUnreadable, regarding: cm, code: sources.CodeOverrideUnreadable, message: message})
+	}
 }
 
 // findOthers finds nodes of the pools that have the gate taint of another installation.
-func (ps *problems) findOthers(byPool [][]*v1.Node) {
+func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	type overlap struct{ pool, other string }
 	found := map[overlap]*v1.Node{}
 	for i, nodes := range byPool {
@@ -105,9 +112,9 @@ func (ps *problems) findOthers(byPool [][]*v1.Node) {
 }
 
 // findUngated finds nodes of burst pools that have not had the gate taint for too long.
-func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
+func (ps *Problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 	ungated := map[string]time.Time{}
-	ps.due = time.Time{}
+	ps.Due = time.Time{}
 	for i := range ps.pools.Burst() {
 		var found *v1.Node // the first by name
 		n := 0
@@ -121,7 +128,7 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 			}
 			ungated[node.Name] = since
 			if end := since.Add(ungatedGrace); now.Before(end) {
-				ps.due = nodegroups.Earliest(ps.due, end)
+				ps.Due = nodegroups.Earliest(ps.Due, end)
 				continue
 			}
 			n++
@@ -144,17 +151,18 @@ func (ps *problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 }
 
 // findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.
-func (ps *problems) findRefusing(view *nodegroups.View) {
+func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.Probing {
 			name := ps.pools.At(i).Name
-			ps.current = append(ps.current, problem{id: eventRefuses + "\n" + name, code: eventRefuses, message: complaint(name, p)})
+			ps.current = append(ps.current, problem{id: providers.EventRefuses + "\n" + name, code: providers.EventRefuses, message: providers.Complaint(name, p)})
 		}
 	}
 }
 
-// findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool either.
-func (ps *problems) findVirtual(byPool [][]*v1.Node) {
+// findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool
+// either.
+func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
 			name := ps.pools.At(i).Name
@@ -166,7 +174,7 @@ func (ps *problems) findVirtual(byPool [][]*v1.Node) {
 }
 
 // findTemplates finds templates of the configuration that say something else than the nodes.
-func (ps *problems) findTemplates(view *nodegroups.View) {
+func (ps *Problems) findTemplates(view *nodegroups.View) {
 	for i := range ps.pools.Regular() {
 		for k := range view.Pools[i].Groups {
 			g := &view.Pools[i].Groups[k]
@@ -185,20 +193,17 @@ func (ps *problems) findTemplates(view *nodegroups.View) {
 }
 
 // findSharedNodes finds a node that is in several of the autoscaler's node groups, as far as can be told.
-func (ps *problems) findSharedNodes(sources *sources) {
-	if sources.status == nil {
-		return
-	}
-	if node, groups := sources.tracker.Shared(); node != "" {
+func (ps *Problems) findSharedNodes(from *sources.Sources) {
+	if node, groups, status := from.Shared(); node != "" {
 		names := strings.Join(groups, ", ")
-		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: sources.autoscalers, code: "InSeveralNodeGroups",
+		ps.current = append(ps.current, problem{id: "InSeveralNodeGroups\n" + names, regarding: status, code: "InSeveralNodeGroups",
 			message: fmt.Sprintf("node %s could be in any of the node groups %s, and counts for all of them: it has no providerID, and its labels match all", node, names)})
 	}
 }
 
-// findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a pool of
-// all the rest, and a mistake in others.
-func (ps *problems) findOverlaps(byPool [][]*v1.Node) {
+// findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a
+// pool of all the rest, and a mistake in others.
+func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	found := map[string]*v1.Node{}
 	for _, nodes := range byPool {
 		for _, node := range nodes {
@@ -228,8 +233,8 @@ func (ps *problems) findOverlaps(byPool [][]*v1.Node) {
 	}
 }
 
-// messages returns the problems that there are, a sentence each.
-func (ps *problems) messages() []string {
+// Messages returns the problems that there are, a sentence each.
+func (ps *Problems) Messages() []string {
 	var messages []string
 	for _, p := range ps.current {
 		messages = append(messages, p.message)
@@ -237,8 +242,8 @@ func (ps *problems) messages() []string {
 	return messages
 }
 
-// report logs the problems that are new and, with events, tells them by events.
-func (ps *problems) report(logger klog.Logger, events bool) {
+// Report logs the problems that are new and, with events, tells them by events.
+func (ps *Problems) Report(logger klog.Logger, events bool) {
 	logged, told := map[string]bool{}, map[string]bool{}
 	for _, p := range ps.current {
 		logged[p.id] = true
@@ -250,14 +255,14 @@ func (ps *problems) report(logger klog.Logger, events bool) {
 		}
 		told[p.id] = true
 		if !ps.told[p.id] {
-			ps.recorder.Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", truncate(p.message))
+			ps.recorder.Eventf(p.regarding, nil, v1.EventTypeWarning, p.code, "Judging", "%s", p.message)
 		}
 	}
 	ps.logged, ps.told = logged, told
 }
 
-// reportEmpty logs once of each pool without nodes that its selector may be wrong.
-func (ps *problems) reportEmpty(logger klog.Logger, view *nodegroups.View) {
+// ReportEmpty logs once of each pool without nodes that its selector may be wrong.
+func (ps *Problems) ReportEmpty(logger klog.Logger, view *nodegroups.View) {
 	for i := range view.Pools {
 		if view.Pools[i].Nodes == 0 && !ps.empty[i] {
 			ps.empty[i] = true
@@ -276,13 +281,4 @@ func describe(obj runtime.Object) string {
 		return fmt.Sprintf("%T", obj)
 	}
 	return klog.KObj(accessor).String()
-}
-
-// truncate shortens a message to what an event holds (1,024 bytes).
-func truncate(message string) string {
-	const most = 1000
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + " …"
 }

@@ -1,4 +1,4 @@
-package gatekeeper
+package usage
 
 import (
 	"fmt"
@@ -14,8 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/aci"
 )
 
-// newLoneUsage is one that is told by the test.
-func newLoneUsage() *usage { return &usage{pods: map[types.UID]taken{}, nodes: map[string]load{}} }
+func node(name string) *v1.Node { return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}} }
 
 func podOn(node, uid, cpu, memory string, phase v1.PodPhase) *v1.Pod {
 	p := &v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}, Spec: v1.PodSpec{NodeName: node, Containers: []v1.Container{{}}}, Status: v1.PodStatus{Phase: phase}}
@@ -29,36 +28,36 @@ func podOn(node, uid, cpu, memory string, phase v1.PodPhase) *v1.Pod {
 }
 
 func TestUsage(t *testing.T) {
-	byNode := map[string]int{"a": 0, "b": 0, "virtual": 1}
+	byPool := [][]*v1.Node{{node("a"), node("b"), node("d")}, {node("virtual")}}
 	for _, tc := range []struct {
 		name string
 		see  []*v1.Pod
 		gone []types.UID
-		want []load
+		want []Load
 	}{
-		{"nothing", nil, nil, make([]load, 2)},
+		{"nothing", nil, nil, make([]Load, 2)},
 		{"pods on nodes of a pool", []*v1.Pod{podOn("a", "1", "1", "1G", v1.PodRunning), podOn("b", "2", "500m", "", v1.PodPending)}, nil,
-			[]load{{aci.Use{Pods: 2, MilliCPU: 1500, Memory: 1e9}, aci.Use{Pods: 2, MilliCPU: 1500, Memory: 25e8}}, {}}},
+			[]Load{{aci.Use{Pods: 2, MilliCPU: 1500, Memory: 1e9}, aci.Use{Pods: 2, MilliCPU: 1500, Memory: 25e8}}, {}}},
 		{"one that requests nothing is billed", []*v1.Pod{podOn("virtual", "1", "", "", v1.PodRunning)}, nil,
-			[]load{{}, {aci.Use{Pods: 1}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 15e8}}}},
-		{"pending, on a node that is not known, and ended", []*v1.Pod{podOn("", "1", "1", "", v1.PodPending), podOn("c", "2", "1", "", v1.PodRunning), podOn("a", "3", "1", "", v1.PodSucceeded)}, nil, make([]load, 2)},
+			[]Load{{}, {aci.Use{Pods: 1}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 15e8}}}},
+		{"pending, on a node that is not known, and ended", []*v1.Pod{podOn("", "1", "1", "", v1.PodPending), podOn("c", "2", "1", "", v1.PodRunning), podOn("a", "3", "1", "", v1.PodSucceeded)}, nil, make([]Load, 2)},
 		{"bound, changed and ended", []*v1.Pod{podOn("", "1", "1", "1G", v1.PodPending), podOn("a", "1", "1", "1G", v1.PodPending), podOn("a", "1", "2", "1G", v1.PodRunning)}, nil,
-			[]load{{aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}}, {}}},
+			[]Load{{aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 2000, Memory: 1e9}}, {}}},
 		{"gone", []*v1.Pod{podOn("a", "1", "1", "1G", v1.PodRunning), podOn("a", "2", "1", "1G", v1.PodRunning)}, []types.UID{"1", "never seen"},
-			[]load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
+			[]Load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 		{"more than there is anywhere", []*v1.Pod{podOn("a", "1", "1", "8E", v1.PodRunning), podOn("a", "2", "1", "8E", v1.PodRunning), podOn("a", "3", "1", "1G", v1.PodRunning)}, []types.UID{"1", "2"},
-			[]load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
+			[]Load{{aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}, aci.Use{Pods: 1, MilliCPU: 1000, Memory: 1e9}}, {}}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			u := newLoneUsage()
+			u := New()
 			for _, p := range tc.see {
-				u.see(p)
-				u.see(p) // a second time makes no difference
+				u.See(p)
+				u.See(p) // a second time makes no difference
 			}
 			for _, uid := range tc.gone {
-				u.gone(uid)
+				u.Gone(uid)
 			}
-			if diff := cmp.Diff(tc.want, u.sums(2, byNode), cmp.AllowUnexported(load{})); diff != "" {
+			if diff := cmp.Diff(tc.want, u.Sums(byPool)); diff != "" {
 				t.Errorf("(-want,+got):\n%s", diff)
 			}
 		})
@@ -67,31 +66,31 @@ func TestUsage(t *testing.T) {
 
 // TestUsageDoesNotDrift: after any changes, it is what counting anew would be, and nothing is kept of what is gone.
 func TestUsageDoesNotDrift(t *testing.T) {
-	u, random, now := newLoneUsage(), rand.New(rand.NewPCG(1, 2)), map[types.UID]*v1.Pod{}
-	byNode := map[string]int{}
+	u, random, now := New(), rand.New(rand.NewPCG(1, 2)), map[types.UID]*v1.Pod{}
+	byPool := make([][]*v1.Node, 3)
 	for i := range 10 {
-		byNode[fmt.Sprint("n", i)] = i % 3
+		byPool[i%3] = append(byPool[i%3], node(fmt.Sprint("n", i)))
 	}
 	for range 20000 {
 		uid := types.UID(fmt.Sprint(random.IntN(200)))
 		if random.IntN(4) == 0 {
 			delete(now, uid)
-			u.gone(uid)
+			u.Gone(uid)
 			continue
 		}
 		phase := []v1.PodPhase{v1.PodPending, v1.PodRunning, v1.PodRunning, v1.PodFailed}[random.IntN(4)]
 		now[uid] = podOn([]string{"", fmt.Sprint("n", random.IntN(12))}[random.IntN(2)], string(uid), fmt.Sprintf("%dm", random.IntN(4000)), fmt.Sprintf("%dMi", random.IntN(4000)), phase)
-		u.see(now[uid])
+		u.See(now[uid])
 	}
-	anew := newLoneUsage()
+	anew := New()
 	for _, pod := range now {
-		anew.see(pod)
+		anew.See(pod)
 	}
-	if diff := cmp.Diff(anew.sums(3, byNode), u.sums(3, byNode), cmp.AllowUnexported(load{})); diff != "" || u.sums(3, byNode)[0].requests.Pods == 0 {
+	if diff := cmp.Diff(anew.Sums(byPool), u.Sums(byPool)); diff != "" || u.Sums(byPool)[0].Requests.Pods == 0 {
 		t.Errorf("(-anew,+kept):\n%s", diff)
 	}
 	for uid := range now {
-		u.gone(uid)
+		u.Gone(uid)
 	}
 	if len(u.pods)+len(u.nodes) != 0 {
 		t.Errorf("%d pods and %d nodes are left", len(u.pods), len(u.nodes))
@@ -101,23 +100,23 @@ func TestUsageDoesNotDrift(t *testing.T) {
 // BenchmarkUsage is what a scrape takes of it in a large cluster, and what an update of a pod does.
 func BenchmarkUsage(b *testing.B) {
 	const nodes, each = 5000, 10
-	u, byNode := newLoneUsage(), map[string]int{}
+	u, byPool := New(), make([][]*v1.Node, 3)
 	for i := range nodes {
 		name := fmt.Sprint("n", i)
-		byNode[name] = i % 3
+		byPool[i%3] = append(byPool[i%3], node(name))
 		for k := range each {
-			u.see(podOn(name, fmt.Sprintf("%s-%d", name, k), "100m", "100Mi", v1.PodRunning))
+			u.See(podOn(name, fmt.Sprintf("%s-%d", name, k), "100m", "100Mi", v1.PodRunning))
 		}
 	}
 	pod := podOn("n1", "n1-1", "100m", "100Mi", v1.PodRunning)
 	b.Run("sums", func(b *testing.B) {
 		for b.Loop() {
-			u.sums(3, byNode)
+			u.Sums(byPool)
 		}
 	})
 	b.Run("update", func(b *testing.B) {
 		for b.Loop() {
-			u.see(pod)
+			u.See(pod)
 		}
 	})
 }

@@ -1,0 +1,87 @@
+package held
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
+)
+
+// maxWaits is how many pods' clocks are looked for to be published: the view has room for fewer.
+const maxWaits = 5000
+
+// reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst
+// pool's reason.
+type reason struct {
+	pool int
+	code string
+}
+
+// reasonOf is what holds a pod by the decision, of which a gate is closed.
+func reasonOf(decision *gate.Decision) reason {
+	for i := range decision.Burst {
+		v := &decision.Burst[i]
+		if v.Open || v.Reason.Code == "" {
+			continue
+		}
+		r := reason{pool: i, code: v.Reason.Code}
+		if gate.Lookup(r.code).OfEarlierPool() {
+			if k := slices.IndexFunc(decision.Regular, func(p gate.Verdict) bool { return p.Holds() }); k >= 0 {
+				r.pool = k
+			}
+		}
+		return r
+	}
+	return reason{pool: pool.None}
+}
+
+// Published returns since when pods have waited of which the API does not say it, and counts the held ones.
+func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, published.Held) {
+	var summary published.Held
+	waits, by := map[types.UID]published.Wait{}, map[reason]int{}
+	h.each(func(uid types.UID, entry *heldPod) {
+		summary.Total++
+		w := h.sinceLocked(entry.pod, h.clocks[uid].ignored)
+		summary.Oldest = nodegroups.Earliest(summary.Oldest, w.Unschedulable)
+		by[entry.reason]++
+		if said := gate.UnschedulableSince(entry.pod); len(waits) < maxWaits && !(isNear(w.Unschedulable, said) && isNear(w.NoRoom, said) && w.Ignored.IsZero()) {
+			waits[uid] = published.Wait{Unschedulable: w.Unschedulable.UTC(), NoRoom: w.NoRoom, Ignored: w.Ignored}
+		}
+	})
+	for r, n := range by {
+		if r.pool != pool.None {
+			summary.By = append(summary.By, published.HeldBy{Pool: pools.At(r.pool).Name, Reason: r.code, Pods: n})
+		}
+	}
+	slices.SortFunc(summary.By, func(a, b published.HeldBy) int {
+		return cmp.Or(b.Pods-a.Pods, cmp.Compare(a.Pool, b.Pool), cmp.Compare(a.Reason, b.Reason))
+	})
+	return waits, summary
+}
+
+// isNear reports whether the times are the same, but for what clocks may differ.
+func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= clockTolerance }
+
+// ByReason counts the held pods by the code of what holds them. The time is since when the one has been unschedulable
+// that has been for the longest, of those for which a gate may open; zero if there is none.
+func (h *Pods) ByReason() (by map[string]int, first time.Time) {
+	by = map[string]int{}
+	h.each(func(uid types.UID, entry *heldPod) {
+		by[entry.reason.code]++
+		if !gate.Lookup(entry.reason.code).Kind.MayOpen() {
+			return
+		}
+		since, ok := h.firstFailed[uid]
+		if !ok {
+			since = gate.UnschedulableSince(entry.pod)
+		}
+		first = nodegroups.Earliest(first, since)
+	})
+	return by, first
+}

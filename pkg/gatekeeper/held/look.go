@@ -1,0 +1,156 @@
+package held
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// lookChunk is how many held pods are looked at, or written back, at a time: scheduling cycles wait for no longer than
+// that takes.
+const lookChunk = 256
+
+// Candidate is a held pod as it is when a look comes to it.
+type Candidate struct {
+	// Pod, its Kind and its Class, since when it has been waiting, and for what.
+	Pod         *v1.Pod
+	Kind, Class string
+	Since       Waiting
+	Wait        gate.Wait
+
+	entry   *heldPod
+	version int
+	// decision is what was decided for it.
+	decision gate.Decision
+}
+
+// Reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on
+// meanwhile: what is decided of a pod that they changed is dropped.
+func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Look {
+	look := Look{held: h, now: now, Opened: map[string]*v1.Pod{}, turns: turns{}}
+	uids := h.toLookAt(onlyNew)
+	candidates := make([]Candidate, 0, min(lookChunk, len(uids)))
+	for len(uids) > 0 {
+		n := min(lookChunk, len(uids))
+		candidates = h.candidates(candidates[:0], uids[:n], now)
+		for i := range candidates {
+			candidates[i].decision = decide(&candidates[i])
+		}
+		look.settle(candidates)
+		uids = uids[n:]
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	look.Next = nodegroups.Earliest(look.Next, h.takeTurns(look.turns, look.Opened, now))
+	if onlyNew {
+		look.Next = nodegroups.Earliest(look.Next, now.Add(retryUntold))
+	}
+	return look
+}
+
+// toLookAt returns the held pods or, with onlyNew, those held since the last look.
+func (h *Pods) toLookAt(onlyNew bool) []types.UID {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var uids []types.UID
+	if onlyNew {
+		uids = slices.AppendSeq(make([]types.UID, 0, len(h.added)), maps.Keys(h.added))
+	} else {
+		uids = slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
+	}
+	h.added = map[types.UID]bool{}
+	return uids
+}
+
+// candidates adds those of the pods that are held still.
+func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Candidate {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, uid := range uids {
+		if entry, ok := h.pods[uid]; ok {
+			to = append(to, Candidate{entry: entry, version: entry.version, Pod: entry.pod, Kind: entry.kind, Class: entry.class,
+				Since: h.sinceLocked(entry.pod, now), Wait: entry.promise.asWait()})
+		}
+	}
+	return to
+}
+
+// Look is one look at held pods.
+type Look struct {
+	held  *Pods
+	now   time.Time
+	turns turns
+	// Opened are the pods to be tried again, by namespace/name: those for which a burst pool has opened since they were
+	// last looked at, and those that were only told that the scheduler is starting.
+	Opened map[string]*v1.Pod
+	Next   time.Time // when a decision changes by itself; zero: none does
+	Again  bool      // pods changed meanwhile: they are to be looked at as those held since
+	// Budgets says that a budget holds one of the pods.
+	Budgets bool
+}
+
+// settle writes back what was decided.
+func (l *Look) settle(candidates []Candidate) {
+	l.held.mu.Lock()
+	defer l.held.mu.Unlock()
+	for i := range candidates {
+		c := &candidates[i]
+		entry, ok := l.held.pods[c.Pod.UID]
+		switch {
+		case !ok:
+		case entry != c.entry || entry.version != c.version:
+			l.held.added[c.Pod.UID] = true // it is another now
+			l.Again = true
+		default:
+			l.one(entry, &c.decision)
+		}
+	}
+}
+
+// one takes in the decision for the pod.
+func (l *Look) one(entry *heldPod, decision *gate.Decision) {
+	open := openPools(decision)
+	l.Budgets = l.Budgets || entry.budget
+	for i := range open {
+		if open[i] && !entry.open[i] && l.turns.add(entry, i, &decision.Burst[i]) {
+			open[i] = false // until it is its turn
+		} else if open[i] && !entry.open[i] {
+			l.Opened[nameOf(entry.pod)] = entry.pod
+		}
+	}
+	entry.open = open
+	if r := reasonOf(decision); r.code != "" {
+		entry.reason = r
+	}
+	l.Next = nodegroups.Earliest(l.Next, decision.Until())
+	if entry.starting && !isStarting(decision) {
+		entry.starting = false
+		l.Opened[nameOf(entry.pod)] = entry.pod
+	}
+	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
+		l.Next = nodegroups.Earliest(l.Next, due)
+	} else if entry.unseen {
+		entry.unseen = false
+		l.Opened[nameOf(entry.pod)] = entry.pod
+	}
+}
+
+// isStarting reports whether a pool holds the gate of which nothing is known yet because the scheduler is starting.
+func isStarting(decision *gate.Decision) bool {
+	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return v.Holds() && v.Reason.Code == ReasonStarting.Code })
+}
+
+func openPools(decision *gate.Decision) []bool {
+	open := make([]bool, len(decision.Burst))
+	for i := range decision.Burst {
+		v := &decision.Burst[i]
+		open[i] = v.Open || v.Reason.Code == gate.ReasonBudget.Code || v.Reason.Code == gate.ReasonUnseen.Code
+	}
+	return open
+}

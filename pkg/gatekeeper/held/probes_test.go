@@ -1,0 +1,106 @@
+package held
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+)
+
+// ofJob gives the pod a Job and restartPolicy Never.
+func ofJob(p *v1.Pod, job string) *v1.Pod {
+	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: job, UID: types.UID("uid-of-" + job), Controller: ptr.To(true)}}
+	p.Spec.RestartPolicy = v1.RestartPolicyNever
+	return p
+}
+
+// TestProbesAreFew: of many held pods, few are woken to see whether a provider takes pods again, the next ones only if none of them could be
+// tried, and all once it does.
+func TestProbesAreFew(t *testing.T) {
+	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRefused}}}
+	for i := range 8 {
+		h.Add(pod(fmt.Sprint("p", i)), "", closed, nil, now.Add(time.Duration(i)*time.Second))
+	}
+	open := func(probe bool) func(*Candidate) gate.Decision {
+		return func(*Candidate) gate.Decision {
+			return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: probe}}}
+		}
+	}
+	now = now.Add(time.Minute)
+	for i, tc := range []struct {
+		after time.Duration
+		probe bool
+		want  []string
+	}{
+		{0, true, []string{"default/p0", "default/p1", "default/p2"}},
+		{500 * time.Millisecond, true, nil},
+		{time.Second, true, []string{"default/p3", "default/p4", "default/p5"}},
+		{1500 * time.Millisecond, false, []string{"default/p6", "default/p7"}},
+	} {
+		pods, next := h.lookFor(false, now.Add(tc.after), open(tc.probe))
+		var got []string
+		for name := range pods {
+			got = append(got, name)
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("look %d wakes %v, want %v", i, got, tc.want)
+		}
+		if tc.probe && (!next.After(now.Add(tc.after)) || next.After(now.Add(tc.after+time.Second))) {
+			t.Errorf("look %d: the next is at %v", i, next)
+		}
+	}
+}
+
+// TestTurnsOfAnOwner: of many held pods of a Job, as many are woken as are let in, those that have been held for the longest; Jobs do not wait for one
+// another; and to see whether a provider takes pods again, those come first that cost nobody anything.
+func TestTurnsOfAnOwner(t *testing.T) {
+	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRateLimited}}}
+	for i, p := range []*v1.Pod{ofJob(pod("a0"), "a"), ofJob(pod("b0"), "b"), ofJob(pod("a1"), "a"), ofJob(pod("a2"), "a"), pod("web0"), pod("web1")} {
+		h.Add(p, "", closed, nil, now.Add(time.Duration(i)*time.Second))
+	}
+	now = now.Add(time.Minute)
+	look := func(after time.Duration, decide func(*Candidate) gate.Decision) string {
+		var names []string
+		for name := range h.Reconsider(false, now.Add(after), decide).Opened {
+			names = append(names, strings.TrimPrefix(name, "default/"))
+		}
+		slices.Sort(names)
+		return strings.Join(names, " ")
+	}
+	turn := func(c *Candidate) gate.Decision {
+		if strings.HasPrefix(c.Pod.Name, "web") {
+			return *closed
+		}
+		return gate.Decision{Burst: []gate.Verdict{{Open: true, Turn: 2}}}
+	}
+	probe := func(*Candidate) gate.Decision {
+		return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: true, Turn: 1}}}
+	}
+	none := func(*Candidate) gate.Decision { return *closed }
+	for _, tc := range []struct {
+		after  time.Duration
+		decide func(*Candidate) gate.Decision
+		want   string
+	}{
+		{0, turn, "a0 a1 b0"},
+		{500 * time.Millisecond, turn, ""},
+		{time.Second, turn, "a2"},
+		{2 * time.Second, none, ""},
+		{3 * time.Second, probe, "a0 web0 web1"},
+	} {
+		if got := look(tc.after, tc.decide); got != tc.want {
+			t.Errorf("after %v: woken are %q, want %q", tc.after, got, tc.want)
+		}
+	}
+}

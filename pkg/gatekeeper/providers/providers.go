@@ -1,0 +1,285 @@
+// Package providers follows what the providers behind burst pools make of the pods on their nodes.
+package providers
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/lru"
+
+	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+const (
+	// eventRefused is the reason of the event on a pod that was refused for what it is, EventRefuses and eventAccepts
+	// those on a burst pool's nodes when it begins to refuse pods and when it takes them again.
+	eventRefused, EventRefuses, eventAccepts = "BurstRefused", "BurstPoolRefuses", "BurstPoolAccepts"
+	// maxToldNodes is on how many nodes of a pool that is told.
+	maxToldNodes = 10
+)
+
+// Refusals counts the pods that providers refused.
+var Refusals = metrics.NewCounterVec(&metrics.CounterOpts{
+	Subsystem:      "pool_priority",
+	Name:           "burst_refusals_total",
+	Help:           "Pods that a burst pool's provider refused, by its code; other for codes that the scheduler does not know.",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"pool", "code"})
+
+// Config is what Providers are made of.
+type Config struct {
+	Pools    pool.List
+	Client   kubernetes.Interface
+	Nodes    corelisters.NodeLister
+	Pods     corelisters.PodLister
+	Recorder events.EventRecorder
+	Now      func() time.Time
+	// Rules are those by which a burst pool whose pods must start within the time given is judged; nil: breaker.NewRules.
+	Rules    func(startWithin time.Duration) breaker.Rules
+	Observed bool        // gates are only observed
+	Leading  func() bool // whether this scheduler schedules: only then it reports events
+	Changed  func()      // called when a judgement may have changed; it must not block
+}
+
+// Providers follow what the providers behind the burst pools make of the pods on their nodes. Its methods may be called
+// by many goroutines.
+type Providers struct {
+	config   Config
+	warned   *lru.Cache // the owners, by their UIDs, of whose pods it was said that they run differently in a burst pool
+	vanished *vanished
+
+	mu       sync.Mutex
+	trackers map[int]*breaker.Breaker // by the pool's index
+	nodes    map[string]int           // the index of the pool that a burst node is in
+}
+
+// New returns Providers that know of no node.
+func New(config Config) *Providers {
+	p := &Providers{config: config, warned: lru.New(maxWarned), vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*breaker.Breaker{}, nodes: map[string]int{}}
+	rules := config.Rules
+	if rules == nil {
+		rules = breaker.NewRules
+	}
+	for i := range config.Pools.Burst() {
+		p.trackers[i] = breaker.New(rules(config.Pools.At(i).StartWithin()))
+	}
+	return p
+}
+
+// Run asks what became of pods that the informer has lost sight of, until the context ends.
+func (p *Providers) Run(ctx context.Context) { p.vanished.run(ctx, p.ended, p.Gone) }
+
+// Deleted takes in that a pod is gone from the informer: it was deleted, or has ended.
+func (p *Providers) Deleted(pod *v1.Pod) {
+	if !p.Follows(pod.Spec.NodeName) || !p.vanished.add(pod) {
+		p.Gone(pod.UID)
+	}
+}
+
+// See takes in a pod that was added or that changed.
+func (p *Providers) See(pod *v1.Pod) {
+	if pod.Spec.NodeName == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, ok := p.nodes[pod.Spec.NodeName]
+	if !ok {
+		return
+	}
+	news := p.trackers[i].See(p.podOf(i, pod), p.config.Now())
+	p.tell(i, pod, news)
+	if news.Changed {
+		p.config.Changed()
+	}
+}
+
+// podOf is what is looked at of the pod in the burst pool with index i.
+func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
+	of := breaker.PodOf(pod)
+	of.MilliCPU = aci.UseOf(pod, p.config.Pools.At(i).OnACI()).MilliCPU
+	return of
+}
+
+// Follows reports whether the node is a burst pool's.
+func (p *Providers) Follows(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, ok := p.nodes[node]
+	return ok
+}
+
+// ended takes in what became of a pod that the informer has lost sight of.
+func (p *Providers) ended(pod *v1.Pod) {
+	p.See(pod)
+	p.Gone(pod.UID)
+}
+
+// Gone takes in that a pod was deleted.
+func (p *Providers) Gone(uid types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, tracker := range p.trackers {
+		if tracker.Gone(uid) {
+			p.config.Changed()
+		}
+	}
+}
+
+// tell counts a pod's refusal, and tells by an event that its template is ineligible from now on, or would be.
+func (p *Providers) tell(i int, pod *v1.Pod, news breaker.News) {
+	if !p.config.Leading() {
+		return
+	}
+	if news.Refused != nil {
+		Refusals.WithLabelValues(p.config.Pools.At(i).Name, refusal.Label(news.Refused.Code)).Inc()
+	}
+	if news.Ineligible {
+		refused, _ := refusal.Of(pod)
+		follows := "no other pod of its template is sent there until it changes or is tried again"
+		if p.config.Observed {
+			follows = "but for mode Observe, no other pod of its template would be sent there until it changes or is tried again"
+		}
+		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, eventRefused, "Bursting",
+			"The provider of burst pool %s refuses the pod for what it is, and %s: %s: %s", p.config.Pools.At(i).Name, follows, refused.Code, refused.Message)
+	}
+}
+
+// Follow takes in which nodes the pools have. If those of the burst pools are others than before, it looks at all pods.
+func (p *Providers) Follow(byPool [][]*v1.Node) {
+	nodes := map[string]int{}
+	for i := range p.config.Pools.Burst() {
+		for _, node := range byPool[i] {
+			nodes[node.Name] = i
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if maps.Equal(nodes, p.nodes) {
+		return
+	}
+	p.nodes = nodes
+	// Under the lock: the end of a pod that is listed is heard of later.
+	all, _ := p.config.Pods.List(labels.Everything()) // does not fail
+	seen, byUID := map[int][]breaker.Pod{}, map[types.UID]*v1.Pod{}
+	for _, pod := range all {
+		if i, ok := nodes[pod.Spec.NodeName]; ok {
+			seen[i] = append(seen[i], p.podOf(i, pod))
+			byUID[pod.UID] = pod
+		}
+	}
+	for i, tracker := range p.trackers {
+		tracker.SeeAll(seen[i], p.config.Now(), func(pod breaker.Pod, news breaker.News) { p.tell(i, byUID[pod.UID], news) })
+	}
+}
+
+// Judge says how the burst pool with index i is at the time now.
+func (p *Providers) Judge(i int, now time.Time) breaker.Judgement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Judge(now)
+}
+
+// Starting is how many pods of the burst pool with index i may still start at the time now, among them those placed
+// that are not known to be bound.
+func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Starting(placed, now)
+}
+
+// Pacing returns the pacing of the owner in the burst pool with index i at the time now. Its pods placed, by their
+// UIDs, may not be bound yet.
+func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.trackers[i].Pacing(owner, placed, now)
+}
+
+// recall takes in pods that have ended and that may have been refused while nobody looked.
+func (p *Providers) recall(pods []v1.Pod) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.config.Now()
+	for k := range pods {
+		if i, ok := p.nodes[pods[k].Spec.NodeName]; ok {
+			p.trackers[i].Recall(p.podOf(i, &pods[k]), now)
+		}
+	}
+}
+
+// Transition tells of burst pools that began to refuse pods, or take them again, since the view before.
+func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View, byPool [][]*v1.Node) {
+	for i := range p.config.Pools.Burst() {
+		old, is, name := &before.Pools[i].Provider, &view.Pools[i].Provider, p.config.Pools.At(i).Name
+		if old.State == "" || old.State == is.State {
+			continue // it is not known what was told
+		}
+		logger.Info("What the provider of a burst pool makes of pods changed", "pool", name, "state", is.State, "until", is.Until, "code", is.Code, "message", is.Message)
+		if !p.config.Leading() {
+			continue
+		}
+		kind, event, message := v1.EventTypeWarning, EventRefuses, Complaint(name, is)
+		switch {
+		case is.State == breaker.Open && is.Lapsed:
+			kind, event = v1.EventTypeNormal, eventAccepts
+			message = fmt.Sprintf("The provider of burst pool %s has refused no pod for a while, and there was none to try it with: it counts as open", name)
+		case is.State == breaker.Open:
+			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s takes pods again", name)
+		case old.State != breaker.Open:
+			continue
+		}
+		nodes := slices.SortedFunc(slices.Values(byPool[i]), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
+		for _, node := range nodes[:min(len(nodes), maxToldNodes)] {
+			p.config.Recorder.Eventf(node, nil, kind, event, "Bursting", "%s", message)
+		}
+	}
+}
+
+// Complaint says that the burst pool refuses pods.
+func Complaint(name string, is *breaker.Judgement) string {
+	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
+}
+
+// Remember writes down what the trackers remember.
+func (p *Providers) Remember(m *published.Memory) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, tracker := range p.trackers {
+		if memory := tracker.Memory(); !memory.IsZero() {
+			if m.BurstPools == nil {
+				m.BurstPools = map[string]breaker.Memory{}
+			}
+			m.BurstPools[p.config.Pools.At(i).Name] = memory
+		}
+	}
+}
+
+// Restore has the trackers start from what was remembered.
+func (p *Providers) Restore(m *published.Memory, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, tracker := range p.trackers {
+		if memory, ok := m.BurstPools[p.config.Pools.At(i).Name]; ok {
+			tracker.Restore(memory, now)
+		}
+	}
+}

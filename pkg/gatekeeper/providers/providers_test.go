@@ -1,0 +1,116 @@
+package providers
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/ptr"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/refusal"
+)
+
+// newProviders returns Providers of a list of the pools user and aci, with a node each, vm and virtual. They lead.
+func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeRecorder) {
+	t.Helper()
+	matching := func(key, value string) *metav1.LabelSelector {
+		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+	}
+	pools, err := pool.NewList([]configv1.Pool{
+		{Name: "user", NodeSelector: matching("agentpool", "userpool"), Fixed: &configv1.FixedSource{}},
+		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := fake.NewClientset()
+	core := informers.NewSharedInformerFactory(client, 0).Core().V1()
+	nodes := []*v1.Node{
+		{ObjectMeta: metav1.ObjectMeta{Name: "vm", Labels: map[string]string{"agentpool": "userpool"}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}},
+	}
+	for _, node := range nodes {
+		if err := core.Nodes().Informer().GetIndexer().Add(node); err != nil {
+			t.Fatal(err)
+		}
+	}
+	recorder := events.NewFakeRecorder(100)
+	config := Config{Pools: pools, Client: client, Nodes: core.Nodes().Lister(), Pods: core.Pods().Lister(), Recorder: recorder, Now: time.Now,
+		Leading: func() bool { return true }, Changed: func() {}}
+	change(&config)
+	p := New(config)
+	p.Follow([][]*v1.Node{nodes[:1], nodes[1:]})
+	return p, recorder
+}
+
+// TestTemplateIsToldInObserve: where gates are only observed, it is not said that pods are held back.
+func TestTemplateIsToldInObserve(t *testing.T) {
+	p, recorder := newProviders(t, func(config *Config) { config.Observed = true })
+	web := pod("web-1")
+	web.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "web", Controller: ptr.To(true)}}
+	web.Spec.NodeName = "virtual"
+	web.Status = v1.PodStatus{Phase: v1.PodPending, Reason: refusal.ReasonProviderFailed, Message: "ACI does not support providing args without specifying the command."}
+	p.See(web)
+	select {
+	case event := <-recorder.Events:
+		for _, want := range []string{"BurstRefused", "no other pod of its template would be sent there", "Unsupported: ACI does not support providing args"} {
+			if !strings.Contains(event, want) {
+				t.Errorf("%q lacks %q", event, want)
+			}
+		}
+	default:
+		t.Error("it is not told")
+	}
+}
+
+// TestRunsDifferently: one event for each owner says what a burst pool leaves out of its pods.
+func TestRunsDifferently(t *testing.T) {
+	leads := false
+	p, recorder := newProviders(t, func(config *Config) { config.Leading = func() bool { return leads } })
+	yes := true
+	bound := func(name, node, owner string, plain bool) *v1.Pod {
+		p := pod(name)
+		p.Spec.NodeName = node
+		if owner != "" {
+			p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", UID: "uid-" + pod(owner).UID, Controller: &yes}}
+		}
+		p.Spec.Containers = []v1.Container{{Name: "c"}}
+		if !plain {
+			p.Spec.Containers[0].VolumeMounts = []v1.VolumeMount{{Name: "v", SubPath: "a"}}
+		}
+		return p
+	}
+	p.WarnOfDifferences(bound("standby", "virtual", "web", false)) // it does not lead yet
+	leads = true
+	for _, tc := range []struct {
+		pod  *v1.Pod
+		want bool
+	}{
+		{bound("plain", "virtual", "plain", true), false},
+		{bound("on-a-vm", "vm", "web", false), false},
+		{bound("gone", "gone", "web", false), false},
+		{bound("first", "virtual", "web", false), true},
+		{bound("second", "virtual", "web", false), false},
+		{bound("of-another", "virtual", "api", false), true},
+		{bound("bare", "virtual", "", false), true},
+	} {
+		p.WarnOfDifferences(tc.pod)
+		select {
+		case event := <-recorder.Events:
+			if !tc.want || !strings.Contains(event, "Warning RunsDifferently in the pool aci (Azure Container Instances) it runs without subPath") {
+				t.Errorf("%s: %s", tc.pod.Name, event)
+			}
+		default:
+			if tc.want {
+				t.Errorf("%s: no event", tc.pod.Name)
+			}
+		}
+	}
+}

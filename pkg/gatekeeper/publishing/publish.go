@@ -1,0 +1,210 @@
+// Package publishing reports the gatekeeper's state: in the ConfigMap that tools and the next leader read, as gauges,
+// and as problems that the user can fix.
+package publishing
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
+	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
+)
+
+const (
+	// publishInterval is the shortest time between two writes.
+	publishInterval = time.Second
+	// figuresInterval is the shortest time between two writes if only figures have changed by which nothing is decided.
+	figuresInterval = 15 * time.Second
+	// maxPublishInterval is the longest time between two tries of a write that fails.
+	maxPublishInterval = 30 * time.Second
+	// publishTimeout is how long one read or write may take.
+	publishTimeout = 3 * time.Second
+)
+
+// Failures counts failures to write.
+var Failures = metrics.NewCounter(&metrics.CounterOpts{
+	Subsystem:      subsystem,
+	Name:           "publish_failures_total",
+	Help:           "Failures to write the ConfigMap that the next leader and the tools read.",
+	StabilityLevel: metrics.ALPHA,
+})
+
+// Config is what a Publisher is made of. The publisher reads these parts of the gatekeeper itself: any goroutine may.
+// What belongs to the gatekeeper's loop comes with a Report.
+type Config struct {
+	Args                             *configv1.PoolPriorityArgs
+	Pools                            pool.List
+	Client                           kubernetes.Interface
+	Clock                            clock.WithTicker
+	Identity, Version, SchedulerName string
+
+	Held    *held.Pods
+	Kinds   *gate.Kinds
+	Usage   *usage.Usage
+	Sources *sources.Sources
+	Nodes   func() (byPool [][]*v1.Node, unlisted []*v1.Node)
+	View    func() *nodegroups.View
+	Rule    func() gate.Rule
+	Leads   func() bool // whether this scheduler schedules, and may still
+	Synced  func() bool // whether the nodes and the pods are known
+}
+
+// Report is what the loop hands over to be published. It does not change any more.
+type Report struct {
+	View     *nodegroups.View
+	Override gate.Override // in force
+	Problems []string
+	Memory   published.Memory // of the sources, the providers and the override
+}
+
+// Publisher builds and writes the published state, in a goroutine of its own, so that neither delays the loop.
+type Publisher struct {
+	config          Config
+	namespace, name string
+	newest          atomic.Pointer[Report]
+	submitted       chan struct{}
+}
+
+// New returns a Publisher that has nothing to publish yet.
+func New(config Config) *Publisher {
+	p := &Publisher{config: config, submitted: make(chan struct{}, 1)}
+	p.namespace, p.name, _ = strings.Cut(config.Args.StatusConfigMap, "/")
+	return p
+}
+
+func (p *Publisher) client() typedcorev1.ConfigMapInterface {
+	return p.config.Client.CoreV1().ConfigMaps(p.namespace)
+}
+
+// Load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if
+// it got nothing at all.
+func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	cm, err := p.client().Get(ctx, p.name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("getting ConfigMap %s: %w", p.config.Args.StatusConfigMap, err)
+	}
+	return published.Decode(cm)
+}
+
+// Submit hands over what is to be published. It does not block.
+func (p *Publisher) Submit(report *Report) {
+	p.newest.Store(report)
+	p.poke()
+}
+
+func (p *Publisher) poke() {
+	select {
+	case p.submitted <- struct{}{}:
+	default:
+	}
+}
+
+// contents is what was written, or is to be: all of it but what changes with every look, and what of it decides.
+type contents struct{ all, decisive map[string]string }
+
+func contentsOf(state *published.Status) (contents, error) {
+	all, err := state.Quiet().Encode()
+	if err != nil {
+		return contents{}, err
+	}
+	decisive, err := state.Decisive().Encode()
+	return contents{all, decisive}, err
+}
+
+// due is how long after it was written what was published is to be written anew: at once if what decides has changed,
+// soon if other figures have, and else so that it can be seen that somebody leads.
+func (c *contents) due(last *contents) time.Duration {
+	switch {
+	case !maps.Equal(c.decisive, last.decisive):
+		return 0
+	case !maps.Equal(c.all, last.all):
+		return figuresInterval
+	default:
+		return published.Heartbeat - publishInterval
+	}
+}
+
+// Run builds what is submitted and writes it, if it changed or is old, until the context ends.
+func (p *Publisher) Run(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	var last contents
+	var written time.Time
+	problem, backoff := "", flowcontrol.NewBackOff(2*publishInterval, maxPublishInterval)
+	backoff.Clock = p.config.Clock
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.submitted:
+		}
+		state := p.status(p.newest.Load())
+		now := p.config.Clock.Now()
+		data, err := contentsOf(state)
+		if err == nil && now.Sub(written) < data.due(&last) {
+			continue
+		}
+		if err == nil {
+			state.Memory.Written = now.UTC()
+			err = p.write(ctx, state)
+		}
+		if err != nil && ctx.Err() != nil {
+			return // an orderly stop, in the middle of a write
+		}
+		if err == nil {
+			last, written, problem = data, now, ""
+			backoff.Reset(p.name)
+		} else {
+			Failures.Inc()
+			if err.Error() != problem {
+				logger.Error(err, "The pools' states cannot be published", "configMap", p.config.Args.StatusConfigMap)
+			}
+			problem = err.Error()
+			backoff.Next(p.name, now)
+			p.poke() // once more
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.config.Clock.After(max(publishInterval, backoff.Get(p.name))):
+		}
+	}
+}
+
+func (p *Publisher) write(ctx context.Context, state *published.Status) error {
+	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
+	defer cancel()
+	data, err := state.Encode()
+	if err != nil {
+		return err
+	}
+	config := applycorev1.ConfigMap(p.name, p.namespace).WithData(data)
+	if _, err := p.client().Apply(ctx, config, metav1.ApplyOptions{FieldManager: configv1.PluginName, Force: true}); err != nil {
+		return fmt.Errorf("writing ConfigMap %s: %w", p.config.Args.StatusConfigMap, err)
+	}
+	return nil
+}

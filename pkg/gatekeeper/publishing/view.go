@@ -1,0 +1,64 @@
+package publishing
+
+import (
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/published"
+)
+
+const (
+	// maxDeclines is how many kinds of pods are published, and maxUnschedulable how many pods' clocks the next leader
+	// finds.
+	maxDeclines, maxUnschedulable = 500, 5000
+)
+
+// status is what is published of the report: all that the gate goes by, but for the pod that asks, and what the next
+// leader starts from.
+func (p *Publisher) status(r *Report) *published.Status {
+	c := &p.config
+	byPool, unlisted := c.Nodes()
+	v := &published.View{
+		Leader: c.Identity, Version: c.Version, SchedulerName: c.SchedulerName, Args: c.Args, Capacity: *r.View, Override: r.Override,
+		Declines: c.Kinds.Remembered(maxDeclines), Problems: r.Problems, Unlisted: len(unlisted), Burst: c.Usage.Uses(c.Pools, byPool),
+	}
+	clear(v.Burst[:c.Pools.Regular()])
+	v.Available, v.Usage = p.fullness(byPool)
+	v.Waits, v.Held = c.Held.Published(c.Pools)
+	state := &published.Status{View: v, Override: r.Override, Problems: r.Problems, Memory: r.Memory}
+	for i := range c.Pools.Regular() {
+		state.Pools = append(state.Pools, published.Of(c.Pools.At(i).Name, &r.View.Pools[i]))
+	}
+	for i := range c.Pools.Burst() {
+		state.BurstPools = append(state.BurstPools, published.OfBurst(c.Pools.At(i).Name, &r.View.Pools[i]))
+	}
+	state.Memory.Unschedulable = c.Held.UnknownToAPI(maxUnschedulable)
+	return state
+}
+
+// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and says how full each pool
+// is. A burst pool's node offers what somebody made up, and none of that is said.
+func (p *Publisher) fullness(byPool [][]*v1.Node) (available []int, usage []published.Usage) {
+	available = make([]int, len(byPool))
+	for i, load := range p.config.Usage.Sums(byPool) {
+		var offered aci.Use
+		for _, node := range byPool[i] {
+			if nodegroups.IsReady(node) && !node.Spec.Unschedulable {
+				available[i]++
+			}
+			offered = offered.Plus(aci.Use{MilliCPU: node.Status.Allocatable.Cpu().MilliValue(), Memory: node.Status.Allocatable.Memory().Value()})
+		}
+		usage = append(usage, published.Usage{Pods: load.Requests.Pods, Requested: resourcesOf(load.Requests)})
+		if !p.config.Pools.IsBurst(i) {
+			usage[i].Allocatable = resourcesOf(offered)
+		}
+	}
+	return available, usage
+}
+
+// resourcesOf is the CPU and the memory of the use.
+func resourcesOf(use aci.Use) v1.ResourceList {
+	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(use.MilliCPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(use.Memory, resource.BinarySI)}
+}

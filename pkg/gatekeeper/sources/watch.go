@@ -1,0 +1,64 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+)
+
+// watched follows one object by its name.
+type watched struct {
+	informer cache.SharedIndexInformer
+	key      string
+	failure  atomic.Pointer[error]
+}
+
+// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and calls changed
+// when it changes. Failures to read it are counted for the source.
+func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) (*watched, error) {
+	w := &watched{informer: informer, key: key}
+	Errors.WithLabelValues(source).Add(0) // that a counter appears with the value 1 is no increase to Prometheus
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { changed() },
+		UpdateFunc: func(any, any) { changed() },
+		DeleteFunc: func(any) { changed() },
+	}); err != nil {
+		return nil, fmt.Errorf("watching %s: %w", key, err)
+	}
+	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		w.failure.Store(&err)
+		if !passes(err) {
+			Errors.WithLabelValues(source).Inc()
+		}
+		changed()
+	}); err != nil {
+		return nil, fmt.Errorf("watching %s: %w", key, err)
+	}
+	go informer.RunWithContext(ctx)
+	return w, nil
+}
+
+// passes reports whether the error is one with which watches end now and then: they begin anew.
+func passes(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+}
+
+// settled reports whether it is known if the object exists, or why that cannot be known.
+func (w *watched) settled() bool { return w.informer.HasSynced() || w.failure.Load() != nil }
+
+// get returns the object, nil if it does not exist, and an error if it could never be read.
+func (w *watched) get() (runtime.Object, error) {
+	if obj, exists, err := w.informer.GetStore().GetByKey(w.key); err == nil && exists {
+		return obj.(runtime.Object), nil
+	}
+	if failure := w.failure.Load(); failure != nil && !w.informer.HasSynced() {
+		return nil, *failure
+	}
+	return nil, nil
+}
