@@ -15,11 +15,14 @@ help: ## Show this help
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build the scheduler, the controller, kubectl pools and the embedded cluster's command into bin/
-	@hack/step.sh "build" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-scheduler ./cmd/scheduler
-	@hack/step.sh "build controller" go build -ldflags "$(LDFLAGS)" -o bin/pool-priority-controller ./cmd/controller
-	@hack/step.sh "build kubectl-pools" go build -ldflags "$(LDFLAGS)" -o bin/kubectl-pools ./cmd/kubectl-pools
-	@hack/step.sh "build devcluster" go build -ldflags "-s -w" -o bin/devcluster ./cmd/devcluster
+build: build-demo ## Build the scheduler, the controller, kubectl pools and the embedded cluster's command into bin/
+	@hack/build.sh bin/kubectl-pools -ldflags "$(LDFLAGS)" ./cmd/kubectl-pools
+
+.PHONY: build-demo
+build-demo:
+	@hack/build.sh bin/pool-priority-scheduler -ldflags "$(LDFLAGS)" ./cmd/scheduler
+	@hack/build.sh bin/pool-priority-controller -ldflags "$(LDFLAGS)" ./cmd/controller
+	@hack/build.sh bin/devcluster -ldflags "-s -w" ./cmd/devcluster
 
 IMAGE ?= pool-priority-scheduler
 PLATFORMS ?= amd64 arm64
@@ -49,7 +52,9 @@ tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go 
 	@hack/build-tools.sh bin/tools
 
 .PHONY: demo
-demo: tools build ## Play the experiments on an embedded cluster, judge the order, and draw it: .devcluster/demo.svg
+demo: ## Play the experiments on an embedded cluster, judge the order, and draw it: .devcluster/demo.svg
+	@echo "make demo: about 9 minutes the first time on 2 cores, as it compiles Kubernetes; half a minute after that"
+	@$(MAKE) --no-print-directory tools build-demo
 	@bin/devcluster demo
 
 .PHONY: test
