@@ -165,7 +165,8 @@ func (c *Cluster) Failed() error {
 	return nil
 }
 
-// Stop stops everything, the last started first.
+// Stop stops everything, the last started first. Processes are killed: what they leave is thrown away, and an API server waits for its
+// clients, for up to a minute.
 func (c *Cluster) Stop() {
 	if c.Autoscaler != nil {
 		c.Autoscaler.Kill()
@@ -175,7 +176,7 @@ func (c *Cluster) Stop() {
 		n.Stop()
 	}
 	for i := len(c.processes) - 1; i >= 0; i-- {
-		c.processes[i].Stop()
+		c.processes[i].Kill()
 	}
 }
 
