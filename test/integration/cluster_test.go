@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
 	for _, name := range []string{"tools/kube-apiserver", "pool-priority-scheduler"} {
 		if _, err := os.Stat(filepath.Join(*bin, name)); err != nil {
-			fmt.Fprintf(os.Stderr, "%v; make test-integration builds it\n", err)
+			fmt.Fprintf(os.Stderr, "%v; make tools build builds it\n", err)
 			os.Exit(1)
 		}
 	}
