@@ -46,7 +46,47 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(m.Run())
+	var err error
+	if clusters, err = os.MkdirTemp("", "integration"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	close(idle)
+	for cluster := range idle {
+		cluster.Stop()
+	}
+	_ = os.RemoveAll(clusters)
+	os.Exit(code)
+}
+
+// Tests give their clusters back for others to use, unless they have options of their own for the control plane, or fail.
+var (
+	clusters string // the directory of such clusters
+	idle     = make(chan *devcluster.Cluster, 16)
+)
+
+// cluster is one that another test has given back, or a new one.
+func cluster(ctx context.Context, t testing.TB, options devcluster.Options) (*devcluster.Cluster, error) {
+	if ownControlPlane(options) {
+		options.Dir = t.TempDir()
+		return devcluster.Start(ctx, options)
+	}
+	select {
+	case c := <-idle:
+		t.Log("on a control plane that other tests have used")
+		return c.Reuse(ctx, options)
+	default:
+		var err error
+		if options.Dir, err = os.MkdirTemp(clusters, ""); err != nil {
+			return nil, err
+		}
+		return devcluster.Start(ctx, options)
+	}
+}
+
+func ownControlPlane(options devcluster.Options) bool {
+	return options.NodeGrace != 0 || options.APIServerArgs != nil || options.ControllerManagerArgs != nil
 }
 
 // env is a cluster for one test.
@@ -78,8 +118,8 @@ func start(t testing.TB, autoscaler *devcluster.AutoscalerOptions, pools ...devc
 func startWith(t testing.TB, options devcluster.Options) *env {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	options.Dir, options.BinDir, options.VirtualNode, options.GOGC = t.TempDir(), filepath.Join(*bin, "tools"), true, "400"
-	cluster, err := devcluster.Start(ctx, options)
+	options.BinDir, options.VirtualNode, options.GOGC = filepath.Join(*bin, "tools"), true, "400"
+	cluster, err := cluster(ctx, t, options)
 	if err != nil {
 		cancel()
 		t.Fatal(err)
@@ -90,9 +130,18 @@ func startWith(t testing.TB, options devcluster.Options) *env {
 			e.checkLog()
 			e.scheduler.Stop()
 		}
-		cluster.Stop()
 		cancel()
-		e.keepLogs()
+		if ownControlPlane(options) || t.Failed() {
+			cluster.Stop()
+			e.keepLogs()
+			return
+		}
+		if err := cluster.Clear(context.Background()); err != nil {
+			t.Logf("the cluster is not used again: %v", err)
+			cluster.Stop()
+			return
+		}
+		idle <- cluster
 	})
 	if *policies {
 		e.leastRights()
