@@ -10,6 +10,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // BenchmarkArrivals measures what nodes that come cost while many pods wait: 5,000 nodes are full and 10,000 pods of 20 sizes wait, as an
@@ -54,9 +56,7 @@ func BenchmarkArrivals(b *testing.B) {
 	}
 	row("CPU time of the scheduler", "cpu-ours/default", func(r arrivals) time.Duration { return r.cpu }, 0.5)
 	row("node ready → its pods bound, p99", "p99-ours/default", arrivals.p99, 1)
-	if err := table.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	suite.NoError(b, table.Flush())
 }
 
 // arrivals are what a run of BenchmarkArrivals measures.
@@ -107,9 +107,7 @@ func (c *crowd) arrive(variant string, pods int) arrivals {
 		}
 		name := fmt.Sprintf("new-%d", i)
 		ready[name] = time.Now()
-		if err := c.addNodeOf(name, "user"); err != nil {
-			c.Fatal(err)
-		}
+		suite.NoError(c, c.addNodeOf(name, "user"))
 		<-ticker.C
 	}
 	ticker.Stop()

@@ -123,9 +123,7 @@ func TestRecordedRuns(t *testing.T) {
 			}
 			return ""
 		})
-		if err := e.Autoscaler.Start(e.ctx); err != nil {
-			e.Fatal(err)
-		}
+		suite.NoError(e, e.Autoscaler.Start(e.ctx))
 		if s := status(); !strings.Contains(s, "autoscalerStatus: Initializing") || strings.Contains(s, "nodeGroups") {
 			e.Errorf("after the restart: %s", s)
 		}
@@ -135,9 +133,7 @@ func TestRecordedRuns(t *testing.T) {
 			}
 			return ""
 		})
-		if err := e.Autoscaler.Stop(e.ctx); err != nil {
-			e.Fatal(err)
-		}
+		suite.NoError(e, e.Autoscaler.Stop(e.ctx))
 		if status() != "missing" {
 			e.Error("the status is there after a polite stop")
 		}
@@ -191,9 +187,7 @@ func (e *env) status() autoscaler.Status {
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data["status"]), &status)
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	return status
 }
 

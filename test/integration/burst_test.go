@@ -48,9 +48,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 		return ""
 	})
 	e.scheduler.Kill()
-	if err := e.scheduler.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.scheduler.Restart())
 	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 20, "": 36})
 	e.Stays(2*time.Second, within)
 	if said := e.Said("web"); !strings.Contains(said, gate.ReasonBudget.Sentence) {
@@ -60,9 +58,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	// The end of a burst pod lets one in, at once. A pod on the virtual node counts as running until its grace period has passed.
 	for _, p := range e.Pods("web") {
 		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
-			if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			suite.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
 			break
 		}
 	}
@@ -119,9 +115,7 @@ func TestWhoMayBurst(t *testing.T) {
 		}
 		return ""
 	})
-	if _, err := e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"burst":"yes"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"burst":"yes"}}}`), metav1.PatchOptions{}))
 	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
 	e.Stays(time.Second, func() string {
 		if got := e.Placed("web"); got["aci"] > 3 {

@@ -177,9 +177,7 @@ func (e *env) schedule(config string, tiers ...referee.Tier) {
 func (e *env) stock() {
 	e.Helper()
 	s, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", e.rbac)
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	e.Cleanup(s.Stop)
 }
 
@@ -277,9 +275,7 @@ func (e *env) pool(name string) *devcluster.PoolManager {
 func (e *env) nodesOf(pool string) []corev1.Node {
 	e.Helper()
 	list, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel + "=" + pool})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	return list.Items
 }
 

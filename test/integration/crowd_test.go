@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // crowd is a cluster with thousands of nodes that nobody manages: the heartbeats of so many would keep the API server busy.
@@ -35,9 +36,7 @@ func startCrowd(b *testing.B) *crowd {
 	config := rest.CopyConfig(e.Config)
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		b.Fatal(err)
-	}
+	suite.NoError(b, err)
 	return &crowd{env: e, client: client}
 }
 
@@ -133,9 +132,7 @@ func (c *crowd) removePods(app string) {
 func (c *crowd) run(variant string) *devcluster.Component {
 	c.Helper()
 	s, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/throughput/"+variant+".yaml", c.rbac)
-	if err != nil {
-		c.Fatal(err)
-	}
+	suite.NoError(c, err)
 	return s
 }
 
@@ -145,10 +142,8 @@ func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + app }))
 	informer := factory.Core().V1().Pods().Informer()
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(obj any) { changed(obj.(*corev1.Pod)) }, UpdateFunc: func(_, obj any) { changed(obj.(*corev1.Pod)) }}); err != nil {
-		c.Fatal(err)
-	}
+	suite.Must(c)(informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { changed(obj.(*corev1.Pod)) }, UpdateFunc: func(_, obj any) { changed(obj.(*corev1.Pod)) }}))
 	done := make(chan struct{})
 	factory.Start(done)
 	factory.WaitForCacheSync(c.ctx.Done())
@@ -159,17 +154,13 @@ func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 func cpu(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	// The second field is the command's name in parentheses, the 14th and the 15th are in hundredths of a second (proc(5)).
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
 		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
@@ -179,9 +170,7 @@ func cpu(t testing.TB, pid int) time.Duration {
 func load(t testing.TB) string {
 	t.Helper()
 	data, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	return strings.Fields(string(data))[0]
 }
 

@@ -22,9 +22,7 @@ func TestBesideTheDefaultScheduler(t *testing.T) {
 	e.waitGated(true)
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
 	s, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/default-scheduler.yaml", e.rbac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	e.Cleanup(s.Stop)
 	lease := func() string {
 		lease, err := e.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(e.ctx, "kube-scheduler", metav1.GetOptions{})

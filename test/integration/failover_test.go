@@ -26,13 +26,9 @@ func TestFailOver(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
 	const config = "testdata/failover.yaml"
 	data, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	second := filepath.Join(t.TempDir(), "second.yaml")
-	if err := os.WriteFile(second, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, os.WriteFile(second, data, 0o600))
 	holder := func() string {
 		lease, err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
@@ -55,9 +51,7 @@ func TestFailOver(t *testing.T) {
 	e.Referee.BindingLag = 5 * time.Second // the configuration leaves the rate of requests at its default
 	changes("", 20*time.Second)
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	t.Cleanup(func() { standby.Stop(); e.checkLogOf(standby) })
 	leader := e.scheduler
 	judged := 0
@@ -87,18 +81,14 @@ func TestFailOver(t *testing.T) {
 					t.Fatalf("%d pods are bound", bound)
 				}
 			}
-			if err := syscall.Kill(leader.PID(), tc.signal); err != nil {
-				t.Fatal(err)
-			}
+			suite.NoError(t, syscall.Kill(leader.PID(), tc.signal))
 			took := changes(before, tc.within)
 			e.Lands(60*time.Second, tc.name, wanted)
 			t.Logf("%s with %d pods bound: the standby took over after %v", tc.name, bound, took.Round(100*time.Millisecond))
 			judged += 200
 			e.RightOrder(judged)
 			if tc.signal == syscall.SIGSTOP {
-				if err := syscall.Kill(leader.PID(), syscall.SIGCONT); err != nil {
-					t.Fatal(err)
-				}
+				suite.NoError(t, syscall.Kill(leader.PID(), syscall.SIGCONT))
 			}
 			select {
 			case <-leader.Done():
@@ -108,13 +98,9 @@ func TestFailOver(t *testing.T) {
 			if got := e.Placed(tc.name); !suite.Equal(got, wanted) {
 				t.Errorf("after all: %v, want %v", got, wanted)
 			}
-			if err := leader.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			suite.NoError(t, leader.Restart())
 			leader, standby = standby, leader
-			if err := e.Client.AppsV1().Deployments(namespace).Delete(e.ctx, tc.name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			suite.NoError(t, e.Client.AppsV1().Deployments(namespace).Delete(e.ctx, tc.name, metav1.DeleteOptions{}))
 			e.Eventually(30*time.Second, func() string {
 				if n := len(e.Pods("")); n > 0 {
 					return fmt.Sprintf("%d pods are left", n)
@@ -134,9 +120,7 @@ func TestFailOver(t *testing.T) {
 func (e *env) preemptsOnce(leader *devcluster.Component, takeOver func()) {
 	const low, high, vms = "low", 40, 160
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}
-	if _, err := e.Client.SchedulingV1().PriorityClasses().Create(e.ctx, class, metav1.CreateOptions{}); err != nil {
-		e.Fatal(err)
-	}
+	suite.Must(e)(e.Client.SchedulingV1().PriorityClasses().Create(e.ctx, class, metav1.CreateOptions{}))
 	e.Create(suite.Deployment(low, vms, "50m", endsFast))
 	e.Lands(60*time.Second, low, map[string]int{"userpool": 120, "systempool": 40})
 	first := map[types.UID]bool{}
@@ -163,9 +147,7 @@ func (e *env) preemptsOnce(leader *devcluster.Component, takeOver func()) {
 		}
 		return ""
 	})
-	if err := syscall.Kill(leader.PID(), syscall.SIGSTOP); err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, syscall.Kill(leader.PID(), syscall.SIGSTOP))
 	before := len(survivors())
 	takeOver()
 	e.Eventually(60*time.Second, func() string {
@@ -180,9 +162,7 @@ func (e *env) preemptsOnce(leader *devcluster.Component, takeOver func()) {
 	if got := vms - len(left); got < high || got > high+10 {
 		e.Errorf("%d pods were preempted for %d", got, high)
 	}
-	if err := syscall.Kill(leader.PID(), syscall.SIGCONT); err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, syscall.Kill(leader.PID(), syscall.SIGCONT))
 	select {
 	case <-leader.Done():
 	case <-time.After(10 * time.Second):

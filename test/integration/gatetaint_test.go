@@ -33,9 +33,7 @@ func (e *env) controlServing(config string) *devcluster.Component {
 // controlled has the controller end with the test.
 func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Component {
 	e.Helper()
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	e.Cleanup(func() {
 		c.Stop()
 		e.checkLogOf(c)
@@ -46,9 +44,7 @@ func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Compone
 func (e *env) isGated() bool {
 	e.Helper()
 	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
 }
 
@@ -172,12 +168,8 @@ func TestGateTaintIsKept(t *testing.T) {
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Taints = nil })
 	e.waitGated(true)
 	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
+	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{}))
 	e.Eventually(10*time.Second, func() string {
 		anew := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}}
 		if _, err := e.Client.CoreV1().Nodes().Create(e.ctx, anew, metav1.CreateOptions{}); err != nil {
@@ -248,12 +240,8 @@ func TestGateTaintDenied(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.refused = true
-	if err := e.ApplyFile(e.ctx, "testdata/deny-node-edits.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Apply(e.ctx, e.rbac); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.ApplyFile(e.ctx, "testdata/deny-node-edits.yaml"))
+	suite.NoError(t, e.Apply(e.ctx, e.rbac))
 	account := "system:serviceaccount:" + devcluster.SchedulerNamespace + ":" + devcluster.ControllerName
 	e.Eventually(30*time.Second, func() string { // the policy takes a while
 		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()
@@ -287,9 +275,7 @@ func TestGateTaintDenied(t *testing.T) {
 	if n := strings.Count(string(e.checkLogOf(controller)), "The gate taint of a node may not be changed"); n < 1 || n > 5 {
 		t.Errorf("the controller's log says %d times that it is denied", n)
 	}
-	if err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(e.ctx, "deny-node-edits", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(e.ctx, "deny-node-edits", metav1.DeleteOptions{}))
 	e.Eventually(120*time.Second, func() string {
 		if !e.isGated() {
 			return "the virtual node has no gate taint"

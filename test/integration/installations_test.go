@@ -30,16 +30,12 @@ var installations = flag.Duration("installations", 20*time.Second, "for how long
 func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[string]int) {
 	t.Helper()
 	policy, err := filepath.Abs("testdata/audit-nodes.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	e := startWith(t, devcluster.Options{Pools: pools, APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking-strict"}})
 	return e, func() map[string]int {
 		file, err := os.Open(log)
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		defer file.Close()
 		writes := map[string]int{}
 		for lines := bufio.NewScanner(file); lines.Scan(); {
@@ -64,25 +60,19 @@ func (e *env) startAs(namespace, account, binary, config string, args ...string)
 	e.Helper()
 	kubeConfig := e.account(namespace, account)
 	data, err := os.ReadFile(config)
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	if data, err = devcluster.WithKubeConfig(data, kubeConfig); err != nil {
 		e.Fatal(err)
 	}
 	own := filepath.Join(e.Dir(), account+".yaml")
-	if err := os.WriteFile(own, data, 0o600); err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, os.WriteFile(own, data, 0o600))
 	if binary == devcluster.SchedulerName {
 		args = append(args, "--bind-address=127.0.0.1", "--secure-port=0", "--authentication-skip-lookup", "--authentication-kubeconfig="+kubeConfig, "--authorization-kubeconfig="+kubeConfig)
 	} else {
 		args = append(args, "--health-address=0", "--metrics-address=0", "--kubeconfig="+kubeConfig, "--namespace="+namespace)
 	}
 	p, err := devcluster.StartProcess(account, filepath.Join(*bin, binary), e.Dir(), nil, append(args, "--v=2", "--config="+own)...)
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	e.Cleanup(func() {
 		p.Stop()
 		e.checkLogOf(&devcluster.Component{Process: p})
@@ -94,9 +84,7 @@ func (e *env) startAs(namespace, account, binary, config string, args ...string)
 func (e *env) gateTaints(node string) []string {
 	e.Helper()
 	n, err := e.Client.CoreV1().Nodes().Get(e.ctx, node, metav1.GetOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	var values []string
 	for _, t := range n.Spec.Taints {
 		if pool.IsGateTaint(t) {
@@ -142,9 +130,7 @@ func TestTwoInstallations(t *testing.T) {
 	t.Parallel()
 	e, writes := startAudited(t, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 2, 2, 2, 10))
 	e.leastRights()
-	if err := e.Apply(e.ctx, "testdata/green"); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Apply(e.ctx, "testdata/green"))
 	e.holdsFor("green-system", "green-")
 	const blueAccount, greenAccount = "pool-priority-controller", "green-pool-priority-controller"
 	e.schedule("testdata/blue.yaml", suite.UserTier(2), suite.VirtualTier())
@@ -230,9 +216,7 @@ func TestTwoInstallations(t *testing.T) {
 func (e *env) changes(ctx context.Context) {
 	e.Helper()
 	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	r := rand.New(rand.NewPCG(1, 1))
 	for i := 0; ctx.Err() == nil; i++ {
 		node := nodes.Items[r.IntN(len(nodes.Items))].Name

@@ -38,12 +38,8 @@ spec:
 	}
 	client := e.dynamic().Resource(nodeClaims)
 	events, err := client.Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		e.Fatal(err)
-	}
-	if _, err := client.Create(e.ctx, claim, metav1.CreateOptions{}); err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
+	suite.Must(e)(client.Create(e.ctx, claim, metav1.CreateOptions{}))
 	done := make(chan []string)
 	go func() {
 		var seen []string

@@ -37,13 +37,9 @@ func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...
 	t.Helper()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
 	e.rbac, e.refused = rights, rights != karpenterRBAC
-	if _, err := e.StartKarpenter(e.ctx, types); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.StartKarpenter(e.ctx, types))
 	e.control(config)
-	if err := e.ApplyFile(e.ctx, nodePool); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.ApplyFile(e.ctx, nodePool))
 	e.schedule(config, suite.UserTier(0), suite.SystemTier(1), suite.VirtualTier())
 	return e
 }

@@ -21,12 +21,10 @@ import (
 func (e *env) createSilentNode(name string) {
 	e.Helper()
 	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100"), corev1.ResourceMemory: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("100")}
-	if _, err := e.Client.CoreV1().Nodes().Create(e.ctx, &corev1.Node{
+	suite.Must(e)(e.Client.CoreV1().Nodes().Create(e.ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"type": "virtual-kubelet", corev1.LabelOSStable: "linux", corev1.LabelHostname: name}},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: corev1.TaintEffectNoSchedule}}},
-	}, metav1.CreateOptions{}); err != nil {
-		e.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))
 	e.updateNode(name, func(n *corev1.Node) {
 		now := metav1.Now()
 		n.Status.Capacity, n.Status.Allocatable = capacity, capacity
@@ -60,9 +58,7 @@ func TestLost(t *testing.T) {
 	})
 	refused := young[0].DeepCopy()
 	refused.Status.Reason, refused.Status.Message = refusal.ReasonProviderFailed, `api call: 409 {"error":{"code":"ContainerGroupQuotaReached","message":"quota"}}`
-	if _, err := e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}))
 	if said := e.eventOn(namespace, "Pod", refused.Name, "TakenBack"); !strings.Contains(said, "ContainerGroupQuotaReached") {
 		t.Errorf("the event on the refused pod says %q", said)
 	}

@@ -21,9 +21,7 @@ func TestOwnNamespace(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
 	const mine = "mine"
 	text := "namespace: mine\nresources: [MANIFESTS/overlays/kind]\n"
-	if err := e.Apply(e.ctx, kustomization(t, text, nil)); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Apply(e.ctx, kustomization(t, text, nil)))
 	k := e.kubelet(mine)
 	k.rolledOut("pool-priority")
 	e.Create(suite.Deployment("web", 7, "900m"))
@@ -35,25 +33,17 @@ func TestOwnNamespace(t *testing.T) {
 
 	// A lease for which there are no rights: the new replicas do not get ready, and the old ones go on.
 	config, err := os.ReadFile(root + "/manifests/overlays/kind/config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	other := strings.Replace(string(config), "resourceName: pool-priority-scheduler", "resourceName: another", 1)
 	dir := kustomization(t, text+"components: [MANIFESTS/components/config]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n", map[string]string{"config.yaml": other})
-	if err := e.Apply(e.ctx, dir); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Apply(e.ctx, dir))
 	k.stuck(`leases.coordination.k8s.io \"another\" is forbidden: this process may not get or update it`)
-	if err := e.Apply(e.ctx, kustomization(t, text, nil)); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Apply(e.ctx, kustomization(t, text, nil)))
 	k.rolledOut("pool-priority")
 
 	// The right to the lease is taken away: neither the leaders nor the standbys stay ready.
 	for _, binding := range []string{"pool-priority-scheduler:leader-election", "pool-priority-controller:leader-election"} {
-		if err := e.Client.RbacV1().RoleBindings(mine).Delete(e.ctx, binding, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, e.Client.RbacV1().RoleBindings(mine).Delete(e.ctx, binding, metav1.DeleteOptions{}))
 	}
 	e.Eventually(100*time.Second, func() string {
 		pods, err := e.Client.CoreV1().Pods(mine).List(e.ctx, metav1.ListOptions{})
@@ -73,9 +63,7 @@ func TestOwnNamespace(t *testing.T) {
 func (k *kubelet) ofScheduler() []corev1.Pod {
 	k.Helper()
 	pods, err := k.Client.CoreV1().Pods(k.namespace).List(k.ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=pool-priority-scheduler"})
-	if err != nil {
-		k.Fatal(err)
-	}
+	suite.NoError(k, err)
 	return pods.Items
 }
 
@@ -84,18 +72,14 @@ func (e *env) differentNamespaces(want map[string]string) string {
 	e.Helper()
 	got := map[string]string{}
 	leases, err := e.Client.CoordinationV1().Leases("").List(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	for _, lease := range leases.Items {
 		if strings.HasPrefix(lease.Name, "pool-priority") {
 			got["lease "+lease.Name] += lease.Namespace
 		}
 	}
 	configMaps, err := e.Client.CoreV1().ConfigMaps("").List(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	for _, cm := range configMaps.Items {
 		if strings.HasPrefix(cm.Name, "pool-priority") {
 			got["published"] += cm.Namespace

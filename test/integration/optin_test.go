@@ -31,15 +31,11 @@ patches:
   patch: |
     - {op: add, path: /spec/matchResources/namespaceSelector/matchExpressions/0/values/-, value: team-a}
 `, nil)
-	if err := e.Apply(e.ctx, dir); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Apply(e.ctx, dir))
 	labelled := func(namespace, value string) {
 		t.Helper()
-		if _, err := e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType,
-			[]byte(`{"metadata":{"labels":{"poolpriority.dev/scheduler":`+value+`}}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType,
+			[]byte(`{"metadata":{"labels":{"poolpriority.dev/scheduler":`+value+`}}}`), metav1.PatchOptions{}))
 	}
 	label := func(value string) { t.Helper(); labelled(namespace, value) }
 	// named creates a pod that names the scheduler and returns the one that it gets.
@@ -54,9 +50,7 @@ patches:
 			Spec: corev1.PodSpec{SchedulerName: scheduler, Containers: []corev1.Container{{Name: "web", Image: "web", SecurityContext: restricted}},
 				SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}},
 		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		return pod.Spec.SchedulerName
 	}
 	named := func(scheduler string, owners ...metav1.OwnerReference) string {
@@ -81,9 +75,7 @@ patches:
 		labelled(namespace, `"pool-priority-scheduler"`)
 	}
 	last := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "last", Labels: map[string]string{"poolpriority.dev/scheduler": "pool-priority-scheduler"}}}
-	if _, err := e.Client.CoreV1().Namespaces().Create(e.ctx, last, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, last, metav1.CreateOptions{}))
 	e.Eventually(30*time.Second, func() string { // by then the API server has seen the other labels
 		if _, err := e.Client.CoreV1().ServiceAccounts(last.Name).Get(e.ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error()

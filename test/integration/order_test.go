@@ -31,9 +31,7 @@ func TestPoolsFillInOrderKilled(t *testing.T) {
 		for range 3 {
 			time.Sleep(700 * time.Millisecond)
 			e.scheduler.Kill()
-			if err := e.scheduler.Restart(); err != nil {
-				e.Fatal(err)
-			}
+			suite.NoError(e, e.scheduler.Restart())
 		}
 	})
 }
@@ -244,9 +242,7 @@ func TestDrainedPool(t *testing.T) {
 	e.stock()
 	e.Create(suite.Deployment("web", 6, "490m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 2})
-	if _, err := e.Client.AppsV1().DaemonSets(namespace).Create(e.ctx, daemonSet("agent"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.AppsV1().DaemonSets(namespace).Create(e.ctx, daemonSet("agent"), metav1.CreateOptions{}))
 	agents := func() map[string]int {
 		counts := e.Placed("agent")
 		delete(counts, "")
@@ -265,15 +261,11 @@ func TestDrainedPool(t *testing.T) {
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	for _, p := range e.Pods("web") {
 		if p.Spec.NodeName == node {
-			if err := e.Client.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}}); err != nil {
-				t.Fatal(err)
-			}
+			suite.NoError(t, e.Client.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}}))
 		}
 	}
 	e.Lands(30*time.Second, "web", map[string]int{"systempool": 4, "aci": 2})
-	if err := e.pool("userpool").Delete(e.ctx, node); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.pool("userpool").Delete(e.ctx, node))
 	e.Eventually(20*time.Second, func() string {
 		if got := agents(); !suite.Equal(got, map[string]int{"systempool": 1}) {
 			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
@@ -296,9 +288,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}, Data: map[string]string{"status": "\t{ garbage"}}
-	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}))
 	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 9, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
@@ -311,15 +301,11 @@ func TestGarbageInTheStatus(t *testing.T) {
 	// Written again and again, it is still one line.
 	for i := range 3 {
 		status.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": fmt.Sprint(i)}
-		if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
 		time.Sleep(300 * time.Millisecond)
 	}
 	log, err := os.ReadFile(e.scheduler.Log())
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	if n := strings.Count(string(log), `reason="StatusUnreadable" object=`); n != 1 {
 		t.Errorf("%d log lines about the problem, want 1", n)
 	}
@@ -330,9 +316,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	// Repaired, it opens the gate.
 	status.Data["status"] = fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n",
 		e.pool("userpool").Group(), e.pool("systempool").Group())
-	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
 	repaired := time.Now()
 	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	if took := time.Since(repaired); took > 3*time.Second {

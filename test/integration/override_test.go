@@ -39,13 +39,9 @@ func (e *env) account(namespace, name string) string {
 		e.Fatal(err)
 	}
 	token, err := e.ServiceAccountToken(e.ctx, namespace, name)
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	path := filepath.Join(e.Dir(), namespace+"-"+name+".kubeconfig")
-	if err := e.WriteKubeConfig(path, token); err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, e.WriteKubeConfig(path, token))
 	return path
 }
 
@@ -71,19 +67,13 @@ func TestEmergency(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // of at most 3 VMs, as the configuration says
 	const config, ns = "testdata/failover.yaml", devcluster.SchedulerNamespace
 	data, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	second := filepath.Join(t.TempDir(), "second.yaml")
-	if err := os.WriteFile(second, data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, os.WriteFile(second, data, 0o600))
 	e.schedule(config, suite.UserTier(3), suite.VirtualTier())
 	leader := e.scheduler
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	t.Cleanup(func() { standby.Stop(); leader.Stop(); e.checkLogOf(standby) })
 	e.publishesOverride("", "")
 
@@ -139,13 +129,9 @@ func TestEmergency(t *testing.T) {
 	toldClosed()
 	view := func() *published.View {
 		cm, err := e.Client.CoreV1().ConfigMaps(ns).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		v, err := published.DecodeView([]byte(cm.Data[published.ViewKey]))
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		return v
 	}
 	// failsOver kills the leader, waits until the other one has taken over and tried a pod, and starts the first anew.
@@ -160,9 +146,7 @@ func TestEmergency(t *testing.T) {
 			return *lease.Spec.HolderIdentity
 		}
 		before := lease()
-		if err := syscall.Kill(leader.PID(), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, syscall.Kill(leader.PID(), syscall.SIGKILL))
 		e.Eventually(20*time.Second, func() string {
 			if now := lease(); now == "" || now == before {
 				return "the lease is held by " + now
@@ -182,9 +166,7 @@ func TestEmergency(t *testing.T) {
 			return ""
 		})
 		<-leader.Done()
-		if err := leader.Restart(); err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, leader.Restart())
 		leader, standby = standby, leader
 		e.scheduler = leader
 	}

@@ -19,14 +19,10 @@ import (
 func TestGangAcrossPools(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20), vms("systempool", "system", 2, 0, 2, 10))
-	if err := e.Apply(e.ctx, "testdata/coscheduling"); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Apply(e.ctx, "testdata/coscheduling"))
 	// The CRD is served a moment after it is created.
 	client, err := dynamic.NewForConfig(e.Config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	groups := client.Resource(schema.GroupVersionResource{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}).Namespace(namespace)
 	gang := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",

@@ -28,15 +28,11 @@ func (e *env) as(namespace, account string) kubernetes.Interface {
 	e.Helper()
 	e.account(namespace, account)
 	token, err := e.ServiceAccountToken(e.ctx, namespace, account)
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	config := *e.Config
 	config.BearerToken = token
 	client, err := kubernetes.NewForConfig(&config)
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	return client
 }
 
@@ -75,9 +71,7 @@ func (e *env) applyPolicies(component string) {
 
 func (e *env) applyPolicyFile(path string) {
 	e.Helper()
-	if err := e.ApplyFile(e.ctx, path); err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, e.ApplyFile(e.ctx, path))
 	e.Eventually(30*time.Second, func() string {
 		list, err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(e.ctx, metav1.ListOptions{})
 		if err != nil {
@@ -98,9 +92,7 @@ func (e *env) applyPolicyFile(path string) {
 // leastRights installs the policies for our own accounts, and waits until they hold.
 func (e *env) leastRights() {
 	e.Helper()
-	if err := e.ApplyFile(e.ctx, components+"least-rights/policy.yaml"); err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, e.ApplyFile(e.ctx, components+"least-rights/policy.yaml"))
 	e.holdsFor(devcluster.SchedulerNamespace, "")
 }
 
@@ -129,9 +121,7 @@ func (e *env) holdsFor(namespace, prefix string) {
 		config := rest.CopyConfig(e.Config) // one that may do everything
 		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + prefix + forbidden.account, Groups: []string{"system:masters"}}
 		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			e.Fatal(err)
-		}
+		suite.NoError(e, err)
 		e.Eventually(60*time.Second, func() string {
 			if err := forbidden.do(client); err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 				return fmt.Sprintf("%s is not denied: %v", config.Impersonate.UserName, err)
@@ -145,9 +135,7 @@ func (e *env) holdsFor(namespace, prefix string) {
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	if err := e.Apply(e.ctx, e.rbac); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Apply(e.ctx, e.rbac))
 	e.applyPolicies("least-rights")
 	const ns = devcluster.SchedulerNamespace
 	vm := e.nodesOf("userpool")[0].Name
@@ -161,12 +149,10 @@ func TestLeastRights(t *testing.T) {
 		case "nobodys":
 			finalizers = []string{"a/b"}
 		}
-		if _, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{
+		suite.Must(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"theirs": "1", "poolpriority.dev/pool": "user"}, Labels: map[string]string{"a": "1"}, Finalizers: finalizers, OwnerReferences: owners},
 			Spec:       corev1.PodSpec{NodeName: node, SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		}, metav1.CreateOptions{}))
 	}
 	controller, scheduler := e.as(ns, devcluster.ControllerName), e.as(ns, devcluster.SchedulerName)
 	patchPod := func(client kubernetes.Interface, name, patch string) func() error {
@@ -182,9 +168,7 @@ func TestLeastRights(t *testing.T) {
 		return `[{"op":"` + op + `","path":"/metadata/annotations/` + strings.ReplaceAll(key, "/", "~1") + `","value":"5"}]`
 	}
 	for _, name := range []string{"deleted", "nobodys"} {
-		if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	}
 	patchStatus := func(name, phase string) func() error {
 		return func() error {
@@ -294,14 +278,10 @@ func TestLeastRights(t *testing.T) {
 			{"the default scheduler's by somebody else", "", lease(e.Client, "update", "kube-system", "kube-scheduler")},
 		})
 	})
-	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, "silent", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, "silent", metav1.DeleteOptions{}))
 	for _, l := range []string{"kube-system/kube-scheduler", ns + "/pool-priority-scheduler"} {
 		at, name, _ := strings.Cut(l, "/")
-		if err := e.Client.CoordinationV1().Leases(at).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, e.Client.CoordinationV1().Leases(at).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	}
 	t.Run("all that ours do", func(t *testing.T) { e.of(t).allThatOursDo() })
 }
@@ -343,9 +323,7 @@ func (e *env) allThatOursDo() {
 	})
 	for _, c := range []*devcluster.Component{e.scheduler, controller} {
 		log, err := os.ReadFile(c.Log())
-		if err != nil {
-			e.Fatal(err)
-		}
+		suite.NoError(e, err)
 		for _, line := range strings.Split(string(log), "\n") {
 			if strings.Contains(line, "denied request") {
 				e.Error(line)
@@ -366,24 +344,18 @@ func TestTenants(t *testing.T) {
 		if name == "trusted" {
 			ns.Labels = map[string]string{"poolpriority.dev/burst-nodes": "Allowed"}
 		}
-		if _, err := e.Client.CoreV1().Namespaces().Create(e.ctx, ns, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, ns, metav1.CreateOptions{}))
 		tenants[name] = e.as(name, "tenant")
-		if _, err := e.Client.RbacV1().RoleBindings(name).Create(e.ctx, &rbacv1.RoleBinding{
+		suite.Must(t)(e.Client.RbacV1().RoleBindings(name).Create(e.ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
-			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "tenant", Namespace: name}}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "tenant", Namespace: name}}}, metav1.CreateOptions{}))
 	}
 	n := 0
 	create := func(namespace, spec string) func() error {
 		return func() error {
 			n++
 			pod := &corev1.Pod{}
-			if err := yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod); err != nil {
-				t.Fatal(err)
-			}
+			suite.NoError(t, yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod))
 			pod.Name = fmt.Sprint("p", n)
 			pod.Spec.Containers = []corev1.Container{{Name: "web", Image: "web"}}
 			_, err := tenants[namespace].CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{})
@@ -447,9 +419,7 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 	pods := tenant.CoreV1().Pods("tenant")
 	for name, node := range map[string]string{"bound": e.nodesOf("userpool")[0].Name, "pending": ""} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node, SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}}}
-		if _, err := pods.Create(e.ctx, pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t)(pods.Create(e.ctx, pod, metav1.CreateOptions{}))
 	}
 	patch := func(name, patch string) func() error {
 		return func() error {
@@ -468,9 +438,7 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 	}
 	// One that was there before the policy, in a namespace that has the label for as long.
 	label := func(value string) {
-		if _, err := e.Client.CoreV1().Namespaces().Patch(e.ctx, "tenant", types.MergePatchType, []byte(`{"metadata":{"labels":{"poolpriority.dev/burst-nodes":`+value+`}}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, "tenant", types.MergePatchType, []byte(`{"metadata":{"labels":{"poolpriority.dev/burst-nodes":`+value+`}}}`), metav1.PatchOptions{}))
 	}
 	label(`"Allowed"`)
 	e.Eventually(20*time.Second, func() string {
@@ -512,30 +480,20 @@ func TestPoliciesByHelm(t *testing.T) {
 	e := start(t, nil)
 	dir := t.TempDir()
 	config, err := os.ReadFile("testdata/rights.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	values := map[string]any{
 		"config":   strings.ReplaceAll(string(config), "schedulerName: pool-priority-scheduler", "schedulerName: mine"),
 		"policies": map[string]any{"leastRights": true, "tenants": map[string]any{"enabled": true, "nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'?$"}}},
 	}
 	data, err := yaml.Marshal(values)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(dir+"/values.yaml", data, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
+	suite.NoError(t, os.WriteFile(dir+"/values.yaml", data, 0o600))
 	out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
 	if err != nil {
 		t.Fatal(err, out)
 	}
-	if err := os.WriteFile(dir+"/policies.yaml", []byte(out), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := e.Apply(e.ctx, e.rbac); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, os.WriteFile(dir+"/policies.yaml", []byte(out), 0o600))
+	suite.NoError(t, e.Apply(e.ctx, e.rbac))
 	e.applyPolicyFile(dir + "/policies.yaml")
 	e.holdsFor(devcluster.SchedulerNamespace, "")
 	n := 0
@@ -543,9 +501,7 @@ func TestPoliciesByHelm(t *testing.T) {
 		return func() error {
 			n++
 			pod := &corev1.Pod{}
-			if err := yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod); err != nil {
-				t.Fatal(err)
-			}
+			suite.NoError(t, yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod))
 			pod.Name, pod.Spec.Containers = fmt.Sprint("p", n), []corev1.Container{{Name: "web", Image: "web"}}
 			_, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{})
 			return err
@@ -563,9 +519,7 @@ func TestPoliciesByHelm(t *testing.T) {
 	impersonated := rest.CopyConfig(e.Config)
 	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elsewhere:" + devcluster.SchedulerName, Groups: []string{"system:masters"}}
 	other, err := kubernetes.NewForConfig(impersonated)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	if err := createLease(e, other, "kube-system", "another"); err != nil {
 		t.Errorf("an account of another namespace is denied: %v", err)
 	}

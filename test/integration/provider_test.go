@@ -120,9 +120,7 @@ func TestConnectorStopsAndStarts(t *testing.T) {
 	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
 	const v2 = "virtualnode-0"
 	other, err := e.AddVirtualNode(e.ctx, virtualnode.Options{Name: v2, Labels: map[string]string{"virtualization": "virtualnode2"}, Azure: e.VirtualNode.Azure()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	for app, node := range map[string]string{"first": e.VirtualNode.Name(), "second": other.Name()} {
 		e.Create(suite.Deployment(app, 3, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = node }))
 		e.Eventually(20*time.Second, func() string {
@@ -139,22 +137,16 @@ func TestConnectorStopsAndStarts(t *testing.T) {
 			t.Error(complaint)
 		}
 	}
-	if err := e.VirtualNode.Restart(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(20*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) + e.notReady("first") })
-	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
 	e.Stays(5*time.Second, func() string {
 		if e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) == "" {
 			return "the Node was made again"
 		}
 		return ""
 	})
-	if err := e.VirtualNode.Restart(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(20*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) + e.notReady("first") })
 	for app, node := range map[string]string{"first": e.VirtualNode.Name(), "second": v2} {
 		lost, puts, unseen := e.damage(app)
@@ -197,9 +189,7 @@ func (e *env) kind() func() {
 func (e *env) addTolerations(app string) (stop func()) {
 	e.Helper()
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -274,13 +264,9 @@ func (e *env) createWorkloads(w *workloads) {
 	for _, d := range w.deployments {
 		e.Create(d)
 	}
-	if _, err := e.Client.AppsV1().StatefulSets(namespace).Create(e.ctx, w.set, metav1.CreateOptions{}); err != nil {
-		e.Fatal(err)
-	}
+	suite.Must(e)(e.Client.AppsV1().StatefulSets(namespace).Create(e.ctx, w.set, metav1.CreateOptions{}))
 	for _, j := range w.jobs {
-		if _, err := e.Client.BatchV1().Jobs(namespace).Create(e.ctx, j, metav1.CreateOptions{}); err != nil {
-			e.Fatal(err)
-		}
+		suite.Must(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, j, metav1.CreateOptions{}))
 	}
 }
 
@@ -327,9 +313,7 @@ func (e *env) settles(timeout time.Duration, w *workloads) string {
 			}
 		}
 		jobs, err := e.Client.BatchV1().Jobs(namespace).List(e.ctx, metav1.ListOptions{})
-		if err != nil {
-			e.Fatal(err)
-		}
+		suite.NoError(e, err)
 		for _, j := range jobs.Items {
 			if strings.HasPrefix(j.Name, w.prefix+"-") {
 				complete += int(j.Status.Succeeded)

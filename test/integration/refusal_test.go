@@ -110,9 +110,7 @@ func TestQuota(t *testing.T) {
 					return ""
 				})
 				e.scheduler.Kill()
-				if err := e.scheduler.Restart(); err != nil {
-					t.Fatal(err)
-				}
+				suite.NoError(t, e.scheduler.Restart())
 			}
 			e.Eventually(time.Minute, func() string {
 				if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 2, "aci": 11, "": 9}) {
@@ -157,9 +155,7 @@ func TestQuotaOfAJob(t *testing.T) {
 					return ""
 				})
 				e.scheduler.Kill()
-				if err := e.scheduler.Restart(); err != nil {
-					t.Fatal(err)
-				}
+				suite.NoError(t, e.scheduler.Restart())
 			}
 			if failed := e.completes(4 * time.Minute); failed == 0 {
 				t.Error("no pod failed: the quota was not reached")
@@ -181,9 +177,7 @@ func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
 	if policy == corev1.RestartPolicyOnFailure {
 		job.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
 	}
-	if _, err := e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}); err != nil {
-		e.Fatal(err)
-	}
+	suite.Must(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}))
 }
 
 // completes waits until the Job is complete, and returns how many of its pods failed.
@@ -212,9 +206,7 @@ func (e *env) completes(within time.Duration) (failed int32) {
 func TestBurstPoolsInTurn(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)
-	if _, err := e.AddVirtualNode(e.ctx, virtualnode.Options{Name: "virtualnode-0", Labels: map[string]string{"virtualization": "virtualnode2"}}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.AddVirtualNode(e.ctx, virtualnode.Options{Name: "virtualnode-0", Labels: map[string]string{"virtualization": "virtualnode2"}}))
 	on := func(app, node string) int {
 		n := 0
 		for _, p := range e.Pods(app) {
@@ -292,16 +284,12 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 		}
 		return ""
 	})
-	if err := e.VirtualNode.Restart(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(30*time.Second, func() string { return e.runs("web", 8) })
 	e.nothingTwice(e.Pods("web"))
 
 	e.VirtualNode.Stop()
-	if err := e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
 	e.Eventually(3*time.Minute, func() string { // its pods are garbage-collected, and replaced
 		waiting := 0
 		for _, p := range e.Pods("web") {
@@ -315,18 +303,12 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 		return ""
 	})
 	nodes, err := e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.VirtualNode.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	defer nodes.Stop()
 	pods, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.VirtualNode.Name()})
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	defer pods.Stop()
-	if err := e.VirtualNode.Restart(e.ctx); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(time.Minute, func() string { return e.runs("web", 8) })
 	gated, bound := uint64(0), uint64(0)
 	for gated == 0 {
@@ -364,8 +346,6 @@ func next(t *testing.T, w watch.Interface) runtime.Object {
 func revision(t *testing.T, version string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(version, 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	return n
 }

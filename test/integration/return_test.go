@@ -25,13 +25,9 @@ const (
 func (e *env) watchEvictions(app string, least int) (stop func() []time.Time) {
 	e.Helper()
 	list, err := e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app, ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	ready := map[types.UID]bool{}
 	note := func(p *corev1.Pod) {
 		ready[p.UID] = p.DeletionTimestamp == nil && podutil.IsPodReady(p)
@@ -109,12 +105,10 @@ func TestReturn(t *testing.T) {
 	}
 	budget := func(app string, value intstr.IntOrString) {
 		t.Helper()
-		if _, err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
+		suite.Must(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Name: app},
 			Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &value, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
-		}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		}, metav1.CreateOptions{}))
 		e.Eventually(20*time.Second, func() string {
 			pdb, err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Get(e.ctx, app, metav1.GetOptions{})
 			if err != nil || pdb.Status.ObservedGeneration == 0 {
@@ -162,8 +156,6 @@ func TestReturn(t *testing.T) {
 	if log := string(e.checkLogOf(controller)); !strings.Contains(log, "its eviction was refused") || !strings.Contains(log, `pod="default/blocked-`) {
 		t.Error("the controller's log does not say that an eviction was refused")
 	}
-	if err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Delete(e.ctx, "blocked", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Client.PolicyV1().PodDisruptionBudgets(namespace).Delete(e.ctx, "blocked", metav1.DeleteOptions{}))
 	e.Lands(90*time.Second, "blocked", map[string]int{"userpool": 1})
 }

@@ -37,17 +37,13 @@ func without(t *testing.T, config, text string) string {
 func replaced(t *testing.T, config, old, new string) string {
 	t.Helper()
 	data, err := os.ReadFile(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	changed := strings.Replace(string(data), old, new, 1)
 	if changed == string(data) {
 		t.Fatalf("%s has no %q", config, old)
 	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	if err := os.WriteFile(file, []byte(changed), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, os.WriteFile(file, []byte(changed), 0o600))
 	return file
 }
 
@@ -102,9 +98,7 @@ func TestRollout(t *testing.T) {
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 		}
 		watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		counted := make(chan map[types.UID]bool)
 		go func() {
 			burst := map[types.UID]bool{}
@@ -117,10 +111,8 @@ func TestRollout(t *testing.T) {
 		}()
 		started := time.Now()
 		for _, app := range apps {
-			if _, err := e.Client.AppsV1().Deployments(namespace).Patch(e.ctx, app, types.StrategicMergePatchType,
-				[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`), metav1.PatchOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			suite.Must(t)(e.Client.AppsV1().Deployments(namespace).Patch(e.ctx, app, types.StrategicMergePatchType,
+				[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`), metav1.PatchOptions{}))
 		}
 		for _, app := range apps {
 			e.Eventually(150*time.Second, func() string {

@@ -117,9 +117,7 @@ func TestScaleInOrder(t *testing.T) {
 	e.leastRights()
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	var late atomic.Int32
 	go func() {
 		for event := range watcher.ResultChan() {
@@ -212,10 +210,8 @@ func TestCostsOfOthers(t *testing.T) {
 	has("1000 system")
 	// Somebody else's value is left alone, and one event says so.
 	pod := e.Pods("others")[0]
-	if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, pod.Name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, pod.Name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}))
 	e.eventOn(namespace, "Pod", pod.Name, "DeletionCostKept")
 	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "user" })
 	e.Eventually(20*time.Second, func() string {

@@ -55,9 +55,7 @@ func (k *kubelet) replaced() {
 	if pod == nil {
 		k.Fatal("no replica is ready")
 	}
-	if err := k.Client.CoreV1().Pods(k.namespace).Delete(k.ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
-		k.Fatal(err)
-	}
+	suite.NoError(k, k.Client.CoreV1().Pods(k.namespace).Delete(k.ctx, pod.Name, metav1.DeleteOptions{}))
 	k.Eventually(30*time.Second, func() string {
 		for _, p := range k.ofScheduler() {
 			if c := p.Status.ContainerStatuses; p.Name != pod.Name && p.CreationTimestamp.After(pod.CreationTimestamp.Time) && len(c) == 1 && c[0].Ready &&
@@ -73,13 +71,9 @@ func (k *kubelet) replaced() {
 func (e *env) budgetIn(namespace string) string {
 	e.Helper()
 	d, err := e.Client.AppsV1().Deployments(namespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	_, args, err := configv1.Load([]byte(d.Spec.Template.Annotations[configv1.ConfigAnnotation]))
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	return strconv.Itoa(int(args.Pools[len(args.Pools)-1].Burst.Budget().Pods))
 }
 
@@ -95,9 +89,7 @@ func (e *env) cleanUp(args ...string) {
 func secondDay(t *testing.T, namespaces ...string) *env {
 	e := start(t, nil, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
 	for _, name := range namespaces {
-		if _, err := e.Client.CoreV1().Namespaces().Create(e.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		suite.Must(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
 	}
 	e.Create(suite.Deployment("web", 7, "900m"))
 	return e
@@ -140,13 +132,9 @@ func TestSecondDay(t *testing.T) {
 	changed := func(by string) string {
 		t.Helper()
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		path := filepath.Join(t.TempDir(), "values.yaml")
-		if err := os.WriteFile(path, []byte(strings.Replace(string(data), limits, by, 1)), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, os.WriteFile(path, []byte(strings.Replace(string(data), limits, by, 1)), 0o600))
 		return "--values=" + path
 	}
 	budget := func(want string) {
@@ -215,9 +203,7 @@ func TestSecondDay(t *testing.T) {
 		}
 	}
 	background := metav1.DeletePropagationBackground
-	if err := e.Client.BatchV1().Jobs(mine).Delete(e.ctx, "pool-priority-cleanup", metav1.DeleteOptions{PropagationPolicy: &background}); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, e.Client.BatchV1().Jobs(mine).Delete(e.ctx, "pool-priority-cleanup", metav1.DeleteOptions{PropagationPolicy: &background}))
 	e.cleanUp("--namespace=" + mine)
 	e.NothingLeft(e.KubeConfig(), before)
 }
@@ -241,9 +227,7 @@ func TestSecondDayOfKustomize(t *testing.T) {
 	e.landed()
 	end := e.Streamed(10 * time.Second)
 	config, err := os.ReadFile(overlay + "/config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, err)
 	wrong := strings.Replace(string(config), "limits: {pods: 200}", "limits: {podz: 3}", 1)
 	kubectl("apply", "-k", kustomization(t, "resources: [MANIFESTS/overlays/kind]\ncomponents: [MANIFESTS/components/config]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n",
 		map[string]string{"config.yaml": wrong}))

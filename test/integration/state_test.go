@@ -43,9 +43,7 @@ func (e *env) scrape(c *devcluster.Component, token string) (status int, body []
 	e.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+c.Address+"/metrics", nil)
-	if err != nil {
-		e.Fatal(err)
-	}
+	suite.NoError(e, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
@@ -130,21 +128,15 @@ func TestPublishedState(t *testing.T) {
 	// Nothing changes, and nothing is written but, once a minute, when it was.
 	content := func() string {
 		s, err := e.published()
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		s.Memory.Written = time.Time{}
 		data, err := s.Encode()
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		return fmt.Sprint(data)
 	}
 	version := func() string {
 		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		suite.NoError(t, err)
 		return cm.ResourceVersion
 	}
 	e.staysFor(4, func() string { return "" })
@@ -227,9 +219,7 @@ func TestObserve(t *testing.T) {
 	pods := e.Pods("tolerant")
 	refused := &pods[slices.IndexFunc(pods, on)]
 	refused.Status.Phase, refused.Status.Reason = corev1.PodPending, refusal.ReasonProviderFailed
-	if _, err := e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	suite.Must(t)(e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}))
 	e.Stays(3*time.Second, func() string {
 		if p, err := e.Client.CoreV1().Pods(namespace).Get(e.ctx, refused.Name, metav1.GetOptions{}); err != nil || p.UID != refused.UID || p.DeletionTimestamp != nil {
 			return fmt.Sprintf("the refused pod is gone: %v", err)
@@ -255,9 +245,7 @@ func (e *env) crash(every time.Duration, timeout time.Duration, check func() str
 		}
 		e.scheduler.Kill()
 		crashes++
-		if err := e.scheduler.Restart(); err != nil {
-			e.Fatal(err)
-		}
+		suite.NoError(e, e.scheduler.Restart())
 	}
 }
 

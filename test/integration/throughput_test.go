@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/test/suite"
 )
 
 // BenchmarkThroughput measures how many pods our binary binds in a second, and what CPU time it takes for them, with the plugin, with the default
@@ -51,9 +53,7 @@ func BenchmarkThroughput(b *testing.B) {
 			fmt.Fprintln(table)
 		}
 	}
-	if err := table.Flush(); err != nil {
-		b.Fatal(err)
-	}
+	suite.NoError(b, table.Flush())
 }
 
 // bindAll makes the pods, starts the variant, and returns how long it took from the first binding to the last, and what CPU time.

@@ -48,9 +48,7 @@ func up(t *testing.T, args ...string) *playground {
 	p.cmd = p.devcluster(append([]string{"up"}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C of the test's terminal is the test's
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, p.cmd.Start())
 	go func() { p.done <- p.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -69,9 +67,7 @@ func up(t *testing.T, args ...string) *playground {
 
 func (p *playground) devcluster(args ...string) *exec.Cmd {
 	binaries, err := filepath.Abs(*bin)
-	if err != nil {
-		p.Fatal(err)
-	}
+	suite.NoError(p, err)
 	cmd := exec.Command(filepath.Join(binaries, "devcluster"), append([]string{"--dir=" + p.dir, "--bin=" + binaries}, args...)...)
 	cmd.Dir = root
 	return cmd
@@ -85,15 +81,11 @@ func (p *playground) children() map[string]int {
 	if err == nil {
 		err = json.Unmarshal(data, &state)
 	}
-	if err != nil {
-		p.Fatal(err)
-	}
+	suite.NoError(p, err)
 	names := map[string]int{}
 	for _, pid := range state.Children {
 		path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		if err != nil {
-			p.Fatal(err)
-		}
+		suite.NoError(p, err)
 		names[filepath.Base(path)] = pid
 	}
 	return names
@@ -173,9 +165,7 @@ func TestUpIsTold(t *testing.T) {
 	t.Parallel()
 	p := up(t)
 	children := p.children()
-	if err := syscall.Kill(children[devcluster.SchedulerName], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, syscall.Kill(children[devcluster.SchedulerName], syscall.SIGKILL))
 	p.ends(children, 1)
 	if want := "devcluster: pool-priority-scheduler ended (signal: killed); the end of " + p.dir; !strings.Contains(p.said(), want) {
 		t.Errorf("no %q", want)
@@ -189,8 +179,6 @@ func TestUpIsTold(t *testing.T) {
 	if !strings.Contains(p.said(), "without a scheduler") {
 		t.Error("it does not say that there is no scheduler")
 	}
-	if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
+	suite.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	p.ends(children, 0)
 }

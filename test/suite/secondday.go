@@ -18,22 +18,14 @@ import (
 func (s *Suite) Everything(kubeConfig string) []string {
 	s.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeConfig)
-	if err != nil {
-		s.Fatal(err)
-	}
+	NoError(s, err)
 	config.QPS, config.Burst = 200, 400
 	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		s.Fatal(err)
-	}
+	NoError(s, err)
 	lists, err := s.client.Discovery().ServerPreferredResources()
-	if err != nil {
-		s.Fatal(err)
-	}
+	NoError(s, err)
 	kinds, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists))
-	if err != nil {
-		s.Fatal(err)
-	}
+	NoError(s, err)
 	var all []string
 	for gvr := range kinds {
 		if gvr.Resource == "events" {
@@ -59,9 +51,7 @@ func (s *Suite) Everything(kubeConfig string) []string {
 		}
 	}
 	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	NoError(s, err)
 	for _, node := range nodes.Items {
 		for _, taint := range node.Spec.Taints {
 			all = append(all, "taint of "+node.Name+": "+taint.ToString())
