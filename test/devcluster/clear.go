@@ -17,7 +17,7 @@ var (
 	// ofNodes are the keys in etcd of what nodes, their autoscaler and their events make.
 	ofNodes = regexp.MustCompile(`^/registry/(minions/|events/|leases/kube-node-lease/|configmaps/kube-system/cluster-autoscaler-status$)`)
 	// ofControlPlane are the keys of what the control plane itself makes and renews, whenever it wants.
-	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-system/|leases/kube-system/apiserver-|configmaps/[^/]+/kube-root-ca\.crt$)`)
+	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-system/|leases/kube-system/apiserver-)`)
 )
 
 // quiet is for how long the control plane must have written nothing after the last change by Clear.
