@@ -88,7 +88,7 @@ test-foresight: ## Play the gate in 200 random histories of a virtual cluster, a
 
 INTEGRATION = -count=1 -timeout 30m -parallel 3 ./test/integration -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
 # The tests on embedded clusters that make test plays; make test-rest plays the others.
-MAIN_STORY = ^(TestDemo|TestDocs|TestPoolsFillInOrder|TestStaticAndFixedPools|TestScaleFromZero|TestPinnedPods|TestArticles|TestBudgetAndWaitLimit|TestQuota|TestLost|TestReturn|TestScaleInOrder|TestObserve|TestPublishedState|TestBesideTheDefaultScheduler|TestInstall|TestChart)$$
+MAIN_STORY = ^(TestDemo|TestDocs|TestPoolsFillInOrder|TestStaticAndFixedPools|TestScaleFromZero|TestPinnedPods|TestArticles|TestBudgetAndWaitLimit|TestQuota|TestLost|TestReturn|TestScaleInOrder|TestObserve|TestPools|TestPublishedState|TestInstall|TestChart)$$
 
 .PHONY: test-story
 test-story: tools build helm ## Play the main story on embedded clusters: order, burst, budget, refusal, return, scale-in, the demo, what is installed

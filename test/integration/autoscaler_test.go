@@ -172,13 +172,6 @@ func TestRecordedRuns(t *testing.T) {
 	})
 }
 
-// gpuPool is an agent pool of mode user at zero of four, with a taint.
-func gpuPool(priority int) devcluster.Pool {
-	pool := vms("gpupool", "user", 0, 0, 4, priority)
-	pool.Taints = []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
-	return pool
-}
-
 // status is what the autoscaler says, nothing before its first loop has ended.
 func (e *env) status() autoscaler.Status {
 	e.Helper()

@@ -76,27 +76,6 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
 }
 
-// TestPodsThatAskForTheVirtualNode are not held; one that opted out is, for good.
-func TestPodsThatAskForTheVirtualNode(t *testing.T) {
-	t.Parallel()
-	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
-	e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
-	e.Create(suite.Load(t, "testdata/virtual-only.yaml"))
-	e.Lands(10*time.Second, "virtual-only", map[string]int{"aci": 1})
-	never := suite.Load(t, "testdata/virtual-only.yaml")
-	never.Name, never.Labels = "never", nil
-	never.Spec.Selector.MatchLabels = map[string]string{"app": "never"}
-	never.Spec.Template.Labels = map[string]string{"app": "never"}
-	never.Spec.Template.Annotations = map[string]string{gate.BurstAnnotation: gate.BurstNever}
-	e.Create(never)
-	e.Eventually(10*time.Second, func() string {
-		if said := e.Said("never"); !strings.Contains(said, gate.ReasonOptOut.Sentence) {
-			return fmt.Sprintf("the pod was told %q", said)
-		}
-		return ""
-	})
-}
-
 // TestWhoMayBurst: pods of a namespace that the pool does not select are held and told so, and are woken when it is labelled; then they burst up to
 // the limit of CPU; and what Azure Container Instances leave out of them is said once.
 func TestWhoMayBurst(t *testing.T) {

@@ -173,14 +173,6 @@ func (e *env) schedule(config string, tiers ...referee.Tier) {
 	}
 }
 
-// stock starts a scheduler of the profile "stock" beside ours: the in-tree one.
-func (e *env) stock() {
-	e.Helper()
-	s, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", e.rbac)
-	suite.NoError(e, err)
-	e.Cleanup(s.Stop)
-}
-
 // staysFor checks that check returns "" until the simulated autoscaler has ended so many loops that began after the call.
 func (e *env) staysFor(loops int, check func() string) {
 	e.Helper()

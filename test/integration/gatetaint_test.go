@@ -286,3 +286,11 @@ func TestGateTaintDenied(t *testing.T) {
 		return ""
 	})
 }
+
+// cleanUp runs the command that takes away what an installation leaves.
+func (e *env) cleanUp(args ...string) {
+	e.Helper()
+	if out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"cleanup", "--kubeconfig=" + e.KubeConfig()}, args...)...).CombinedOutput(); err != nil {
+		e.Errorf("cleanup: %v: %s", err, out)
+	}
+}

@@ -7,9 +7,7 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -22,29 +20,12 @@ import (
 // order ever being wrong.
 func TestPoolsFillInOrder(t *testing.T) {
 	t.Parallel()
-	playPoolsFillInOrder(t, func(*env) {})
-}
-
-// TestPoolsFillInOrderKilled is the same with the scheduler killed in the middle of it, again and again.
-func TestPoolsFillInOrderKilled(t *testing.T) {
-	playPoolsFillInOrder(t, func(e *env) {
-		for range 3 {
-			time.Sleep(700 * time.Millisecond)
-			e.scheduler.Kill()
-			suite.NoError(e, e.scheduler.Restart())
-		}
-	})
-}
-
-func playPoolsFillInOrder(t *testing.T, meanwhile func(*env)) {
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 1, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 1})
 	e.Scale("web", 25)
-	meanwhile(e)
-	// A killed leader's lease runs out before the next one takes over.
-	e.Lands(90*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 5})
+	e.Lands(60*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 5})
 	e.RightOrder(25)
 }
 
@@ -155,25 +136,6 @@ func TestPinnedPods(t *testing.T) {
 	e.RightOrder(230)
 }
 
-// TestTaintedSystemPoolDoesNotHoldTheGate: it could grow, for others.
-func TestTaintedSystemPoolDoesNotHoldTheGate(t *testing.T) {
-	t.Parallel()
-	system := vms("systempool", "system", 1, 1, 5, 10)
-	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
-	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), system)
-	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(5), suite.VirtualTier())
-	e.Create(suite.Deployment("web", 5, "500m"))
-	// For the first 30 s of a node the taint might be one that goes.
-	e.Lands(60*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
-	// One that may use the system pool is not let through: it waits for the pool to grow.
-	critical := suite.Deployment("critical", 10, "500m", func(t *corev1.PodTemplateSpec) {
-		t.Spec.Tolerations = []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}
-	})
-	e.Create(critical)
-	e.Lands(60*time.Second, "critical", map[string]int{"systempool": 10})
-	e.RightOrder(15)
-}
-
 // TestCordonedAndNotReadyPools are not mistaken for pools that the pod cannot use: both could grow.
 func TestCordonedAndNotReadyPools(t *testing.T) {
 	t.Parallel()
@@ -232,55 +194,6 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 			e.Lands(20*time.Second, "web", map[string]int{"userpool": 2})
 		})
 	}
-}
-
-// TestDrainedPool drains and deletes a pool's nodes: its pods move on in order.
-func TestDrainedPool(t *testing.T) {
-	t.Parallel()
-	e := start(t, fast(), vms("userpool", "user", 1, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
-	e.stock()
-	e.Create(suite.Deployment("web", 6, "490m"))
-	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 2})
-	suite.Must(t)(e.Client.AppsV1().DaemonSets(namespace).Create(e.ctx, daemonSet("agent"), metav1.CreateOptions{}))
-	agents := func() map[string]int {
-		counts := e.Placed("agent")
-		delete(counts, "")
-		return counts
-	}
-	e.Eventually(20*time.Second, func() string {
-		if got := agents(); !suite.Equal(got, map[string]int{"userpool": 1, "systempool": 1}) {
-			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
-		}
-		return ""
-	})
-
-	// kubectl drain, then the pool is deleted: cordon, evict, delete. The pods fill the system pool; then no pool has
-	// room, and none that the pods can use can grow while the autoscaler is told that the pool is gone.
-	node := e.nodesOf("userpool")[0].Name
-	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	for _, p := range e.Pods("web") {
-		if p.Spec.NodeName == node {
-			suite.NoError(t, e.Client.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}}))
-		}
-	}
-	e.Lands(30*time.Second, "web", map[string]int{"systempool": 4, "aci": 2})
-	suite.NoError(t, e.pool("userpool").Delete(e.ctx, node))
-	e.Eventually(20*time.Second, func() string {
-		if got := agents(); !suite.Equal(got, map[string]int{"systempool": 1}) {
-			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
-		}
-		return ""
-	})
-}
-
-// daemonSet is one of another scheduler's, which ignores taints as agents do.
-func daemonSet(name string) *appsv1.DaemonSet {
-	d := suite.Deployment(name, 0, "1m", func(t *corev1.PodTemplateSpec) {
-		t.Spec.SchedulerName = "stock"
-		t.Spec.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} // not the virtual node, which has no such label
-	})
-	return &appsv1.DaemonSet{ObjectMeta: d.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template}}
 }
 
 // TestGarbageInTheStatus: the scheduler keeps running, the pools are Unknown, and one log line says why.

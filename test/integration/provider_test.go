@@ -73,94 +73,6 @@ func TestYoungPods(t *testing.T) {
 	}
 }
 
-// TestChangedYoungPodsAreLost is the proof that the simulated connector is as unkind as the real one: a toleration that is added to pods
-// when they are bound, by the test itself, loses them all, while their groups go on to run.
-func TestChangedYoungPodsAreLost(t *testing.T) {
-	t.Parallel()
-	const n = 5
-	e := onVirtualNodeOnly(t, 3*time.Second)
-	for i, way := range unkind {
-		t.Run(way.name, func(t *testing.T) {
-			e := e.of(t)
-			kind := e.kind()
-			way.set(e.VirtualNode.Azure())
-			defer kind()
-			app := fmt.Sprintf("changed-%d", i)
-			stop := e.addTolerations(app)
-			defer stop()
-			e.Create(suite.Deployment(app, n, "100m", endsFast))
-			e.Eventually(30*time.Second, func() string {
-				lost, puts, unseen := e.damage(app)
-				if len(lost) != n || len(unseen) != n {
-					return fmt.Sprintf("%d of %d pods are lost, %d groups run unseen, PUTs of a pod: %s", len(lost), n, len(unseen), puts)
-				}
-				for _, p := range lost {
-					if p.Status.Phase != corev1.PodPending || !strings.Contains(p.Status.Message, "ERROR CODE: "+azure.CodeTransitioning) {
-						t.Fatalf("a lost pod is %s: %s", p.Status.Phase, p.Status.Message)
-					}
-				}
-				t.Logf("lost: %d of %d; PUTs of a pod: %s", len(lost), n, puts)
-				return ""
-			})
-			e.Stays(2*time.Second, func() string { // for good
-				if lost, _, _ := e.damage(app); len(lost) != n {
-					return fmt.Sprintf("%d of %d pods are lost", len(lost), n)
-				}
-				return ""
-			})
-			e.Scale(app, 0)
-		})
-	}
-}
-
-// TestConnectorStopsAndStarts: groups outlive the connector; its Node is NotReady without it, and is made again by nothing but its restart;
-// another virtual node goes on beside it.
-func TestConnectorStopsAndStarts(t *testing.T) {
-	t.Parallel()
-	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
-	const v2 = "virtualnode-0"
-	other, err := e.AddVirtualNode(e.ctx, virtualnode.Options{Name: v2, Labels: map[string]string{"virtualization": "virtualnode2"}, Azure: e.VirtualNode.Azure()})
-	suite.NoError(t, err)
-	for app, node := range map[string]string{"first": e.VirtualNode.Name(), "second": other.Name()} {
-		e.Create(suite.Deployment(app, 3, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = node }))
-		e.Eventually(20*time.Second, func() string {
-			if n := len(e.Pods(app)); n != 3 {
-				return fmt.Sprintf("%d pods", n)
-			}
-			return e.notReady(app)
-		})
-	}
-	e.VirtualNode.Stop()
-	e.Eventually(30*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionUnknown) })
-	for _, node := range []string{v2, e.nodesOf("userpool")[0].Name} {
-		if complaint := e.isReady(node, corev1.ConditionTrue); complaint != "" {
-			t.Error(complaint)
-		}
-	}
-	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
-	e.Eventually(20*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) + e.notReady("first") })
-	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
-	e.Stays(5*time.Second, func() string {
-		if e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) == "" {
-			return "the Node was made again"
-		}
-		return ""
-	})
-	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
-	e.Eventually(20*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionTrue) + e.notReady("first") })
-	for app, node := range map[string]string{"first": e.VirtualNode.Name(), "second": v2} {
-		lost, puts, unseen := e.damage(app)
-		if len(lost)+len(unseen) > 0 || puts != "1 (3 pods)" {
-			t.Errorf("%s: %d pods are lost, %d groups run unseen; PUTs of a pod: %s", app, len(lost), len(unseen), puts)
-		}
-		for _, g := range e.groupsOf(app) {
-			if g.Node != node || g.State != azure.Running || !g.Deleted.IsZero() {
-				t.Errorf("group %s of %s is %s, deleted %v", g.Name, g.Node, g.State, g.Deleted)
-			}
-		}
-	}
-}
-
 // isReady returns "" if the Node's condition Ready has the status.
 func (e *env) isReady(name string, want corev1.ConditionStatus) string {
 	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, name, metav1.GetOptions{})
@@ -182,34 +94,6 @@ func (e *env) kind() func() {
 		a.SetInstanceView(azure.ViewWaiting)
 		a.SetGetLag(0)
 		a.SetGetThrottle(0)
-	}
-}
-
-// addTolerations adds a toleration to each pod of the app, as soon as it is bound.
-func (e *env) addTolerations(app string) (stop func()) {
-	e.Helper()
-	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-	suite.NoError(e, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		seen := map[types.UID]bool{}
-		for event := range watcher.ResultChan() {
-			p, ok := event.Object.(*corev1.Pod)
-			if !ok || p.Spec.NodeName == "" || seen[p.UID] {
-				continue
-			}
-			seen[p.UID] = true
-			time.Sleep(30 * time.Millisecond) // until the connector has asked for the group
-			patch := `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"added","operator":"Exists"}}]`
-			if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, p.Name, types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-				e.Error(err)
-			}
-		}
-	}()
-	return func() {
-		watcher.Stop()
-		<-done
 	}
 }
 

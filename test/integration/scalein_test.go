@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
@@ -182,50 +181,6 @@ func TestScaleInOrder(t *testing.T) {
 	if n := late.Load(); n > 0 {
 		t.Errorf("%d times, a bound pod had no cost yet", n)
 	}
-}
-
-// TestCostsOfOthers: with others: true, pods of another scheduler on listed nodes are brought in line, also when a node is relabelled.
-func TestCostsOfOthers(t *testing.T) {
-	t.Parallel()
-	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	e.leastRights()
-	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	e.stock()
-	e.control(with(t, "testdata/fixed.yaml", "scaleIn: {others: true}"))
-	e.Create(suite.Deployment("others", 2, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }))
-	has := func(want string) {
-		t.Helper()
-		e.Eventually(20*time.Second, func() string {
-			pods := e.Pods("others")
-			for _, p := range pods {
-				if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
-					return fmt.Sprintf("pod %s has %q, want %q", p.Name, got, want)
-				}
-			}
-			return map[bool]string{true: "", false: "no pods"}[len(pods) == 2]
-		})
-	}
-	has("2000 user")
-	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "system" })
-	has("1000 system")
-	// Somebody else's value is left alone, and one event says so.
-	pod := e.Pods("others")[0]
-	suite.Must(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, pod.Name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}))
-	e.eventOn(namespace, "Pod", pod.Name, "DeletionCostKept")
-	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "user" })
-	e.Eventually(20*time.Second, func() string {
-		for _, p := range e.Pods("others") {
-			want := "2000 user"
-			if p.Name == pod.Name {
-				want = "7 user"
-			}
-			if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
-				return fmt.Sprintf("pod %s has %q, want %q", p.Name, got, want)
-			}
-		}
-		return ""
-	})
 }
 
 // TestEditedList: when the list is edited, the pods that run get the costs of the new order, and new pods follow it.
