@@ -143,12 +143,7 @@ func TestArticles(t *testing.T) {
 		e.Lands(60*time.Second, "burst-preferred", map[string]int{"userpool": 16, "systempool": 8, "aci": 6})
 		e.RightOrder(30)
 		e.Scale("burst-preferred", 8)
-		e.Eventually(60*time.Second, func() string { // the burst pods go first, and take the 30 s that they may
-			if n := len(e.Pods("burst-preferred")); n != 8 {
-				return fmt.Sprintf("%d pods", n)
-			}
-			return ""
-		})
+		e.Remain(60*time.Second, "burst-preferred", 8) // the burst pods go first, and take the 30 s that they may
 		e.staysFor(16, func() string {
 			if got := e.Placed("burst-preferred"); got["aci"] > 0 {
 				return fmt.Sprintf("pods are on the virtual node: %v", got)

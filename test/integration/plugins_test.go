@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -38,12 +37,8 @@ func TestGangAcrossPools(t *testing.T) {
 	e.schedule(root+"/manifests/examples/coscheduling.yaml", suite.UserTier(0), suite.SystemTier(0))
 	inGang := func(t *corev1.PodTemplateSpec) { t.Labels["scheduling.x-k8s.io/pod-group"] = "gang" }
 	e.Create(suite.Deployment("gang", 9, "500m", inGang))
-	e.Stays(4*time.Second, func() string {
-		if got := e.Placed("gang"); got["userpool"]+got["systempool"] > 0 {
-			return fmt.Sprintf("a part of the gang runs: %v", got)
-		}
-		return ""
-	})
+	e.Lands(10*time.Second, "gang", map[string]int{"": 9})
+	e.Keeps(4*time.Second, "gang", map[string]int{"": 9})
 	e.Scale("gang", 10)
 	e.Lands(60*time.Second, "gang", map[string]int{"userpool": 4, "systempool": 6})
 	e.RightOrder(10)

@@ -120,12 +120,7 @@ func TestReturn(t *testing.T) {
 	e.Eventually(20*time.Second, func() string { return e.notReady("web") })
 	budget("web", intstr.FromInt32(1))
 	budget("blocked", intstr.FromInt32(0))
-	e.Stays(8*time.Second, func() string { // there is no room
-		if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 4, "aci": 4}) {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
+	e.Keeps(8*time.Second, "web", map[string]int{"userpool": 4, "aci": 4}) // there is no room
 	stop := e.watchEvictions("web", 7)
 	grown := time.Now()
 	e.pool("userpool").Grow(2)

@@ -41,30 +41,21 @@ func TestScaleIn(t *testing.T) {
 		*d.Spec.Replicas = 0
 		endsFast(&d.Spec.Template)
 		e.Create(d)
-		remain := func(want int) {
-			t.Helper()
-			e.Eventually(60*time.Second, func() string {
-				if n := len(e.Pods(app)); n != want {
-					return fmt.Sprintf("%d pods", n)
-				}
-				return ""
-			})
-		}
 		for range *rounds {
 			first := 1 + rand.Int32N(from-1)
 			e.Scale(app, first)
-			remain(int(first))
+			e.Remain(60*time.Second, app, int(first))
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 			e.Scale(app, from)
 			e.Lands(60*time.Second, app, full)
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 			e.Scale(app, to)
-			remain(int(to))
+			e.Remain(60*time.Second, app, int(to))
 			if e.Placed(app)["aci"] == 0 {
 				onVM++
 			}
 			e.Scale(app, 0)
-			remain(0)
+			e.Remain(60*time.Second, app, 0)
 		}
 		return onVM
 	}
@@ -143,16 +134,7 @@ func TestScaleInOrder(t *testing.T) {
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4})
 	e.Scale("web", 3)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 3})
-	gone := func(left int) {
-		t.Helper()
-		e.Eventually(30*time.Second, func() string {
-			if n := len(e.Pods("web")); n != left {
-				return fmt.Sprintf("%d pods are there, %d are to stay", n, left)
-			}
-			return ""
-		})
-	}
-	gone(3)
+	e.Remain(30*time.Second, "web", 3)
 
 	// The scale-in comes while the burst pods are being bound.
 	e.Scale("web", 12)
@@ -163,12 +145,12 @@ func TestScaleInOrder(t *testing.T) {
 		return ""
 	})
 	e.Scale("web", 4)
-	gone(4)
+	e.Remain(30*time.Second, "web", 4)
 	if got := e.Placed("web"); got["aci"] > 0 { // which VM pods stay depends on which of them were ready
 		t.Errorf("pods on the virtual node survived: %v", got)
 	}
 	e.Scale("web", 0)
-	gone(0)
+	e.Remain(30*time.Second, "web", 0)
 
 	e.Create(suite.Deployment("own", 1, "100m", func(t *corev1.PodTemplateSpec) {
 		t.Annotations = map[string]string{scalein.CostAnnotation: "7"}
@@ -218,10 +200,5 @@ func TestEditedList(t *testing.T) {
 	e.Scale("web", 9)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	e.Scale("web", 4)
-	e.Eventually(60*time.Second, func() string {
-		if got := e.Placed("web"); !suite.Equal(got, map[string]int{"systempool": 4}) {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
+	e.Lands(60*time.Second, "web", map[string]int{"systempool": 4})
 }

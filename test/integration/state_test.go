@@ -203,12 +203,7 @@ func TestObserve(t *testing.T) {
 	e.Lands(20*time.Second, "tolerant", map[string]int{"userpool": 4, "systempool": 4, "aci": 4})
 	e.Create(suite.Deployment("plain", 1, "500m"))
 	e.Lands(10*time.Second, "plain", map[string]int{"": 1})
-	e.Stays(3*time.Second, func() string {
-		if got := e.Placed("plain"); !suite.Equal(got, map[string]int{"": 1}) {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
+	e.Keeps(3*time.Second, "plain", map[string]int{"": 1})
 	e.logs("Observing: the gate would hold the pod back")
 	e.hasMetrics(`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolUnknown"}`, `pool_priority_held_pods{reason="PoolUnknown"} 0`)
 	if e.isGated() {
@@ -289,12 +284,7 @@ func TestCrashLoop(t *testing.T) {
 			}}}}
 		}))
 		e.Lands(10*time.Second, "web", map[string]int{"": 1})
-		e.Stays(6*time.Second, func() string { // longer than declineGrace: the time with its gate does not count
-			if got := e.Placed("web"); got[""] != 1 {
-				return fmt.Sprint(got)
-			}
-			return ""
-		})
+		e.Keeps(6*time.Second, "web", map[string]int{"": 1}) // longer than declineGrace: the time with its gate does not count
 		e.Eventually(10*time.Second, func() string {
 			pods := e.Pods("web")
 			if len(pods) == 0 {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -226,9 +227,40 @@ func Over(p *corev1.Pod) bool {
 // Lands waits until the app's pods are placed as wanted, by pool.
 func (s *Suite) Lands(timeout time.Duration, app string, want map[string]int) {
 	s.Helper()
+	s.Eventually(timeout, func() string { return s.misplaced(app, want) })
+}
+
+// Keeps checks that the app's pods are placed as wanted for the duration.
+func (s *Suite) Keeps(duration time.Duration, app string, want map[string]int) {
+	s.Helper()
+	s.Stays(duration, func() string { return s.misplaced(app, want) })
+}
+
+func (s *Suite) misplaced(app string, want map[string]int) string {
+	s.Helper()
+	if got := s.Placed(app); !Equal(got, want) {
+		return fmt.Sprintf("pods of %s by pool: %v, want %v; %s", app, got, want, s.Said(app))
+	}
+	return ""
+}
+
+// Remain waits until the app has so many pods, ending ones counted.
+func (s *Suite) Remain(timeout time.Duration, app string, want int) {
+	s.Helper()
 	s.Eventually(timeout, func() string {
-		if got := s.Placed(app); !Equal(got, want) {
-			return fmt.Sprintf("pods of %s by pool: %v, want %v; %s", app, got, want, s.Said(app))
+		if n := len(s.Pods(app)); n != want {
+			return fmt.Sprintf("%d pods of %s, want %d", n, app, want)
+		}
+		return ""
+	})
+}
+
+// Told waits until a pending pod of the app is told the text.
+func (s *Suite) Told(app, text string) {
+	s.Helper()
+	s.Eventually(20*time.Second, func() string {
+		if said := s.Said(app); !strings.Contains(said, text) {
+			return fmt.Sprintf("a pod of %s was told %q, not %q", app, said, text)
 		}
 		return ""
 	})
