@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -86,17 +85,6 @@ func TestScaleIn(t *testing.T) {
 			}
 		})
 	}
-}
-
-// notReady complains of pods that are not ready: a ReplicaSet deletes them first, whatever their cost.
-func (e *env) notReady(app string) string {
-	e.Helper()
-	for _, p := range e.Pods(app) {
-		if !podutil.IsPodReady(&p) {
-			return p.Name + " is not ready"
-		}
-	}
-	return ""
 }
 
 // TestScaleInOrder: the burst pool goes first, then the system pool, then the user pool, also when the scale-in comes at once; a

@@ -524,33 +524,3 @@ func TestPoliciesByHelm(t *testing.T) {
 		t.Errorf("an account of another namespace is denied: %v", err)
 	}
 }
-
-// TestObserveChangesNothing: with the rights that the overlay for mode Observe gives, the controller may not write to nodes and pods and has no need to;
-// a gate taint from before stays, and that is said.
-func TestObserveChangesNothing(t *testing.T) {
-	t.Parallel()
-	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	e.rbac = "testdata/observe-rights"
-	controller := e.control("testdata/observe.yaml")
-	e.schedule("testdata/observe.yaml", suite.UserTier(1), suite.VirtualTier())
-	account := "system:serviceaccount:" + devcluster.SchedulerNamespace + ":" + devcluster.ControllerName
-	for _, resource := range []string{"nodes", "nodes/status", "pods", "pods/status", "pods/eviction"} {
-		for _, verb := range []string{"create", "update", "patch", "delete"} {
-			if out, err := e.kubectl("", "", "auth", "can-i", verb, resource, "--as="+account, "--all-namespaces"); err == nil || !strings.HasPrefix(out, "no") {
-				t.Errorf("%s may %s %s: %s", account, verb, resource, out)
-			}
-		}
-	}
-	e.Create(suite.Deployment("web", 3, "100m", endsFast))
-	e.Lands(20*time.Second, "web", map[string]int{"userpool": 3})
-	if log := e.checkLogOf(controller); strings.Contains(string(log), "forbidden") {
-		t.Error("it needs more than it has")
-	}
-	e.refused = true
-	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) {
-		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "poolpriority.dev/gate", Value: "pool-priority-scheduler", Effect: corev1.TaintEffectNoSchedule})
-	})
-	if said := e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "GateTaintDenied"); !strings.Contains(said, "the gate taint stays there and hides the node from other schedulers") {
-		t.Errorf("the event says %q", said)
-	}
-}

@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -19,31 +17,6 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/suite"
 )
-
-// kubectl runs kubectl as the account of the kubeconfig, the administrator's with "", and returns what it says.
-func (e *env) kubectl(kubeConfig, stdin string, args ...string) (string, error) {
-	if kubeConfig == "" {
-		kubeConfig = e.KubeConfig()
-	}
-	cmd := exec.CommandContext(e.ctx, filepath.Join(*bin, "tools", "kubectl"), append([]string{"--kubeconfig=" + kubeConfig}, args...)...)
-	cmd.Stdin = strings.NewReader(stdin)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// account makes a ServiceAccount and returns the path of its kubeconfig.
-func (e *env) account(namespace, name string) string {
-	e.Helper()
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	if _, err := e.Client.CoreV1().ServiceAccounts(namespace).Create(e.ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-		e.Fatal(err)
-	}
-	token, err := e.ServiceAccountToken(e.ctx, namespace, name)
-	suite.NoError(e, err)
-	path := filepath.Join(e.Dir(), namespace+"-"+name+".kubeconfig")
-	suite.NoError(e, e.WriteKubeConfig(path, token))
-	return path
-}
 
 // publishesOverride waits until the published state says what is overridden, and has a problem with the words.
 func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -173,60 +175,6 @@ func (e *env) schedule(config string, tiers ...referee.Tier) {
 	}
 }
 
-// staysFor checks that check returns "" until the simulated autoscaler has ended so many loops that began after the call.
-func (e *env) staysFor(loops int, check func() string) {
-	e.Helper()
-	begun := 1 // it may be in a loop now
-	last := e.Autoscaler.Loops() + begun + loops
-	e.Eventually(time.Duration(loops)*10*time.Second, func() string {
-		ended := e.Autoscaler.Loops() // before the check, which must come after the last of them
-		if complaint := check(); complaint != "" {
-			e.Fatal(complaint)
-		}
-		if ended < last {
-			return fmt.Sprintf("the autoscaler has yet to end %d of %d loops", last-ended, loops)
-		}
-		return ""
-	})
-}
-
-// checkLogOf fails the test if the process was refused something or crashed, and returns its log.
-func (e *env) checkLogOf(c *devcluster.Component) []byte {
-	log, err := os.ReadFile(c.Log())
-	if err != nil {
-		e.Error(err)
-	}
-	for _, line := range strings.Split(string(log), "\n") {
-		if (strings.Contains(line, "forbidden") && !e.refused) || strings.Contains(line, "panic") || strings.Contains(line, "DATA RACE") {
-			e.Errorf("%s has: %s", filepath.Base(c.Log()), line)
-		}
-	}
-	return log
-}
-
-// checkLog fails the test if the scheduler was refused something or crashed.
-func (e *env) checkLog() {
-	log := e.checkLogOf(e.scheduler)
-	if e.Failed() {
-		e.Logf("the end of the scheduler's log:\n%s", suite.Tail(log, 4000))
-	}
-}
-
-// logs waits until the scheduler's log has the text.
-func (e *env) logs(text string) {
-	e.Helper()
-	e.Eventually(20*time.Second, func() string {
-		log, err := os.ReadFile(e.scheduler.Log())
-		if err != nil {
-			return err.Error()
-		}
-		if !strings.Contains(string(log), text) {
-			return fmt.Sprintf("no %q in the scheduler's log:\n%s", text, suite.Tail(log, 3000))
-		}
-		return ""
-	})
-}
-
 // keepLogs copies the logs of a failed test, if the flag asks for it.
 func (e *env) keepLogs() {
 	files, err := filepath.Glob(filepath.Join(e.Dir(), "*.log"))
@@ -263,31 +211,58 @@ func (e *env) pool(name string) *devcluster.PoolManager {
 	return nil
 }
 
-// nodesOf returns the nodes of the pool.
-func (e *env) nodesOf(pool string) []corev1.Node {
+// control starts the controller with the configuration.
+func (e *env) control(config string) *devcluster.Component {
 	e.Helper()
-	list, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel + "=" + pool})
-	suite.NoError(e, err)
-	return list.Items
+	return e.controlled(e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
 }
 
-// updateNode changes a node, against the newest version of it.
-func (e *env) updateNode(name string, change func(*corev1.Node)) {
+// controlServing does so, and has it serve metrics and probes.
+func (e *env) controlServing(config string) *devcluster.Component {
 	e.Helper()
-	e.Eventually(5*time.Second, func() string {
-		node, err := e.Client.CoreV1().Nodes().Get(e.ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		change(node)
-		status := node.Status
-		if node, err = e.Client.CoreV1().Nodes().Update(e.ctx, node, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		node.Status = status
-		if _, err = e.Client.CoreV1().Nodes().UpdateStatus(e.ctx, node, metav1.UpdateOptions{}); err != nil {
-			return err.Error()
-		}
-		return ""
+	return e.controlled(e.StartServingController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
+}
+
+// controlled has the controller end with the test.
+func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Component {
+	e.Helper()
+	suite.NoError(e, err)
+	e.Cleanup(func() {
+		c.Stop()
+		e.checkLogOf(c)
 	})
+	return c
+}
+
+// kubectl runs kubectl as the account of the kubeconfig, the administrator's with "", and returns what it says.
+func (e *env) kubectl(kubeConfig, stdin string, args ...string) (string, error) {
+	if kubeConfig == "" {
+		kubeConfig = e.KubeConfig()
+	}
+	cmd := exec.CommandContext(e.ctx, filepath.Join(*bin, "tools", "kubectl"), append([]string{"--kubeconfig=" + kubeConfig}, args...)...)
+	cmd.Stdin = strings.NewReader(stdin)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// account makes a ServiceAccount and returns the path of its kubeconfig.
+func (e *env) account(namespace, name string) string {
+	e.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if _, err := e.Client.CoreV1().ServiceAccounts(namespace).Create(e.ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		e.Fatal(err)
+	}
+	token, err := e.ServiceAccountToken(e.ctx, namespace, name)
+	suite.NoError(e, err)
+	path := filepath.Join(e.Dir(), namespace+"-"+name+".kubeconfig")
+	suite.NoError(e, e.WriteKubeConfig(path, token))
+	return path
+}
+
+// cleanUp runs the command that takes away what an installation leaves.
+func (e *env) cleanUp(args ...string) {
+	e.Helper()
+	if out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"cleanup", "--kubeconfig=" + e.KubeConfig()}, args...)...).CombinedOutput(); err != nil {
+		e.Errorf("cleanup: %v: %s", err, out)
+	}
 }

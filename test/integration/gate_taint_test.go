@@ -18,46 +18,6 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// control starts the controller with the configuration.
-func (e *env) control(config string) *devcluster.Component {
-	e.Helper()
-	return e.controlled(e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
-}
-
-// controlServing does so, and has it serve metrics and probes.
-func (e *env) controlServing(config string) *devcluster.Component {
-	e.Helper()
-	return e.controlled(e.StartServingController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
-}
-
-// controlled has the controller end with the test.
-func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Component {
-	e.Helper()
-	suite.NoError(e, err)
-	e.Cleanup(func() {
-		c.Stop()
-		e.checkLogOf(c)
-	})
-	return c
-}
-
-func (e *env) isGated() bool {
-	e.Helper()
-	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
-	suite.NoError(e, err)
-	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
-}
-
-func (e *env) waitGated(want bool) {
-	e.Helper()
-	e.Eventually(15*time.Second, func() string {
-		if got := e.isGated(); got != want {
-			return fmt.Sprintf("the virtual node has the gate taint: %v", got)
-		}
-		return ""
-	})
-}
-
 // noPendingGateToleration complains of pods that tolerate the gate taint and are not bound.
 func (e *env) noPendingGateToleration() string {
 	for _, p := range e.Pods("") {
@@ -280,12 +240,4 @@ func TestGateTaintDenied(t *testing.T) {
 		}
 		return ""
 	})
-}
-
-// cleanUp runs the command that takes away what an installation leaves.
-func (e *env) cleanUp(args ...string) {
-	e.Helper()
-	if out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"cleanup", "--kubeconfig=" + e.KubeConfig()}, args...)...).CombinedOutput(); err != nil {
-		e.Errorf("cleanup: %v: %s", err, out)
-	}
 }

@@ -73,20 +73,6 @@ func TestYoungPods(t *testing.T) {
 	}
 }
 
-// isReady returns "" if the Node's condition Ready has the status.
-func (e *env) isReady(name string, want corev1.ConditionStatus) string {
-	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return err.Error()
-	}
-	for _, c := range node.Status.Conditions {
-		if c.Type == corev1.NodeReady && c.Status == want {
-			return ""
-		}
-	}
-	return fmt.Sprintf("Node %s has other conditions than Ready %s: %v", name, want, node.Status.Conditions)
-}
-
 // kind returns what sets Azure back to answers of which all can be read.
 func (e *env) kind() func() {
 	a := e.VirtualNode.Azure()
