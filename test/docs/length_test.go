@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // The documentation stays short enough to be read. A change that raises maxWords says in its message what the words buy.
@@ -15,9 +17,7 @@ func TestLength(t *testing.T) {
 	words := 0
 	for _, page := range pages(t) {
 		text, err := os.ReadFile(filepath.Join(root, page.Path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		words += len(bytes.Fields(text))
 		if lines := bytes.Count(text, []byte("\n")); page.Path == "README.md" && lines > maxLines {
 			t.Errorf("README.md has %d lines, more than %d", lines, maxLines)

@@ -4,18 +4,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestPatchesOfPolicies: the patches that docs/policies.md has for a second installation are those that are tested.
 func TestPatchesOfPolicies(t *testing.T) {
 	page, err := os.ReadFile(root + "/docs/policies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	tested, err := os.ReadFile(root + "/test/integration/testdata/green/kustomization.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	_, example, _ := strings.Cut(string(page), "    patches:\n")
 	n := 0
 	for _, line := range strings.Split(example, "\n") {

@@ -29,6 +29,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var (
@@ -63,9 +64,7 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 		configs = slices.Delete(configs, 1, 2)
 	}
 	pools, err := pool.NewList(configs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return configs, pools
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -123,7 +124,7 @@ func TestRecordedRuns(t *testing.T) {
 			}
 			return ""
 		})
-		suite.NoError(e, e.Autoscaler.Start(e.ctx))
+		must.NoError(e, e.Autoscaler.Start(e.ctx))
 		if s := status(); !strings.Contains(s, "autoscalerStatus: Initializing") || strings.Contains(s, "nodeGroups") {
 			e.Errorf("after the restart: %s", s)
 		}
@@ -133,7 +134,7 @@ func TestRecordedRuns(t *testing.T) {
 			}
 			return ""
 		})
-		suite.NoError(e, e.Autoscaler.Stop(e.ctx))
+		must.NoError(e, e.Autoscaler.Stop(e.ctx))
 		if status() != "missing" {
 			e.Error("the status is there after a polite stop")
 		}
@@ -180,7 +181,7 @@ func (e *env) status() autoscaler.Status {
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data["status"]), &status)
 	}
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	return status
 }
 

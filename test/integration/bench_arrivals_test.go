@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // BenchmarkArrivals measures what nodes that come cost while many pods wait: 5,000 nodes are full and 10,000 pods of 20 sizes wait, as an
@@ -56,7 +56,7 @@ func BenchmarkArrivals(b *testing.B) {
 	}
 	row("CPU time of the scheduler", "cpu-ours/default", func(r arrivals) time.Duration { return r.cpu }, 0.5)
 	row("node ready → its pods bound, p99", "p99-ours/default", arrivals.p99, 1)
-	suite.NoError(b, table.Flush())
+	must.NoError(b, table.Flush())
 }
 
 // arrivals are what a run of BenchmarkArrivals measures.
@@ -107,7 +107,7 @@ func (c *crowd) arrive(variant string, pods int) arrivals {
 		}
 		name := fmt.Sprintf("new-%d", i)
 		ready[name] = time.Now()
-		suite.NoError(c, c.addNodeOf(name, "user"))
+		must.NoError(c, c.addNodeOf(name, "user"))
 		<-ticker.C
 	}
 	ticker.Stop()

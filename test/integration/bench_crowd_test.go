@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"poolpriority.dev/scheduler/test/devcluster"
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // crowd is a cluster with thousands of nodes that nobody manages: the heartbeats of so many would keep the API server busy.
@@ -36,7 +36,7 @@ func startCrowd(b *testing.B) *crowd {
 	config := rest.CopyConfig(e.Config)
 	config.QPS = -1
 	client, err := kubernetes.NewForConfig(config)
-	suite.NoError(b, err)
+	must.NoError(b, err)
 	return &crowd{env: e, client: client}
 }
 
@@ -132,7 +132,7 @@ func (c *crowd) removePods(app string) {
 func (c *crowd) run(variant string) *devcluster.Component {
 	c.Helper()
 	s, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/throughput/"+variant+".yaml", c.rbac)
-	suite.NoError(c, err)
+	must.NoError(c, err)
 	return s
 }
 
@@ -142,7 +142,7 @@ func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + app }))
 	informer := factory.Core().V1().Pods().Informer()
-	suite.Must(c)(informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	must.Do(c)(informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) { changed(obj.(*corev1.Pod)) }, UpdateFunc: func(_, obj any) { changed(obj.(*corev1.Pod)) }}))
 	done := make(chan struct{})
 	factory.Start(done)
@@ -154,13 +154,13 @@ func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 func cpu(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	// The second field is the command's name in parentheses, the 14th and the 15th are in hundredths of a second (proc(5)).
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
 		n, err := strconv.ParseInt(field, 10, 64)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond
@@ -170,7 +170,7 @@ func cpu(t testing.TB, pid int) time.Duration {
 func load(t testing.TB) string {
 	t.Helper()
 	data, err := os.ReadFile("/proc/loadavg")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	return strings.Fields(string(data))[0]
 }
 

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -52,7 +53,7 @@ func BenchmarkGate(b *testing.B) {
 		for _, app := range []string{fmt.Sprintf("one-%d", i), fmt.Sprintf("crowd-%d", i), app} {
 			e.Scale(app, 0)
 			// At once: the virtual kubelet ends ten pods a second.
-			suite.NoError(b, e.Client.CoreV1().Pods(namespace).DeleteCollection(e.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{LabelSelector: "app=" + app}))
+			must.NoError(b, e.Client.CoreV1().Pods(namespace).DeleteCollection(e.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{LabelSelector: "app=" + app}))
 		}
 		e.Eventually(2*time.Minute, func() string {
 			if n := len(e.Pods("")); n > 4 {
@@ -87,11 +88,11 @@ func BenchmarkBinding(b *testing.B) {
 	const pods, counted = 1000, 900
 	ours := "testdata/fixed.yaml"
 	data, err := os.ReadFile(ours)
-	suite.NoError(b, err)
+	must.NoError(b, err)
 	text := strings.Replace(string(data), "    bind: {disabled: [{name: DefaultBinder}]}\n", "", 1)
 	text = strings.Replace(text, "      pools:", "      scaleIn: {podDeletionCost: false}\n      pools:", 1)
 	defaults := filepath.Join(b.TempDir(), "default-binder.yaml")
-	suite.NoError(b, os.WriteFile(defaults, []byte(text), 0o600))
+	must.NoError(b, os.WriteFile(defaults, []byte(text), 0o600))
 	measure := func(config string) time.Duration {
 		e := start(b, nil, vms("userpool", "user", 1, 1, 1, 20))
 		e.schedule(config, suite.UserTier(1), suite.VirtualTier())
@@ -164,7 +165,7 @@ func (e *env) bindings(app string, n int) <-chan []time.Duration {
 			close(stop)
 		}
 	}
-	suite.Must(e)(informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, obj any) { look(obj) }}))
+	must.Do(e)(informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, obj any) { look(obj) }}))
 	factory.Start(stop)
 	factory.WaitForCacheSync(e.ctx.Done())
 	started = time.Now()

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"poolpriority.dev/scheduler/test/devcluster"
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // BenchmarkMemory compares the resident memory of the scheduler with the AKS configuration with that of the same binary with the
@@ -26,7 +26,7 @@ func BenchmarkMemory(b *testing.B) {
 	var mine, theirs, ratios []float64
 	for range rounds {
 		stock, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", c.rbac)
-		suite.NoError(b, err)
+		must.NoError(b, err)
 		ours, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", c.rbac)
 		if err != nil {
 			stock.Stop()
@@ -46,17 +46,17 @@ func BenchmarkMemory(b *testing.B) {
 	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
 	fmt.Fprintf(table, "\nfigure\tours\tdefault\tratio\ttarget\t\nresident memory, %d nodes, %d pods\t%.0f MiB\t%.0f MiB\t%.2f\t≤ 1.05\t%s\n", nodes, nodes*podsPerNode, m, d, ratio, mark(ratio <= 1.05))
 	fmt.Fprintf(table, "the same, the controller\t%.0f MiB\t\t\t\t\n", resident(b, controller.PID()))
-	suite.NoError(b, table.Flush())
+	must.NoError(b, table.Flush())
 }
 
 // resident returns the process's resident memory in MiB.
 func resident(t testing.TB, pid int) float64 {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	for _, line := range strings.Split(string(status), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
 			kilobytes, err := strconv.ParseFloat(fields[1], 64)
-			suite.NoError(t, err)
+			must.NoError(t, err)
 			return kilobytes / 1024
 		}
 	}

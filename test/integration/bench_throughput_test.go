@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // BenchmarkThroughput measures how many pods our binary binds in a second, and what CPU time it takes for them, with the plugin, with the default
@@ -53,7 +53,7 @@ func BenchmarkThroughput(b *testing.B) {
 			fmt.Fprintln(table)
 		}
 	}
-	suite.NoError(b, table.Flush())
+	must.NoError(b, table.Flush())
 }
 
 // bindAll makes the pods, starts the variant, and returns how long it took from the first binding to the last, and what CPU time.

@@ -22,6 +22,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/referee"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -226,7 +227,7 @@ func (e *env) controlServing(config string) *devcluster.Component {
 // controlled has the controller end with the test.
 func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Component {
 	e.Helper()
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	e.Cleanup(func() {
 		c.Stop()
 		e.checkLogOf(c)
@@ -253,9 +254,9 @@ func (e *env) account(namespace, name string) string {
 		e.Fatal(err)
 	}
 	token, err := e.ServiceAccountToken(e.ctx, namespace, name)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	path := filepath.Join(e.Dir(), namespace+"-"+name+".kubeconfig")
-	suite.NoError(e, e.WriteKubeConfig(path, token))
+	must.NoError(e, e.WriteKubeConfig(path, token))
 	return path
 }
 

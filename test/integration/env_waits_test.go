@@ -18,6 +18,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -79,7 +80,7 @@ func (e *env) logs(text string) {
 func (e *env) nodesOf(pool string) []corev1.Node {
 	e.Helper()
 	list, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel + "=" + pool})
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	return list.Items
 }
 
@@ -107,7 +108,7 @@ func (e *env) updateNode(name string, change func(*corev1.Node)) {
 func (e *env) isGated() bool {
 	e.Helper()
 	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
 }
 
@@ -145,7 +146,7 @@ func (e *env) scrape(c *devcluster.Component, token string) (status int, body []
 	e.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+c.Address+"/metrics", nil)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -48,7 +49,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 		return ""
 	})
 	e.scheduler.Kill()
-	suite.NoError(t, e.scheduler.Restart())
+	must.NoError(t, e.scheduler.Restart())
 	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 20, "": 36})
 	e.Stays(2*time.Second, within)
 	e.Told("web", gate.ReasonBudget.Sentence)
@@ -56,7 +57,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	// The end of a burst pod lets one in, at once. A pod on the virtual node counts as running until its grace period has passed.
 	for _, p := range e.Pods("web") {
 		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
-			suite.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
+			must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
 			break
 		}
 	}
@@ -87,7 +88,7 @@ func TestWhoMayBurst(t *testing.T) {
 	}))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "": 6})
 	e.Told("web", "namespaceSelector")
-	suite.Must(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"burst":"yes"}}}`), metav1.PatchOptions{}))
+	must.Do(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"burst":"yes"}}}`), metav1.PatchOptions{}))
 	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
 	e.Keeps(time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
 	if said := e.eventOn(namespace, "Pod", "", "RunsDifferently"); !strings.Contains(said, "subPath") {

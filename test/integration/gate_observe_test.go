@@ -12,6 +12,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -42,7 +43,7 @@ func TestObserve(t *testing.T) {
 	pods := e.Pods("tolerant")
 	refused := &pods[slices.IndexFunc(pods, on)]
 	refused.Status.Phase, refused.Status.Reason = corev1.PodPending, refusal.ReasonProviderFailed
-	suite.Must(t)(e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}))
+	must.Do(t)(e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}))
 	e.Stays(3*time.Second, func() string {
 		if p, err := e.Client.CoreV1().Pods(namespace).Get(e.ctx, refused.Name, metav1.GetOptions{}); err != nil || p.UID != refused.UID || p.DeletionTimestamp != nil {
 			return fmt.Sprintf("the refused pod is gone: %v", err)

@@ -15,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -40,13 +41,13 @@ func TestEmergency(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // of at most 3 VMs, as the configuration says
 	const config, ns = "testdata/failover.yaml", devcluster.SchedulerNamespace
 	data, err := os.ReadFile(config)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	second := filepath.Join(t.TempDir(), "second.yaml")
-	suite.NoError(t, os.WriteFile(second, data, 0o600))
+	must.NoError(t, os.WriteFile(second, data, 0o600))
 	e.schedule(config, suite.UserTier(3), suite.VirtualTier())
 	leader := e.scheduler
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	t.Cleanup(func() { standby.Stop(); leader.Stop(); e.checkLogOf(standby) })
 	e.publishesOverride("", "")
 
@@ -102,9 +103,9 @@ func TestEmergency(t *testing.T) {
 	toldClosed()
 	view := func() *published.View {
 		cm, err := e.Client.CoreV1().ConfigMaps(ns).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		v, err := published.DecodeView([]byte(cm.Data[published.ViewKey]))
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		return v
 	}
 	// failsOver kills the leader, waits until the other one has taken over and tried a pod, and starts the first anew.
@@ -119,7 +120,7 @@ func TestEmergency(t *testing.T) {
 			return *lease.Spec.HolderIdentity
 		}
 		before := lease()
-		suite.NoError(t, syscall.Kill(leader.PID(), syscall.SIGKILL))
+		must.NoError(t, syscall.Kill(leader.PID(), syscall.SIGKILL))
 		e.Eventually(20*time.Second, func() string {
 			if now := lease(); now == "" || now == before {
 				return "the lease is held by " + now
@@ -139,7 +140,7 @@ func TestEmergency(t *testing.T) {
 			return ""
 		})
 		<-leader.Done()
-		suite.NoError(t, leader.Restart())
+		must.NoError(t, leader.Restart())
 		leader, standby = standby, leader
 		e.scheduler = leader
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -37,13 +38,13 @@ func without(t *testing.T, config, text string) string {
 func replaced(t *testing.T, config, old, new string) string {
 	t.Helper()
 	data, err := os.ReadFile(config)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	changed := strings.Replace(string(data), old, new, 1)
 	if changed == string(data) {
 		t.Fatalf("%s has no %q", config, old)
 	}
 	file := filepath.Join(t.TempDir(), "config.yaml")
-	suite.NoError(t, os.WriteFile(file, []byte(changed), 0o600))
+	must.NoError(t, os.WriteFile(file, []byte(changed), 0o600))
 	return file
 }
 
@@ -98,7 +99,7 @@ func TestRollout(t *testing.T) {
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 		}
 		watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		counted := make(chan map[types.UID]bool)
 		go func() {
 			burst := map[types.UID]bool{}
@@ -111,7 +112,7 @@ func TestRollout(t *testing.T) {
 		}()
 		started := time.Now()
 		for _, app := range apps {
-			suite.Must(t)(e.Client.AppsV1().Deployments(namespace).Patch(e.ctx, app, types.StrategicMergePatchType,
+			must.Do(t)(e.Client.AppsV1().Deployments(namespace).Patch(e.ctx, app, types.StrategicMergePatchType,
 				[]byte(`{"spec":{"template":{"spec":{"containers":[{"name":"web","image":"web:2"}]}}}}`), metav1.PatchOptions{}))
 		}
 		for _, app := range apps {

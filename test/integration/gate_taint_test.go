@@ -15,6 +15,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -123,8 +124,8 @@ func TestGateTaintIsKept(t *testing.T) {
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Taints = nil })
 	e.waitGated(true)
 	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
-	suite.NoError(t, err)
-	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{}))
+	must.NoError(t, err)
+	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{}))
 	e.Eventually(10*time.Second, func() string {
 		anew := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}}
 		if _, err := e.Client.CoreV1().Nodes().Create(e.ctx, anew, metav1.CreateOptions{}); err != nil {
@@ -195,8 +196,8 @@ func TestGateTaintDenied(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
 	e.refused = true
-	suite.NoError(t, e.ApplyFile(e.ctx, "testdata/deny-node-edits.yaml"))
-	suite.NoError(t, e.Apply(e.ctx, e.rbac))
+	must.NoError(t, e.ApplyFile(e.ctx, "testdata/deny-node-edits.yaml"))
+	must.NoError(t, e.Apply(e.ctx, e.rbac))
 	account := "system:serviceaccount:" + devcluster.SchedulerNamespace + ":" + devcluster.ControllerName
 	e.Eventually(30*time.Second, func() string { // the policy takes a while
 		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()
@@ -230,7 +231,7 @@ func TestGateTaintDenied(t *testing.T) {
 	if n := strings.Count(string(e.checkLogOf(controller)), "The gate taint of a node may not be changed"); n < 1 || n > 5 {
 		t.Errorf("the controller's log says %d times that it is denied", n)
 	}
-	suite.NoError(t, e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(e.ctx, "deny-node-edits", metav1.DeleteOptions{}))
+	must.NoError(t, e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(e.ctx, "deny-node-edits", metav1.DeleteOptions{}))
 	e.Eventually(120*time.Second, func() string {
 		if !e.isGated() {
 			return "the virtual node has no gate taint"

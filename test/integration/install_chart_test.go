@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // podsOf returns the pod templates of the objects, by the objects.
@@ -68,7 +68,7 @@ func TestChartValues(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("ab", 32)
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	suite.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(allValues, digest)), 0o600))
+	must.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(allValues, digest)), 0o600))
 	objects := renderAll(t, "helm", "template", "pool-priority", chart, "--namespace", "mine", "--kube-version", "1.35.4", "--values", file)
 	for key, object := range objects {
 		labels := object.GetLabels()
@@ -135,7 +135,7 @@ func TestChartValues(t *testing.T) {
 func TestUmbrella(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	suite.NoError(t, os.CopyFS(filepath.Join(dir, "charts", "pool-priority-scheduler"), os.DirFS(chart)))
+	must.NoError(t, os.CopyFS(filepath.Join(dir, "charts", "pool-priority-scheduler"), os.DirFS(chart)))
 	for name, text := range map[string]string{
 		"Chart.yaml": `{apiVersion: v2, name: umbrella, version: 1.0.0, dependencies: [
 			{name: pool-priority-scheduler, version: ">=0", condition: pool-priority-scheduler.enabled},
@@ -144,8 +144,8 @@ func TestUmbrella(t *testing.T) {
 		"templates/own.yaml":    "{{- define \"image\" }}own{{ end }}{{- define \"config\" }}own{{ end }}{{- define \"fullname\" }}own{{ end }}\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ include \"image\" . }}}\n",
 		"templates/_others.tpl": "{{- define \"podSpec\" }}nonsense: {{ end }}",
 	} {
-		suite.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
-		suite.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	objects := render(t, "helm", "template", "umbrella", dir, "--namespace", "mine", "--kube-version", "1.35.4")
 	pods := podsOf(t, objects)
@@ -169,11 +169,11 @@ func TestUmbrella(t *testing.T) {
 func TestPodGroupsStay(t *testing.T) {
 	t.Parallel()
 	gangs, err := os.ReadFile(root + "/manifests/examples/coscheduling.yaml")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	values, err := yaml.Marshal(map[string]string{"config": string(gangs)})
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	file := filepath.Join(t.TempDir(), "values.yaml")
-	suite.NoError(t, os.WriteFile(file, values, 0o600))
+	must.NoError(t, os.WriteFile(file, values, 0o600))
 	component := kustomization(t, "resources: [MANIFESTS/base]\ncomponents: [MANIFESTS/components/config, MANIFESTS/components/coscheduling]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n",
 		map[string]string{"config.yaml": string(gangs)})
 	for way, objects := range map[string]map[string]*unstructured.Unstructured{

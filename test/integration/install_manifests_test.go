@@ -22,7 +22,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/test/devcluster"
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const chart = root + "/charts/pool-priority-scheduler"
@@ -107,11 +107,11 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 		if object.GetKind() == "Deployment" {
 			unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "labels")
 			var config map[string]any
-			suite.NoError(t, yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config))
-			suite.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
+			must.NoError(t, yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config))
+			must.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
 		}
 		text, err := yaml.Marshal(object.Object)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		all[key] = strings.ReplaceAll(string(text), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
 	}
 	return all
@@ -128,14 +128,14 @@ func kustomization(t testing.TB, text string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
 	manifests, err := filepath.Abs(root + "/manifests")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	if manifests, err = filepath.Rel(dir, manifests); err != nil {
 		t.Fatal(err)
 	}
 	all := map[string]string{"kustomization.yaml": strings.ReplaceAll(text, "MANIFESTS", manifests)}
 	maps.Copy(all, files)
 	for name, text := range all {
-		suite.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+		must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
 	return dir
 }
@@ -147,7 +147,7 @@ func TestConfigTravels(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
 		data, err := os.ReadFile(file)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		return string(data)
 	}
 	carries := func(dir, want string) {
@@ -196,7 +196,7 @@ func TestChart(t *testing.T) {
 	t.Parallel()
 	values := func(text string) string {
 		file := filepath.Join(t.TempDir(), "values.yaml")
-		suite.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
 		return "--values=" + file
 	}
 	if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/aks")), plain(t, helm(t))); diff != "" {
@@ -204,9 +204,9 @@ func TestChart(t *testing.T) {
 	}
 	for _, overlay := range []string{"karpenter", "aks-observe"} {
 		data, err := os.ReadFile(root + "/manifests/overlays/" + overlay + "/config.yaml")
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		whole, err := yaml.Marshal(map[string]string{"config": string(data)})
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/"+overlay)), plain(t, helm(t, values(string(whole))))); diff != "" {
 			t.Errorf("overlays/%s and the chart with its configuration (-kustomize,+helm):\n%s", overlay, diff)
 		}
@@ -249,15 +249,15 @@ func TestChart(t *testing.T) {
 		"viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: somebody}]"))
 	for key, object := range elsewhere {
 		text, err := yaml.Marshal(object.Object)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		if strings.Contains(string(text), devcluster.SchedulerNamespace) {
 			t.Errorf("%s names the namespace %s", key, devcluster.SchedulerNamespace)
 		}
 	}
 	gangs, err := os.ReadFile(root + "/manifests/examples/coscheduling.yaml")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	whole, err := yaml.Marshal(map[string]string{"config": string(gangs)})
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	if objects := helm(t, values(string(whole))); objects["ClusterRole /pool-priority-scheduler:coscheduling"] == nil {
 		t.Errorf("with Coscheduling, its role is not among %v", slices.Sorted(maps.Keys(objects)))
 	}
@@ -358,7 +358,7 @@ func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, na
 			t.Errorf("%s is in the namespace %s", key, n)
 		}
 		text, err := yaml.Marshal(object.Object)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		if object.GetKind() != "CustomResourceDefinition" && (strings.Contains(string(text), devcluster.SchedulerNamespace) || strings.Contains(string(text), "kube-system")) {
 			t.Errorf("%s names another namespace:\n%s", key, text)
 		}
@@ -396,7 +396,7 @@ func TestInstall(t *testing.T) {
 		t.Fatalf("helm uninstall: %v: %s", err, out)
 	}
 	roles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	for _, role := range roles.Items {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			t.Errorf("ClusterRole %s is left", role.Name)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -31,10 +32,10 @@ patches:
   patch: |
     - {op: add, path: /spec/matchResources/namespaceSelector/matchExpressions/0/values/-, value: team-a}
 `, nil)
-	suite.NoError(t, e.Apply(e.ctx, dir))
+	must.NoError(t, e.Apply(e.ctx, dir))
 	labelled := func(namespace, value string) {
 		t.Helper()
-		suite.Must(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType,
+		must.Do(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"poolpriority.dev/scheduler":`+value+`}}}`), metav1.PatchOptions{}))
 	}
 	label := func(value string) { t.Helper(); labelled(namespace, value) }
@@ -50,7 +51,7 @@ patches:
 			Spec: corev1.PodSpec{SchedulerName: scheduler, Containers: []corev1.Container{{Name: "web", Image: "web", SecurityContext: restricted}},
 				SecurityContext: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}}},
 		}, metav1.CreateOptions{})
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		return pod.Spec.SchedulerName
 	}
 	named := func(scheduler string, owners ...metav1.OwnerReference) string {
@@ -75,7 +76,7 @@ patches:
 		labelled(namespace, `"pool-priority-scheduler"`)
 	}
 	last := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "last", Labels: map[string]string{"poolpriority.dev/scheduler": "pool-priority-scheduler"}}}
-	suite.Must(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, last, metav1.CreateOptions{}))
+	must.Do(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, last, metav1.CreateOptions{}))
 	e.Eventually(30*time.Second, func() string { // by then the API server has seen the other labels
 		if _, err := e.Client.CoreV1().ServiceAccounts(last.Name).Get(e.ctx, "default", metav1.GetOptions{}); err != nil {
 			return err.Error()

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/test/devcluster"
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // added renders what a component adds to overlays/aks, and what Helm's settings add to the chart.
@@ -54,7 +54,7 @@ func TestNetworkPolicy(t *testing.T) {
 			}
 			policies++
 			policy := &networkingv1.NetworkPolicy{}
-			suite.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, policy))
+			must.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, policy))
 			deployment := objects["Deployment mine/"+policy.Name]
 			if deployment == nil {
 				t.Fatalf("%s: %s is for no Deployment", release, key)
@@ -115,7 +115,7 @@ func TestOptInPolicies(t *testing.T) {
 	}
 	for object, want := range map[*unstructured.Unstructured]string{policy: "[kube-system mine]", binding: "[of-team-a]"} {
 		text, err := yaml.Marshal(object.Object)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		if flat := strings.Join(strings.Fields(strings.ReplaceAll(string(text), "\n", " ")), " "); object.GetAPIVersion() != "admissionregistration.k8s.io/v1" ||
 			!strings.Contains(flat, "- "+strings.Join(strings.Fields(strings.Trim(want, "[]")), " - ")) || strings.Contains(flat, devcluster.SchedulerNamespace) {
 			t.Errorf("the release team-a has no %s in\n%s", want, text)
@@ -129,9 +129,9 @@ func TestOptInPolicies(t *testing.T) {
 	}
 
 	data, err := os.ReadFile(filepath.Join(root, "manifests/examples/opt-in/kyverno.yaml"))
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	example := map[string]any{}
-	suite.NoError(t, yaml.UnmarshalStrict(data, &example))
+	must.NoError(t, yaml.UnmarshalStrict(data, &example))
 	ours := byKustomize["MutatingAdmissionPolicy /pool-priority-scheduler"]
 	if ours == nil {
 		t.Fatal("the component has no policy")

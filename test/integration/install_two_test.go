@@ -21,6 +21,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -30,12 +31,12 @@ var installations = flag.Duration("installations", 20*time.Second, "for how long
 func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[string]int) {
 	t.Helper()
 	policy, err := filepath.Abs("testdata/audit-nodes.yaml")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	log := filepath.Join(t.TempDir(), "audit.log")
 	e := startWith(t, devcluster.Options{Pools: pools, APIServerArgs: []string{"--audit-policy-file=" + policy, "--audit-log-path=" + log, "--audit-log-mode=blocking-strict"}})
 	return e, func() map[string]int {
 		file, err := os.Open(log)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		defer file.Close()
 		writes := map[string]int{}
 		for lines := bufio.NewScanner(file); lines.Scan(); {
@@ -60,19 +61,19 @@ func (e *env) startAs(namespace, account, binary, config string, args ...string)
 	e.Helper()
 	kubeConfig := e.account(namespace, account)
 	data, err := os.ReadFile(config)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	if data, err = devcluster.WithKubeConfig(data, kubeConfig); err != nil {
 		e.Fatal(err)
 	}
 	own := filepath.Join(e.Dir(), account+".yaml")
-	suite.NoError(e, os.WriteFile(own, data, 0o600))
+	must.NoError(e, os.WriteFile(own, data, 0o600))
 	if binary == devcluster.SchedulerName {
 		args = append(args, "--bind-address=127.0.0.1", "--secure-port=0", "--authentication-skip-lookup", "--authentication-kubeconfig="+kubeConfig, "--authorization-kubeconfig="+kubeConfig)
 	} else {
 		args = append(args, "--health-address=0", "--metrics-address=0", "--kubeconfig="+kubeConfig, "--namespace="+namespace)
 	}
 	p, err := devcluster.StartProcess(account, filepath.Join(*bin, binary), e.Dir(), nil, append(args, "--v=2", "--config="+own)...)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	e.Cleanup(func() {
 		p.Stop()
 		e.checkLogOf(&devcluster.Component{Process: p})
@@ -84,7 +85,7 @@ func (e *env) startAs(namespace, account, binary, config string, args ...string)
 func (e *env) gateTaints(node string) []string {
 	e.Helper()
 	n, err := e.Client.CoreV1().Nodes().Get(e.ctx, node, metav1.GetOptions{})
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	var values []string
 	for _, t := range n.Spec.Taints {
 		if pool.IsGateTaint(t) {
@@ -130,7 +131,7 @@ func TestTwoInstallations(t *testing.T) {
 	t.Parallel()
 	e, writes := startAudited(t, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 2, 2, 2, 10))
 	e.leastRights()
-	suite.NoError(t, e.Apply(e.ctx, "testdata/green"))
+	must.NoError(t, e.Apply(e.ctx, "testdata/green"))
 	e.holdsFor("green-system", "green-")
 	const blueAccount, greenAccount = "pool-priority-controller", "green-pool-priority-controller"
 	e.schedule("testdata/blue.yaml", suite.UserTier(2), suite.VirtualTier())
@@ -216,7 +217,7 @@ func TestTwoInstallations(t *testing.T) {
 func (e *env) changes(ctx context.Context) {
 	e.Helper()
 	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	r := rand.New(rand.NewPCG(1, 1))
 	for i := 0; ctx.Err() == nil; i++ {
 		node := nodes.Items[r.IntN(len(nodes.Items))].Name

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -28,7 +29,7 @@ func (e *env) crash(every time.Duration, timeout time.Duration, check func() str
 		}
 		e.scheduler.Kill()
 		crashes++
-		suite.NoError(e, e.scheduler.Restart())
+		must.NoError(e, e.scheduler.Restart())
 	}
 }
 

@@ -13,14 +13,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"poolpriority.dev/scheduler/test/markdown"
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestDocs runs the blocks of the documentation that are marked as runnable, the README's first, on a cluster as devcluster up makes it.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages, err := markdown.Pages(root)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	p := up(t)
 	ran := map[string]int{}
 	for _, page := range pages {
@@ -47,7 +47,7 @@ func TestDocs(t *testing.T) {
 // TestPoolsInDocs: what the documentation shows of kubectl pools is what TestPools expects of it.
 func TestPoolsInDocs(t *testing.T) {
 	pages, err := markdown.Pages(root)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	found := 0
 	for _, page := range pages {
 		for _, block := range page.Blocks {

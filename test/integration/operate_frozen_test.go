@@ -16,6 +16,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -25,9 +26,9 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
 	const config = "testdata/failover.yaml"
 	data, err := os.ReadFile(config)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	second := filepath.Join(t.TempDir(), "second.yaml")
-	suite.NoError(t, os.WriteFile(second, data, 0o600))
+	must.NoError(t, os.WriteFile(second, data, 0o600))
 	holder := func() string {
 		lease, err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {
@@ -47,12 +48,12 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	e.schedule(config, suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
 	changes("")
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	t.Cleanup(func() { standby.Stop(); e.checkLogOf(standby) })
 	time.Sleep(3 * time.Second) // the standby has started
 	const low, high, places = "low", 40, 160
 	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}
-	suite.Must(t)(e.Client.SchedulingV1().PriorityClasses().Create(e.ctx, class, metav1.CreateOptions{}))
+	must.Do(t)(e.Client.SchedulingV1().PriorityClasses().Create(e.ctx, class, metav1.CreateOptions{}))
 	e.Create(suite.Deployment(low, places, "50m", endsFast))
 	e.Lands(60*time.Second, low, map[string]int{"userpool": 120, "systempool": 40})
 	first := map[types.UID]bool{}
@@ -80,7 +81,7 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 		return ""
 	})
 	leader := holder()
-	suite.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGSTOP))
+	must.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGSTOP))
 	before := len(survivors())
 	changes(leader)
 	e.Eventually(60*time.Second, func() string {
@@ -95,7 +96,7 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	if got := places - len(left); got < high || got > high+10 {
 		e.Errorf("%d pods were preempted for %d", got, high)
 	}
-	suite.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGCONT))
+	must.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGCONT))
 	select {
 	case <-e.scheduler.Done():
 	case <-time.After(10 * time.Second):

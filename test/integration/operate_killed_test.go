@@ -17,6 +17,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -55,9 +56,9 @@ func (e *env) groupSays(group string, ready, target, maximum int) {
 func TestKilledAtEveryStep(t *testing.T) {
 	const config = "testdata/no-leader-election.yaml"
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20))
-	suite.NoError(t, e.ApplyFile(e.ctx, "testdata/no-pending-gate-toleration.yaml"))
+	must.NoError(t, e.ApplyFile(e.ctx, "testdata/no-pending-gate-toleration.yaml"))
 	controller, err := e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac, "--leader-elect=false")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	t.Cleanup(func() { controller.Stop() })
 	e.autoscalerSays("userpool", 1, 3)
 	e.schedule(config, suite.UserTier(0), suite.VirtualTier())
@@ -112,7 +113,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				return ""
 			})
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": name}}, Spec: suite.Deployment("x", 1, "100m").Spec.Template.Spec}
-			suite.Must(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}))
+			must.Do(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}))
 			if s.open {
 				e.waitPod(name, isHeld)
 				e.autoscalerSays("userpool", 3, 3)
@@ -141,7 +142,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 	for _, file := range []string{e.scheduler.Log(), controller.Log()} {
 		log, err := os.ReadFile(file)
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		if strings.Contains(string(log), noPending) {
 			t.Errorf("%s: the API server had to refuse a gate toleration of a pending pod", filepath.Base(file))
 		}

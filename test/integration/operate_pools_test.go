@@ -22,6 +22,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -82,11 +83,11 @@ func (e *env) shows(name string, args ...string) string {
 			} else {
 				last, same = got, 0
 			}
-			suite.NoError(e, os.WriteFile(file, []byte(last), 0o644))
+			must.NoError(e, os.WriteFile(file, []byte(last), 0o644))
 		}
 	}
 	want, err := os.ReadFile(file)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	seen := ""
 	e.Eventually(25*time.Second, func() string { // figures may be 15 s old
 		seen = e.pools(args...)
@@ -218,7 +219,7 @@ func (e *env) viewers(waiting string) {
 		ObjectMeta: metav1.ObjectMeta{Name: "view"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "developer"}},
 	}
-	suite.Must(e)(e.Client.RbacV1().RoleBindings(namespace).Create(e.ctx, binding, metav1.CreateOptions{}))
+	must.Do(e)(e.Client.RbacV1().RoleBindings(namespace).Create(e.ctx, binding, metav1.CreateOptions{}))
 	as := func(user string, groups ...string) []string {
 		args := []string{"--as=" + user, "--as-group=system:authenticated"}
 		for _, group := range groups {
@@ -249,7 +250,7 @@ func BenchmarkPools(b *testing.B) {
 	e := startCrowd(b)
 	e.populate(nodes, podsPerNode)
 	scheduler, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", e.rbac)
-	suite.NoError(b, err)
+	must.NoError(b, err)
 	b.Cleanup(scheduler.Stop)
 	e.Create(suite.Deployment("web", 1, "100m")) // the first pod has it lead
 	e.Eventually(3*time.Minute, func() string {

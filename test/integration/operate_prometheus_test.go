@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -46,8 +47,8 @@ func (e *env) startPrometheus(token string, scraped map[string]*devcluster.Compo
 		Spec map[string]any `json:"spec"`
 	}
 	data, err := os.ReadFile(root + "/manifests/components/alerts/rules.yaml")
-	suite.NoError(e, err)
-	suite.NoError(e, yaml.Unmarshal(data, &rules))
+	must.NoError(e, err)
+	must.NoError(e, yaml.Unmarshal(data, &rules))
 	var jobs []map[string]any
 	for name, c := range scraped {
 		jobs = append(jobs, map[string]any{
@@ -68,11 +69,11 @@ func (e *env) startPrometheus(token string, scraped map[string]*devcluster.Compo
 				e.Fatal(err)
 			}
 		}
-		suite.NoError(e, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+		must.NoError(e, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	p, err := devcluster.StartProcess("prometheus", binary, e.Dir(), nil, "--config.file="+filepath.Join(dir, "prometheus.yaml"),
 		"--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	e.Cleanup(p.Stop)
 	started := &prometheus{env: e}
 	e.Eventually(30*time.Second, func() string {
@@ -188,19 +189,19 @@ func TestPrometheus(t *testing.T) {
 // scraper makes a ServiceAccount that has the role for scrapers, or not, and returns its token.
 func (e *env) scraper(name string, bound bool) string {
 	e.Helper()
-	suite.Must(e)(e.Client.CoreV1().ServiceAccounts(namespace).Create(e.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
+	must.Do(e)(e.Client.CoreV1().ServiceAccounts(namespace).Create(e.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
 	if bound {
 		if out, err := tool(e, "kubectl", "--kubeconfig="+e.KubeConfig(), "apply", "-f", root+"/manifests/components/monitoring/reader.yaml"); err != nil {
 			e.Fatalf("%v: %s", err, out)
 		}
-		suite.Must(e)(e.Client.RbacV1().ClusterRoleBindings().Create(e.ctx, &rbacv1.ClusterRoleBinding{
+		must.Do(e)(e.Client.RbacV1().ClusterRoleBindings().Create(e.ctx, &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "pool-priority-metrics-reader"},
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: namespace}},
 		}, metav1.CreateOptions{}))
 	}
 	token, err := e.ServiceAccountToken(e.ctx, namespace, name)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	return token
 }
 
@@ -275,11 +276,11 @@ func (p *prometheus) quiet() {
 func (e *env) standby(config, token string) {
 	e.Helper()
 	data, err := os.ReadFile(config)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	file := filepath.Join(e.TempDir(), "standby.yaml")
-	suite.NoError(e, os.WriteFile(file, data, 0o600))
+	must.NoError(e, os.WriteFile(file, data, 0o600))
 	second, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), file, e.rbac)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	defer second.Stop()
 	e.Eventually(20*time.Second, func() string {
 		status, body, err := e.scrape(second, token)
@@ -324,7 +325,7 @@ func (e *env) ready(controller *devcluster.Component) {
 		"/readyz?verbose=true":  {"[+]caches ok", "[+]leader-election ok", "[+]progress ok"},
 	} {
 		response, err := http.Get("http://" + controller.Health + path)
-		suite.NoError(e, err)
+		must.NoError(e, err)
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil || response.StatusCode != http.StatusOK {

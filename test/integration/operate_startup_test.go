@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -29,21 +30,21 @@ import (
 func (e *env) run(config, until string, args ...string) (string, int) {
 	e.Helper()
 	data, err := os.ReadFile(config)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	file := filepath.Join(e.TempDir(), "config.yaml")
 	if !strings.Contains(string(data), "kubeconfig:") {
 		if data, err = devcluster.WithKubeConfig(data, e.KubeConfig()); err != nil {
 			e.Fatal(err)
 		}
 	}
-	suite.NoError(e, os.WriteFile(file, data, 0o600))
+	must.NoError(e, os.WriteFile(file, data, 0o600))
 	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
 	defer cancel()
 	out := &lockedBuffer{}
 	cmd := exec.CommandContext(ctx, filepath.Join(*bin, devcluster.SchedulerName),
 		append([]string{"--config=" + file, "--bind-address=127.0.0.1", "--secure-port=0", "--leader-elect=false"}, args...)...)
 	cmd.Stdout, cmd.Stderr = out, out
-	suite.NoError(e, cmd.Start())
+	must.NoError(e, cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	for {
@@ -114,7 +115,7 @@ func TestStartUp(t *testing.T) {
 // testConfigurationsThatShip boots every configuration that ships.
 func testConfigurationsThatShip(t *testing.T, shared *env) {
 	e := shared.of(t)
-	suite.NoError(t, e.Apply(e.ctx, "testdata/coscheduling"))
+	must.NoError(t, e.Apply(e.ctx, "testdata/coscheduling"))
 	var files []string
 	for _, pattern := range []string{"manifests/overlays/*/config.yaml", "manifests/examples/*.yaml", "manifests/examples/*/config.yaml"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
@@ -141,7 +142,7 @@ func testWriteConfigTo(t *testing.T, shared *env) {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
 	data, err := os.ReadFile(written)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "declineGrace: 1m0s", "clusterAutoscalerStatus: kube-system/cluster-autoscaler-status"} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%q is not in what was written:\n%s", want, data)
@@ -168,7 +169,7 @@ func testBadConfigurations(t *testing.T, shared *env) {
 				t.Errorf("exit code %d, want 1", code)
 			}
 			data, err := os.ReadFile(file)
-			suite.NoError(t, err)
+			must.NoError(t, err)
 			wanted := 0
 			for _, line := range strings.Split(string(data), "\n") {
 				if want, ok := strings.CutPrefix(line, "# want: "); ok {
@@ -204,11 +205,11 @@ func testDefaultLease(t *testing.T, shared *env) {
 func testServerVersion(t *testing.T, shared *env) {
 	e := shared.of(t)
 	config, err := clientcmd.BuildConfigFromFlags("", e.KubeConfig())
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	server, err := url.Parse(config.Host)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	transport, err := rest.TransportFor(config)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	for _, tc := range []struct {
 		minor, want string
 		code        int

@@ -10,6 +10,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -45,15 +46,15 @@ func TestPublishedState(t *testing.T) {
 	// Nothing changes, and nothing is written but, once a minute, when it was.
 	content := func() string {
 		s, err := e.published()
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		s.Memory.Written = time.Time{}
 		data, err := s.Encode()
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		return fmt.Sprint(data)
 	}
 	version := func() string {
 		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		suite.NoError(t, err)
+		must.NoError(t, err)
 		return cm.ResourceVersion
 	}
 	e.staysFor(4, func() string { return "" })

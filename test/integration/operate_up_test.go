@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -48,7 +49,7 @@ func up(t *testing.T, args ...string) *playground {
 	p.cmd = p.devcluster(append([]string{"up"}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C of the test's terminal is the test's
-	suite.NoError(t, p.cmd.Start())
+	must.NoError(t, p.cmd.Start())
 	go func() { p.done <- p.cmd.Wait() }()
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM)
@@ -67,7 +68,7 @@ func up(t *testing.T, args ...string) *playground {
 
 func (p *playground) devcluster(args ...string) *exec.Cmd {
 	binaries, err := filepath.Abs(*bin)
-	suite.NoError(p, err)
+	must.NoError(p, err)
 	cmd := exec.Command(filepath.Join(binaries, "devcluster"), append([]string{"--dir=" + p.dir, "--bin=" + binaries}, args...)...)
 	cmd.Dir = root
 	return cmd
@@ -81,11 +82,11 @@ func (p *playground) children() map[string]int {
 	if err == nil {
 		err = json.Unmarshal(data, &state)
 	}
-	suite.NoError(p, err)
+	must.NoError(p, err)
 	names := map[string]int{}
 	for _, pid := range state.Children {
 		path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		suite.NoError(p, err)
+		must.NoError(p, err)
 		names[filepath.Base(path)] = pid
 	}
 	return names
@@ -165,7 +166,7 @@ func TestUpIsTold(t *testing.T) {
 	t.Parallel()
 	p := up(t)
 	children := p.children()
-	suite.NoError(t, syscall.Kill(children[devcluster.SchedulerName], syscall.SIGKILL))
+	must.NoError(t, syscall.Kill(children[devcluster.SchedulerName], syscall.SIGKILL))
 	p.ends(children, 1)
 	if want := "devcluster: pool-priority-scheduler ended (signal: killed); the end of " + p.dir; !strings.Contains(p.said(), want) {
 		t.Errorf("no %q", want)
@@ -179,6 +180,6 @@ func TestUpIsTold(t *testing.T) {
 	if !strings.Contains(p.said(), "without a scheduler") {
 		t.Error("it does not say that there is no scheduler")
 	}
-	suite.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
+	must.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
 	p.ends(children, 0)
 }

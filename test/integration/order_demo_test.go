@@ -17,7 +17,7 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/demo"
 	"poolpriority.dev/scheduler/test/devcluster/demo/picture"
 	"poolpriority.dev/scheduler/test/markdown"
-	"poolpriority.dev/scheduler/test/suite"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestDemo plays what make demo shows, with the verdicts that the documentation promises.
@@ -68,7 +68,7 @@ func lasting(said string) []string {
 // checkPage checks what docs/development.md shows of the demo: the experiments, the heads of their tables, the verdicts.
 func checkPage(t *testing.T, said string) {
 	page, err := markdown.Read(root, "docs/development.md")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	i := slices.IndexFunc(page.Blocks, func(b markdown.Block) bool { return b.Is("text", "demo") })
 	if i < 0 {
 		t.Fatal("docs/development.md has no block that is marked as the demo's")
@@ -86,9 +86,9 @@ func checkPage(t *testing.T, said string) {
 // checkTimeline checks that what was written is what was said: the picture, the figures of our runs, and how the one without us differed.
 func checkTimeline(t *testing.T, dir, said string) {
 	data, err := os.ReadFile(filepath.Join(dir, demo.TimelineFile))
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	var timeline picture.Timeline
-	suite.NoError(t, json.Unmarshal(data, &timeline))
+	must.NoError(t, json.Unmarshal(data, &timeline))
 	if len(timeline.Runs) != 3 || timeline.Runs[0].Load != timeline.Runs[2].Load {
 		t.Fatalf("%s has not the three runs", demo.TimelineFile)
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -18,10 +19,10 @@ import (
 func TestGangAcrossPools(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20), vms("systempool", "system", 2, 0, 2, 10))
-	suite.NoError(t, e.Apply(e.ctx, "testdata/coscheduling"))
+	must.NoError(t, e.Apply(e.ctx, "testdata/coscheduling"))
 	// The CRD is served a moment after it is created.
 	client, err := dynamic.NewForConfig(e.Config)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	groups := client.Resource(schema.GroupVersionResource{Group: "scheduling.x-k8s.io", Version: "v1alpha1", Resource: "podgroups"}).Namespace(namespace)
 	gang := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "scheduling.x-k8s.io/v1alpha1", "kind": "PodGroup",

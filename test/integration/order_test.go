@@ -13,6 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -185,7 +186,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}, Data: map[string]string{"status": "\t{ garbage"}}
-	suite.Must(t)(e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}))
+	must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}))
 	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 9, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
@@ -193,11 +194,11 @@ func TestGarbageInTheStatus(t *testing.T) {
 	// Written again and again, it is still one line.
 	for i := range 3 {
 		status.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": fmt.Sprint(i)}
-		suite.Must(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
+		must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
 		time.Sleep(300 * time.Millisecond)
 	}
 	log, err := os.ReadFile(e.scheduler.Log())
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	if n := strings.Count(string(log), `reason="StatusUnreadable" object=`); n != 1 {
 		t.Errorf("%d log lines about the problem, want 1", n)
 	}
@@ -208,7 +209,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	// Repaired, it opens the gate.
 	status.Data["status"] = fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n",
 		e.pool("userpool").Group(), e.pool("systempool").Group())
-	suite.Must(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
+	must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
 	repaired := time.Now()
 	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	if took := time.Since(repaired); took > 3*time.Second {

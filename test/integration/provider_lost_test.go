@@ -14,6 +14,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -21,7 +22,7 @@ import (
 func (e *env) createSilentNode(name string) {
 	e.Helper()
 	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100"), corev1.ResourceMemory: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("100")}
-	suite.Must(e)(e.Client.CoreV1().Nodes().Create(e.ctx, &corev1.Node{
+	must.Do(e)(e.Client.CoreV1().Nodes().Create(e.ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"type": "virtual-kubelet", corev1.LabelOSStable: "linux", corev1.LabelHostname: name}},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "virtual-kubelet.io/provider", Value: "azure", Effect: corev1.TaintEffectNoSchedule}}},
 	}, metav1.CreateOptions{}))
@@ -58,7 +59,7 @@ func TestLost(t *testing.T) {
 	})
 	refused := young[0].DeepCopy()
 	refused.Status.Reason, refused.Status.Message = refusal.ReasonProviderFailed, `api call: 409 {"error":{"code":"ContainerGroupQuotaReached","message":"quota"}}`
-	suite.Must(t)(e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}))
+	must.Do(t)(e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}))
 	if said := e.eventOn(namespace, "Pod", refused.Name, "TakenBack"); !strings.Contains(said, "ContainerGroupQuotaReached") {
 		t.Errorf("the event on the refused pod says %q", said)
 	}

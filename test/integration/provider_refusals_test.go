@@ -22,6 +22,7 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -110,7 +111,7 @@ func TestQuota(t *testing.T) {
 					return ""
 				})
 				e.scheduler.Kill()
-				suite.NoError(t, e.scheduler.Restart())
+				must.NoError(t, e.scheduler.Restart())
 			}
 			e.Eventually(time.Minute, func() string {
 				if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 2, "aci": 11, "": 9}) {
@@ -155,7 +156,7 @@ func TestQuotaOfAJob(t *testing.T) {
 					return ""
 				})
 				e.scheduler.Kill()
-				suite.NoError(t, e.scheduler.Restart())
+				must.NoError(t, e.scheduler.Restart())
 			}
 			if failed := e.completes(4 * time.Minute); failed == 0 {
 				t.Error("no pod failed: the quota was not reached")
@@ -177,7 +178,7 @@ func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
 	if policy == corev1.RestartPolicyOnFailure {
 		job.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
 	}
-	suite.Must(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}))
+	must.Do(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}))
 }
 
 // completes waits until the Job is complete, and returns how many of its pods failed.
@@ -206,7 +207,7 @@ func (e *env) completes(within time.Duration) (failed int32) {
 func TestBurstPoolsInTurn(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)
-	suite.Must(t)(e.AddVirtualNode(e.ctx, virtualnode.Options{Name: "virtualnode-0", Labels: map[string]string{"virtualization": "virtualnode2"}}))
+	must.Do(t)(e.AddVirtualNode(e.ctx, virtualnode.Options{Name: "virtualnode-0", Labels: map[string]string{"virtualization": "virtualnode2"}}))
 	on := func(app, node string) int {
 		n := 0
 		for _, p := range e.Pods(app) {
@@ -272,12 +273,12 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 	e.Scale("web", 10)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 2, "aci": 6, "": 2})
 	e.Keeps(5*time.Second, "web", map[string]int{"userpool": 2, "aci": 6, "": 2})
-	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
+	must.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(30*time.Second, func() string { return e.runs("web", 8) })
 	e.nothingTwice(e.Pods("web"))
 
 	e.VirtualNode.Stop()
-	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
+	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
 	e.Eventually(3*time.Minute, func() string { // its pods are garbage-collected, and replaced
 		waiting := 0
 		for _, p := range e.Pods("web") {
@@ -291,12 +292,12 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 		return ""
 	})
 	nodes, err := e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.VirtualNode.Name()})
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	defer nodes.Stop()
 	pods, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.VirtualNode.Name()})
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	defer pods.Stop()
-	suite.NoError(t, e.VirtualNode.Restart(e.ctx))
+	must.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(time.Minute, func() string { return e.runs("web", 8) })
 	gated, bound := uint64(0), uint64(0)
 	for gated == 0 {
@@ -334,6 +335,6 @@ func next(t *testing.T, w watch.Interface) runtime.Object {
 func revision(t *testing.T, version string) uint64 {
 	t.Helper()
 	n, err := strconv.ParseUint(version, 10, 64)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	return n
 }

@@ -19,6 +19,7 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -134,9 +135,9 @@ func (e *env) createWorkloads(w *workloads) {
 	for _, d := range w.deployments {
 		e.Create(d)
 	}
-	suite.Must(e)(e.Client.AppsV1().StatefulSets(namespace).Create(e.ctx, w.set, metav1.CreateOptions{}))
+	must.Do(e)(e.Client.AppsV1().StatefulSets(namespace).Create(e.ctx, w.set, metav1.CreateOptions{}))
 	for _, j := range w.jobs {
-		suite.Must(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, j, metav1.CreateOptions{}))
+		must.Do(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, j, metav1.CreateOptions{}))
 	}
 }
 
@@ -183,7 +184,7 @@ func (e *env) settles(timeout time.Duration, w *workloads) string {
 			}
 		}
 		jobs, err := e.Client.BatchV1().Jobs(namespace).List(e.ctx, metav1.ListOptions{})
-		suite.NoError(e, err)
+		must.NoError(e, err)
 		for _, j := range jobs.Items {
 			if strings.HasPrefix(j.Name, w.prefix+"-") {
 				complete += int(j.Status.Succeeded)

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -28,11 +29,11 @@ func (e *env) as(namespace, account string) kubernetes.Interface {
 	e.Helper()
 	e.account(namespace, account)
 	token, err := e.ServiceAccountToken(e.ctx, namespace, account)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	config := *e.Config
 	config.BearerToken = token
 	client, err := kubernetes.NewForConfig(&config)
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	return client
 }
 
@@ -71,7 +72,7 @@ func (e *env) applyPolicies(component string) {
 
 func (e *env) applyPolicyFile(path string) {
 	e.Helper()
-	suite.NoError(e, e.ApplyFile(e.ctx, path))
+	must.NoError(e, e.ApplyFile(e.ctx, path))
 	e.Eventually(30*time.Second, func() string {
 		list, err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(e.ctx, metav1.ListOptions{})
 		if err != nil {
@@ -92,7 +93,7 @@ func (e *env) applyPolicyFile(path string) {
 // leastRights installs the policies for our own accounts, and waits until they hold.
 func (e *env) leastRights() {
 	e.Helper()
-	suite.NoError(e, e.ApplyFile(e.ctx, components+"least-rights/policy.yaml"))
+	must.NoError(e, e.ApplyFile(e.ctx, components+"least-rights/policy.yaml"))
 	e.holdsFor(devcluster.SchedulerNamespace, "")
 }
 
@@ -121,7 +122,7 @@ func (e *env) holdsFor(namespace, prefix string) {
 		config := rest.CopyConfig(e.Config) // one that may do everything
 		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + prefix + forbidden.account, Groups: []string{"system:masters"}}
 		client, err := kubernetes.NewForConfig(config)
-		suite.NoError(e, err)
+		must.NoError(e, err)
 		e.Eventually(60*time.Second, func() string {
 			if err := forbidden.do(client); err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 				return fmt.Sprintf("%s is not denied: %v", config.Impersonate.UserName, err)
@@ -135,7 +136,7 @@ func (e *env) holdsFor(namespace, prefix string) {
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	suite.NoError(t, e.Apply(e.ctx, e.rbac))
+	must.NoError(t, e.Apply(e.ctx, e.rbac))
 	e.applyPolicies("least-rights")
 	const ns = devcluster.SchedulerNamespace
 	vm := e.nodesOf("userpool")[0].Name
@@ -149,7 +150,7 @@ func TestLeastRights(t *testing.T) {
 		case "nobodys":
 			finalizers = []string{"a/b"}
 		}
-		suite.Must(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{
+		must.Do(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"theirs": "1", "poolpriority.dev/pool": "user"}, Labels: map[string]string{"a": "1"}, Finalizers: finalizers, OwnerReferences: owners},
 			Spec:       corev1.PodSpec{NodeName: node, SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 		}, metav1.CreateOptions{}))
@@ -168,7 +169,7 @@ func TestLeastRights(t *testing.T) {
 		return `[{"op":"` + op + `","path":"/metadata/annotations/` + strings.ReplaceAll(key, "/", "~1") + `","value":"5"}]`
 	}
 	for _, name := range []string{"deleted", "nobodys"} {
-		suite.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, name, metav1.DeleteOptions{}))
+		must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	}
 	patchStatus := func(name, phase string) func() error {
 		return func() error {
@@ -278,10 +279,10 @@ func TestLeastRights(t *testing.T) {
 			{"the default scheduler's by somebody else", "", lease(e.Client, "update", "kube-system", "kube-scheduler")},
 		})
 	})
-	suite.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, "silent", metav1.DeleteOptions{}))
+	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, "silent", metav1.DeleteOptions{}))
 	for _, l := range []string{"kube-system/kube-scheduler", ns + "/pool-priority-scheduler"} {
 		at, name, _ := strings.Cut(l, "/")
-		suite.NoError(t, e.Client.CoordinationV1().Leases(at).Delete(e.ctx, name, metav1.DeleteOptions{}))
+		must.NoError(t, e.Client.CoordinationV1().Leases(at).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	}
 	t.Run("all that ours do", func(t *testing.T) { e.of(t).allThatOursDo() })
 }
@@ -323,7 +324,7 @@ func (e *env) allThatOursDo() {
 	})
 	for _, c := range []*devcluster.Component{e.scheduler, controller} {
 		log, err := os.ReadFile(c.Log())
-		suite.NoError(e, err)
+		must.NoError(e, err)
 		for _, line := range strings.Split(string(log), "\n") {
 			if strings.Contains(line, "denied request") {
 				e.Error(line)
@@ -344,9 +345,9 @@ func TestTenants(t *testing.T) {
 		if name == "trusted" {
 			ns.Labels = map[string]string{"poolpriority.dev/burst-nodes": "Allowed"}
 		}
-		suite.Must(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, ns, metav1.CreateOptions{}))
+		must.Do(t)(e.Client.CoreV1().Namespaces().Create(e.ctx, ns, metav1.CreateOptions{}))
 		tenants[name] = e.as(name, "tenant")
-		suite.Must(t)(e.Client.RbacV1().RoleBindings(name).Create(e.ctx, &rbacv1.RoleBinding{
+		must.Do(t)(e.Client.RbacV1().RoleBindings(name).Create(e.ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "admin"},
 			Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "tenant", Namespace: name}}}, metav1.CreateOptions{}))
 	}
@@ -355,7 +356,7 @@ func TestTenants(t *testing.T) {
 		return func() error {
 			n++
 			pod := &corev1.Pod{}
-			suite.NoError(t, yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod))
+			must.NoError(t, yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod))
 			pod.Name = fmt.Sprint("p", n)
 			pod.Spec.Containers = []corev1.Container{{Name: "web", Image: "web"}}
 			_, err := tenants[namespace].CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{})
@@ -419,7 +420,7 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 	pods := tenant.CoreV1().Pods("tenant")
 	for name, node := range map[string]string{"bound": e.nodesOf("userpool")[0].Name, "pending": ""} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{NodeName: node, SchedulerName: "nobody", Containers: []corev1.Container{{Name: "web", Image: "web"}}}}
-		suite.Must(t)(pods.Create(e.ctx, pod, metav1.CreateOptions{}))
+		must.Do(t)(pods.Create(e.ctx, pod, metav1.CreateOptions{}))
 	}
 	patch := func(name, patch string) func() error {
 		return func() error {
@@ -438,7 +439,7 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 	}
 	// One that was there before the policy, in a namespace that has the label for as long.
 	label := func(value string) {
-		suite.Must(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, "tenant", types.MergePatchType, []byte(`{"metadata":{"labels":{"poolpriority.dev/burst-nodes":`+value+`}}}`), metav1.PatchOptions{}))
+		must.Do(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, "tenant", types.MergePatchType, []byte(`{"metadata":{"labels":{"poolpriority.dev/burst-nodes":`+value+`}}}`), metav1.PatchOptions{}))
 	}
 	label(`"Allowed"`)
 	e.Eventually(20*time.Second, func() string {
@@ -480,20 +481,20 @@ func TestPoliciesByHelm(t *testing.T) {
 	e := start(t, nil)
 	dir := t.TempDir()
 	config, err := os.ReadFile("testdata/rights.yaml")
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	values := map[string]any{
 		"config":   strings.ReplaceAll(string(config), "schedulerName: pool-priority-scheduler", "schedulerName: mine"),
 		"policies": map[string]any{"leastRights": true, "tenants": map[string]any{"enabled": true, "nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'?$"}}},
 	}
 	data, err := yaml.Marshal(values)
-	suite.NoError(t, err)
-	suite.NoError(t, os.WriteFile(dir+"/values.yaml", data, 0o600))
+	must.NoError(t, err)
+	must.NoError(t, os.WriteFile(dir+"/values.yaml", data, 0o600))
 	out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
 	if err != nil {
 		t.Fatal(err, out)
 	}
-	suite.NoError(t, os.WriteFile(dir+"/policies.yaml", []byte(out), 0o600))
-	suite.NoError(t, e.Apply(e.ctx, e.rbac))
+	must.NoError(t, os.WriteFile(dir+"/policies.yaml", []byte(out), 0o600))
+	must.NoError(t, e.Apply(e.ctx, e.rbac))
 	e.applyPolicyFile(dir + "/policies.yaml")
 	e.holdsFor(devcluster.SchedulerNamespace, "")
 	n := 0
@@ -501,7 +502,7 @@ func TestPoliciesByHelm(t *testing.T) {
 		return func() error {
 			n++
 			pod := &corev1.Pod{}
-			suite.NoError(t, yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod))
+			must.NoError(t, yaml.UnmarshalStrict([]byte("{spec: {"+spec+"}}"), pod))
 			pod.Name, pod.Spec.Containers = fmt.Sprint("p", n), []corev1.Container{{Name: "web", Image: "web"}}
 			_, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{})
 			return err
@@ -519,7 +520,7 @@ func TestPoliciesByHelm(t *testing.T) {
 	impersonated := rest.CopyConfig(e.Config)
 	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elsewhere:" + devcluster.SchedulerName, Groups: []string{"system:masters"}}
 	other, err := kubernetes.NewForConfig(impersonated)
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	if err := createLease(e, other, "kube-system", "another"); err != nil {
 		t.Errorf("an account of another namespace is denied: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -25,9 +26,9 @@ const (
 func (e *env) watchEvictions(app string, least int) (stop func() []time.Time) {
 	e.Helper()
 	list, err := e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app, ResourceVersion: list.ResourceVersion})
-	suite.NoError(e, err)
+	must.NoError(e, err)
 	ready := map[types.UID]bool{}
 	note := func(p *corev1.Pod) {
 		ready[p.UID] = p.DeletionTimestamp == nil && podutil.IsPodReady(p)
@@ -105,7 +106,7 @@ func TestReturn(t *testing.T) {
 	}
 	budget := func(app string, value intstr.IntOrString) {
 		t.Helper()
-		suite.Must(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
+		must.Do(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
 			ObjectMeta: metav1.ObjectMeta{Name: app},
 			Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: &value, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}}},
 		}, metav1.CreateOptions{}))
@@ -151,6 +152,6 @@ func TestReturn(t *testing.T) {
 	if log := string(e.checkLogOf(controller)); !strings.Contains(log, "its eviction was refused") || !strings.Contains(log, `pod="default/blocked-`) {
 		t.Error("the controller's log does not say that an eviction was refused")
 	}
-	suite.NoError(t, e.Client.PolicyV1().PodDisruptionBudgets(namespace).Delete(e.ctx, "blocked", metav1.DeleteOptions{}))
+	must.NoError(t, e.Client.PolicyV1().PodDisruptionBudgets(namespace).Delete(e.ctx, "blocked", metav1.DeleteOptions{}))
 	e.Lands(90*time.Second, "blocked", map[string]int{"userpool": 1})
 }

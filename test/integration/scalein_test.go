@@ -16,6 +16,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -95,7 +96,7 @@ func TestScaleInOrder(t *testing.T) {
 	e.leastRights()
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
-	suite.NoError(t, err)
+	must.NoError(t, err)
 	var late atomic.Int32
 	go func() {
 		for event := range watcher.ResultChan() {

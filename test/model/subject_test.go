@@ -21,6 +21,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const agentPoolLabel = "kubernetes.azure.com/agentpool"
@@ -73,9 +74,7 @@ func newSubject(t *testing.T, h *history) *subject {
 	}
 	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{MaxPods: int32(h.maxPods), WaitLimit: metav1.Duration{Duration: h.wait}}})
 	pools, err := pool.NewList(s.configs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, DeclineGrace: time.Minute, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
 	s.reader = newReader(s)
 	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}

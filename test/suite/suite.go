@@ -19,6 +19,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/referee"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // Namespace is where the tests' pods are.
@@ -37,23 +38,6 @@ type Suite struct {
 // New returns the test's suite.
 func New(ctx context.Context, t testing.TB, client kubernetes.Interface) Suite {
 	return Suite{TB: t, ctx: ctx, client: client}
-}
-
-// NoError fails the test if there is an error.
-func NoError(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
-// Must returns NoError for a call with a result that is not needed.
-func Must(t testing.TB) func(any, error) {
-	t.Helper()
-	return func(_ any, err error) {
-		t.Helper()
-		NoError(t, err)
-	}
 }
 
 // UserTier is AKS's user pools, of at most that many VMs.
@@ -161,16 +145,16 @@ func Selects(key, value string) func(*corev1.PodTemplateSpec) {
 // Create creates the Deployment.
 func (s *Suite) Create(d *appsv1.Deployment) {
 	s.Helper()
-	Must(s)(s.client.AppsV1().Deployments(Namespace).Create(s.ctx, d, metav1.CreateOptions{}))
+	must.Do(s)(s.client.AppsV1().Deployments(Namespace).Create(s.ctx, d, metav1.CreateOptions{}))
 }
 
 // Load reads a Deployment from a file, for our scheduler.
 func Load(t testing.TB, path string) *appsv1.Deployment {
 	t.Helper()
 	data, err := os.ReadFile(path)
-	NoError(t, err)
+	must.NoError(t, err)
 	d := &appsv1.Deployment{}
-	NoError(t, yaml.UnmarshalStrict(data, d))
+	must.NoError(t, yaml.UnmarshalStrict(data, d))
 	d.Namespace = Namespace
 	d.Spec.Template.Spec.SchedulerName = devcluster.SchedulerName
 	return d
@@ -181,7 +165,7 @@ func (s *Suite) Scale(name string, replicas int32) {
 	s.Helper()
 	_, err := s.client.AppsV1().Deployments(Namespace).UpdateScale(s.ctx, name, &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}, metav1.UpdateOptions{})
-	NoError(s, err)
+	must.NoError(s, err)
 }
 
 // Pods returns the pods of the app, or all with "".
@@ -192,7 +176,7 @@ func (s *Suite) Pods(app string) []corev1.Pod {
 		options.LabelSelector = "app=" + app
 	}
 	list, err := s.client.CoreV1().Pods(Namespace).List(s.ctx, options)
-	NoError(s, err)
+	must.NoError(s, err)
 	return list.Items
 }
 
@@ -201,7 +185,7 @@ func (s *Suite) Placed(app string) map[string]int {
 	s.Helper()
 	pods := s.Pods(app) // before the nodes, so that a new node's pod has its pool
 	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	NoError(s, err)
+	must.NoError(s, err)
 	poolOf := map[string]string{}
 	for _, n := range nodes.Items {
 		poolOf[n.Name] = n.Labels[devcluster.AgentPoolLabel]
@@ -297,7 +281,7 @@ func (s *Suite) Said(app string) string {
 func (s *Suite) Events(reason string) []string {
 	s.Helper()
 	list, err := s.client.CoreV1().Events(Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-	NoError(s, err)
+	must.NoError(s, err)
 	var messages []string
 	for _, event := range list.Items {
 		messages = append(messages, event.Message)
