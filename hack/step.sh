@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command as a step: a line before it, and one after it with how long it took, and how much CPU time (user and system) it and the
-# processes that it waited for. With STEPS, a file, a line with the figures goes there too, which hack/steps.sh makes a table of; there
-# STEP_NOTE is added to the step's name, though not to those of steps within it. With STEP_FILE the last line has the size of that file.
+# Runs a command as a step: a line before it, and one after it with how long it took, and how much CPU time (user and
+# system) it and the processes that it waited for. With STEPS, a file, a line with the figures goes there too, which
+# hack/steps.sh makes a table of; there STEP_NOTE is added to the step's name, though not to those of steps within it.
+# With STEP_FILE the last line has the size of that file.
 # Usage: step.sh NAME COMMAND [ARG ...]
 set -uo pipefail
 name=$1

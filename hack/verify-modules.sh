@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if go mod tidy would change a module, or if the scheduler, kwok and the control plane would be built from different
-# versions of a module: they would then share nothing in the build cache.
+# Fails if go mod tidy would change a module, or if the scheduler, kwok and the control plane would be built from
+# different versions of a module: they would then share nothing in the build cache.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 for dir in . test/karpenter test/schedulerperf test/monitoring test/upstream hack/tools/*/; do

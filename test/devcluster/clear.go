@@ -23,8 +23,8 @@ var (
 // quiet is for how long the control plane must have written nothing after the last change by Clear.
 const quiet = 300 * time.Millisecond
 
-// Clear stops the nodes and the autoscaler, and makes etcd and the directory hold what they held when the cluster had started, without its
-// nodes. It fails if the control plane is not the one that was started, or goes on writing.
+// Clear stops the nodes and the autoscaler, and makes etcd and the directory hold what they held when the cluster had
+// started, without its nodes. It fails if the control plane is not the one that was started, or goes on writing.
 func (c *Cluster) Clear(ctx context.Context) error {
 	c.stopNodes()
 	if len(c.processes) != c.before.processes {
@@ -42,7 +42,7 @@ func (c *Cluster) Clear(ctx context.Context) error {
 		}
 	}
 	if err := poll(ctx, 10*time.Second, c.Failed, func() error {
-		changes, err := c.restore(ctx)
+		changes, err := c.restore()
 		if err == nil && changes > 0 {
 			time.Sleep(quiet)
 			err = fmt.Errorf("%d objects were other than at the start", changes)
@@ -54,7 +54,8 @@ func (c *Cluster) Clear(ctx context.Context) error {
 	return nil
 }
 
-// Reuse returns a cluster that was cleared with the nodes and the autoscaler of the options. Its control plane is as it was.
+// Reuse returns a cluster that was cleared with the nodes and the autoscaler of the options. Its control plane is as it
+// was.
 func (c *Cluster) Reuse(ctx context.Context, options Options) (*Cluster, error) {
 	options.Dir = c.options.Dir
 	ctx, cancel := context.WithCancel(ctx)
@@ -75,7 +76,7 @@ type content struct {
 }
 
 // remember keeps what there is, for Clear.
-func (c *Cluster) remember(ctx context.Context) error {
+func (c *Cluster) remember() error {
 	files, err := os.ReadDir(c.options.Dir)
 	if err != nil {
 		return fmt.Errorf("reading the cluster's directory: %w", err)
@@ -84,7 +85,7 @@ func (c *Cluster) remember(ctx context.Context) error {
 	for _, f := range files {
 		c.before.files[f.Name()] = true
 	}
-	if c.before.objects, err = c.readObjects(ctx); err != nil {
+	if c.before.objects, err = c.readObjects(); err != nil {
 		return err
 	}
 	maps.DeleteFunc(c.before.objects, func(key string, _ []byte) bool { return ofNodes.MatchString(key) })
@@ -92,11 +93,11 @@ func (c *Cluster) remember(ctx context.Context) error {
 }
 
 // readObjects returns what etcd holds, but for what the control plane itself makes.
-func (c *Cluster) readObjects(ctx context.Context) (map[string][]byte, error) {
+func (c *Cluster) readObjects() (map[string][]byte, error) {
 	var got struct {
 		KVs []struct{ Key, Value []byte }
 	}
-	if err := c.askEtcd(ctx, "range", map[string][]byte{"key": []byte("/registry/"), "range_end": []byte("/registry0")}, &got); err != nil {
+	if err := c.askEtcd("range", map[string][]byte{"key": []byte("/registry/"), "range_end": []byte("/registry0")}, &got); err != nil {
 		return nil, err
 	}
 	objects := map[string][]byte{}
@@ -109,8 +110,8 @@ func (c *Cluster) readObjects(ctx context.Context) (map[string][]byte, error) {
 }
 
 // restore undoes the changes since the start, and returns how many there were.
-func (c *Cluster) restore(ctx context.Context) (int, error) {
-	objects, err := c.readObjects(ctx)
+func (c *Cluster) restore() (int, error) {
+	objects, err := c.readObjects()
 	if err != nil {
 		return 0, err
 	}
@@ -129,29 +130,22 @@ func (c *Cluster) restore(ctx context.Context) (int, error) {
 	if len(undo) == 0 {
 		return 0, nil
 	}
-	return len(undo), c.askEtcd(ctx, "txn", map[string][]operation{"success": undo}, nil)
+	return len(undo), c.askEtcd("txn", map[string][]operation{"success": undo}, &struct{}{})
 }
 
 // askEtcd sends a request to etcd as JSON.
-func (c *Cluster) askEtcd(ctx context.Context, method string, request, answer any) error {
+func (c *Cluster) askEtcd(method string, request, answer any) error {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return fmt.Errorf("encoding a request to etcd: %w", err)
 	}
-	post, err := http.NewRequestWithContext(ctx, http.MethodPost, c.etcd+"/v3/kv/"+method, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("making a request to etcd: %w", err)
-	}
-	response, err := http.DefaultClient.Do(post)
+	response, err := http.Post(c.etcd+"/v3/kv/"+method, "application/json", bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("asking etcd: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("etcd's answer to %s is %s", method, response.Status)
-	}
-	if answer == nil {
-		return nil
 	}
 	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
 		return fmt.Errorf("decoding etcd's answer: %w", err)

@@ -115,7 +115,7 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if err := c.startNodes(ctx); err != nil {
 		return nil, err
 	}
-	return c, c.remember(ctx)
+	return c, c.remember()
 }
 
 // markerFile tells a cluster's directory from any other.
@@ -167,8 +167,8 @@ func (c *Cluster) Failed() error {
 	return nil
 }
 
-// Stop stops everything, the last started first. Processes are killed: what they leave is thrown away, and an API server waits for its
-// clients, for up to a minute.
+// Stop stops everything, the last started first. Processes are killed: what they leave is thrown away, and an API
+// server waits for its clients, for up to a minute.
 func (c *Cluster) Stop() {
 	c.stopNodes()
 	for i := len(c.processes) - 1; i >= 0; i-- {

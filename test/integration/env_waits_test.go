@@ -22,7 +22,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// staysFor checks that check returns "" until the simulated autoscaler has ended so many loops that began after the call.
+// staysFor checks that check returns "" until the simulated autoscaler has ended so many loops that began after the
+// call.
 func (e *env) staysFor(loops int, check func() string) {
 	e.Helper()
 	begun := 1 // it may be in a loop now

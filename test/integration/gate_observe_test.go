@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestObserve: nothing is held, no taint is kept, and what would be held is logged and counted. Pods that do not tolerate the
-// virtual node stay off it.
+// TestObserve: nothing is held, no taint is kept, and what would be held is logged and counted. Pods that do not
+// tolerate the virtual node stay off it.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
@@ -52,8 +52,8 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// TestObserveChangesNothing: with the rights that the overlay for mode Observe gives, the controller may not write to nodes and pods and has no need to;
-// a gate taint from before stays, and that is said.
+// TestObserveChangesNothing: with the rights that the overlay for mode Observe gives, the controller may not write to
+// nodes and pods and has no need to; a gate taint from before stays, and that is said.
 func TestObserveChangesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

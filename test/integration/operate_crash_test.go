@@ -50,8 +50,8 @@ func (e *env) burstAfter(grace time.Duration, app string, since time.Time) {
 	}
 }
 
-// TestCrashLoop: a scheduler that is killed every four seconds does not hold a pod for longer than its graces, and not for
-// shorter either.
+// TestCrashLoop: a scheduler that is killed every four seconds does not hold a pod for longer than its graces, and not
+// for shorter either.
 func TestCrashLoop(t *testing.T) {
 	const grace = 15 * time.Second
 	t.Run("while the pool is unknown", func(t *testing.T) {

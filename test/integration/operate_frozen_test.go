@@ -20,8 +20,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestFrozenWhileItPreempts: the leader is frozen while pods of high priority take the places of others, and thawed when a standby with the lease
-// settings that ship has done the rest: the leader that is thawed evicts nobody, and ends. (test/e2e deletes, kills and freezes leaders.)
+// TestFrozenWhileItPreempts: the leader is frozen while pods of high priority take the places of others, and thawed
+// when a standby with the lease settings that ship has done the rest: the leader that is thawed evicts nobody, and
+// ends. (test/e2e deletes, kills and freezes leaders.)
 func TestFrozenWhileItPreempts(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
 	const config = "testdata/failover.yaml"

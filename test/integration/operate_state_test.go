@@ -74,7 +74,8 @@ func TestPublishedState(t *testing.T) {
 	})
 }
 
-// TestProblems: what is wrong around the scheduler is in the log, in the published state, and in an event on the object.
+// TestProblems: what is wrong around the scheduler is in the log, in the published state, and in an event on the
+// object.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
