@@ -45,8 +45,7 @@ type rule struct {
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	must.NoError(t, err)
+	data := must.ReadFile(t, file)
 	return data
 }
 

@@ -2,7 +2,6 @@ package docs
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -16,8 +15,7 @@ const maxLines, maxWords = 100, 22000
 func TestLength(t *testing.T) {
 	words := 0
 	for _, page := range pages(t) {
-		text, err := os.ReadFile(filepath.Join(root, page.Path))
-		must.NoError(t, err)
+		text := must.ReadFile(t, filepath.Join(root, page.Path))
 		words += len(bytes.Fields(text))
 		if lines := bytes.Count(text, []byte("\n")); page.Path == "README.md" && lines > maxLines {
 			t.Errorf("README.md has %d lines, more than %d", lines, maxLines)

@@ -1,7 +1,6 @@
 package docs
 
 import (
-	"os"
 	"strings"
 	"testing"
 
@@ -10,10 +9,8 @@ import (
 
 // TestPatchesOfPolicies: the patches that docs/policies.md has for a second installation are those that are tested.
 func TestPatchesOfPolicies(t *testing.T) {
-	page, err := os.ReadFile(root + "/docs/policies.md")
-	must.NoError(t, err)
-	tested, err := os.ReadFile(root + "/test/integration/testdata/green/kustomization.yaml")
-	must.NoError(t, err)
+	page := must.ReadFile(t, root+"/docs/policies.md")
+	tested := must.ReadFile(t, root+"/test/integration/testdata/green/kustomization.yaml")
 	_, example, _ := strings.Cut(string(page), "    patches:\n")
 	n := 0
 	for _, line := range strings.Split(example, "\n") {

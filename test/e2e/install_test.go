@@ -163,8 +163,7 @@ const budget = 175
 // edited writes a copy of a file with changes, pairs of what to replace and by what, and returns its path.
 func (e *env) edited(file string, changes ...string) string {
 	e.Helper()
-	data, err := os.ReadFile(file)
-	must.NoError(e, err)
+	data := must.ReadFile(e, file)
 	text := string(data)
 	for i := 0; i < len(changes); i += 2 {
 		if !strings.Contains(text, changes[i]) {
@@ -172,8 +171,7 @@ func (e *env) edited(file string, changes ...string) string {
 		}
 		text = strings.Replace(text, changes[i], changes[i+1], 1)
 	}
-	path := filepath.Join(e.TempDir(), filepath.Base(file))
-	must.NoError(e, os.WriteFile(path, []byte(text), 0o600))
+	path := must.WriteFile(e, filepath.Base(file), []byte(text))
 	return path
 }
 

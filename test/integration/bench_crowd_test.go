@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -153,8 +152,7 @@ func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 // cpu returns the CPU time, user and system, that the process has used.
 func cpu(t testing.TB, pid int) time.Duration {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	must.NoError(t, err)
+	stat := must.ReadFile(t, fmt.Sprintf("/proc/%d/stat", pid))
 	// The second field is the command's name in parentheses, the 14th and the 15th are in hundredths of a second (proc(5)).
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var ticks int64
@@ -169,8 +167,7 @@ func cpu(t testing.TB, pid int) time.Duration {
 // load returns the machine's load over the last minute: what else ran.
 func load(t testing.TB) string {
 	t.Helper()
-	data, err := os.ReadFile("/proc/loadavg")
-	must.NoError(t, err)
+	data := must.ReadFile(t, "/proc/loadavg")
 	return strings.Fields(string(data))[0]
 }
 

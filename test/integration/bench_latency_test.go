@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -87,12 +86,10 @@ func BenchmarkGate(b *testing.B) {
 func BenchmarkBinding(b *testing.B) {
 	const pods, counted = 1000, 900
 	ours := "testdata/fixed.yaml"
-	data, err := os.ReadFile(ours)
-	must.NoError(b, err)
+	data := must.ReadFile(b, ours)
 	text := strings.Replace(string(data), "    bind: {disabled: [{name: DefaultBinder}]}\n", "", 1)
 	text = strings.Replace(text, "      pools:", "      scaleIn: {podDeletionCost: false}\n      pools:", 1)
-	defaults := filepath.Join(b.TempDir(), "default-binder.yaml")
-	must.NoError(b, os.WriteFile(defaults, []byte(text), 0o600))
+	defaults := must.WriteFile(b, "default-binder.yaml", []byte(text))
 	measure := func(config string) time.Duration {
 		e := start(b, nil, vms("userpool", "user", 1, 1, 1, 20))
 		e.schedule(config, suite.UserTier(1), suite.VirtualTier())

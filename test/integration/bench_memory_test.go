@@ -51,8 +51,7 @@ func BenchmarkMemory(b *testing.B) {
 
 // resident returns the process's resident memory in MiB.
 func resident(t testing.TB, pid int) float64 {
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	must.NoError(t, err)
+	status := must.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	for _, line := range strings.Split(string(status), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
 			kilobytes, err := strconv.ParseFloat(fields[1], 64)

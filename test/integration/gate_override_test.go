@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -40,10 +39,8 @@ func TestEmergency(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // of at most 3 VMs, as the configuration says
 	const config, ns = "testdata/failover.yaml", devcluster.SchedulerNamespace
-	data, err := os.ReadFile(config)
-	must.NoError(t, err)
-	second := filepath.Join(t.TempDir(), "second.yaml")
-	must.NoError(t, os.WriteFile(second, data, 0o600))
+	data := must.ReadFile(t, config)
+	second := must.WriteFile(t, "second.yaml", data)
 	e.schedule(config, suite.UserTier(3), suite.VirtualTier())
 	leader := e.scheduler
 	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)

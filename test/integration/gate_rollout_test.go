@@ -2,8 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -37,14 +35,12 @@ func without(t *testing.T, config, text string) string {
 
 func replaced(t *testing.T, config, old, new string) string {
 	t.Helper()
-	data, err := os.ReadFile(config)
-	must.NoError(t, err)
+	data := must.ReadFile(t, config)
 	changed := strings.Replace(string(data), old, new, 1)
 	if changed == string(data) {
 		t.Fatalf("%s has no %q", config, old)
 	}
-	file := filepath.Join(t.TempDir(), "config.yaml")
-	must.NoError(t, os.WriteFile(file, []byte(changed), 0o600))
+	file := must.WriteFile(t, "config.yaml", []byte(changed))
 	return file
 }
 

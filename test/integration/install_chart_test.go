@@ -67,8 +67,7 @@ cleanup: {resources: {limits: {memory: 64Mi}}}
 func TestChartValues(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("ab", 32)
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	must.NoError(t, os.WriteFile(file, []byte(fmt.Sprintf(allValues, digest)), 0o600))
+	file := must.WriteFile(t, "values.yaml", []byte(fmt.Sprintf(allValues, digest)))
 	objects := renderAll(t, "helm", "template", "pool-priority", chart, "--namespace", "mine", "--kube-version", "1.35.4", "--values", file)
 	for key, object := range objects {
 		labels := object.GetLabels()
@@ -168,12 +167,10 @@ func TestUmbrella(t *testing.T) {
 // TestPodGroupsStay: nothing that is installed, and so nothing that is uninstalled or pruned, has the CRD of PodGroups in it.
 func TestPodGroupsStay(t *testing.T) {
 	t.Parallel()
-	gangs, err := os.ReadFile(root + "/manifests/examples/coscheduling.yaml")
-	must.NoError(t, err)
+	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")
 	values, err := yaml.Marshal(map[string]string{"config": string(gangs)})
 	must.NoError(t, err)
-	file := filepath.Join(t.TempDir(), "values.yaml")
-	must.NoError(t, os.WriteFile(file, values, 0o600))
+	file := must.WriteFile(t, "values.yaml", values)
 	component := kustomization(t, "resources: [MANIFESTS/base]\ncomponents: [MANIFESTS/components/config, MANIFESTS/components/coscheduling]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n",
 		map[string]string{"config.yaml": string(gangs)})
 	for way, objects := range map[string]map[string]*unstructured.Unstructured{

@@ -146,8 +146,7 @@ func TestConfigTravels(t *testing.T) {
 	t.Parallel()
 	read := func(file string) string {
 		t.Helper()
-		data, err := os.ReadFile(file)
-		must.NoError(t, err)
+		data := must.ReadFile(t, file)
 		return string(data)
 	}
 	carries := func(dir, want string) {
@@ -195,16 +194,14 @@ func TestConfigTravels(t *testing.T) {
 func TestChart(t *testing.T) {
 	t.Parallel()
 	values := func(text string) string {
-		file := filepath.Join(t.TempDir(), "values.yaml")
-		must.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+		file := must.WriteFile(t, "values.yaml", []byte(text))
 		return "--values=" + file
 	}
 	if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/aks")), plain(t, helm(t))); diff != "" {
 		t.Errorf("overlays/aks and the chart (-kustomize,+helm):\n%s", diff)
 	}
 	for _, overlay := range []string{"karpenter", "aks-observe"} {
-		data, err := os.ReadFile(root + "/manifests/overlays/" + overlay + "/config.yaml")
-		must.NoError(t, err)
+		data := must.ReadFile(t, root+"/manifests/overlays/"+overlay+"/config.yaml")
 		whole, err := yaml.Marshal(map[string]string{"config": string(data)})
 		must.NoError(t, err)
 		if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/"+overlay)), plain(t, helm(t, values(string(whole))))); diff != "" {
@@ -254,8 +251,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("%s names the namespace %s", key, devcluster.SchedulerNamespace)
 		}
 	}
-	gangs, err := os.ReadFile(root + "/manifests/examples/coscheduling.yaml")
-	must.NoError(t, err)
+	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")
 	whole, err := yaml.Marshal(map[string]string{"config": string(gangs)})
 	must.NoError(t, err)
 	if objects := helm(t, values(string(whole))); objects["ClusterRole /pool-priority-scheduler:coscheduling"] == nil {

@@ -3,7 +3,6 @@ package integration
 import (
 	"fmt"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -128,8 +127,7 @@ func TestOptInPolicies(t *testing.T) {
 		t.Errorf("the pods of any installation are not left alone: %s", text)
 	}
 
-	data, err := os.ReadFile(filepath.Join(root, "manifests/examples/opt-in/kyverno.yaml"))
-	must.NoError(t, err)
+	data := must.ReadFile(t, filepath.Join(root, "manifests/examples/opt-in/kyverno.yaml"))
 	example := map[string]any{}
 	must.NoError(t, yaml.UnmarshalStrict(data, &example))
 	ours := byKustomize["MutatingAdmissionPolicy /pool-priority-scheduler"]

@@ -60,11 +60,9 @@ func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[stri
 func (e *env) startAs(namespace, account, binary, config string, args ...string) *devcluster.Process {
 	e.Helper()
 	kubeConfig := e.account(namespace, account)
-	data, err := os.ReadFile(config)
+	data := must.ReadFile(e, config)
+	data, err := devcluster.WithKubeConfig(data, kubeConfig)
 	must.NoError(e, err)
-	if data, err = devcluster.WithKubeConfig(data, kubeConfig); err != nil {
-		e.Fatal(err)
-	}
 	own := filepath.Join(e.Dir(), account+".yaml")
 	must.NoError(e, os.WriteFile(own, data, 0o600))
 	if binary == devcluster.SchedulerName {

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -26,10 +25,8 @@ import (
 func TestFrozenWhileItPreempts(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
 	const config = "testdata/failover.yaml"
-	data, err := os.ReadFile(config)
-	must.NoError(t, err)
-	second := filepath.Join(t.TempDir(), "second.yaml")
-	must.NoError(t, os.WriteFile(second, data, 0o600))
+	data := must.ReadFile(t, config)
+	second := must.WriteFile(t, "second.yaml", data)
 	holder := func() string {
 		lease, err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
 		if err != nil || lease.Spec.HolderIdentity == nil {

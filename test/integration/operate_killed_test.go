@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -141,8 +140,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		}
 	}
 	for _, file := range []string{e.scheduler.Log(), controller.Log()} {
-		log, err := os.ReadFile(file)
-		must.NoError(t, err)
+		log := must.ReadFile(t, file)
 		if strings.Contains(string(log), noPending) {
 			t.Errorf("%s: the API server had to refuse a gate toleration of a pending pod", filepath.Base(file))
 		}

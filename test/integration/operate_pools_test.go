@@ -86,8 +86,7 @@ func (e *env) shows(name string, args ...string) string {
 			must.NoError(e, os.WriteFile(file, []byte(last), 0o644))
 		}
 	}
-	want, err := os.ReadFile(file)
-	must.NoError(e, err)
+	want := must.ReadFile(e, file)
 	seen := ""
 	e.Eventually(25*time.Second, func() string { // figures may be 15 s old
 		seen = e.pools(args...)

@@ -46,8 +46,7 @@ func (e *env) startPrometheus(token string, scraped map[string]*devcluster.Compo
 	var rules struct {
 		Spec map[string]any `json:"spec"`
 	}
-	data, err := os.ReadFile(root + "/manifests/components/alerts/rules.yaml")
-	must.NoError(e, err)
+	data := must.ReadFile(e, root+"/manifests/components/alerts/rules.yaml")
 	must.NoError(e, yaml.Unmarshal(data, &rules))
 	var jobs []map[string]any
 	for name, c := range scraped {
@@ -65,9 +64,9 @@ func (e *env) startPrometheus(token string, scraped map[string]*devcluster.Compo
 	} {
 		data := []byte(token)
 		if name != "token" {
-			if data, err = yaml.Marshal(content); err != nil {
-				e.Fatal(err)
-			}
+			var err error
+			data, err = yaml.Marshal(content)
+			must.NoError(e, err)
 		}
 		must.NoError(e, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
@@ -266,10 +265,8 @@ func (p *prometheus) quiet() {
 // standby: a scheduler that does not lead says so, and has no gauges of pools.
 func (e *env) standby(config, token string) {
 	e.Helper()
-	data, err := os.ReadFile(config)
-	must.NoError(e, err)
-	file := filepath.Join(e.TempDir(), "standby.yaml")
-	must.NoError(e, os.WriteFile(file, data, 0o600))
+	data := must.ReadFile(e, config)
+	file := must.WriteFile(e, "standby.yaml", data)
 	second, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), file, e.rbac)
 	must.NoError(e, err)
 	defer second.Stop()

@@ -29,13 +29,12 @@ import (
 // returns what it printed and its exit code (stillRunning if it printed the text, timedOut if neither happened in 30 s).
 func (e *env) run(config, until string, args ...string) (string, int) {
 	e.Helper()
-	data, err := os.ReadFile(config)
-	must.NoError(e, err)
+	data := must.ReadFile(e, config)
 	file := filepath.Join(e.TempDir(), "config.yaml")
 	if !strings.Contains(string(data), "kubeconfig:") {
-		if data, err = devcluster.WithKubeConfig(data, e.KubeConfig()); err != nil {
-			e.Fatal(err)
-		}
+		var err error
+		data, err = devcluster.WithKubeConfig(data, e.KubeConfig())
+		must.NoError(e, err)
 	}
 	must.NoError(e, os.WriteFile(file, data, 0o600))
 	ctx, cancel := context.WithTimeout(e.ctx, 30*time.Second)
@@ -141,8 +140,7 @@ func testWriteConfigTo(t *testing.T, shared *env) {
 	if out, code := e.run(aksConfig, "", "--write-config-to="+written); code != 0 {
 		t.Fatalf("exit code %d:\n%s", code, out)
 	}
-	data, err := os.ReadFile(written)
-	must.NoError(t, err)
+	data := must.ReadFile(t, written)
 	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "declineGrace: 1m0s", "clusterAutoscalerStatus: kube-system/cluster-autoscaler-status"} {
 		if !strings.Contains(string(data), want) {
 			t.Errorf("%q is not in what was written:\n%s", want, data)
@@ -168,8 +166,7 @@ func testBadConfigurations(t *testing.T, shared *env) {
 			if code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
-			data, err := os.ReadFile(file)
-			must.NoError(t, err)
+			data := must.ReadFile(t, file)
 			wanted := 0
 			for _, line := range strings.Split(string(data), "\n") {
 				if want, ok := strings.CutPrefix(line, "# want: "); ok {

@@ -85,8 +85,7 @@ func checkPage(t *testing.T, said string) {
 
 // checkTimeline checks that what was written is what was said: the picture, the figures of our runs, and how the one without us differed.
 func checkTimeline(t *testing.T, dir, said string) {
-	data, err := os.ReadFile(filepath.Join(dir, demo.TimelineFile))
-	must.NoError(t, err)
+	data := must.ReadFile(t, filepath.Join(dir, demo.TimelineFile))
 	var timeline picture.Timeline
 	must.NoError(t, json.Unmarshal(data, &timeline))
 	if len(timeline.Runs) != 3 || timeline.Runs[0].Load != timeline.Runs[2].Load {

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -197,8 +196,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 		must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
 		time.Sleep(300 * time.Millisecond)
 	}
-	log, err := os.ReadFile(e.scheduler.Log())
-	must.NoError(t, err)
+	log := must.ReadFile(t, e.scheduler.Log())
 	if n := strings.Count(string(log), `reason="StatusUnreadable" object=`); n != 1 {
 		t.Errorf("%d log lines about the problem, want 1", n)
 	}

@@ -323,8 +323,7 @@ func (e *env) allThatOursDo() {
 		return ""
 	})
 	for _, c := range []*devcluster.Component{e.scheduler, controller} {
-		log, err := os.ReadFile(c.Log())
-		must.NoError(e, err)
+		log := must.ReadFile(e, c.Log())
 		for _, line := range strings.Split(string(log), "\n") {
 			if strings.Contains(line, "denied request") {
 				e.Error(line)
@@ -480,8 +479,7 @@ func TestPoliciesByHelm(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil)
 	dir := t.TempDir()
-	config, err := os.ReadFile("testdata/rights.yaml")
-	must.NoError(t, err)
+	config := must.ReadFile(t, "testdata/rights.yaml")
 	values := map[string]any{
 		"config":   strings.ReplaceAll(string(config), "schedulerName: pool-priority-scheduler", "schedulerName: mine"),
 		"policies": map[string]any{"leastRights": true, "tenants": map[string]any{"enabled": true, "nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'?$"}}},

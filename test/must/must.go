@@ -1,7 +1,11 @@
 // Package must fails tests where something must not.
 package must
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
 // NoError fails the test if there is an error.
 func NoError(t testing.TB, err error) {
@@ -18,4 +22,20 @@ func Do(t testing.TB) func(any, error) {
 		t.Helper()
 		NoError(t, err)
 	}
+}
+
+// ReadFile returns what is in the file.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	NoError(t, err)
+	return data
+}
+
+// WriteFile writes a file of the name to a directory of the test's own, and returns its path.
+func WriteFile(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	NoError(t, os.WriteFile(path, data, 0o600))
+	return path
 }

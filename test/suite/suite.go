@@ -4,7 +4,6 @@ package suite
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -151,8 +150,7 @@ func (s *Suite) Create(d *appsv1.Deployment) {
 // Load reads a Deployment from a file, for our scheduler.
 func Load(t testing.TB, path string) *appsv1.Deployment {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	must.NoError(t, err)
+	data := must.ReadFile(t, path)
 	d := &appsv1.Deployment{}
 	must.NoError(t, yaml.UnmarshalStrict(data, d))
 	d.Namespace = Namespace

@@ -1,7 +1,6 @@
 package autoscaler
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -20,8 +19,7 @@ const recordings = "../../../pkg/nodegroups/clusterautoscaler/testdata"
 // TestRecordedText: what was recorded is written again word for word.
 func TestRecordedText(t *testing.T) {
 	for _, name := range []string{"01-baseline-below-max", "02-scaleup-triggered", "04-both-pools-at-max", "05-initializing", "06-below-max_at-max_backoff"} {
-		data, err := os.ReadFile(filepath.Join(recordings, name+".yaml"))
-		must.NoError(t, err)
+		data := must.ReadFile(t, filepath.Join(recordings, name+".yaml"))
 		var recorded corev1.ConfigMap
 		must.NoError(t, yaml.Unmarshal(data, &recorded))
 		var status Status

@@ -22,8 +22,7 @@ const docs = "../../../../docs/demo"
 
 func read(t *testing.T, file string) Timeline {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	must.NoError(t, err)
+	data := must.ReadFile(t, file)
 	var timeline Timeline
 	if err := json.Unmarshal(data, &timeline); err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -45,8 +44,7 @@ func TestPictures(t *testing.T) {
 		if *update {
 			must.NoError(t, os.WriteFile(golden, got, 0o644))
 		}
-		want, err := os.ReadFile(golden)
-		must.NoError(t, err)
+		want := must.ReadFile(t, golden)
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
 			t.Errorf("%s is not what the code draws; go test ./test/devcluster/demo/picture -update writes it (-want,+got):\n%s", golden, diff)
 		}
