@@ -23,7 +23,7 @@ var (
 // quiet is for how long the control plane must have written nothing after the last change by Clear.
 const quiet = 300 * time.Millisecond
 
-// Clear stops the nodes and the autoscaler, and makes etcd and the directory hold what they held when the cluster had
+// Clear stops our binaries, the nodes and the autoscaler, and makes etcd and the directory hold what they held when the cluster had
 // started, without its nodes. It fails if the control plane is not the one that was started, or goes on writing.
 func (c *Cluster) Clear(ctx context.Context) error {
 	c.stopNodes()
@@ -42,10 +42,10 @@ func (c *Cluster) Clear(ctx context.Context) error {
 		}
 	}
 	if err := poll(ctx, 10*time.Second, c.Failed, func() error {
-		changes, err := c.restore()
-		if err == nil && changes > 0 {
+		changed, err := c.restore()
+		if err == nil && len(changed) > 0 {
 			time.Sleep(quiet)
-			err = fmt.Errorf("%d objects were other than at the start", changes)
+			err = fmt.Errorf("other than at the start were %q", changed)
 		}
 		return err
 	}); err != nil {
@@ -109,28 +109,29 @@ func (c *Cluster) readObjects() (map[string][]byte, error) {
 	return objects, nil
 }
 
-// restore undoes the changes since the start, and returns how many there were.
-func (c *Cluster) restore() (int, error) {
+// restore undoes the changes since the start, and returns the keys of what was changed.
+func (c *Cluster) restore() ([]string, error) {
 	objects, err := c.readObjects()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
+	var changed []string
 	type operation map[string]map[string][]byte
 	var undo []operation
 	for key := range objects {
 		if _, was := c.before.objects[key]; !was {
-			undo = append(undo, operation{"request_delete_range": {"key": []byte(key)}})
+			changed, undo = append(changed, key), append(undo, operation{"request_delete_range": {"key": []byte(key)}})
 		}
 	}
 	for key, value := range c.before.objects {
 		if !bytes.Equal(objects[key], value) {
-			undo = append(undo, operation{"request_put": {"key": []byte(key), "value": value}})
+			changed, undo = append(changed, key), append(undo, operation{"request_put": {"key": []byte(key), "value": value}})
 		}
 	}
 	if len(undo) == 0 {
-		return 0, nil
+		return nil, nil
 	}
-	return len(undo), c.askEtcd("txn", map[string][]operation{"success": undo}, &struct{}{})
+	return changed, c.askEtcd("txn", map[string][]operation{"success": undo}, &struct{}{})
 }
 
 // askEtcd sends a request to etcd as JSON.

@@ -65,6 +65,7 @@ type Cluster struct {
 
 	options   Options
 	processes []*Process // in the order of their start
+	ours      []*Process // our binaries
 	cancel    context.CancelFunc
 	virtual   []*virtualnode.Node
 	ca        []byte
@@ -167,7 +168,7 @@ func (c *Cluster) Failed() error {
 	return nil
 }
 
-// Stop stops everything, the last started first. Processes are killed: what they leave is thrown away, and an API
+// Stop stops everything, our binaries first, then the last started first. Processes are killed: what they leave is thrown away, and an API
 // server waits for its clients, for up to a minute.
 func (c *Cluster) Stop() {
 	c.stopNodes()
@@ -177,6 +178,9 @@ func (c *Cluster) Stop() {
 }
 
 func (c *Cluster) stopNodes() {
+	for _, p := range c.ours {
+		p.Kill()
+	}
 	if c.Autoscaler != nil {
 		c.Autoscaler.Kill()
 	}
