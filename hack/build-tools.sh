@@ -10,17 +10,16 @@ stamp=$(cat {kubernetes,kwok}/go.{mod,sum} "../$(basename "$0")" ../kubernetes-l
 if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out"
 
-version=$(cd kubernetes && go list -m -f '{{.Version}}' k8s.io/kubernetes)
 ldflags=$(../kubernetes-ldflags.sh)
-
-echo "Building Kubernetes $version (etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubectl) and KWOK from Go modules." >&2
-echo "The first time this compiles for 5 to 10 minutes on 2 cores; later runs start in seconds." >&2
-start=$SECONDS
-(cd kubernetes && go build -ldflags "$ldflags" -o "$out/" go.etcd.io/etcd/server/v3 k8s.io/kubernetes/cmd/{kube-apiserver,kube-controller-manager,kube-scheduler,kubectl} && mv "$out/server" "$out/etcd")
-echo "  Kubernetes and etcd: $((SECONDS - start)) s" >&2
-start=$SECONDS
-(cd kwok && go build -ldflags "-s -w" -o "$out/" tool)
-echo "  KWOK: $((SECONDS - start)) s" >&2
+build() { # NAME MODULE ARG ...: in the module's directory
+  (cd "$2" && ../../build.sh "$out/$1" "${@:3}")
+}
+echo "The first time this compiles Kubernetes: about 8 minutes on 2 cores, most of them for etcd and kube-apiserver. Later runs start in seconds."
+build etcd kubernetes -ldflags "$ldflags" go.etcd.io/etcd/server/v3
+for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
+  build $name kubernetes -ldflags "$ldflags" k8s.io/kubernetes/cmd/$name
+done
+build kwok kwok -ldflags "-s -w" sigs.k8s.io/kwok/cmd/kwok
 # kwok has no stages built in: its module has those that make nodes and pods ready at once.
 kwok=$(../module-dir.sh kwok sigs.k8s.io/kwok)
 stages=$kwok/kustomize/stage

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command as a step: a line before it, and one after it with how long it took, and how much CPU time (user and system) it and the
-# processes that it waited for. With STEPS, a file, a line with the figures goes there too, which hack/steps.sh makes a table of; there
-# STEP_NOTE is added to the step's name, though not to those of steps within it.
+# Runs a command as a step: a line before it, and one after it with how long it took, and how much CPU time (user and
+# system) it and the processes that it waited for. With STEPS, a file, a line with the figures goes there too, which
+# hack/steps.sh makes a table of; there STEP_NOTE is added to the step's name, though not to those of steps within it.
+# With STEP_FILE the last line has the size of that file.
 # Usage: step.sh NAME COMMAND [ARG ...]
 set -uo pipefail
 name=$1
@@ -10,7 +11,8 @@ echo "==> $name"
 began=$(date +%s.%N)
 parent=${STEP:-0}
 note=${STEP_NOTE:-}
-unset STEP_NOTE
+file=${STEP_FILE:-}
+unset STEP_NOTE STEP_FILE
 TIMEFORMAT='%0R %0U %0S'
 export STEP=$$
 exec 8>&1 9>&2
@@ -19,6 +21,8 @@ code=$?
 read -r wall user system <<< "$figures"
 result=done
 [ $code -eq 0 ] || result="FAILED with status $code"
-echo "==> $name: $result after $wall s (user+system $((user + system)) s)"
+size=
+[ ! -f "$file" ] || size=", $(($(wc -c < "$file") / 1000000)) MB"
+echo "==> $name: $result after $wall s (user+system $((user + system)) s)$size"
 [ -z "${STEPS:-}" ] || printf '%s %s %s %s %s %s %s\n' "$began" "$$" "$parent" "$wall" "$((user + system))" "$code" "$name$note" >> "$STEPS"
 exit $code

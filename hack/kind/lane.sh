@@ -1,10 +1,15 @@
 #!/usr/bin/env bash
 # The end-to-end tests: builds the images, makes the kind cluster, runs the tests on it and deletes it. The logs of a run that failed
 # are in bin/kind/logs. Needs a Docker engine (engine.sh), and bin/ and bin/tools/ built.
-# Usage: lane.sh NODE-IMAGE
+# Usage: lane.sh NODE-IMAGE LOCAL-NODE-IMAGE, the second of which make kind-node-image builds
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 node_image=$1
+docker image inspect "$node_image" > /dev/null 2>&1 || docker pull --quiet "$node_image" || {
+  echo "There is no node image $node_image here, and it cannot be pulled. Set KIND_NODE_IMAGE to one of Kubernetes 1.35, or build one, as root:" >&2
+  echo "  make kind-node-image && make test-e2e KIND_NODE_IMAGE=$2" >&2
+  exit 1
+}
 out=bin/kind
 mkdir -p "$out/image"
 go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" tool

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/hack/metricsdoc/catalog"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const (
@@ -44,10 +45,7 @@ type rule struct {
 
 func read(t *testing.T, file string) []byte {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.ReadFile(t, file)
 	return data
 }
 
@@ -60,9 +58,7 @@ func shipped(t *testing.T) groups {
 		Metadata   map[string]any `json:"metadata"`
 		Spec       groups         `json:"spec"`
 	}
-	if err := yaml.UnmarshalStrict(read(t, rulesFile), &object); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.UnmarshalStrict(read(t, rulesFile), &object))
 	if len(object.Spec.Groups) != 1 || len(object.Spec.Groups[0].Rules) < 12 {
 		t.Fatalf("groups %+v", object.Spec.Groups)
 	}
@@ -73,9 +69,7 @@ func shipped(t *testing.T) groups {
 func promtool(t *testing.T, files map[string][]byte, args ...string) (string, error) {
 	t.Helper()
 	tool, err := filepath.Abs(filepath.Join(*bin, "tools", "promtool"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if _, err := os.Stat(tool); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("%v: make prometheus unpacks it", err)
@@ -84,9 +78,7 @@ func promtool(t *testing.T, files map[string][]byte, args ...string) (string, er
 	}
 	dir := t.TempDir()
 	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
 	}
 	cmd := exec.Command(tool, args...)
 	cmd.Dir = dir
@@ -97,9 +89,7 @@ func promtool(t *testing.T, files map[string][]byte, args ...string) (string, er
 func encode(t *testing.T, g groups) []byte {
 	t.Helper()
 	data, err := yaml.Marshal(g)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return data
 }
 
@@ -123,9 +113,7 @@ func TestAlerts(t *testing.T) {
 			} `json:"alert_rule_test"`
 		} `json:"tests"`
 	}
-	if err := yaml.Unmarshal(tests, &cases); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal(tests, &cases))
 	fires, quiet := map[string]bool{}, map[string]bool{}
 	for _, c := range cases.Tests {
 		firing := map[string]bool{}
@@ -198,9 +186,7 @@ var named = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+\*?`)
 func unknown(t *testing.T, text string) []string {
 	t.Helper()
 	components, err := catalog.Components()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	known := slices.Clone(others)
 	for _, c := range components {
 		for _, m := range c.Metrics {

@@ -65,11 +65,14 @@ type Cluster struct {
 
 	options   Options
 	processes []*Process // in the order of their start
+	ours      []*Process // our binaries
 	cancel    context.CancelFunc
 	virtual   []*virtualnode.Node
 	ca        []byte
 	address   string
 	rights    map[string]bool // kustomizations with rights that were applied
+	etcd      string          // its URL
+	before    content
 }
 
 const apiServer = "kube-apiserver"
@@ -113,7 +116,7 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	if err := c.startNodes(ctx); err != nil {
 		return nil, err
 	}
-	return c, nil
+	return c, c.remember()
 }
 
 // markerFile tells a cluster's directory from any other.
@@ -165,17 +168,25 @@ func (c *Cluster) Failed() error {
 	return nil
 }
 
-// Stop stops everything, the last started first.
+// Stop stops everything, our binaries first, then the last started first. Processes are killed: what they leave is thrown away, and an API
+// server waits for its clients, for up to a minute.
 func (c *Cluster) Stop() {
+	c.stopNodes()
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		c.processes[i].Kill()
+	}
+}
+
+func (c *Cluster) stopNodes() {
+	for _, p := range c.ours {
+		p.Kill()
+	}
 	if c.Autoscaler != nil {
 		c.Autoscaler.Kill()
 	}
 	c.cancel()
 	for _, n := range c.virtual {
 		n.Stop()
-	}
-	for i := len(c.processes) - 1; i >= 0; i-- {
-		c.processes[i].Stop()
 	}
 }
 
@@ -219,9 +230,10 @@ func (c *Cluster) start(name string, args ...string) (*Process, error) {
 }
 
 func (c *Cluster) startEtcd(clientPort, peerPort int) error {
-	client, peer := fmt.Sprintf("http://127.0.0.1:%d", clientPort), fmt.Sprintf("http://127.0.0.1:%d", peerPort)
-	_, err := c.start("etcd", "--name=default", "--data-dir="+filepath.Join(c.options.Dir, "etcd"), "--unsafe-no-fsync",
-		"--listen-client-urls="+client, "--advertise-client-urls="+client,
+	c.etcd = fmt.Sprintf("http://127.0.0.1:%d", clientPort)
+	peer := fmt.Sprintf("http://127.0.0.1:%d", peerPort)
+	_, err := c.start("etcd", "--name=default", "--data-dir="+filepath.Join(c.options.Dir, "etcd"), "--unsafe-no-fsync", "--max-txn-ops=10000",
+		"--listen-client-urls="+c.etcd, "--advertise-client-urls="+c.etcd,
 		"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer)
 	return err
 }

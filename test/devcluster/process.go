@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to stop politely. An API server whose etcd is gone takes minutes.
+// stopTimeout is how long a process may take to stop politely.
 const stopTimeout = 5 * time.Second
 
 // Process is a child process. It dies with this one, however this one ends.

@@ -151,6 +151,7 @@ func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac s
 	if err != nil {
 		return nil, fmt.Errorf("%w (make build builds it)", err)
 	}
+	c.ours = append(c.ours, p)
 	return &Component{Process: p}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"poolpriority.dev/scheduler/test/markdown"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // notAnnotations are names with our prefix that are none of annotations: the prefix itself, those of a taint, of an API version, of an index.
@@ -15,9 +16,7 @@ var notAnnotations = []string{"poolpriority.dev/", "poolpriority.dev/gate", "poo
 // TestAnnotations: docs/configuration.md has each of our annotations.
 func TestAnnotations(t *testing.T) {
 	page, err := markdown.Read(root, "docs/configuration.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	documented := map[string]int{}
 	for _, table := range page.Tables {
 		if table.Header[0] != "annotation" {

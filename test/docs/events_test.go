@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"poolpriority.dev/scheduler/test/markdown"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // eventsInCode are the reasons of the events that the code writes and of the problems that it publishes: what is handed to Eventf, by itself or by a
@@ -75,9 +76,7 @@ func isWord(text string) bool {
 // TestEvents: docs/reasons.md has each event and each problem.
 func TestEvents(t *testing.T) {
 	page, err := markdown.Read(root, "docs/reasons.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	documented := map[string]int{}
 	for _, table := range page.Tables {
 		if len(table.Header) < 4 || table.Header[0] != "event" {

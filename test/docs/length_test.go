@@ -2,9 +2,10 @@ package docs
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // The documentation stays short enough to be read. A change that raises maxWords says in its message what the words buy.
@@ -14,10 +15,7 @@ const maxLines, maxWords = 100, 22000
 func TestLength(t *testing.T) {
 	words := 0
 	for _, page := range pages(t) {
-		text, err := os.ReadFile(filepath.Join(root, page.Path))
-		if err != nil {
-			t.Fatal(err)
-		}
+		text := must.ReadFile(t, filepath.Join(root, page.Path))
 		words += len(bytes.Fields(text))
 		if lines := bytes.Count(text, []byte("\n")); page.Path == "README.md" && lines > maxLines {
 			t.Errorf("README.md has %d lines, more than %d", lines, maxLines)

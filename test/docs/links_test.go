@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"poolpriority.dev/scheduler/test/markdown"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const root = "../.."
@@ -17,9 +18,7 @@ const root = "../.."
 func pages(t *testing.T) []*markdown.Page {
 	t.Helper()
 	all, err := markdown.Pages(root)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return all
 }
 

@@ -1,21 +1,16 @@
 package docs
 
 import (
-	"os"
 	"strings"
 	"testing"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestPatchesOfPolicies: the patches that docs/policies.md has for a second installation are those that are tested.
 func TestPatchesOfPolicies(t *testing.T) {
-	page, err := os.ReadFile(root + "/docs/policies.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	tested, err := os.ReadFile(root + "/test/integration/testdata/green/kustomization.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	page := must.ReadFile(t, root+"/docs/policies.md")
+	tested := must.ReadFile(t, root+"/test/integration/testdata/green/kustomization.yaml")
 	_, example, _ := strings.Cut(string(page), "    patches:\n")
 	n := 0
 	for _, line := range strings.Split(example, "\n") {

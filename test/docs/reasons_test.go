@@ -13,6 +13,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/test/markdown"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // said is a code and its sentence.
@@ -40,9 +41,7 @@ func inCode(t *testing.T, visit func(path string, node ast.Node)) {
 		})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 }
 
 // literal is the text of a string literal.
@@ -98,9 +97,7 @@ func reasonsInCode(t *testing.T) []said {
 // TestReasons: docs/reasons.md has each reason with its sentence, and no others, and says of each what to do.
 func TestReasons(t *testing.T) {
 	page, err := markdown.Read(root, "docs/reasons.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	documented := map[said]int{}
 	for _, table := range page.Tables {
 		if len(table.Header) < 4 || table.Header[0] != "code" {

@@ -25,6 +25,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/referee"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -63,14 +64,10 @@ type env struct {
 func start(t *testing.T, system string) *env {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	config.QPS, config.Burst = 200, 400
 	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	e := &env{Suite: suite.New(ctx, t, client), Client: client, ctx: ctx, system: system}
@@ -182,13 +179,9 @@ func (e *env) leads() (string, time.Time) {
 func (e *env) free() map[string]int {
 	e.Helper()
 	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel})
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	pods, err := e.Client.CoreV1().Pods("").List(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	free, pool := map[string]int{}, map[string]string{}
 	for _, node := range nodes.Items {
 		pool[node.Name] = node.Labels[devcluster.AgentPoolLabel]

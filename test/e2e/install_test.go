@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -162,10 +163,7 @@ const budget = 175
 // edited writes a copy of a file with changes, pairs of what to replace and by what, and returns its path.
 func (e *env) edited(file string, changes ...string) string {
 	e.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		e.Fatal(err)
-	}
+	data := must.ReadFile(e, file)
 	text := string(data)
 	for i := 0; i < len(changes); i += 2 {
 		if !strings.Contains(text, changes[i]) {
@@ -173,10 +171,7 @@ func (e *env) edited(file string, changes ...string) string {
 		}
 		text = strings.Replace(text, changes[i], changes[i+1], 1)
 	}
-	path := filepath.Join(e.TempDir(), filepath.Base(file))
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		e.Fatal(err)
-	}
+	path := must.WriteFile(e, filepath.Base(file), []byte(text))
 	return path
 }
 
@@ -185,9 +180,7 @@ func (e *env) configure(changes ...string) {
 	e.Helper()
 	dir := filepath.Dir(e.edited(root+"/manifests/overlays/kind/config.yaml", changes...))
 	manifests, err := filepath.Abs(root + "/manifests")
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	if manifests, err = filepath.Rel(dir, manifests); err != nil {
 		e.Fatal(err)
 	}
@@ -196,9 +189,7 @@ components: [%[1]s/components/config]
 images: [{name: pool-priority-scheduler, newTag: e2e}]
 configMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]
 `, manifests)
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600); err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(kustomization), 0o600))
 	e.kubectl("apply", "-k", dir)
 }
 
@@ -248,18 +239,14 @@ func (e *env) failOver(how string, within time.Duration) {
 	_, before := e.Referee.Judge()
 	name := e.leader()
 	leader, err := e.Client.CoreV1().Pods(e.system).Get(e.ctx, name, metav1.GetOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	total := e.burst(how)
 	bound := total - e.Placed(how)[""]
 	began := time.Now()
 	switch how {
 	case "deleted":
 		// Not with kubectl, whose start takes a while on a busy machine.
-		if err := e.Client.CoreV1().Pods(e.system).Delete(e.ctx, name, metav1.DeleteOptions{}); err != nil {
-			e.Fatal(err)
-		}
+		must.NoError(e, e.Client.CoreV1().Pods(e.system).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	case "killed":
 		began = e.signalled("SIGKILL", leader)
 	case "frozen":
@@ -321,9 +308,7 @@ func (e *env) restartAPIServer() {
 	down := time.Since(began)
 	e.all(180*time.Second, "restart", total)
 	pods, err := e.Client.CoreV1().Pods(e.system).List(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	restarts := map[string]int32{}
 	for _, pod := range pods.Items {
 		for _, c := range pod.Status.ContainerStatuses {
@@ -447,9 +432,7 @@ func (e *env) removePool() {
 	e.Create(suite.Deployment("remove", int32(total), "1m", small))
 	e.Lands(60*time.Second, "remove", map[string]int{"userpool": free["userpool"], "systempool": free["systempool"], "aci": 5, "": 5})
 	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.ModeLabel + "=system"})
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	for _, node := range nodes.Items {
 		e.kubectl("drain", node.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
 	}

@@ -30,6 +30,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var (
@@ -64,9 +65,7 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 		configs = slices.Delete(configs, 1, 2)
 	}
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: configs, Capacity: configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: declineGrace}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return configs, pools
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -123,9 +124,7 @@ func TestRecordedRuns(t *testing.T) {
 			}
 			return ""
 		})
-		if err := e.Autoscaler.Start(e.ctx); err != nil {
-			e.Fatal(err)
-		}
+		must.NoError(e, e.Autoscaler.Start(e.ctx))
 		if s := status(); !strings.Contains(s, "autoscalerStatus: Initializing") || strings.Contains(s, "nodeGroups") {
 			e.Errorf("after the restart: %s", s)
 		}
@@ -135,9 +134,7 @@ func TestRecordedRuns(t *testing.T) {
 			}
 			return ""
 		})
-		if err := e.Autoscaler.Stop(e.ctx); err != nil {
-			e.Fatal(err)
-		}
+		must.NoError(e, e.Autoscaler.Stop(e.ctx))
 		if status() != "missing" {
 			e.Error("the status is there after a polite stop")
 		}
@@ -176,13 +173,6 @@ func TestRecordedRuns(t *testing.T) {
 	})
 }
 
-// gpuPool is an agent pool of mode user at zero of four, with a taint.
-func gpuPool(priority int) devcluster.Pool {
-	pool := vms("gpupool", "user", 0, 0, 4, priority)
-	pool.Taints = []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}
-	return pool
-}
-
 // status is what the autoscaler says, nothing before its first loop has ended.
 func (e *env) status() autoscaler.Status {
 	e.Helper()
@@ -191,9 +181,7 @@ func (e *env) status() autoscaler.Status {
 	if err == nil {
 		err = yaml.Unmarshal([]byte(cm.Data["status"]), &status)
 	}
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	return status
 }
 

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -61,13 +62,11 @@ func (e *env) watchChurn(limit string) *witness {
 	w := &witness{claims: map[types.UID]*claimed{}, burst: map[types.UID]time.Time{}, nodes: map[string]time.Time{},
 		most: resource.MustParse(limit), sizes: map[string]resource.Quantity{"s-1": resource.MustParse("1"), "s-2": resource.MustParse("2")}}
 	client, err := dynamic.NewForConfig(e.Config)
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	factory := informers.NewSharedInformerFactory(e.Client, 0)
 	claims := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(nodeClaims).Informer()
 	on := func(informer cache.SharedIndexInformer, see func(obj any, gone bool)) {
-		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		must.Do(e)(informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { see(obj, false) },
 			UpdateFunc: func(_, obj any) { see(obj, false) },
 			DeleteFunc: func(obj any) {
@@ -76,9 +75,7 @@ func (e *env) watchChurn(limit string) *witness {
 				}
 				see(obj, true)
 			},
-		}); err != nil {
-			e.Fatal(err)
-		}
+		}))
 		go informer.RunWithContext(e.ctx)
 		if !cache.WaitForCacheSync(e.ctx.Done(), informer.HasSynced) {
 			e.Fatal("the test's watch did not start")
@@ -248,8 +245,6 @@ func (e *env) deleteCapacity(r *rand.Rand) int {
 func (e *env) dynamic() dynamic.Interface {
 	e.Helper()
 	client, err := dynamic.NewForConfig(e.Config)
-	if err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
 	return client
 }

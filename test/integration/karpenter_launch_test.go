@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -38,12 +39,8 @@ spec:
 	}
 	client := e.dynamic().Resource(nodeClaims)
 	events, err := client.Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	if err != nil {
-		e.Fatal(err)
-	}
-	if _, err := client.Create(e.ctx, claim, metav1.CreateOptions{}); err != nil {
-		e.Fatal(err)
-	}
+	must.NoError(e, err)
+	must.Do(e)(client.Create(e.ctx, claim, metav1.CreateOptions{}))
 	done := make(chan []string)
 	go func() {
 		var seen []string

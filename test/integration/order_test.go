@@ -2,19 +2,17 @@ package integration
 
 import (
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -22,31 +20,12 @@ import (
 // order ever being wrong.
 func TestPoolsFillInOrder(t *testing.T) {
 	t.Parallel()
-	playPoolsFillInOrder(t, func(*env) {})
-}
-
-// TestPoolsFillInOrderKilled is the same with the scheduler killed in the middle of it, again and again.
-func TestPoolsFillInOrderKilled(t *testing.T) {
-	playPoolsFillInOrder(t, func(e *env) {
-		for range 3 {
-			time.Sleep(700 * time.Millisecond)
-			e.scheduler.Kill()
-			if err := e.scheduler.Restart(); err != nil {
-				e.Fatal(err)
-			}
-		}
-	})
-}
-
-func playPoolsFillInOrder(t *testing.T, meanwhile func(*env)) {
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 1, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 1})
 	e.Scale("web", 25)
-	meanwhile(e)
-	// A killed leader's lease runs out before the next one takes over.
-	e.Lands(90*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 5})
+	e.Lands(60*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 5})
 	e.RightOrder(25)
 }
 
@@ -86,15 +65,9 @@ func TestStaticAndFixedPools(t *testing.T) {
 	e.Create(suite.Deployment("web", 14, "500m"))
 	// Two of three user nodes: the gate stays closed, for as long as it takes.
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "": 2})
-	e.Stays(3*time.Second, func() string {
-		if got := e.Placed("web"); got["aci"] > 0 {
-			return fmt.Sprintf("burst below the maximum: %v", got)
-		}
-		return ""
-	})
-	if said := e.Said("web"); !strings.Contains(said, gate.ReasonCanGrow.Sentence) || !strings.Contains(said, "Unschedulable") {
-		t.Errorf("a held pod was told %q", said)
-	}
+	e.Keeps(3*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "": 2})
+	e.Told("web", "Unschedulable: ")
+	e.Told("web", gate.ReasonCanGrow.Sentence)
 	e.pool("userpool").Grow(1)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 10, "systempool": 4})
 	e.Scale("web", 20)
@@ -157,25 +130,6 @@ func TestPinnedPods(t *testing.T) {
 	e.RightOrder(230)
 }
 
-// TestTaintedSystemPoolDoesNotHoldTheGate: it could grow, for others.
-func TestTaintedSystemPoolDoesNotHoldTheGate(t *testing.T) {
-	t.Parallel()
-	system := vms("systempool", "system", 1, 1, 5, 10)
-	system.Taints = []corev1.Taint{{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule}}
-	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), system)
-	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(5), suite.VirtualTier())
-	e.Create(suite.Deployment("web", 5, "500m"))
-	// For the first 30 s of a node the taint might be one that goes.
-	e.Lands(60*time.Second, "web", map[string]int{"userpool": 4, "aci": 1})
-	// One that may use the system pool is not let through: it waits for the pool to grow.
-	critical := suite.Deployment("critical", 10, "500m", func(t *corev1.PodTemplateSpec) {
-		t.Spec.Tolerations = []corev1.Toleration{{Key: "CriticalAddonsOnly", Operator: corev1.TolerationOpExists}}
-	})
-	e.Create(critical)
-	e.Lands(60*time.Second, "critical", map[string]int{"systempool": 10})
-	e.RightOrder(15)
-}
-
 // TestCordonedAndNotReadyPools are not mistaken for pools that the pod cannot use: both could grow.
 func TestCordonedAndNotReadyPools(t *testing.T) {
 	t.Parallel()
@@ -211,18 +165,8 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 				return ""
 			})
 			e.Create(suite.Deployment("web", 2, "500m"))
-			e.Eventually(10*time.Second, func() string {
-				if said := e.Said("web"); !strings.Contains(said, tc.told.Sentence) {
-					return fmt.Sprintf("the pod was told %q", said)
-				}
-				return ""
-			})
-			e.Stays(2*time.Second, func() string {
-				if got := e.Placed("web"); got["aci"] > 0 {
-					return fmt.Sprintf("burst while the pool could grow: %v", got)
-				}
-				return ""
-			})
+			e.Told("web", tc.told.Sentence)
+			e.Keeps(2*time.Second, "web", map[string]int{"": 2})
 			// Grown, it takes the pods.
 			e.pool("userpool").Grow(1)
 			e.Eventually(10*time.Second, func() string {
@@ -236,90 +180,23 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 	}
 }
 
-// TestDrainedPool drains and deletes a pool's nodes: its pods move on in order.
-func TestDrainedPool(t *testing.T) {
-	t.Parallel()
-	e := start(t, fast(), vms("userpool", "user", 1, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
-	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
-	e.stock()
-	e.Create(suite.Deployment("web", 6, "490m"))
-	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 2})
-	if _, err := e.Client.AppsV1().DaemonSets(namespace).Create(e.ctx, daemonSet("agent"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	agents := func() map[string]int {
-		counts := e.Placed("agent")
-		delete(counts, "")
-		return counts
-	}
-	e.Eventually(20*time.Second, func() string {
-		if got := agents(); !suite.Equal(got, map[string]int{"userpool": 1, "systempool": 1}) {
-			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
-		}
-		return ""
-	})
-
-	// kubectl drain, then the pool is deleted: cordon, evict, delete. The pods fill the system pool; then no pool has
-	// room, and none that the pods can use can grow while the autoscaler is told that the pool is gone.
-	node := e.nodesOf("userpool")[0].Name
-	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	for _, p := range e.Pods("web") {
-		if p.Spec.NodeName == node {
-			if err := e.Client.PolicyV1().Evictions(namespace).Evict(e.ctx, &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: namespace}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	e.Lands(30*time.Second, "web", map[string]int{"systempool": 4, "aci": 2})
-	if err := e.pool("userpool").Delete(e.ctx, node); err != nil {
-		t.Fatal(err)
-	}
-	e.Eventually(20*time.Second, func() string {
-		if got := agents(); !suite.Equal(got, map[string]int{"systempool": 1}) {
-			return fmt.Sprintf("DaemonSet pods by pool: %v", got)
-		}
-		return ""
-	})
-}
-
-// daemonSet is one of another scheduler's, which ignores taints as agents do.
-func daemonSet(name string) *appsv1.DaemonSet {
-	d := suite.Deployment(name, 0, "1m", func(t *corev1.PodTemplateSpec) {
-		t.Spec.SchedulerName = "stock"
-		t.Spec.NodeSelector = map[string]string{corev1.LabelArchStable: "amd64"} // not the virtual node, which has no such label
-	})
-	return &appsv1.DaemonSet{ObjectMeta: d.ObjectMeta, Spec: appsv1.DaemonSetSpec{Selector: d.Spec.Selector, Template: d.Spec.Template}}
-}
-
 // TestGarbageInTheStatus: the scheduler keeps running, the pools are Unknown, and one log line says why.
 func TestGarbageInTheStatus(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	status := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}, Data: map[string]string{"status": "\t{ garbage"}}
-	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Create(e.ctx, status, metav1.CreateOptions{}))
 	e.schedule(aksConfig, suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 9, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
-	e.Eventually(10*time.Second, func() string {
-		if said := e.Said("web"); !strings.Contains(said, gate.ReasonUnknown.Sentence) {
-			return fmt.Sprintf("the pod was told %q", said)
-		}
-		return ""
-	})
+	e.Told("web", gate.ReasonUnknown.Sentence)
 	// Written again and again, it is still one line.
 	for i := range 3 {
 		status.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": fmt.Sprint(i)}
-		if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
 		time.Sleep(300 * time.Millisecond)
 	}
-	log, err := os.ReadFile(e.scheduler.Log())
-	if err != nil {
-		t.Fatal(err)
-	}
+	log := must.ReadFile(t, e.scheduler.Log())
 	if n := strings.Count(string(log), `reason="StatusUnreadable" object=`); n != 1 {
 		t.Errorf("%d log lines about the problem, want 1", n)
 	}
@@ -330,9 +207,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	// Repaired, it opens the gate.
 	status.Data["status"] = fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n",
 		e.pool("userpool").Group(), e.pool("systempool").Group())
-	if _, err := e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
 	repaired := time.Now()
 	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	if took := time.Since(repaired); took > 3*time.Second {

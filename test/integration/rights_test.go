@@ -20,6 +20,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -53,19 +54,15 @@ func TestRights(t *testing.T) {
 	// A burst pod that is to come back and may not, and a pod whose cost somebody changed.
 	e.Create(suite.Deployment("web", 1, "100m"))
 	e.Lands(20*time.Second, "web", map[string]int{"aci": 1})
-	if _, err := e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
+	must.Do(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Name: "web"},
 		Spec:       policyv1.PodDisruptionBudgetSpec{MaxUnavailable: ptr.To(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}},
-	}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	}, metav1.CreateOptions{}))
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = false })
 	e.Create(suite.Deployment("changed", 1, "100m"))
 	e.Lands(20*time.Second, "changed", map[string]int{"userpool": 1})
-	if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, e.Pods("changed")[0].Name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, e.Pods("changed")[0].Name, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}))
 
 	// And one that has lost its cost, each time anew.
 	e.Create(suite.Deployment("bare", 1, "100m"))
@@ -80,12 +77,8 @@ func TestRights(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: "unended", Finalizers: []string{batchv1.JobTrackingFinalizer}, OwnerReferences: e.notAJob()},
 			Spec:       corev1.PodSpec{NodeName: "silent", SchedulerName: devcluster.SchedulerName, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 		}
-		if _, err := e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := e.Client.CoreV1().Pods(namespace).Delete(e.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}))
+		must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: ptr.To(int64(0))}))
 	}
 
 	ours := []*devcluster.Component{e.scheduler, controller}
@@ -99,20 +92,14 @@ func TestRights(t *testing.T) {
 		if err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Delete(e.ctx, "pool-priority-status", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
 		}
-		if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, bare, types.MergePatchType,
-			[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":null,"`+scalein.OwnCostAnnotation+`":null}}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, bare, types.MergePatchType,
+			[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":null,"`+scalein.OwnCostAnnotation+`":null}}}`), metav1.PatchOptions{}))
 		if slices.Contains(rule.Resources, "pods/status") {
 			unended()
 		}
 		for _, c := range ours {
-			if err := os.Truncate(c.Log(), 0); err != nil {
-				t.Fatal(err)
-			}
-			if err := c.Restart(); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.Truncate(c.Log(), 0))
+			must.NoError(t, c.Restart())
 		}
 		defer func() {
 			for _, c := range ours {
@@ -145,21 +132,15 @@ func TestRights(t *testing.T) {
 	once := func(name string, rules []rbacv1.PolicyRule, update func(rules []rbacv1.PolicyRule) error) {
 		for i, rule := range rules {
 			t.Run(fmt.Sprintf("%s without %s of %s", name, strings.Join(rule.Verbs, ","), strings.Join(rule.Resources, ",")), func(t *testing.T) {
-				if err := update(append(append([]rbacv1.PolicyRule{}, rules[:i]...), rules[i+1:]...)); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, update(append(append([]rbacv1.PolicyRule{}, rules[:i]...), rules[i+1:]...)))
 				refusedWithout(t, rule)
 			})
 		}
-		if err := update(rules); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, update(rules))
 	}
 	n := 0
 	clusterRoles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, role := range clusterRoles.Items {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			n += len(role.Rules)
@@ -170,9 +151,7 @@ func TestRights(t *testing.T) {
 		}
 	}
 	roles, err := e.Client.RbacV1().Roles(metav1.NamespaceAll).List(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, role := range roles.Items {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			n += len(role.Rules)

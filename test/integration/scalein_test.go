@@ -12,12 +12,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 	"poolpriority.dev/scheduler/test/suite"
 )
 
@@ -42,30 +41,21 @@ func TestScaleIn(t *testing.T) {
 		*d.Spec.Replicas = 0
 		endsFast(&d.Spec.Template)
 		e.Create(d)
-		remain := func(want int) {
-			t.Helper()
-			e.Eventually(60*time.Second, func() string {
-				if n := len(e.Pods(app)); n != want {
-					return fmt.Sprintf("%d pods", n)
-				}
-				return ""
-			})
-		}
 		for range *rounds {
 			first := 1 + rand.Int32N(from-1)
 			e.Scale(app, first)
-			remain(int(first))
+			e.Remain(60*time.Second, app, int(first))
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 			e.Scale(app, from)
 			e.Lands(60*time.Second, app, full)
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 			e.Scale(app, to)
-			remain(int(to))
+			e.Remain(60*time.Second, app, int(to))
 			if e.Placed(app)["aci"] == 0 {
 				onVM++
 			}
 			e.Scale(app, 0)
-			remain(0)
+			e.Remain(60*time.Second, app, 0)
 		}
 		return onVM
 	}
@@ -98,17 +88,6 @@ func TestScaleIn(t *testing.T) {
 	}
 }
 
-// notReady complains of pods that are not ready: a ReplicaSet deletes them first, whatever their cost.
-func (e *env) notReady(app string) string {
-	e.Helper()
-	for _, p := range e.Pods(app) {
-		if !podutil.IsPodReady(&p) {
-			return p.Name + " is not ready"
-		}
-	}
-	return ""
-}
-
 // TestScaleInOrder: the burst pool goes first, then the system pool, then the user pool, also when the scale-in comes at once; a
 // cost of the user's is kept; and a pod has its cost from the first instant at which it is bound.
 func TestScaleInOrder(t *testing.T) {
@@ -117,9 +96,7 @@ func TestScaleInOrder(t *testing.T) {
 	e.leastRights()
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
 	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var late atomic.Int32
 	go func() {
 		for event := range watcher.ResultChan() {
@@ -146,16 +123,7 @@ func TestScaleInOrder(t *testing.T) {
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4})
 	e.Scale("web", 3)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 3})
-	gone := func(left int) {
-		t.Helper()
-		e.Eventually(30*time.Second, func() string {
-			if n := len(e.Pods("web")); n != left {
-				return fmt.Sprintf("%d pods are there, %d are to stay", n, left)
-			}
-			return ""
-		})
-	}
-	gone(3)
+	e.Remain(30*time.Second, "web", 3)
 
 	// The scale-in comes while the burst pods are being bound.
 	e.Scale("web", 12)
@@ -166,12 +134,12 @@ func TestScaleInOrder(t *testing.T) {
 		return ""
 	})
 	e.Scale("web", 4)
-	gone(4)
+	e.Remain(30*time.Second, "web", 4)
 	if got := e.Placed("web"); got["aci"] > 0 { // which VM pods stay depends on which of them were ready
 		t.Errorf("pods on the virtual node survived: %v", got)
 	}
 	e.Scale("web", 0)
-	gone(0)
+	e.Remain(30*time.Second, "web", 0)
 
 	e.Create(suite.Deployment("own", 1, "100m", func(t *corev1.PodTemplateSpec) {
 		t.Annotations = map[string]string{scalein.CostAnnotation: "7"}
@@ -184,52 +152,6 @@ func TestScaleInOrder(t *testing.T) {
 	if n := late.Load(); n > 0 {
 		t.Errorf("%d times, a bound pod had no cost yet", n)
 	}
-}
-
-// TestCostsOfOthers: with others: true, pods of another scheduler on listed nodes are brought in line, also when a node is relabelled.
-func TestCostsOfOthers(t *testing.T) {
-	t.Parallel()
-	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
-	e.leastRights()
-	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	e.stock()
-	e.control(with(t, "testdata/fixed.yaml", "scaleIn: {others: true}"))
-	e.Create(suite.Deployment("others", 2, "100m", func(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }))
-	has := func(want string) {
-		t.Helper()
-		e.Eventually(20*time.Second, func() string {
-			pods := e.Pods("others")
-			for _, p := range pods {
-				if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
-					return fmt.Sprintf("pod %s has %q, want %q", p.Name, got, want)
-				}
-			}
-			return map[bool]string{true: "", false: "no pods"}[len(pods) == 2]
-		})
-	}
-	has("2000 user")
-	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "system" })
-	has("1000 system")
-	// Somebody else's value is left alone, and one event says so.
-	pod := e.Pods("others")[0]
-	if _, err := e.Client.CoreV1().Pods(namespace).Patch(e.ctx, pod.Name, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	e.eventOn(namespace, "Pod", pod.Name, "DeletionCostKept")
-	e.updateNode(e.nodesOf("userpool")[0].Name, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "user" })
-	e.Eventually(20*time.Second, func() string {
-		for _, p := range e.Pods("others") {
-			want := "2000 user"
-			if p.Name == pod.Name {
-				want = "7 user"
-			}
-			if got := p.Annotations[scalein.CostAnnotation] + " " + p.Annotations[scalein.PoolAnnotation]; got != want {
-				return fmt.Sprintf("pod %s has %q, want %q", p.Name, got, want)
-			}
-		}
-		return ""
-	})
 }
 
 // TestEditedList: when the list is edited, the pods that run get the costs of the new order, and new pods follow it.
@@ -267,10 +189,5 @@ func TestEditedList(t *testing.T) {
 	e.Scale("web", 9)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	e.Scale("web", 4)
-	e.Eventually(60*time.Second, func() string {
-		if got := e.Placed("web"); !suite.Equal(got, map[string]int{"systempool": 4}) {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
+	e.Lands(60*time.Second, "web", map[string]int{"systempool": 4})
 }

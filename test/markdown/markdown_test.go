@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func TestParse(t *testing.T) {
@@ -11,9 +13,7 @@ func TestParse(t *testing.T) {
 		"```sh runnable\nls\n\npwd\n```\n\n    not fenced\n\n```\nplain\n```\n\n" +
 		"| code | what |\n|---|---|\n| `A` | says [so](a.md): `x \\| y` |\n| B | |\n\n![picture](demo.svg)\n"
 	got, err := Parse("docs/a.md", []byte(source))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	want := &Page{
 		Path:    "docs/a.md",
 		Anchors: map[string]bool{"a-page-read": true, "why": true, "why-1": true},

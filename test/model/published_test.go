@@ -13,6 +13,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var publications = flag.Int("published", 5000, "held pods for which TestGate compares the gate's decision with that of who reads the published view")
@@ -62,17 +63,13 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 		view.Waits = map[types.UID]published.Wait{request.Pod.UID: {Unschedulable: request.UnschedulableSince, NoRoom: request.NoRoomSince, Ignored: request.IgnoredUntil}}
 	}
 	data, err := view.Encode(now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	read, err := published.DecodeView(data)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}
 	pools, err := read.Pools()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	asked := read.Request(request.Pod, now)
 	got := read.Decide(asked, pools, now)
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -22,6 +22,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const agentPoolLabel = "kubernetes.azure.com/agentpool"
@@ -74,9 +75,7 @@ func newSubject(t *testing.T, h *history) *subject {
 	}
 	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{MaxPods: int32(h.maxPods), WaitLimit: metav1.Duration{Duration: h.wait}}})
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: s.configs, Capacity: configv1.Capacity{DeclineGrace: duration(time.Minute)}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
 	s.reader = newReader(s)
 	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}

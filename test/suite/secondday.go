@@ -12,28 +12,22 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // Everything lists all objects of the cluster but events and the tests' pods, with the keys of their annotations, and the nodes' taints.
 func (s *Suite) Everything(kubeConfig string) []string {
 	s.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeConfig)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	config.QPS, config.Burst = 200, 400
 	client, err := metadata.NewForConfig(config)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	lists, err := s.client.Discovery().ServerPreferredResources()
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	kinds, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists))
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	var all []string
 	for gvr := range kinds {
 		if gvr.Resource == "events" {
@@ -59,9 +53,7 @@ func (s *Suite) Everything(kubeConfig string) []string {
 		}
 	}
 	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	for _, node := range nodes.Items {
 		for _, taint := range node.Spec.Taints {
 			all = append(all, "taint of "+node.Name+": "+taint.ToString())

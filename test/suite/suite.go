@@ -4,7 +4,7 @@ package suite
 import (
 	"context"
 	"fmt"
-	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +18,7 @@ import (
 
 	"poolpriority.dev/scheduler/test/devcluster"
 	"poolpriority.dev/scheduler/test/devcluster/referee"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // Namespace is where the tests' pods are.
@@ -143,22 +144,15 @@ func Selects(key, value string) func(*corev1.PodTemplateSpec) {
 // Create creates the Deployment.
 func (s *Suite) Create(d *appsv1.Deployment) {
 	s.Helper()
-	if _, err := s.client.AppsV1().Deployments(Namespace).Create(s.ctx, d, metav1.CreateOptions{}); err != nil {
-		s.Fatal(err)
-	}
+	must.Do(s)(s.client.AppsV1().Deployments(Namespace).Create(s.ctx, d, metav1.CreateOptions{}))
 }
 
 // Load reads a Deployment from a file, for our scheduler.
 func Load(t testing.TB, path string) *appsv1.Deployment {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.ReadFile(t, path)
 	d := &appsv1.Deployment{}
-	if err := yaml.UnmarshalStrict(data, d); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.UnmarshalStrict(data, d))
 	d.Namespace = Namespace
 	d.Spec.Template.Spec.SchedulerName = devcluster.SchedulerName
 	return d
@@ -169,9 +163,7 @@ func (s *Suite) Scale(name string, replicas int32) {
 	s.Helper()
 	_, err := s.client.AppsV1().Deployments(Namespace).UpdateScale(s.ctx, name, &autoscalingv1.Scale{
 		ObjectMeta: metav1.ObjectMeta{Namespace: Namespace, Name: name}, Spec: autoscalingv1.ScaleSpec{Replicas: replicas}}, metav1.UpdateOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 }
 
 // Pods returns the pods of the app, or all with "".
@@ -182,9 +174,7 @@ func (s *Suite) Pods(app string) []corev1.Pod {
 		options.LabelSelector = "app=" + app
 	}
 	list, err := s.client.CoreV1().Pods(Namespace).List(s.ctx, options)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	return list.Items
 }
 
@@ -193,9 +183,7 @@ func (s *Suite) Placed(app string) map[string]int {
 	s.Helper()
 	pods := s.Pods(app) // before the nodes, so that a new node's pod has its pool
 	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	poolOf := map[string]string{}
 	for _, n := range nodes.Items {
 		poolOf[n.Name] = n.Labels[devcluster.AgentPoolLabel]
@@ -221,9 +209,40 @@ func Over(p *corev1.Pod) bool {
 // Lands waits until the app's pods are placed as wanted, by pool.
 func (s *Suite) Lands(timeout time.Duration, app string, want map[string]int) {
 	s.Helper()
+	s.Eventually(timeout, func() string { return s.misplaced(app, want) })
+}
+
+// Keeps checks that the app's pods are placed as wanted for the duration.
+func (s *Suite) Keeps(duration time.Duration, app string, want map[string]int) {
+	s.Helper()
+	s.Stays(duration, func() string { return s.misplaced(app, want) })
+}
+
+func (s *Suite) misplaced(app string, want map[string]int) string {
+	s.Helper()
+	if got := s.Placed(app); !Equal(got, want) {
+		return fmt.Sprintf("pods of %s by pool: %v, want %v; %s", app, got, want, s.Said(app))
+	}
+	return ""
+}
+
+// Remain waits until the app has so many pods, ending ones counted.
+func (s *Suite) Remain(timeout time.Duration, app string, want int) {
+	s.Helper()
 	s.Eventually(timeout, func() string {
-		if got := s.Placed(app); !Equal(got, want) {
-			return fmt.Sprintf("pods of %s by pool: %v, want %v; %s", app, got, want, s.Said(app))
+		if n := len(s.Pods(app)); n != want {
+			return fmt.Sprintf("%d pods of %s, want %d", n, app, want)
+		}
+		return ""
+	})
+}
+
+// Told waits until a pending pod of the app is told the text.
+func (s *Suite) Told(app, text string) {
+	s.Helper()
+	s.Eventually(20*time.Second, func() string {
+		if said := s.Said(app); !strings.Contains(said, text) {
+			return fmt.Sprintf("a pod of %s was told %q, not %q", app, said, text)
 		}
 		return ""
 	})
@@ -260,9 +279,7 @@ func (s *Suite) Said(app string) string {
 func (s *Suite) Events(reason string) []string {
 	s.Helper()
 	list, err := s.client.CoreV1().Events(Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	var messages []string
 	for _, event := range list.Items {
 		messages = append(messages, event.Message)

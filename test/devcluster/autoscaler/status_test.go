@@ -1,7 +1,6 @@
 package autoscaler
 
 import (
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -10,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // recordings are ConfigMaps that a real cluster autoscaler wrote.
@@ -18,26 +19,15 @@ const recordings = "../../../pkg/nodegroups/clusterautoscaler/testdata"
 // TestRecordedText: what was recorded is written again word for word.
 func TestRecordedText(t *testing.T) {
 	for _, name := range []string{"01-baseline-below-max", "02-scaleup-triggered", "04-both-pools-at-max", "05-initializing", "06-below-max_at-max_backoff"} {
-		data, err := os.ReadFile(filepath.Join(recordings, name+".yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		data := must.ReadFile(t, filepath.Join(recordings, name+".yaml"))
 		var recorded corev1.ConfigMap
-		if err := yaml.Unmarshal(data, &recorded); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, yaml.Unmarshal(data, &recorded))
 		var status Status
-		if err := yaml.UnmarshalStrict([]byte(recorded.Data["status"]), &status); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, yaml.UnmarshalStrict([]byte(recorded.Data["status"]), &status))
 		begun, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", status.Time)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		cm, err := status.ConfigMap(begun)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if diff := cmp.Diff(recorded.Data, cm.Data); diff != "" {
 			t.Errorf("%s (-want,+got):\n%s", name, diff)
 		}
@@ -61,13 +51,9 @@ func TestTimes(t *testing.T) {
 	world.Nodes = []*corev1.Node{node("s0"), node("virtual")}
 	begin := time.Date(2026, 11, 21, 9, 39, 41, 0, time.UTC)
 	first, err := a.Loop(world, Filters{}, nil, begin)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	second, err := a.Loop(world, Filters{}, nil, begin.Add(10*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	system, user := second.Status.Of("system"), second.Status.Of("user")
 	if !system.Health.LastProbeTime.Time.Equal(begin.Add(10*time.Second)) || !system.Health.LastTransitionTime.Time.Equal(begin) {
 		t.Errorf("%+v", system.Health.Times)
@@ -82,9 +68,7 @@ func TestTimes(t *testing.T) {
 	world.Groups[1].Target, world.Groups[1].Instances = 1, []Instance{{Name: "u0"}}
 	world.Nodes = append(world.Nodes, node("u0"))
 	third, err := a.Loop(world, Filters{}, nil, begin.Add(20*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if user := third.Status.Of("user").Health; user.LastProbeTime.IsZero() || !user.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", user)
 	}

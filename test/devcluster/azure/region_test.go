@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // clocked returns a region whose groups take 20 s, and what has its time pass.
@@ -37,9 +39,7 @@ func code(err error) string {
 
 func mustPut(t *testing.T, r *Region, spec Spec) {
 	t.Helper()
-	if err := r.Put(context.Background(), spec); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.Put(context.Background(), spec))
 }
 
 func TestTransition(t *testing.T) {

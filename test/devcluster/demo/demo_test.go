@@ -8,14 +8,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestExperiments checks what the code takes for granted of experiments.yaml.
 func TestExperiments(t *testing.T) {
 	var experiments []experiment
-	if err := yaml.UnmarshalStrict(experimentsFile, &experiments); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.UnmarshalStrict(experimentsFile, &experiments))
 	for _, e := range experiments {
 		var d appsv1.Deployment
 		if err := yaml.UnmarshalStrict([]byte(e.Deployment), &d); err != nil {

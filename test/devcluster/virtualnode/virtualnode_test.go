@@ -15,6 +15,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"poolpriority.dev/scheduler/test/devcluster/azure"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // rig is a virtual node on an API in memory.
@@ -40,9 +41,7 @@ func newRig(t *testing.T) *rig {
 	r.node = New(r.client, Options{PollInterval: 20 * time.Millisecond})
 	r.node.Azure().SetPutTime(time.Millisecond)
 	r.node.Azure().SetCreateTime(time.Second)
-	if err := r.node.Start(ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.node.Start(ctx))
 	t.Cleanup(func() {
 		r.node.Stop()
 		cancel()
@@ -53,17 +52,13 @@ func newRig(t *testing.T) *rig {
 
 func (r *rig) create(change func(*corev1.Pod, *corev1.Container)) {
 	r.Helper()
-	if _, err := r.client.CoreV1().Pods("default").Create(r.ctx, onePod(change), metav1.CreateOptions{}); err != nil {
-		r.Fatal(err)
-	}
+	must.Do(r)(r.client.CoreV1().Pods("default").Create(r.ctx, onePod(change), metav1.CreateOptions{}))
 }
 
 func (r *rig) pod() *corev1.Pod {
 	r.Helper()
 	p, err := r.client.CoreV1().Pods("default").Get(r.ctx, "web", metav1.GetOptions{})
-	if err != nil {
-		r.Fatal(err)
-	}
+	must.NoError(r, err)
 	return p
 }
 
@@ -72,9 +67,7 @@ func (r *rig) tolerate() {
 	r.Helper()
 	p := r.pod()
 	p.Spec.Tolerations = append(p.Spec.Tolerations, corev1.Toleration{Key: "added", Operator: corev1.TolerationOpExists})
-	if _, err := r.client.CoreV1().Pods("default").Update(r.ctx, p, metav1.UpdateOptions{}); err != nil {
-		r.Fatal(err)
-	}
+	must.Do(r)(r.client.CoreV1().Pods("default").Update(r.ctx, p, metav1.UpdateOptions{}))
 }
 
 func (r *rig) eventually(what string, check func() bool) {
@@ -211,9 +204,7 @@ func TestMissingSecret(t *testing.T) {
 	})
 	r.eventually("an event", func() bool {
 		events, err := r.client.CoreV1().Events("default").List(r.ctx, metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		for _, e := range events.Items {
 			if strings.Contains(e.Message, `secret "none" not found`) {
 				return true
@@ -250,12 +241,8 @@ func TestRestart(t *testing.T) {
 	if n := len(r.unseen()); n != 0 || r.node.Azure().Cores() != 1 {
 		t.Errorf("the group did not survive the connector: %g cores, %d unseen", r.node.Azure().Cores(), n)
 	}
-	if err := r.client.CoreV1().Nodes().Delete(r.ctx, Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := r.node.Restart(r.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.client.CoreV1().Nodes().Delete(r.ctx, Name, metav1.DeleteOptions{}))
+	must.NoError(t, r.node.Restart(r.ctx))
 	if _, err := r.client.CoreV1().Nodes().Get(r.ctx, Name, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
@@ -263,9 +250,7 @@ func TestRestart(t *testing.T) {
 	if n := len(r.node.Azure().Puts()); n != 1 || r.pod().Status.Phase != corev1.PodRunning {
 		t.Errorf("after the restart: %d PUTs, the pod is %s", n, r.pod().Status.Phase)
 	}
-	if err := r.client.CoreV1().Nodes().Delete(r.ctx, Name, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.client.CoreV1().Nodes().Delete(r.ctx, Name, metav1.DeleteOptions{}))
 	time.Sleep(300 * time.Millisecond)
 	if _, err := r.client.CoreV1().Nodes().Get(r.ctx, Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the Node was made again: %v", err)
@@ -280,9 +265,7 @@ func TestRestartInTransition(t *testing.T) {
 	r.node.Azure().SetInstanceView(azure.ViewNone)
 	r.create(plain)
 	r.eventually("created", r.put(201))
-	if err := r.node.Restart(r.ctx); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, r.node.Restart(r.ctx))
 	r.refused(azure.CodeTransitioning)
 }
 
@@ -305,9 +288,7 @@ func TestDeleted(t *testing.T) {
 		r.node.Azure().SetInstanceView(view)
 		r.create(plain)
 		r.eventually("created", r.put(201))
-		if err := r.client.CoreV1().Pods("default").Delete(r.ctx, "web", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, r.client.CoreV1().Pods("default").Delete(r.ctx, "web", metav1.DeleteOptions{}))
 		for deadline := time.Now().Add(10 * time.Second); len(r.node.Azure().List()) > 0; time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the group is left over")

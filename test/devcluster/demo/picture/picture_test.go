@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var update = flag.Bool("update", false, "write the pictures anew")
@@ -20,10 +22,7 @@ const docs = "../../../../docs/demo"
 
 func read(t *testing.T, file string) Timeline {
 	t.Helper()
-	data, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	data := must.ReadFile(t, file)
 	var timeline Timeline
 	if err := json.Unmarshal(data, &timeline); err != nil {
 		t.Fatalf("%s: %v", file, err)
@@ -43,14 +42,9 @@ func TestPictures(t *testing.T) {
 			}
 		}
 		if *update {
-			if err := os.WriteFile(golden, got, 0o644); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(golden, got, 0o644))
 		}
-		want, err := os.ReadFile(golden)
-		if err != nil {
-			t.Fatal(err)
-		}
+		want := must.ReadFile(t, golden)
 		if diff := cmp.Diff(string(want), string(got)); diff != "" {
 			t.Errorf("%s is not what the code draws; go test ./test/devcluster/demo/picture -update writes it (-want,+got):\n%s", golden, diff)
 		}

@@ -1,0 +1,155 @@
+package devcluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+)
+
+var (
+	// ofNodes are the keys in etcd of what nodes, their autoscaler and their events make.
+	ofNodes = regexp.MustCompile(`^/registry/(minions/|events/|leases/kube-node-lease/|configmaps/kube-system/cluster-autoscaler-status$)`)
+	// ofControlPlane are the keys of what the control plane itself makes and renews, whenever it wants.
+	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-system/|leases/kube-system/apiserver-)`)
+)
+
+// quiet is for how long the control plane must have written nothing after the last change by Clear.
+const quiet = 300 * time.Millisecond
+
+// Clear stops our binaries, the nodes and the autoscaler, and makes etcd and the directory hold what they held when the cluster had
+// started, without its nodes. It fails if the control plane is not the one that was started, or goes on writing.
+func (c *Cluster) Clear(ctx context.Context) error {
+	c.stopNodes()
+	if len(c.processes) != c.before.processes {
+		return fmt.Errorf("the cluster has %d processes, and had %d at the start", len(c.processes), c.before.processes)
+	}
+	files, err := os.ReadDir(c.options.Dir)
+	if err != nil {
+		return fmt.Errorf("reading the cluster's directory: %w", err)
+	}
+	for _, f := range files {
+		if !c.before.files[f.Name()] {
+			if err := os.RemoveAll(filepath.Join(c.options.Dir, f.Name())); err != nil {
+				return fmt.Errorf("clearing the cluster's directory: %w", err)
+			}
+		}
+	}
+	if err := poll(ctx, 10*time.Second, c.Failed, func() error {
+		changed, err := c.restore()
+		if err == nil && len(changed) > 0 {
+			time.Sleep(quiet)
+			err = fmt.Errorf("other than at the start were %q", changed)
+		}
+		return err
+	}); err != nil {
+		return fmt.Errorf("clearing the cluster: %w", err)
+	}
+	return nil
+}
+
+// Reuse returns a cluster that was cleared with the nodes and the autoscaler of the options. Its control plane is as it
+// was.
+func (c *Cluster) Reuse(ctx context.Context, options Options) (*Cluster, error) {
+	options.Dir = c.options.Dir
+	ctx, cancel := context.WithCancel(ctx)
+	next := &Cluster{Client: c.Client, Config: c.Config, options: options, processes: c.processes, cancel: cancel, ca: c.ca, address: c.address,
+		rights: map[string]bool{}, etcd: c.etcd, before: c.before}
+	if err := next.startNodes(ctx); err != nil {
+		next.Stop()
+		return nil, err
+	}
+	return next, nil
+}
+
+// content is what a cluster was when it had started, without its nodes.
+type content struct {
+	processes int
+	files     map[string]bool   // in its directory
+	objects   map[string][]byte // by their keys in etcd
+}
+
+// remember keeps what there is, for Clear.
+func (c *Cluster) remember() error {
+	files, err := os.ReadDir(c.options.Dir)
+	if err != nil {
+		return fmt.Errorf("reading the cluster's directory: %w", err)
+	}
+	c.before = content{processes: len(c.processes), files: map[string]bool{}}
+	for _, f := range files {
+		c.before.files[f.Name()] = true
+	}
+	if c.before.objects, err = c.readObjects(); err != nil {
+		return err
+	}
+	maps.DeleteFunc(c.before.objects, func(key string, _ []byte) bool { return ofNodes.MatchString(key) })
+	return nil
+}
+
+// readObjects returns what etcd holds, but for what the control plane itself makes.
+func (c *Cluster) readObjects() (map[string][]byte, error) {
+	var got struct {
+		KVs []struct{ Key, Value []byte }
+	}
+	if err := c.askEtcd("range", map[string][]byte{"key": []byte("/registry/"), "range_end": []byte("/registry0")}, &got); err != nil {
+		return nil, err
+	}
+	objects := map[string][]byte{}
+	for _, kv := range got.KVs {
+		if !ofControlPlane.Match(kv.Key) {
+			objects[string(kv.Key)] = kv.Value
+		}
+	}
+	return objects, nil
+}
+
+// restore undoes the changes since the start, and returns the keys of what was changed.
+func (c *Cluster) restore() ([]string, error) {
+	objects, err := c.readObjects()
+	if err != nil {
+		return nil, err
+	}
+	var changed []string
+	type operation map[string]map[string][]byte
+	var undo []operation
+	for key := range objects {
+		if _, was := c.before.objects[key]; !was {
+			changed, undo = append(changed, key), append(undo, operation{"request_delete_range": {"key": []byte(key)}})
+		}
+	}
+	for key, value := range c.before.objects {
+		if !bytes.Equal(objects[key], value) {
+			changed, undo = append(changed, key), append(undo, operation{"request_put": {"key": []byte(key), "value": value}})
+		}
+	}
+	if len(undo) == 0 {
+		return nil, nil
+	}
+	return changed, c.askEtcd("txn", map[string][]operation{"success": undo}, &struct{}{})
+}
+
+// askEtcd sends a request to etcd as JSON.
+func (c *Cluster) askEtcd(method string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return fmt.Errorf("encoding a request to etcd: %w", err)
+	}
+	response, err := http.Post(c.etcd+"/v3/kv/"+method, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return fmt.Errorf("asking etcd: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd's answer to %s is %s", method, response.Status)
+	}
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
+		return fmt.Errorf("decoding etcd's answer: %w", err)
+	}
+	return nil
+}

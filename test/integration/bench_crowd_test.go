@@ -1,0 +1,177 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
+)
+
+// crowd is a cluster with thousands of nodes that nobody manages: the heartbeats of so many would keep the API server busy.
+type crowd struct {
+	*env
+	client kubernetes.Interface // asks as often as it likes
+}
+
+func startCrowd(b *testing.B) *crowd {
+	b.Helper()
+	// Nobody renews the nodes' leases.
+	e := startWith(b, devcluster.Options{ControllerManagerArgs: []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}})
+	config := rest.CopyConfig(e.Config)
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	must.NoError(b, err)
+	return &crowd{env: e, client: client}
+}
+
+// each calls the function for 0 to n-1, sixteen at a time.
+func (c *crowd) each(n int, do func(i int) error) {
+	c.Helper()
+	var work sync.WaitGroup
+	errs := make(chan error, 16)
+	for worker := range 16 {
+		work.Go(func() {
+			for i := worker; i < n; i += 16 {
+				if err := do(i); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	work.Wait()
+	select {
+	case err := <-errs:
+		c.Fatal(err)
+	default:
+	}
+}
+
+// populate makes so many nodes, each with so many pods.
+func (c *crowd) populate(nodes, podsPerNode int) {
+	c.Helper()
+	began := time.Now()
+	c.each(nodes, func(i int) error {
+		if err := c.addNode(i); err != nil {
+			return err
+		}
+		for n := range podsPerNode {
+			if err := c.addPod(fmt.Sprintf("pod-%d-%d", i, n), "app", fmt.Sprintf("node-%d", i), "100m", "128Mi"); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	c.Logf("%d nodes and %d pods were made in %.0f s", nodes, nodes*podsPerNode, time.Since(began).Seconds())
+}
+
+// addNode makes a ready node of 4 CPUs. Of five nodes three are user nodes, the others system nodes.
+func (c *crowd) addNode(i int) error {
+	mode := "user"
+	if i%5 > 2 {
+		mode = "system"
+	}
+	return c.addNodeOf(fmt.Sprintf("node-%d", i), mode)
+}
+
+func (c *crowd) addNodeOf(name, mode string) error {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		devcluster.ModeLabel: mode, corev1.LabelOSStable: "linux", corev1.LabelHostname: name}}}
+	node.Status.Capacity = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("4"), corev1.ResourceMemory: resource.MustParse("16Gi"), corev1.ResourcePods: resource.MustParse("110")}
+	node.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Now(), LastHeartbeatTime: metav1.Now()}}
+	_, err := c.client.CoreV1().Nodes().Create(c.ctx, node, metav1.CreateOptions{})
+	return err
+}
+
+// addPod makes a pod, on the node if there is one.
+func (c *crowd) addPod(name, app, node, cpu, memory string) error {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}}}
+	pod.Spec.NodeName = node
+	pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "image", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}}}}
+	_, err := c.client.CoreV1().Pods(namespace).Create(c.ctx, pod, metav1.CreateOptions{})
+	return err
+}
+
+// removePods deletes the app's pods at once, and waits until they are gone.
+func (c *crowd) removePods(app string) {
+	c.Helper()
+	selected := metav1.ListOptions{LabelSelector: "app=" + app}
+	c.Eventually(5*time.Minute, func() string {
+		if err := c.client.CoreV1().Pods(namespace).DeleteCollection(c.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, selected); err != nil {
+			return err.Error()
+		}
+		list, err := c.client.CoreV1().Pods(namespace).List(c.ctx, selected)
+		if err != nil {
+			return err.Error()
+		}
+		if len(list.Items) > 0 {
+			return fmt.Sprintf("%d pods of %s are left", len(list.Items), app)
+		}
+		return ""
+	})
+}
+
+// run starts our binary with the configuration of testdata/throughput.
+func (c *crowd) run(variant string) *devcluster.Component {
+	c.Helper()
+	s, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/throughput/"+variant+".yaml", c.rbac)
+	must.NoError(c, err)
+	return s
+}
+
+// watchPods tells of each change of the app's pods, one after the other, until stop is called.
+func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
+	c.Helper()
+	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app=" + app }))
+	informer := factory.Core().V1().Pods().Informer()
+	must.Do(c)(informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(obj any) { changed(obj.(*corev1.Pod)) }, UpdateFunc: func(_, obj any) { changed(obj.(*corev1.Pod)) }}))
+	done := make(chan struct{})
+	factory.Start(done)
+	factory.WaitForCacheSync(c.ctx.Done())
+	return func() { close(done); factory.Shutdown() }
+}
+
+// cpu returns the CPU time, user and system, that the process has used.
+func cpu(t testing.TB, pid int) time.Duration {
+	t.Helper()
+	stat := must.ReadFile(t, fmt.Sprintf("/proc/%d/stat", pid))
+	// The second field is the command's name in parentheses, the 14th and the 15th are in hundredths of a second (proc(5)).
+	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		must.NoError(t, err)
+		ticks += n
+	}
+	return time.Duration(ticks) * 10 * time.Millisecond
+}
+
+// load returns the machine's load over the last minute: what else ran.
+func load(t testing.TB) string {
+	t.Helper()
+	data := must.ReadFile(t, "/proc/loadavg")
+	return strings.Fields(string(data))[0]
+}
+
+func middle(list []float64) float64 {
+	sorted := slices.Sorted(slices.Values(list))
+	return sorted[len(sorted)/2]
+}

@@ -1,0 +1,64 @@
+package integration
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
+)
+
+// BenchmarkMemory compares the resident memory of the scheduler with the AKS configuration with that of the same binary with the
+// default profile, on the same control plane.
+func BenchmarkMemory(b *testing.B) {
+	const nodes, podsPerNode, rounds = 5000, 10, 5
+	c := startCrowd(b)
+	c.populate(nodes, podsPerNode)
+	controller := c.control("testdata/no-leader-election.yaml")
+	// What a process holds depends on when it last collected garbage: medians of several starts, of the ratios too.
+	var mine, theirs, ratios []float64
+	for range rounds {
+		stock, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", c.rbac)
+		must.NoError(b, err)
+		ours, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", c.rbac)
+		if err != nil {
+			stock.Stop()
+			b.Fatal(err)
+		}
+		time.Sleep(30 * time.Second) // both have listed everything
+		mine, theirs = append(mine, resident(b, ours.PID())), append(theirs, resident(b, stock.PID()))
+		ratios = append(ratios, mine[len(mine)-1]/theirs[len(theirs)-1])
+		ours.Stop()
+		stock.Stop()
+	}
+	b.Logf("ours %.0f MiB, default %.0f MiB", mine, theirs)
+	for _, list := range [][]float64{mine, theirs, ratios} {
+		slices.Sort(list)
+	}
+	m, d, ratio := mine[rounds/2], theirs[rounds/2], ratios[rounds/2]
+	table := tabwriter.NewWriter(os.Stdout, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(table, "\nfigure\tours\tdefault\tratio\ttarget\t\nresident memory, %d nodes, %d pods\t%.0f MiB\t%.0f MiB\t%.2f\t≤ 1.05\t%s\n", nodes, nodes*podsPerNode, m, d, ratio, mark(ratio <= 1.05))
+	fmt.Fprintf(table, "the same, the controller\t%.0f MiB\t\t\t\t\n", resident(b, controller.PID()))
+	must.NoError(b, table.Flush())
+}
+
+// resident returns the process's resident memory in MiB.
+func resident(t testing.TB, pid int) float64 {
+	status := must.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
+	for _, line := range strings.Split(string(status), "\n") {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
+			kilobytes, err := strconv.ParseFloat(fields[1], 64)
+			must.NoError(t, err)
+			return kilobytes / 1024
+		}
+	}
+	t.Fatalf("process %d has no VmRSS", pid)
+	return 0
+}

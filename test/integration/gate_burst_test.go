@@ -1,0 +1,98 @@
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// TestBudgetAndWaitLimit: the budget is never overshot, with many pods in flight and the scheduler killed in between; a
+// pod that it holds is woken when a burst pod ends, and when a VM has room; waitLimit opens the gate although the pool
+// could grow.
+func TestBudgetAndWaitLimit(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20))
+	e.schedule("testdata/budget.yaml", suite.UserTier(1), suite.VirtualTier())
+	most := 0
+	within := func() string {
+		got := e.Placed("web")
+		most = max(most, got["aci"])
+		if got["aci"] > 20 {
+			return fmt.Sprintf("over the budget: %v", got)
+		}
+		return ""
+	}
+	created := time.Now()
+	e.Create(suite.Deployment("web", 60, "500m", endsFast))
+	e.Stays(3*time.Second, func() string {
+		if got := e.Placed("web"); got["aci"] > 0 {
+			return fmt.Sprintf("burst after %v, before waitLimit, while the pool can grow: %v", time.Since(created), got)
+		}
+		return ""
+	})
+	e.Eventually(20*time.Second, func() string {
+		if complaint := within(); complaint != "" {
+			e.Fatal(complaint)
+		}
+		if most == 0 {
+			return "no pod bursts; " + e.Said("web")
+		}
+		return ""
+	})
+	e.scheduler.Kill()
+	must.NoError(t, e.scheduler.Restart())
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 20, "": 36})
+	e.Stays(2*time.Second, within)
+	e.Told("web", gate.ReasonBudget.Sentence)
+
+	// The end of a burst pod lets one in, at once. A pod on the virtual node counts as running until its grace period has passed.
+	for _, p := range e.Pods("web") {
+		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
+			must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
+			break
+		}
+	}
+	e.Eventually(10*time.Second, func() string {
+		if complaint := within(); complaint != "" {
+			e.Fatal(complaint)
+		}
+		if got := e.Placed("web"); got["aci"] != 20 {
+			return fmt.Sprintf("after the end of a burst pod: %v", got)
+		}
+		return ""
+	})
+	// So does a VM.
+	e.pool("userpool").Grow(1)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
+}
+
+// TestWhoMayBurst: pods of a namespace that the pool does not select are held and told so, and are woken when it is labelled; then they burst up to
+// the limit of CPU; and what Azure Container Instances leave out of them is said once.
+func TestWhoMayBurst(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.schedule(replaced(t, "testdata/fixed.yaml", "        burst:\n", "        burst:\n          limits: {cpu: 1500m}\n          namespaceSelector: {matchLabels: {burst: \"yes\"}}\n"),
+		suite.UserTier(1), suite.VirtualTier())
+	e.Create(suite.Deployment("web", 10, "500m", func(t *corev1.PodTemplateSpec) {
+		t.Spec.Volumes = []corev1.Volume{{Name: "files", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+		t.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "files", MountPath: "/files", SubPath: "a"}}
+	}))
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "": 6})
+	e.Told("web", "namespaceSelector")
+	must.Do(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"labels":{"burst":"yes"}}}`), metav1.PatchOptions{}))
+	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
+	e.Keeps(time.Second, "web", map[string]int{"userpool": 4, "aci": 3, "": 3})
+	if said := e.eventOn(namespace, "Pod", "", "RunsDifferently"); !strings.Contains(said, "subPath") {
+		t.Errorf("what is left out of the pods: %q", said)
+	}
+	e.Told("web", gate.ReasonBudget.Sentence)
+}

@@ -1,0 +1,187 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// publishesOverride waits until the published state says what is overridden, and has a problem with the words.
+func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
+	e.Helper()
+	e.Eventually(20*time.Second, func() string {
+		state, err := e.published()
+		if err != nil {
+			return err.Error()
+		}
+		if problems := strings.Join(state.Problems, "\n"); state.Override.Gate != want || !strings.Contains(problems, problem) || problem == "" && strings.Contains(problems, gate.OverrideConfigMap) {
+			return fmt.Sprintf("published: %q and %q, want %q and %q", state.Override, problems, want, problem)
+		}
+		return ""
+	})
+}
+
+// TestEmergency: an operator with rights on that one ConfigMap closes and opens the gate, for pods that ask for the virtual node as well, and
+// his word outlives leaders, whether it can be read or not. Budget and opt-outs hold.
+func TestEmergency(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // of at most 3 VMs, as the configuration says
+	const config, ns = "testdata/failover.yaml", devcluster.SchedulerNamespace
+	data := must.ReadFile(t, config)
+	second := must.WriteFile(t, "second.yaml", data)
+	e.schedule(config, suite.UserTier(3), suite.VirtualTier())
+	leader := e.scheduler
+	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
+	must.NoError(t, err)
+	t.Cleanup(func() { standby.Stop(); leader.Stop(); e.checkLogOf(standby) })
+	e.publishesOverride("", "")
+
+	// The docs' commands, by which an account may write this ConfigMap and no other.
+	for _, args := range [][]string{
+		{"create", "role", "pool-priority-override", "--verb=get,create,update,patch,delete", "--resource=configmaps", "--resource-name=" + gate.OverrideConfigMap},
+		{"create", "rolebinding", "pool-priority-override", "--role=pool-priority-override", "--serviceaccount=" + ns + ":on-call"},
+	} {
+		if out, err := e.kubectl("", "", append([]string{"-n", ns}, args...)...); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	onCall := e.account(ns, "on-call")
+	say := func(name, words string) (string, error) {
+		return e.kubectl(onCall, "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "+name+"}\ndata: {"+words+"}\n", "-n", ns, "apply", "--server-side", "-f", "-")
+	}
+	mustSay := func(words string) {
+		t.Helper()
+		if out, err := say(gate.OverrideConfigMap, words); err != nil {
+			t.Fatal(err, out)
+		}
+	}
+	if out, err := say("another", "gate: Closed"); err == nil {
+		t.Errorf("it may write another ConfigMap: %s", out)
+	}
+
+	mustSay("gate: Closed")
+	e.publishesOverride(gate.OverrideClosed, "")
+	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverridden")
+	e.Create(suite.Deployment("asks", 2, "50m", endsFast, suite.Selects("type", "virtual-kubelet")))
+	e.Create(suite.Deployment("web", 100, "50m", endsFast))
+	e.Create(suite.Deployment("never", 1, "1900m", endsFast, func(t *corev1.PodTemplateSpec) {
+		t.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstNever}
+	}))
+	closed := func() string {
+		if got := e.Placed(""); got["aci"] > 0 {
+			return fmt.Sprintf("pods were let in: %v", got)
+		}
+		return ""
+	}
+	toldClosed := func() {
+		t.Helper()
+		e.Eventually(30*time.Second, func() string {
+			if complaint := closed(); complaint != "" {
+				t.Fatal(complaint)
+			}
+			if said := e.Said("asks"); !strings.Contains(said, gate.ReasonOverridden.Sentence) {
+				return "the pod was told " + said
+			}
+			return ""
+		})
+	}
+	toldClosed()
+	view := func() *published.View {
+		cm, err := e.Client.CoreV1().ConfigMaps(ns).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
+		must.NoError(t, err)
+		v, err := published.DecodeView([]byte(cm.Data[published.ViewKey]))
+		must.NoError(t, err)
+		return v
+	}
+	// failsOver kills the leader, waits until the other one has taken over and tried a pod, and starts the first anew.
+	round := 0
+	failsOver := func() {
+		t.Helper()
+		lease := func() string {
+			lease, err := e.Client.CoordinationV1().Leases(ns).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
+			if err != nil || lease.Spec.HolderIdentity == nil {
+				return ""
+			}
+			return *lease.Spec.HolderIdentity
+		}
+		before := lease()
+		must.NoError(t, syscall.Kill(leader.PID(), syscall.SIGKILL))
+		e.Eventually(20*time.Second, func() string {
+			if now := lease(); now == "" || now == before {
+				return "the lease is held by " + now
+			}
+			return ""
+		})
+		round++
+		name := fmt.Sprint("asks-", round)
+		e.Create(suite.Deployment(name, 1, "50m", endsFast, suite.Selects("type", "virtual-kubelet")))
+		e.Eventually(20*time.Second, func() string {
+			if complaint := closed(); complaint != "" {
+				t.Fatal(complaint)
+			}
+			if said := e.Said(name); !strings.Contains(said, gate.ReasonOverridden.Sentence) {
+				return "after a fail-over, the pod was told " + said
+			}
+			return ""
+		})
+		<-leader.Done()
+		must.NoError(t, leader.Restart())
+		leader, standby = standby, leader
+		e.scheduler = leader
+	}
+	failsOver()
+	mustSay("gate: close")
+	e.publishesOverride(gate.OverrideClosed, `gate: it is "close"; set Closed or Open. Until then what was read before stays in force: Closed`)
+	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverrideUnreadable")
+	failsOver() // to the one that was started before that, and then to one that never saw what could be read
+	failsOver()
+	e.publishesOverride(gate.OverrideClosed, `gate: it is "close"`)
+	if v := view(); v.Override.Gate != gate.OverrideClosed {
+		t.Errorf("the view has %q", v.Override)
+	}
+
+	began := time.Now()
+	mustSay("gate: Open")
+	e.Eventually(10*time.Second, func() string {
+		if got := e.Placed(""); got["aci"] == 0 {
+			return fmt.Sprintf("none was let in: %v", got)
+		}
+		return ""
+	})
+	t.Logf("the first pods were let in at most %v after kubectl was called", time.Since(began).Round(10*time.Millisecond))
+	// 2 CPUs are 40 pods: those that ask, and of web what is left.
+	e.Eventually(30*time.Second, func() string {
+		if got := e.Placed(""); got["aci"] != 40 {
+			return fmt.Sprintf("%v; %s", got, e.Said("web"))
+		}
+		return ""
+	})
+	e.Stays(3*time.Second, func() string {
+		if got, never := e.Placed(""), e.Placed("never"); got["aci"] != 40 || never["aci"] > 0 {
+			return fmt.Sprintf("beyond the budget, or what may not burst: %v, %v", got, never)
+		}
+		return ""
+	})
+	e.publishesOverride(gate.OverrideOpen, "")
+	e.hasMetrics(`pool_priority_gate_override{gate="Open"} 1`, `pool_priority_gate_decisions_total{decision="open",pool="aci",reason="OverriddenOpen"}`)
+
+	if out, err := e.kubectl(onCall, "", "-n", ns, "delete", "configmap", gate.OverrideConfigMap); err != nil {
+		t.Fatal(err, out)
+	}
+	e.publishesOverride("", "")
+	e.Create(suite.Deployment("later", 1, "50m", endsFast))
+	e.Told("later", gate.ReasonCanGrow.Sentence)
+}

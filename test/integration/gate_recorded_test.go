@@ -1,0 +1,97 @@
+package integration
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// noneBursts checks until the pods have landed that none of them is ever on the virtual node.
+func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int) {
+	e.Helper()
+	e.Eventually(timeout, func() string {
+		got := e.Placed(app)
+		if got["aci"] > 0 {
+			e.Fatalf("burst while a pool can grow: %v; the status says %s", got, e.statusTargets())
+		}
+		if !suite.Equal(got, want) {
+			return fmt.Sprintf("%v, want %v; %s", got, want, e.Said(app))
+		}
+		return ""
+	})
+}
+
+// TestGateAtScaleIn is the recorded run H with the gate in it: a spike during a scale-in finds VMs that cannot be used and a
+// status that says "at max", and nothing bursts all the same, for the pools can grow once the VMs are gone.
+func TestGateAtScaleIn(t *testing.T) {
+	t.Parallel()
+	const delay = 2 * time.Second
+	for _, tc := range []struct {
+		name          string
+		deleted       bool // the spike comes when the VMs are deleted, not when they are tainted
+		linger, stale time.Duration
+	}{
+		{name: "at the taint"},
+		{name: "at the deletion", deleted: true},
+		{name: "at the deletion, with Nodes that linger", deleted: true, linger: 3 * time.Second},
+		{name: "at the deletion, with sizes that are stale", deleted: true, stale: 5 * time.Second},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			user, system := vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10)
+			user.Linger.Duration, system.Linger.Duration = tc.linger, tc.linger
+			e := start(t, &devcluster.AutoscalerOptions{
+				Interval: time.Second, UnneededTime: 3 * time.Second, DelayAfterAdd: time.Second, DeleteDelay: delay, SizeCache: tc.stale,
+			}, user, system)
+			e.schedule(aksConfig, suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
+			all := map[string]int{"userpool": 3, "systempool": 2}
+			e.Create(suite.Deployment("web", 5, "1500m"))
+			e.noneBursts(30*time.Second, "web", all)
+			e.Scale("web", 0)
+			e.Eventually(30*time.Second, func() string { return e.tainted(4) })
+			if tc.deleted {
+				e.Eventually(10*time.Second, func() string {
+					if got := e.targets(); got != "0 1" {
+						return "the targets are " + got
+					}
+					return ""
+				})
+			}
+			e.Scale("web", 5)
+			e.noneBursts(40*time.Second, "web", all)
+		})
+	}
+}
+
+// TestGateBesideTaintedGroup is the recorded run L with the gate in it: a tainted group of the same mode, which the autoscaler never grows for plain
+// pods, does not hold them for longer than declineGrace and two loops, although it grows again and again for others.
+func TestGateBesideTaintedGroup(t *testing.T) {
+	t.Parallel()
+	const grace, slack = 6 * time.Second, 3 * time.Second // the slack is for a busy machine
+	gpu := vms("gpupool", "user", 0, 0, 40, 30)
+	gpu.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}} // another might pass, for all that is known of first nodes
+	e := start(t, fast(), vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10), gpu)
+	e.schedule("testdata/aks-decline-grace.yaml", suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
+	e.Create(suite.Deployment("full", 5, "1500m"))
+	e.Lands(30*time.Second, "full", map[string]int{"userpool": 3, "systempool": 2})
+	e.Create(suite.Deployment("train", 0, "1500m", suite.Selects(devcluster.AgentPoolLabel, "gpupool"), func(t *corev1.PodTemplateSpec) {
+		t.Spec.Tolerations = []corev1.Toleration{{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}}
+	}))
+	e.Create(suite.Deployment("plain", 3, "1500m"))
+	trains, last := int32(0), time.Time{}
+	e.Eventually(grace+2*500*time.Millisecond+slack, func() string {
+		if time.Since(last) > grace/2 {
+			trains, last = trains+1, time.Now()
+			e.Scale("train", trains)
+		}
+		if got := e.Placed("plain"); got["aci"] != 3 {
+			return fmt.Sprintf("%v; %s", got, e.Said("plain"))
+		}
+		return ""
+	})
+}

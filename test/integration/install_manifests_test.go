@@ -1,0 +1,416 @@
+package integration
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
+)
+
+const chart = root + "/charts/pool-priority-scheduler"
+
+// tool runs a binary of bin/tools and returns what it printed.
+func tool(t testing.TB, name string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join(*bin, "tools", name), args...)
+	cmd.Env = append(os.Environ(), "HOME="+t.TempDir())
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// render renders what is installed.
+func render(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	objects := renderAll(t, name, args...)
+	maps.DeleteFunc(objects, func(_ string, o *unstructured.Unstructured) bool {
+		return o.GetAnnotations()["helm.sh/hook"] != "" || o.GetKind() == "Namespace"
+	})
+	return objects
+}
+
+// renderAll renders the namespace and Helm's hooks as well.
+func renderAll(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	out, err := tool(t, name, args...)
+	if err != nil {
+		t.Fatalf("%s %v: %v: %s", name, args, err, out)
+	}
+	objects := map[string]*unstructured.Unstructured{}
+	for decoder := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(out)), 4096); ; {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); err == io.EOF {
+			return objects
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(object.Object) == 0 {
+			continue
+		}
+		key := object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
+		if objects[key] != nil {
+			t.Errorf("%s %v: there are two of %s", name, args, key)
+		}
+		objects[key] = object
+	}
+}
+
+func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
+}
+
+// anyNamespace is how a policy tells an account of ours.
+var anyNamespace = regexp.MustCompile(`username\.matches\('\^system:serviceaccount:\[a-z0-9-\]\+:([a-z-]+)\$'\)`)
+
+// configOf returns the configuration in the Deployment's pod template.
+func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deployment string) string {
+	t.Helper()
+	for key, object := range objects {
+		if object.GetKind() != "Deployment" || object.GetName() != deployment {
+			continue
+		}
+		config, ok, err := unstructured.NestedString(object.Object, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation)
+		if err != nil || !ok {
+			t.Fatalf("%s has no annotation %s: %v", key, configv1.ConfigAnnotation, err)
+		}
+		return config
+	}
+	t.Fatalf("no Deployment %s", deployment)
+	return ""
+}
+
+// plain is the objects as YAML, without what may differ: labels, the image's tag, and the form of the configuration.
+func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for key, object := range objects {
+		object = object.DeepCopy()
+		object.SetLabels(nil)
+		if object.GetKind() == "Deployment" {
+			unstructured.RemoveNestedField(object.Object, "spec", "template", "metadata", "labels")
+			var config map[string]any
+			must.NoError(t, yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config))
+			must.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
+		}
+		text, err := yaml.Marshal(object.Object)
+		must.NoError(t, err)
+		all[key] = strings.ReplaceAll(string(text), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
+	}
+	return all
+}
+
+// kustomize renders a kustomization.
+func kustomize(t testing.TB, dir string) map[string]*unstructured.Unstructured {
+	t.Helper()
+	return render(t, "kubectl", "kustomize", dir)
+}
+
+// kustomization makes a directory with a kustomization in it, in which MANIFESTS stands for the path of the manifests, and further files.
+func kustomization(t testing.TB, text string, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	manifests, err := filepath.Abs(root + "/manifests")
+	must.NoError(t, err)
+	if manifests, err = filepath.Rel(dir, manifests); err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]string{"kustomization.yaml": strings.ReplaceAll(text, "MANIFESTS", manifests)}
+	maps.Copy(all, files)
+	for name, text := range all {
+		must.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	return dir
+}
+
+// TestConfigTravels: the pod templates have the configuration, byte for byte, and nothing else does; one's own list of pools comes by the
+// component on top of anything, and what looks like another way to it is refused.
+func TestConfigTravels(t *testing.T) {
+	t.Parallel()
+	read := func(file string) string {
+		t.Helper()
+		data := must.ReadFile(t, file)
+		return string(data)
+	}
+	carries := func(dir, want string) {
+		t.Helper()
+		objects := kustomize(t, dir)
+		for _, name := range []string{devcluster.SchedulerName, devcluster.ControllerName} {
+			if diff := cmp.Diff(want, configOf(t, objects, name)); diff != "" {
+				t.Errorf("%s: the configuration of %s (-want,+got):\n%s", dir, name, diff)
+			}
+		}
+		for key := range objects {
+			if strings.HasPrefix(key, "ConfigMap ") {
+				t.Errorf("%s: %s is installed", dir, key)
+			}
+		}
+	}
+	shipped, err := filepath.Glob(root + "/manifests/overlays/*")
+	if err != nil || len(shipped) < 5 {
+		t.Fatal(shipped, err)
+	}
+	for _, dir := range append(shipped, root+"/manifests/examples/own-pools") {
+		carries(dir, read(filepath.Join(dir, "config.yaml")))
+	}
+	own := map[string]string{"config.yaml": read(root+"/manifests/examples/own-pools/config.yaml") + "# \"Quotes\", 'others', $dollars, {{braces}}, a tab\t, ünïcödé and no end of line"}
+	const generated = "\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n"
+	for _, below := range []string{"base", "overlays/aks", "examples/own-pools"} {
+		carries(kustomization(t, "resources: [MANIFESTS/"+below+"]\ncomponents: [MANIFESTS/components/config]"+generated, own), own["config.yaml"])
+	}
+	for _, tc := range []struct{ name, text, want string }{
+		{"the overlay's ConfigMap replaced", "resources: [MANIFESTS/overlays/aks]\nconfigMapGenerator: [{name: pool-priority-config, behavior: replace, files: [config.yaml]}]\n",
+			"does not exist; cannot merge or replace"},
+		{"merged with it", "resources: [MANIFESTS/overlays/aks]\nconfigMapGenerator: [{name: pool-priority-config, behavior: merge, files: [config.yaml]}]\n",
+			"does not exist; cannot merge or replace"},
+		{"the component without a ConfigMap", "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/config]\n", "nothing selected by ConfigMap"},
+		{"a file of another name", "resources: [MANIFESTS/base]\ncomponents: [MANIFESTS/components/config]\nconfigMapGenerator: [{name: pool-priority-config, files: [a=config.yaml]}]\n",
+			"fieldPath `data.[config.yaml]` is missing"},
+	} {
+		if out, err := tool(t, "kubectl", "kustomize", kustomization(t, tc.text, own)); err == nil || !strings.Contains(out, tc.want) {
+			t.Errorf("%s: %v: no %q in %s", tc.name, err, tc.want, out)
+		}
+	}
+}
+
+// TestChart: the chart and the manifests render the same objects, and what a user gets wrong is refused with its name.
+func TestChart(t *testing.T) {
+	t.Parallel()
+	values := func(text string) string {
+		file := must.WriteFile(t, "values.yaml", []byte(text))
+		return "--values=" + file
+	}
+	if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/aks")), plain(t, helm(t))); diff != "" {
+		t.Errorf("overlays/aks and the chart (-kustomize,+helm):\n%s", diff)
+	}
+	for _, overlay := range []string{"karpenter", "aks-observe"} {
+		data := must.ReadFile(t, root+"/manifests/overlays/"+overlay+"/config.yaml")
+		whole, err := yaml.Marshal(map[string]string{"config": string(data)})
+		must.NoError(t, err)
+		if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/"+overlay)), plain(t, helm(t, values(string(whole))))); diff != "" {
+			t.Errorf("overlays/%s and the chart with its configuration (-kustomize,+helm):\n%s", overlay, diff)
+		}
+	}
+	// The chart knows the namespace of the accounts, which kustomize does not.
+	policies := plain(t, render(t, "kubectl", "kustomize", "testdata/policies"))
+	for key, text := range policies {
+		policies[key] = anyNamespace.ReplaceAllString(text, "username == 'system:serviceaccount:"+devcluster.SchedulerNamespace+":$1'")
+	}
+	if diff := cmp.Diff(policies, plain(t, helm(t, values("policies: {leastRights: true, tenants: {enabled: true}}")))); diff != "" {
+		t.Errorf("the policies and the chart's (-kustomize,+helm):\n%s", diff)
+	}
+	for dir, value := range map[string]string{
+		"testdata/monitoring":       "monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}",
+		"testdata/monitoring-azure": "monitoring: {serviceMonitor: azmonitoring.coreos.com/v1}",
+	} {
+		if diff := cmp.Diff(plain(t, render(t, "kubectl", "kustomize", dir)), plain(t, helm(t, values(value)))); diff != "" {
+			t.Errorf("%s and the chart with %s (-kustomize,+helm):\n%s", dir, value, diff)
+		}
+	}
+	labelled := helm(t, values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true, labels: {release: mine}}"))
+	for _, key := range []string{"ServiceMonitor pool-priority-system/pool-priority", "PrometheusRule pool-priority-system/pool-priority"} {
+		if o := labelled[key]; o == nil || o.GetLabels()["release"] != "mine" || o.GetLabels()["app.kubernetes.io/name"] == "" {
+			t.Errorf("%s is %v, want it with the label of the values", key, o)
+		}
+	}
+	back := helm(t, values(`args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, fixed: {}}, {name: aci, nodeSelector: {matchLabels: {type: virtual-kubelet}}, burst: {return: {enabled: true}}}]}`))
+	if back["ClusterRole /pool-priority-controller:return"] == nil {
+		t.Errorf("with return, its role is not among %v", slices.Sorted(maps.Keys(back)))
+	}
+	viewed := plain(t, helm(t, values(`viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: pool-priority-viewers}]`)))
+	for key := range plain(t, helm(t)) {
+		delete(viewed, key)
+	}
+	if diff := cmp.Diff(plain(t, render(t, "kubectl", "kustomize", "testdata/viewer-only")), viewed); diff != "" {
+		t.Errorf("components/viewer and the chart with viewers (-kustomize,+helm):\n%s", diff)
+	}
+	elsewhere := helm(t, "--namespace", "elsewhere", values("monitoring: {serviceMonitor: monitoring.coreos.com/v1, alerts: true}\n"+
+		"policies: {leastRights: true, tenants: {enabled: true}}\n"+
+		"viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: somebody}]"))
+	for key, object := range elsewhere {
+		text, err := yaml.Marshal(object.Object)
+		must.NoError(t, err)
+		if strings.Contains(string(text), devcluster.SchedulerNamespace) {
+			t.Errorf("%s names the namespace %s", key, devcluster.SchedulerNamespace)
+		}
+	}
+	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")
+	whole, err := yaml.Marshal(map[string]string{"config": string(gangs)})
+	must.NoError(t, err)
+	if objects := helm(t, values(string(whole))); objects["ClusterRole /pool-priority-scheduler:coscheduling"] == nil {
+		t.Errorf("with Coscheduling, its role is not among %v", slices.Sorted(maps.Keys(objects)))
+	}
+	for _, tc := range []struct{ values, want string }{
+		{"config: '{leaderElection: {resourceNamespace: other}}'", "leaderElection.resourceNamespace must be the release's namespace pool-priority-system, or be left out; it is other"},
+		{"args: {statusConfigMap: a/b, pools: [{name: user, nodeSelector: {}}]}", "statusConfigMap must be in the release's namespace pool-priority-system, for which the scheduler has rights; it is a/b"},
+		{"config: '{profiles: []}'", ""}, // start-up says what is wrong
+		{"args: {pools: [{name: aci, nodeSelector: {}, burst: {return: null}}, {name: b, nodeSelector: {}, burst: {}}]}", ""}, // start-up says what is wrong
+		{"scheduler: {replica: 3}", "replica"},
+		{"monitoring: {serviceMonitor: true}", "serviceMonitor"},
+		{"args: {pools: []}", "pools"},
+		{"args: {pools: [{name: user}]}", "nodeSelector"},
+		{"schedulerName: default-scheduler", "schedulerName"},
+		{"image: {repository: ''}", "repository"},
+		{"viewers: [somebody]", "viewers"},
+		{"policies: {tenants: true}", "tenants"},
+		{"policies: {tenants: {enabled: true, nodeNames: '['}}", "missing closing ]"},
+		{"policies: {tenants: {enabled: true, labels: {type: '('}}}", "missing closing )"},
+	} {
+		if out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", values(tc.values)); (err == nil) != (tc.want == "") || !strings.Contains(out, tc.want) {
+			t.Errorf("%s: %v: no %q in %s", tc.values, err, tc.want, out)
+		}
+	}
+	if out, err := tool(t, "helm", "template", "release", chart, "--kube-version", "1.34.2"); err == nil || !strings.Contains(out, "incompatible with Kubernetes v1.34.2") {
+		t.Errorf("with Kubernetes 1.34: %v: %s", err, out)
+	}
+}
+
+// TestNamespaceAndNames: kustomize's namespace, which is also how Argo CD and Flux set it, and Helm's both put all there is into the namespace and
+// nothing into kube-system; and the names go by the release.
+func TestNamespaceAndNames(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "pool-priority-of-mine" // it has our name in it
+	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts"} {
+		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
+		if component != "" {
+			text += "components: [MANIFESTS/components/" + component + "]\n"
+		}
+		inNamespace(t, kustomize(t, kustomization(t, text, nil)), elsewhere)
+	}
+	for text, want := range map[string]bool{"": true, "components: [MANIFESTS/components/existing-namespace]\n": false} {
+		all := renderAll(t, "kubectl", "kustomize", kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n"+text, nil))
+		if got := all["Namespace /"+elsewhere] != nil; got != want || all["Namespace /"+devcluster.SchedulerNamespace] != nil {
+			t.Errorf("%q: the namespace is part of the installation: %t, want %t", text, got, want)
+		}
+	}
+	diff := cmp.Diff(plain(t, kustomize(t, kustomization(t, "namespace: "+elsewhere+"\nresources: [MANIFESTS/overlays/aks]\n", nil))), plain(t, helm(t, "--namespace", elsewhere)))
+	if diff != "" {
+		t.Errorf("overlays/aks and the chart in another namespace (-kustomize,+helm):\n%s", diff)
+	}
+	release := func(name string, args ...string) map[string]*unstructured.Unstructured {
+		return render(t, "helm", append([]string{"template", name, chart, "--namespace", elsewhere, "--kube-version", "1.35.4"}, args...)...)
+	}
+	first := release("pool-priority")
+	for _, same := range [][]string{{"pool-priority-scheduler"}, {"other", "--set=fullnameOverride=pool-priority"}} {
+		if diff := cmp.Diff(plain(t, first), plain(t, release(same[0], same[1:]...))); diff != "" {
+			t.Errorf("the releases pool-priority and %v (-want,+got):\n%s", same, diff)
+		}
+	}
+	for name, want := range map[string]string{"team-a": "team-a-pool-priority", "my-pool-priority": "my-pool-priority", "a.b": "a-b-pool-priority",
+		strings.Repeat("long-", 9) + "er": strings.Repeat("long-", 9) + "er-pool-priority"} {
+		want = strings.TrimSuffix(want[:min(len(want), 50)], "-")
+		objects := release(name)
+		inNamespace(t, objects, elsewhere)
+		for key, object := range objects {
+			if !strings.HasPrefix(object.GetName(), want) || first[key] != nil {
+				t.Errorf("release %s: %s", name, key)
+			}
+			if labels := object.GetLabels()["app.kubernetes.io/name"]; len(labels) > 63 {
+				t.Errorf("release %s: %s has the label %s", name, key, labels)
+			}
+		}
+		config := configOf(t, objects, want+"-scheduler")
+		for _, text := range []string{"resourceName: " + want + "-scheduler\n", "statusConfigMap: " + elsewhere + "/" + want + "-status\n"} {
+			if !strings.Contains(config, text) {
+				t.Errorf("release %s: no %q in\n%s", name, text, config)
+			}
+		}
+		rights := fmt.Sprint(objects["Role "+elsewhere+"/"+want+"-scheduler:leader-election"], objects["Role "+elsewhere+"/"+want+"-scheduler:status"], objects["Role "+elsewhere+"/"+want+"-controller:leader-election"])
+		for _, name := range []string{"[" + want + "-scheduler]", "[" + want + "-status]", "[" + want + "-controller]"} {
+			if !strings.Contains(rights, name) {
+				t.Errorf("release %s: no right to %s in %s", name, name, rights)
+			}
+		}
+	}
+	// The rights follow what a configuration names.
+	named := release("pool-priority", "--set-json=args="+`{"statusConfigMap":"`+elsewhere+`/published","capacity":{"clusterAutoscalerStatus":"a/autoscaler"},"pools":[{"name":"user","nodeSelector":{}}]}`)
+	if rights := fmt.Sprint(named["Role "+elsewhere+"/pool-priority-scheduler:status"], named["ClusterRole /pool-priority-scheduler:configmaps"]); !strings.Contains(rights, "[published]") || !strings.Contains(rights, "[autoscaler]") {
+		t.Errorf("the rights do not follow the configuration: %s", rights)
+	}
+}
+
+// inNamespace fails the test if an object is in another namespace, or names the one that the manifests are written for.
+func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, namespace string) {
+	t.Helper()
+	for key, object := range objects {
+		if n := object.GetNamespace(); n != "" && n != namespace {
+			t.Errorf("%s is in the namespace %s", key, n)
+		}
+		text, err := yaml.Marshal(object.Object)
+		must.NoError(t, err)
+		if object.GetKind() != "CustomResourceDefinition" && (strings.Contains(string(text), devcluster.SchedulerNamespace) || strings.Contains(string(text), "kube-system")) {
+			t.Errorf("%s names another namespace:\n%s", key, text)
+		}
+	}
+}
+
+// TestInstall: the API server takes what is rendered, under the restricted pod security standard and without a warning, installed
+// either way; and what is uninstalled leaves nothing behind.
+func TestInstall(t *testing.T) {
+	t.Parallel()
+	e := start(t, nil)
+	kubeConfig := "--kubeconfig=" + e.KubeConfig()
+	overlays, err := filepath.Glob(root + "/manifests/overlays/*")
+	if err != nil || len(overlays) < 2 {
+		t.Fatal(overlays, err)
+	}
+	more := kustomization(t, "resources: [MANIFESTS/overlays/aks]\ncomponents: [MANIFESTS/components/network-policy, MANIFESTS/components/viewer]\n", nil)
+	for _, overlay := range append(overlays, root+"/manifests/examples/own-pools", more, "testdata/policies") {
+		for _, command := range [][]string{{"apply", "--warnings-as-errors"}, {"delete", "--wait=false"}} {
+			if out, err := tool(t, "kubectl", append(command, kubeConfig, "-k", overlay)...); err != nil || strings.Contains(out, "Warning") {
+				t.Errorf("kubectl %v -k %s: %v: %s", command, overlay, err, out)
+			}
+		}
+		e.gone()
+	}
+	if out, err := tool(t, "helm", kubeConfig, "install", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--create-namespace",
+		"--set=networkPolicy.enabled=true,policies.leastRights=true,policies.tenants.enabled=true", "--set-json=viewers=[{\"apiGroup\":\"rbac.authorization.k8s.io\",\"kind\":\"Group\",\"name\":\"developers\"}]"); err != nil || strings.Contains(out, "arning") {
+		t.Fatalf("helm install: %v: %s", err, out)
+	}
+	if _, err := e.Client.AppsV1().Deployments(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{}); err != nil {
+		t.Error(err)
+	}
+	// No pod runs in this cluster, so that the Job of the hook would wait for ever.
+	if out, err := tool(t, "helm", kubeConfig, "uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace, "--no-hooks"); err != nil {
+		t.Fatalf("helm uninstall: %v: %s", err, out)
+	}
+	roles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})
+	must.NoError(t, err)
+	for _, role := range roles.Items {
+		if strings.HasPrefix(role.Name, "pool-priority") {
+			t.Errorf("ClusterRole %s is left", role.Name)
+		}
+	}
+	policies, err := e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(e.ctx, metav1.ListOptions{})
+	if err != nil || len(policies.Items) > 0 {
+		t.Errorf("%d policies are left, %v", len(policies.Items), err)
+	}
+}
+
+// gone waits until the namespace is gone.
+func (e *env) gone() {
+	e.Helper()
+	e.Eventually(60*time.Second, func() string {
+		if _, err := e.Client.CoreV1().Namespaces().Get(e.ctx, devcluster.SchedulerNamespace, metav1.GetOptions{}); err == nil {
+			return fmt.Sprintf("namespace %s is there", devcluster.SchedulerNamespace)
+		}
+		return ""
+	})
+}

@@ -1,0 +1,106 @@
+package integration
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+// TestFrozenWhileItPreempts: the leader is frozen while pods of high priority take the places of others, and thawed
+// when a standby with the lease settings that ship has done the rest: the leader that is thawed evicts nobody, and
+// ends. (test/e2e deletes, kills and freezes leaders.)
+func TestFrozenWhileItPreempts(t *testing.T) {
+	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
+	const config = "testdata/failover.yaml"
+	data := must.ReadFile(t, config)
+	second := must.WriteFile(t, "second.yaml", data)
+	holder := func() string {
+		lease, err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
+		if err != nil || lease.Spec.HolderIdentity == nil {
+			return ""
+		}
+		return *lease.Spec.HolderIdentity
+	}
+	changes := func(from string) {
+		t.Helper()
+		e.Eventually(15*time.Second, func() string {
+			if now := holder(); now == "" || now == from {
+				return fmt.Sprintf("the lease is held by %q", now)
+			}
+			return ""
+		})
+	}
+	e.schedule(config, suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
+	changes("")
+	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
+	must.NoError(t, err)
+	t.Cleanup(func() { standby.Stop(); e.checkLogOf(standby) })
+	time.Sleep(3 * time.Second) // the standby has started
+	const low, high, places = "low", 40, 160
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: "high"}, Value: 1000}
+	must.Do(t)(e.Client.SchedulingV1().PriorityClasses().Create(e.ctx, class, metav1.CreateOptions{}))
+	e.Create(suite.Deployment(low, places, "50m", endsFast))
+	e.Lands(60*time.Second, low, map[string]int{"userpool": 120, "systempool": 40})
+	first := map[types.UID]bool{}
+	for _, p := range e.Pods(low) {
+		first[p.UID] = true
+	}
+	survivors := func() []string { // of the first ones, by name
+		var names []string
+		for _, p := range e.Pods(low) {
+			if first[p.UID] && p.DeletionTimestamp == nil {
+				names = append(names, p.Name)
+			}
+		}
+		slices.Sort(names)
+		return names
+	}
+	e.Create(suite.Deployment("high", high, "50m", endsFast, func(t *corev1.PodTemplateSpec) {
+		t.Annotations = map[string]string{pool.BurstAnnotation: pool.BurstNever}
+		t.Spec.PriorityClassName = class.Name
+	}))
+	e.Eventually(20*time.Second, func() string {
+		if gone := places - len(survivors()); gone < 5 {
+			return fmt.Sprintf("%d pods are preempted", gone)
+		}
+		return ""
+	})
+	leader := holder()
+	must.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGSTOP))
+	before := len(survivors())
+	changes(leader)
+	e.Eventually(60*time.Second, func() string {
+		if h, l := e.Placed("high"), e.Placed(low); h["userpool"]+h["systempool"] != high || l["userpool"]+l["systempool"] != places-high || l["aci"] != high {
+			return fmt.Sprintf("of high priority %v, others %v", h, l)
+		}
+		return ""
+	})
+	left := survivors()
+	e.Logf("frozen when %d of %d were preempted; in the end %d were", places-before, high, places-len(left))
+	// Places that it had made free and not written down for whom may have been lost.
+	if got := places - len(left); got < high || got > high+10 {
+		e.Errorf("%d pods were preempted for %d", got, high)
+	}
+	must.NoError(t, syscall.Kill(e.scheduler.PID(), syscall.SIGCONT))
+	select {
+	case <-e.scheduler.Done():
+	case <-time.After(10 * time.Second):
+		e.Error("the leader that was thawed goes on")
+	}
+	if after := survivors(); !slices.Equal(after, left) {
+		e.Errorf("%d pods are left after the leader was thawed, %d before", len(after), len(left))
+	}
+}

@@ -1,0 +1,120 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"poolpriority.dev/scheduler/test/devcluster/demo"
+	"poolpriority.dev/scheduler/test/devcluster/demo/picture"
+	"poolpriority.dev/scheduler/test/markdown"
+	"poolpriority.dev/scheduler/test/must"
+)
+
+// TestDemo plays what make demo shows, with the verdicts that the documentation promises.
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	pictures := t.TempDir()
+	err := demo.Run(context.Background(), demo.Options{Dir: t.TempDir(), BinDir: *bin, Manifests: root + "/manifests", Pictures: pictures, Out: &out})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{
+		"Verdict: right. Pods by pool: user 9, system 6, aci 5; the order was never wrong, and the virtual node opened when no pool could grow.\n",
+		"Verdict: right. Pods by pool: user 16, system 0, aci 1; the order was never wrong, and the virtual node opened when no pool could grow.\n",
+	} {
+		if strings.Count(out.String(), want) != 1 {
+			t.Errorf("no %q", want)
+		}
+	}
+	t.Logf("the demo said:\n%s", &out)
+	checkPage(t, out.String())
+	if !t.Failed() {
+		checkTimeline(t, pictures, out.String())
+	}
+}
+
+var (
+	timelineRow = regexp.MustCompile(`^ *[0-9.]+s  `)
+	figure      = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
+)
+
+// lasting is what the demo says in every run: without what happened when, how long it took, and how many pods went wrong without us.
+func lasting(said string) []string {
+	var lines []string
+	for line := range strings.Lines(said) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case timelineRow.MatchString(line):
+			continue
+		case strings.HasPrefix(line, "The control plane"), strings.HasPrefix(line, "Difference: "), strings.HasPrefix(line, "Pods that were placed"):
+			line = figure.ReplaceAllString(line, "#")
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// checkPage checks what docs/development.md shows of the demo: the experiments, the heads of their tables, the verdicts.
+func checkPage(t *testing.T, said string) {
+	page, err := markdown.Read(root, "docs/development.md")
+	must.NoError(t, err)
+	i := slices.IndexFunc(page.Blocks, func(b markdown.Block) bool { return b.Is("text", "demo") })
+	if i < 0 {
+		t.Fatal("docs/development.md has no block that is marked as the demo's")
+	}
+	want, got := lasting(strings.TrimSpace(page.Blocks[i].Text)), lasting(strings.TrimSpace(said))
+	got = got[:min(len(want), len(got))] // then it says where the picture is
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the block of docs/development.md is not what the demo says; take one from a run (-docs,+demo):\n%s", diff)
+	}
+	if n := strings.Count(strings.Join(want, "\n"), "Verdict: right."); n != 2 {
+		t.Errorf("docs/development.md has %d verdicts", n)
+	}
+}
+
+// checkTimeline checks that what was written is what was said: the picture, the figures of our runs, and how the one without us differed.
+func checkTimeline(t *testing.T, dir, said string) {
+	data := must.ReadFile(t, filepath.Join(dir, demo.TimelineFile))
+	var timeline picture.Timeline
+	must.NoError(t, json.Unmarshal(data, &timeline))
+	if len(timeline.Runs) != 3 || timeline.Runs[0].Load != timeline.Runs[2].Load {
+		t.Fatalf("%s has not the three runs", demo.TimelineFile)
+	}
+	want := picture.SVG(timeline.SameLoad())
+	if got, err := os.ReadFile(filepath.Join(dir, demo.PictureFile)); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%s is not the picture of %s (%v)", demo.PictureFile, demo.TimelineFile, err)
+	}
+	for i, want := range []struct {
+		pods    []int
+		summary picture.Summary
+	}{
+		{[]int{9, 6, 5}, picture.Summary{Replicas: 20, VMs: 5, MaxVMs: 5, Virtual: 5}},
+		{[]int{16, 0, 1}, picture.Summary{Replicas: 17, VMs: 3, MaxVMs: 4, Virtual: 1}},
+	} {
+		run := timeline.Runs[i]
+		if got := run.Steps[len(run.Steps)-1].Pods; !slices.Equal(got, want.pods) || run.Summary() != want.summary {
+			t.Errorf("run %d has pods %v and %+v, not %v and %+v", i, got, run.Summary(), want.pods, want.summary)
+		}
+	}
+	// Without us the pods fit on the virtual node at any time: no VM is ordered for them. The two VMs have room for 6.
+	without := timeline.Runs[2].Summary()
+	if without.VMs != 2 || without.Virtual < 14 || without.Wrong < without.Virtual {
+		t.Errorf("without us: %+v", without)
+	}
+	difference := fmt.Sprintf("Difference: without us 2 of 5 VMs were used and %d of 20 pods are on the virtual node; with us 5 VMs and 5 pods.\n"+
+		"Pods that were placed while a better pool had room or could grow: without us %d, with us 0.\n", without.Virtual, without.Wrong)
+	if !strings.Contains(said, difference) {
+		t.Errorf("no %q", difference)
+	}
+}

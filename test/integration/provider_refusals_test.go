@@ -1,0 +1,340 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/utils/ptr"
+
+	"poolpriority.dev/scheduler/pkg/breaker"
+	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/devcluster"
+	"poolpriority.dev/scheduler/test/devcluster/azure"
+	"poolpriority.dev/scheduler/test/devcluster/virtualnode"
+	"poolpriority.dev/scheduler/test/must"
+	"poolpriority.dev/scheduler/test/suite"
+)
+
+const refusingConfig = "testdata/refusing.yaml"
+
+// startRefusing brings up a cluster with one VM of two CPUs, the virtual node, scheduler and controller.
+func startRefusing(t *testing.T) *env {
+	t.Helper()
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
+	e.leastRights()
+	e.schedule(refusingConfig, suite.UserTier(1), suite.VirtualTier())
+	e.control(refusingConfig)
+	e.waitGated(true)
+	return e
+}
+
+// runs complains unless so many of the app's pods run on the virtual node, and none that is there does not.
+func (e *env) runs(app string, want int) string {
+	ready, stuck := 0, 0
+	for _, p := range e.Pods(app) {
+		switch on := p.Spec.NodeName == devcluster.VirtualNodeName; {
+		case on && podutil.IsPodReady(&p):
+			ready++
+		case on:
+			stuck++
+		}
+	}
+	if ready != want || stuck > 0 {
+		return fmt.Sprintf("%d pods of %s run on the virtual node, want %d; %d are there and do not; %s", ready, app, want, stuck, e.Said(app))
+	}
+	return ""
+}
+
+// nothingTwice checks that each pod that is there has had one container group at the most, and that none runs unseen.
+func (e *env) nothingTwice(pods []corev1.Pod) {
+	e.Helper()
+	groups := e.VirtualNode.Azure().Groups()
+	made := map[string]int{}
+	for _, g := range groups {
+		made[string(g.UID)]++
+	}
+	for _, p := range pods {
+		if n := made[string(p.UID)]; n > 1 {
+			e.Errorf("pod %s had %d container groups", p.Name, n)
+		}
+	}
+	if unseen := azure.Unseen(groups, pods); len(unseen) > 0 {
+		e.Errorf("%d container groups run that no pod knows of: %+v", len(unseen), unseen[0])
+	}
+}
+
+// publishes waits until the first burst pool is published in the state, with the code.
+func (e *env) publishes(state breaker.State, code string) {
+	e.Helper()
+	e.Eventually(20*time.Second, func() string {
+		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		s, err := published.Decode(cm)
+		if err != nil {
+			return err.Error()
+		}
+		if len(s.BurstPools) == 0 || s.BurstPools[0].State != state || s.BurstPools[0].Code != code {
+			return fmt.Sprintf("published: %+v, want %s %s", s.BurstPools, state, code)
+		}
+		return ""
+	})
+}
+
+// TestQuota: a quota for 11 of the 20 pods that burst at once. Eleven run; the others are back, held with the reason, within a minute. Once
+// the quota is lifted they burst by the probe's next try. Nothing is stuck, nothing runs twice. The same with the leader killed in the middle.
+func TestQuota(t *testing.T) {
+	for _, killed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("leader killed %v", killed), func(t *testing.T) {
+			t.Parallel()
+			e := startRefusing(t)
+			region := e.VirtualNode.Azure()
+			region.SetQuota(11)
+			e.Create(suite.Deployment("web", 22, "1"))
+			if killed {
+				e.Eventually(20*time.Second, func() string {
+					if n := len(virtualnode.Lost(e.Pods("web"))); n == 0 {
+						return "no pod is refused"
+					}
+					return ""
+				})
+				e.scheduler.Kill()
+				must.NoError(t, e.scheduler.Restart())
+			}
+			e.Eventually(time.Minute, func() string {
+				if got := e.Placed("web"); !suite.Equal(got, map[string]int{"userpool": 2, "aci": 11, "": 9}) {
+					return fmt.Sprintf("pods by pool: %v", got)
+				}
+				return e.runs("web", 11)
+			})
+			if said := e.Said("web"); !killed && !strings.Contains(said, "whose provider refuse") { // after a restart it is told so when it is tried next
+				t.Errorf("a pod that was refused was told %q", said)
+			}
+			e.publishes("Refusing", azure.CodeQuotaReached)
+			if got := e.Events("TakenBack"); len(got) == 0 || !strings.Contains(got[0], azure.CodeQuotaReached) {
+				t.Errorf("events of pods that were taken back: %q", got)
+			}
+			region.SetQuota(azure.NoQuota)
+			e.Eventually(3*time.Minute, func() string { return e.runs("web", 20) })
+			e.nothingTwice(e.Pods("web"))
+			e.publishes("Open", "")
+		})
+	}
+}
+
+// TestQuotaOfAJob: the pods of a Job with a backoffLimit of 3 that are made at once are more than the quota holds. They are sent two at a time, no
+// more are refused than the Job bears, and it completes: where they fail for good, with the leader killed as soon as the first is refused, and
+// where they are taken back and the Job replaces them only once they have failed.
+func TestQuotaOfAJob(t *testing.T) {
+	for _, tc := range []struct {
+		policy corev1.RestartPolicy
+		killed bool
+	}{{corev1.RestartPolicyNever, true}, {corev1.RestartPolicyOnFailure, false}} {
+		t.Run(fmt.Sprintf("%s, leader killed %v", tc.policy, tc.killed), func(t *testing.T) {
+			t.Parallel()
+			e := startRefusing(t)
+			region := e.VirtualNode.Azure()
+			region.SetQuota(11)
+			e.createJob(20, tc.policy)
+			if tc.killed {
+				e.Eventually(time.Minute, func() string {
+					if !slices.ContainsFunc(region.Puts(), func(p azure.Put) bool { return p.Code == azure.CodeQuotaReached }) {
+						return "no pod is refused"
+					}
+					return ""
+				})
+				e.scheduler.Kill()
+				must.NoError(t, e.scheduler.Restart())
+			}
+			if failed := e.completes(4 * time.Minute); failed == 0 {
+				t.Error("no pod failed: the quota was not reached")
+			}
+		})
+	}
+}
+
+// createJob makes a Job of so many pods of one CPU for the virtual node, all at once, that run for 25 s and of which no more than three may fail.
+func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
+	e.Helper()
+	template := suite.Deployment("job", 1, "1").Spec.Template
+	template.Annotations = map[string]string{virtualnode.RunsForAnnotation: "25s"}
+	template.Spec.RestartPolicy = policy
+	template.Spec.NodeSelector = map[string]string{"type": "virtual-kubelet"}
+	job := &batchv1.Job{ObjectMeta: metav1.ObjectMeta{Name: "job", Namespace: namespace},
+		Spec: batchv1.JobSpec{Parallelism: &pods, Completions: &pods, BackoffLimit: ptr.To[int32](3), Template: template,
+			PodReplacementPolicy: ptr.To(batchv1.TerminatingOrFailed)}}
+	if policy == corev1.RestartPolicyOnFailure {
+		job.Spec.PodReplacementPolicy = ptr.To(batchv1.Failed)
+	}
+	must.Do(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}))
+}
+
+// completes waits until the Job is complete, and returns how many of its pods failed.
+func (e *env) completes(within time.Duration) (failed int32) {
+	e.Helper()
+	e.Eventually(within, func() string {
+		job, err := e.Client.BatchV1().Jobs(namespace).Get(e.ctx, "job", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for _, c := range job.Status.Conditions {
+			if c.Type == batchv1.JobFailed && c.Status == corev1.ConditionTrue {
+				e.Fatalf("the Job failed: %s", c.Message)
+			}
+			if c.Type == batchv1.JobComplete && c.Status == corev1.ConditionTrue {
+				failed = job.Status.Failed
+				return ""
+			}
+		}
+		return fmt.Sprintf("%d pods have succeeded, %d failed; %s", job.Status.Succeeded, job.Status.Failed, e.Said("job"))
+	})
+	return failed
+}
+
+// TestBurstPoolsInTurn: while the first burst pool refuses, the second is used, and the first again when it has recovered.
+func TestBurstPoolsInTurn(t *testing.T) {
+	t.Parallel()
+	e := startRefusing(t)
+	must.Do(t)(e.AddVirtualNode(e.ctx, virtualnode.Options{Name: "virtualnode-0", Labels: map[string]string{"virtualization": "virtualnode2"}}))
+	on := func(app, node string) int {
+		n := 0
+		for _, p := range e.Pods(app) {
+			if p.Spec.NodeName == node && podutil.IsPodReady(&p) {
+				n++
+			}
+		}
+		return n
+	}
+	region := e.VirtualNode.Azure()
+	region.Refuse(azure.CodeStockout)
+	e.Create(suite.Deployment("web", 8, "1"))
+	e.Eventually(time.Minute, func() string {
+		if n := on("web", "virtualnode-0"); n != 6 {
+			return fmt.Sprintf("%d pods run on the second virtual node, want 6; %s", n, e.Said("web"))
+		}
+		return ""
+	})
+	region.Accept()
+	// Each new pod may be the probe, once that is due.
+	e.Eventually(3*time.Minute, func() string {
+		e.Scale("web", int32(len(e.Pods("web"))+1)) //nolint:gosec // a few
+		time.Sleep(5 * time.Second)
+		if n := on("web", devcluster.VirtualNodeName); n < 2 {
+			return fmt.Sprintf("%d pods run on the first virtual node again, want 2", n)
+		}
+		return ""
+	})
+}
+
+// TestBrokenImage: what one owner's pods are refused for closes the burst pool for nobody else, and is said once.
+func TestBrokenImage(t *testing.T) {
+	t.Parallel()
+	e := startRefusing(t)
+	e.VirtualNode.Azure().RefuseWith(azure.Refusal{Status: 400, Code: "InaccessibleImage", Message: "The image 'web' in container group 'broken' is not accessible.",
+		Match: func(s azure.Spec) bool { return strings.HasPrefix(s.Pod, "broken") }})
+	e.Create(suite.Deployment("web", 2, "1")) // fills the VM
+	e.Lands(30*time.Second, "web", map[string]int{"userpool": 2})
+	e.Create(suite.Deployment("broken", 4, "1"))
+	e.Lands(time.Minute, "broken", map[string]int{"": 4})
+	e.Create(suite.Deployment("fine", 4, "1"))
+	e.Eventually(time.Minute, func() string { return e.runs("fine", 4) })
+	e.Told("broken", "refused")
+	events := e.Events("BurstRefused")
+	if !slices.ContainsFunc(events, func(m string) bool { return strings.Contains(m, "InaccessibleImage") }) {
+		t.Errorf("events of refused pods: %q", events)
+	}
+}
+
+// TestVirtualNodeGoesAndComes: while the connector is down its pods stay and new ones wait; after the Node was deleted, and is made again by
+// the connector's restart, pods burst as before, and none before the Node has the gate taint.
+func TestVirtualNodeGoesAndComes(t *testing.T) {
+	t.Parallel()
+	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
+	e.schedule(refusingConfig, suite.UserTier(1), suite.VirtualTier())
+	e.control(refusingConfig)
+	e.waitGated(true)
+	e.Create(suite.Deployment("web", 8, "1", endsFast))
+	e.Eventually(30*time.Second, func() string { return e.runs("web", 6) })
+
+	e.VirtualNode.Stop()
+	e.Eventually(30*time.Second, func() string { return e.isReady(e.VirtualNode.Name(), corev1.ConditionUnknown) })
+	e.Scale("web", 10)
+	e.Lands(20*time.Second, "web", map[string]int{"userpool": 2, "aci": 6, "": 2})
+	e.Keeps(5*time.Second, "web", map[string]int{"userpool": 2, "aci": 6, "": 2})
+	must.NoError(t, e.VirtualNode.Restart(e.ctx))
+	e.Eventually(30*time.Second, func() string { return e.runs("web", 8) })
+	e.nothingTwice(e.Pods("web"))
+
+	e.VirtualNode.Stop()
+	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
+	e.Eventually(3*time.Minute, func() string { // its pods are garbage-collected, and replaced
+		waiting := 0
+		for _, p := range e.Pods("web") {
+			if p.Spec.NodeName == "" {
+				waiting++
+			}
+		}
+		if waiting != 8 {
+			return fmt.Sprintf("%d pods wait for the virtual node, want 8", waiting)
+		}
+		return ""
+	})
+	nodes, err := e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.VirtualNode.Name()})
+	must.NoError(t, err)
+	defer nodes.Stop()
+	pods, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.VirtualNode.Name()})
+	must.NoError(t, err)
+	defer pods.Stop()
+	must.NoError(t, e.VirtualNode.Restart(e.ctx))
+	e.Eventually(time.Minute, func() string { return e.runs("web", 8) })
+	gated, bound := uint64(0), uint64(0)
+	for gated == 0 {
+		if node, ok := next(t, nodes).(*corev1.Node); ok && pool.IsGated(node) {
+			gated = revision(t, node.ResourceVersion)
+		}
+	}
+	for bound == 0 {
+		if p, ok := next(t, pods).(*corev1.Pod); ok && p.DeletionTimestamp == nil {
+			bound = revision(t, p.ResourceVersion)
+		}
+	}
+	if bound < gated {
+		t.Errorf("a pod was bound at revision %d, before the Node had the gate taint at %d", bound, gated)
+	}
+	e.nothingTwice(e.Pods("web"))
+}
+
+// next is the object of the next event.
+func next(t *testing.T, w watch.Interface) runtime.Object {
+	t.Helper()
+	select {
+	case event, ok := <-w.ResultChan():
+		if !ok {
+			t.Fatal("the watch has ended")
+		}
+		return event.Object
+	case <-time.After(10 * time.Second):
+		t.Fatal("no event has come")
+	}
+	return nil
+}
+
+// revision is a resource version as a number, which etcd counts up for all objects together.
+func revision(t *testing.T, version string) uint64 {
+	t.Helper()
+	n, err := strconv.ParseUint(version, 10, 64)
+	must.NoError(t, err)
+	return n
+}

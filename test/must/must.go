@@ -1,0 +1,41 @@
+// Package must fails tests where something must not.
+package must
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// NoError fails the test if there is an error.
+func NoError(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Do returns NoError for a call whose result is not needed: must.Do(t)(client.Create(…)).
+func Do(t testing.TB) func(any, error) {
+	t.Helper()
+	return func(_ any, err error) {
+		t.Helper()
+		NoError(t, err)
+	}
+}
+
+// ReadFile returns what is in the file.
+func ReadFile(t testing.TB, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	NoError(t, err)
+	return data
+}
+
+// WriteFile writes a file of the name to a directory of the test's own, and returns its path.
+func WriteFile(t testing.TB, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	NoError(t, os.WriteFile(path, data, 0o600))
+	return path
+}
