@@ -17,7 +17,8 @@ var (
 	// ofNodes are the keys in etcd of what nodes, their autoscaler and their events make.
 	ofNodes = regexp.MustCompile(`^/registry/(minions/|events/|leases/kube-node-lease/|configmaps/kube-system/cluster-autoscaler-status$)`)
 	// ofControlPlane are the keys of what the control plane itself makes and renews, whenever it wants.
-	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-system/|leases/kube-system/apiserver-)`)
+	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-|leases/kube-system/apiserver-|` +
+		`clusterroles/(admin|edit|view)$|configmaps/(default|kube-[^/]+)/kube-root-ca\.crt$)`)
 )
 
 // quiet is for how long the control plane must have written nothing after the last change by Clear.
