@@ -30,7 +30,7 @@ func (g *Gatekeeper) published(view *nodegroups.View) *published.View {
 		Leader: g.config.Identity, Version: g.config.Version, Args: g.config.Args, Capacity: *view, Override: g.override.inForce(g.config.Clock.Now()),
 		Declines: g.kinds.Remembered(maxDeclines), Problems: g.problems.messages(),
 	}
-	v.SchedulerName = g.config.SchedulerName
+	v.SchedulerName, v.Installation = g.config.SchedulerName, g.config.Args.Installation
 	v.Available, v.Unlisted, v.Usage = g.fullness()
 	v.Burst = g.use()
 	v.Waits, v.Held = g.held.published(g.config.Pools)
