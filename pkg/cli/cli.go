@@ -162,12 +162,9 @@ func (o *options) runVersion(ctx context.Context, clientOnly bool) error {
 	v := Version{TypeMeta: typeMeta("Version"), Client: version.String()}
 	var err error
 	if !clientOnly {
-		var cluster *cluster
-		if cluster, err = o.connect(); err == nil {
-			var p *publishedState
-			if p, err = cluster.published(ctx); err == nil {
-				v.Scheduler, v.Leader = p.view.Version, p.view.Leader
-			}
+		var p *publishedState
+		if _, p, err = o.connectPublished(ctx); err == nil {
+			v.Scheduler, v.Leader = p.view.Version, p.view.Leader
 		}
 	}
 	text := "Client: " + v.Client + "\n"

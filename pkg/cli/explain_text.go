@@ -185,7 +185,7 @@ func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 		return v.Reason.Detail
 	}
 	var parts []string
-	switch holders := e.holders(); {
+	switch holders := e.named(verdictHolds); {
 	case v.Verdict == verdictClosed && v.ofEarlier() && len(holders) > 0:
 		parts = append(parts, "opens when "+list(holders)+" can give it no node")
 	case v.Verdict == verdictObserved:
@@ -203,14 +203,3 @@ func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 
 // ofEarlier reports whether what earlier pools say is why the burst pool is closed, or would be.
 func (v *PoolVerdict) ofEarlier() bool { return gate.Lookup(v.Reason.Code).Kind == gate.Earlier }
-
-// holders are the names of the pools that hold the gate.
-func (e *Explanation) holders() []string {
-	var names []string
-	for i := range e.Pools {
-		if e.Pools[i].Verdict == verdictHolds {
-			names = append(names, e.Pools[i].Name)
-		}
-	}
-	return names
-}

@@ -31,14 +31,15 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 	if err != nil {
 		return err
 	}
-	now, list := c.now(), ExplanationList{TypeMeta: typeMeta("ExplanationList")}
+	list := ExplanationList{TypeMeta: typeMeta("ExplanationList")}
 	var names []string
 	for _, w := range workloads {
-		s := &subject{reference: w.reference, pod: w.newPod(), workload: w, published: p}
-		s.facts = c.factsOf(ctx, s.pod, p)
-		e := s.explain(now)
-		e.Facts = append(e.Facts, Fact{"File", "as it is there: what the API server and its webhooks change is not known"})
-		list.Items = append(list.Items, e)
+		e := newExplainer(w.reference)
+		e.pod, e.workload, e.published = w.newPod(), w, p
+		e.read(ctx, c)
+		e.explain()
+		e.fact("File", "as it is there: what the API server and its webhooks change is not known")
+		list.Items = append(list.Items, e.Explanation)
 		names = append(names, e.Object.name())
 	}
 	return o.print(list, names, func(w io.Writer) {
@@ -46,7 +47,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			o.printExplanation(w, e, now)
+			o.printExplanation(w, e, c.now())
 		}
 		if skipped > 0 {
 			fmt.Fprintf(w, "\n%s make no pods.\n", count(skipped, "other object", "other objects"))
@@ -98,7 +99,7 @@ func workloadOf(object *unstructured.Unstructured, namespace string) (*workload,
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
 		return nil, fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), oneLine(err))
 	}
-	w := newWorkload(typed, object.GetKind(), namespace)
+	w := newWorkload(typed, namespace)
 	if w != nil {
 		setDefaults(&w.template.Spec)
 	}

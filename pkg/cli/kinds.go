@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -10,76 +9,45 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// The kinds that can be explained.
-const (
-	kindPod, kindDeployment, kindReplicaSet, kindStatefulSet = "Pod", "Deployment", "ReplicaSet", "StatefulSet"
-	kindDaemonSet, kindJob, kindCronJob                      = "DaemonSet", "Job", "CronJob"
-)
+// kindPod is the kind of pods.
+const kindPod = "Pod"
 
-// kinds are those kinds by the names by which they are called.
-var kinds = map[string]string{
-	"po": kindPod, "pod": kindPod, "pods": kindPod,
-	"deploy": kindDeployment, "deployment": kindDeployment, "deployments": kindDeployment,
-	"rs": kindReplicaSet, "replicaset": kindReplicaSet, "replicasets": kindReplicaSet,
-	"sts": kindStatefulSet, "statefulset": kindStatefulSet, "statefulsets": kindStatefulSet,
-	"ds": kindDaemonSet, "daemonset": kindDaemonSet, "daemonsets": kindDaemonSet,
-	"job": kindJob, "jobs": kindJob, "cj": kindCronJob, "cronjob": kindCronJob, "cronjobs": kindCronJob,
+// kinds are the kinds that can be explained, by kubectl's short names for them.
+var kinds = map[string]schema.GroupVersionKind{
+	"po":     corev1.SchemeGroupVersion.WithKind(kindPod),
+	"deploy": appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"rs":     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"sts":    appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	"ds":     appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
+	"job":    batchv1.SchemeGroupVersion.WithKind("Job"),
+	"cj":     batchv1.SchemeGroupVersion.WithKind("CronJob"),
+}
+
+// kindOf returns the kind with the name, whether that is short, singular or plural, and whether there is one.
+func kindOf(name string) (schema.GroupVersionKind, bool) {
+	name, _, _ = strings.Cut(strings.ToLower(name), ".") // deployment.apps
+	for short, kind := range kinds {
+		if singular := strings.ToLower(kind.Kind); name == short || strings.TrimSuffix(name, "s") == singular {
+			return kind, true
+		}
+	}
+	return schema.GroupVersionKind{}, false
 }
 
 // parseObject reads POD or TYPE/NAME.
-func parseObject(argument string) (kind, name string, err error) {
-	kind, name, typed := strings.Cut(argument, "/")
+func parseObject(argument string) (kind schema.GroupVersionKind, name string, err error) {
+	called, name, typed := strings.Cut(argument, "/")
 	if !typed {
-		return kindPod, argument, nil
+		return kinds["po"], argument, nil
 	}
-	kind, _, _ = strings.Cut(strings.ToLower(kind), ".") // deployment.apps
-	known, ok := kinds[kind]
+	kind, ok := kindOf(called)
 	if !ok || name == "" || strings.Contains(name, "/") {
-		return "", "", fmt.Errorf("%s: name a pod, or one of deployment, replicaset, statefulset, daemonset, job and cronjob, such as deploy/web", argument)
+		return kind, "", fmt.Errorf("%s: name a pod, or one of deployment, replicaset, statefulset, daemonset, job and cronjob, such as deploy/web", argument)
 	}
-	return known, name, nil
-}
-
-// get reads an object of the kind.
-func (c *cluster) get(ctx context.Context, kind, name string) (runtime.Object, error) {
-	apps, batch, options := c.client.AppsV1(), c.client.BatchV1(), metav1.GetOptions{}
-	switch kind {
-	case kindDeployment:
-		return apps.Deployments(c.namespace).Get(ctx, name, options)
-	case kindReplicaSet:
-		return apps.ReplicaSets(c.namespace).Get(ctx, name, options)
-	case kindStatefulSet:
-		return apps.StatefulSets(c.namespace).Get(ctx, name, options)
-	case kindDaemonSet:
-		return apps.DaemonSets(c.namespace).Get(ctx, name, options)
-	case kindJob:
-		return batch.Jobs(c.namespace).Get(ctx, name, options)
-	case kindCronJob:
-		return batch.CronJobs(c.namespace).Get(ctx, name, options)
-	}
-	return c.client.CoreV1().Pods(c.namespace).Get(ctx, name, options)
-}
-
-// list reads the objects of the kind in the namespace.
-func (c *cluster) list(ctx context.Context, kind string) (runtime.Object, error) {
-	apps, batch, options := c.client.AppsV1(), c.client.BatchV1(), metav1.ListOptions{}
-	switch kind {
-	case kindDeployment:
-		return apps.Deployments(c.namespace).List(ctx, options)
-	case kindReplicaSet:
-		return apps.ReplicaSets(c.namespace).List(ctx, options)
-	case kindStatefulSet:
-		return apps.StatefulSets(c.namespace).List(ctx, options)
-	case kindDaemonSet:
-		return apps.DaemonSets(c.namespace).List(ctx, options)
-	case kindJob:
-		return batch.Jobs(c.namespace).List(ctx, options)
-	case kindCronJob:
-		return batch.CronJobs(c.namespace).List(ctx, options)
-	}
-	return c.client.CoreV1().Pods(c.namespace).List(ctx, options)
+	return kind, name, nil
 }
 
 // templateOf returns what the object makes pods from, and what selects them: nil if they are others'. It returns no template for what makes none.

@@ -13,9 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
-	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
@@ -31,17 +31,28 @@ type publishedState struct {
 
 // published reads what the leader published. An error says in one line what keeps it from being shown, and what to do.
 func (c *cluster) published(ctx context.Context) (*publishedState, error) {
-	cm, err := c.client.CoreV1().ConfigMaps(c.statusNamespace).Get(ctx, c.statusName, metav1.GetOptions{})
+	cm := &corev1.ConfigMap{}
+	err := c.get(ctx, cm, c.statusNamespace, c.statusName)
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("you may not get configmaps/%s in %s: ask for the role pool-priority-viewer", c.statusName, c.statusNamespace)
+		return nil, fmt.Errorf("%w: ask for the role pool-priority-viewer", err)
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no ConfigMap %s/%s: no scheduler with a burst pool has led here, or it publishes elsewhere (--status): kubectl -n %s get deployments,pods",
 			c.statusNamespace, c.statusName, c.statusNamespace)
 	case err != nil:
-		return nil, c.plainly(fmt.Sprintf("get configmaps/%s in %s", c.statusName, c.statusNamespace), err)
+		return nil, err
 	}
 	return readPublished(cm)
+}
+
+// connectPublished returns the cluster that the flags name, and what the leader published there.
+func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedState, error) {
+	c, err := o.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.published(ctx)
+	return c, p, err
 }
 
 // readPublished reads the ConfigMap.
@@ -83,7 +94,63 @@ func (p *publishedState) notes(now time.Time) []string {
 	return notes
 }
 
-// decide is the scheduler's own decision for the request: the only place where one is asked for.
-func (p *publishedState) decide(request gate.Request, now time.Time) gate.Decision {
-	return p.view.Decide(request, p.pools, now)
+// names are the names of the pools, in their order.
+func (p *publishedState) names() []string {
+	names := make([]string, p.pools.Len())
+	for i := range names {
+		names[i] = p.pools.At(i).Name
+	}
+	return names
+}
+
+// indexOf returns the index of the pool with the name, or pool.None.
+func (p *publishedState) indexOf(name string) int {
+	for i := range p.pools.Len() {
+		if p.pools.At(i).Name == name {
+			return i
+		}
+	}
+	return pool.None
+}
+
+// nodesOf reads the nodes of those pods that do not say in which pool they are: all nodes, if there are more than so many.
+func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedState, most int) (map[string]*corev1.Node, error) {
+	nodes := map[string]*corev1.Node{}
+	for i := range pods {
+		if pod := &pods[i]; p != nil && pod.Spec.NodeName != "" && p.indexOf(pod.Annotations[scalein.PoolAnnotation]) == pool.None {
+			nodes[pod.Spec.NodeName] = nil
+		}
+	}
+	if len(nodes) > most {
+		list := &corev1.NodeList{}
+		err := c.list(ctx, list, "", metav1.ListOptions{ResourceVersion: "0"}) // from the API server's memory
+		for i := range list.Items {
+			nodes[list.Items[i].Name] = &list.Items[i]
+		}
+		return nodes, err
+	}
+	for name := range nodes {
+		node := &corev1.Node{}
+		if err := c.get(ctx, node, "", name); err == nil {
+			nodes[name] = node
+		} else if !apierrors.IsNotFound(err) {
+			return nodes, err
+		}
+	}
+	return nodes, nil
+}
+
+// poolOf returns the name of the pool that the pod is in by what it says or by its node, "" if that is in none, and whether that is known.
+func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) (string, bool) {
+	said, node := pod.Annotations[scalein.PoolAnnotation], nodes[pod.Spec.NodeName]
+	switch {
+	case said != "" && (p == nil || p.indexOf(said) != pool.None):
+		return said, true
+	case p == nil || node == nil:
+		return "", false
+	}
+	if i := p.pools.Of(node.Labels); i != pool.None {
+		return p.pools.At(i).Name, true
+	}
+	return "", true
 }
