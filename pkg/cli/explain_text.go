@@ -24,7 +24,7 @@ func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 	if len(facts) > 0 {
 		fmt.Fprintln(w)
 	}
-	t := table{}
+	t := table{columns: make([]column, 2)}
 	for _, f := range facts {
 		t.add(text(f.Name), text(f.Text))
 	}
@@ -116,7 +116,7 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 	if e.Situation == Template {
 		heading = "FOR A NEW POD"
 	}
-	t := table{header: []string{"", "POOL", heading, "WHY"}}
+	t := table{columns: []column{{name: ""}, {name: "POOL"}, {name: heading}, {name: "WHY"}, {name: ""}}}
 	for i := range e.Pools {
 		v := &e.Pools[i]
 		word, style := verdictText(v)

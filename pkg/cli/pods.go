@@ -141,42 +141,24 @@ func isHeld(message string) bool {
 
 // printPods prints the pods for people.
 func (o *options) printPods(w io.Writer, l *PodList, all bool, now time.Time) {
-	paint := painter(o.colored())
+	paint, wide := painter(o.colored()), o.wide()
+	t := table{columns: []column{{name: "NAMESPACE", hidden: !all}, {name: "NAME"}, {name: "POOL"}, {name: "COST", right: true}, {name: "SINCE"},
+		{name: "PHASE", hidden: !wide}, {name: "NODE", hidden: !wide}, {name: "WHY"}}}
+	for i := range l.Items {
+		p := &l.Items[i]
+		where, cost := text(orNone(p.Pool)), none
+		if p.Node == "" {
+			where = cell{"(waits)", moving}
+		}
+		if p.Cost != nil {
+			cost = strconv.Itoa(*p.Cost)
+		}
+		t.add(text(p.Namespace), text(p.Name), where, text(cost), text(age(p.Since, now)), text(orNone(p.Phase)), text(orNone(p.Node)), text(strings.Join(p.Reasons, ", ")))
+	}
 	if len(l.Items) == 0 {
 		fmt.Fprintln(w, "No pods.")
 	} else {
-		header := []string{"NAME", "POOL", "COST", "SINCE", "WHY"}
-		right := 2
-		if all {
-			header, right = append([]string{"NAMESPACE"}, header...), 3
-		}
-		if o.wide() {
-			header = append(header[:len(header)-1:len(header)-1], "PHASE", "NODE", "WHY")
-		}
-		t := table{header: header, right: map[int]bool{right: true}}
-		for i := range l.Items {
-			t.add(o.podRow(&l.Items[i], all, now)...)
-		}
 		t.write(w, !o.noHeaders, paint)
 	}
 	o.printNotes(w, l.Notes, paint)
-}
-
-func (o *options) podRow(p *Pod, all bool, now time.Time) []cell {
-	var row []cell
-	if all {
-		row = append(row, text(p.Namespace))
-	}
-	where, cost := text(orNone(p.Pool)), none
-	if p.Node == "" {
-		where = cell{"(waits)", moving}
-	}
-	if p.Cost != nil {
-		cost = strconv.Itoa(*p.Cost)
-	}
-	row = append(row, text(p.Name), where, text(cost), text(age(p.Since, now)))
-	if o.wide() {
-		row = append(row, text(orNone(p.Phase)), text(orNone(p.Node)))
-	}
-	return append(row, text(strings.Join(p.Reasons, ", ")))
 }

@@ -29,30 +29,23 @@ var styles = map[string]style{
 // printStatus prints the pools and, with the rest, who waits.
 func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now time.Time) {
 	paint := painter(o.colored())
-	t := table{header: []string{"", "POOL", "STATE", "NODES", "PODS", "CPU", "MEMORY", "SINCE", "WHY"}, right: map[int]bool{4: true, 5: true, 6: true}}
-	if o.wide() {
-		t.header = []string{"", "POOL", "STATE", "NODES", "PODS", "CPU", "MEMORY", "SINCE", "SOURCE", "GROUPS", "REASON", "WHY"}
-	}
+	hidden := !o.wide()
+	t := table{columns: []column{{name: ""}, {name: "POOL"}, {name: "STATE"}, {name: "NODES"}, {name: "PODS", right: true}, {name: "CPU", right: true}, {name: "MEMORY", right: true},
+		{name: "SINCE"}, {name: "SOURCE", hidden: hidden}, {name: "GROUPS", hidden: hidden}, {name: "REASON", hidden: hidden}, {name: "WHY"}}}
 	for i := range l.Items {
 		p := &l.Items[i]
-		row := []cell{
-			text(strconv.Itoa(p.Rank)), text(p.Name), {p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)),
-			text(cpuText(p)), text(memoryText(p)), text(age(p.Since, now)),
+		var groups []string
+		for k := range p.Groups {
+			if p.Groups[k].Name != "" {
+				groups = append(groups, p.Groups[k].Name)
+			}
 		}
 		why := o.why(p, now)
-		if o.wide() {
-			var groups []string
-			for k := range p.Groups {
-				if p.Groups[k].Name != "" {
-					groups = append(groups, p.Groups[k].Name)
-				}
-			}
-			row = append(row, text(orNone(p.Source)), text(orNone(strings.Join(groups, ","))), text(orNone(p.Reason.Code)))
-			if p.Reason.Detail != "" && len(p.HeldBy) == 0 && !strings.Contains(why, p.Reason.Detail) {
-				why += " (" + p.Reason.Detail + ")"
-			}
+		if o.wide() && p.Reason.Detail != "" && len(p.HeldBy) == 0 && !strings.Contains(why, p.Reason.Detail) {
+			why += " (" + p.Reason.Detail + ")"
 		}
-		t.add(append(row, text(why))...)
+		t.add(text(strconv.Itoa(p.Rank)), text(p.Name), cell{p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)), text(cpuText(p)), text(memoryText(p)),
+			text(age(p.Since, now)), text(orNone(p.Source)), text(orNone(strings.Join(groups, ","))), text(orNone(p.Reason.Code)), text(why))
 	}
 	t.write(w, !o.noHeaders, paint)
 	if rest {
@@ -118,22 +111,30 @@ func podsText(p *PoolStatus) string {
 	return s
 }
 
-func cpuText(p *PoolStatus) string {
-	return used(corev1.ResourceCPU, p.Requested, whole(p), 1, "")
-}
+func cpuText(p *PoolStatus) string { return usedText(p, corev1.ResourceCPU, 1, "") }
 
 func memoryText(p *PoolStatus) string {
 	if p.Burst {
-		return used(corev1.ResourceMemory, p.Requested, whole(p), gigabytes, " GB")
+		return usedText(p, corev1.ResourceMemory, gigabytes, " GB")
 	}
-	return used(corev1.ResourceMemory, p.Requested, whole(p), gibibytes, " Gi")
+	return usedText(p, corev1.ResourceMemory, gibibytes, " Gi")
 }
 
-func whole(p *PoolStatus) corev1.ResourceList {
-	if p.Burst {
-		return p.Limits
+// usedText is how much of a resource is used, in the unit, of what there is, if that is known.
+func usedText(p *PoolStatus, name corev1.ResourceName, unit float64, suffix string) string {
+	part, known := p.Requested[name]
+	if !known {
+		return none
 	}
-	return p.Allocatable
+	whole := p.Allocatable[name]
+	if p.Burst {
+		whole = p.Limits[name]
+	}
+	text := decimal(part.AsApproximateFloat64() / unit)
+	if !whole.IsZero() {
+		text += " / " + decimal(whole.AsApproximateFloat64()/unit)
+	}
+	return text + suffix
 }
 
 // why is the reason of the pool's state, in words.

@@ -41,49 +41,49 @@ type cell struct {
 	style style
 }
 
-// table has a header, which may be empty, and rows. Columns whose index is in right are aligned to the right.
+// column is a column of a table, with its header.
+type column struct {
+	name          string
+	right, hidden bool // whether it is aligned to the right, and whether it is left out
+}
+
+// table has columns and rows of cells for them.
 type table struct {
-	header []string
-	rows   [][]cell
-	right  map[int]bool
+	columns []column
+	rows    [][]cell
 }
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
 func text(s string) cell { return cell{text: s} }
 
-// write prints the table: columns two spaces apart, and no space at the end of a line. A row may have fewer cells than others, and its last cell may
-// be of any width.
+// write prints the table: columns two spaces apart, and no space at the end of a line. The last column may be of any width.
 func (t *table) write(w io.Writer, headers bool, paint painter) {
+	var header []cell
+	for _, c := range t.columns {
+		header = append(header, text(c.name))
+	}
 	rows := t.rows
-	if headers && len(t.header) > 0 {
-		header := make([]cell, len(t.header))
-		for i, name := range t.header {
-			header[i] = text(name)
-		}
+	if headers {
 		rows = append([][]cell{header}, rows...)
 	}
-	var widths []int
+	widths := make([]int, len(t.columns))
 	for _, row := range rows {
-		for i, c := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			if i < len(row)-1 || t.right[i] {
-				widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
-			}
+		for i, c := range row[:len(row)-1] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
 		}
 	}
 	for _, row := range rows {
 		var line strings.Builder
 		for i, c := range row {
 			pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(c.text)))
-			if t.right[i] {
-				line.WriteString(pad + paint.paint(c.style, c.text))
-			} else {
-				line.WriteString(paint.paint(c.style, c.text) + pad)
+			switch painted := paint.paint(c.style, c.text); {
+			case t.columns[i].hidden:
+			case t.columns[i].right:
+				line.WriteString(pad + painted + "  ")
+			default:
+				line.WriteString(painted + pad + "  ")
 			}
-			line.WriteString("  ")
 		}
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}

@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/duration"
 )
 
@@ -65,24 +63,6 @@ func decimal(f float64) string {
 		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
 	}
 	return strconv.FormatFloat(f, 'f', 0, 64)
-}
-
-// share prints a part of a whole in the unit; only the part where there is no whole.
-func share(part, whole resource.Quantity, unit float64, suffix string) string {
-	text := decimal(part.AsApproximateFloat64() / unit)
-	if !whole.IsZero() {
-		text += " / " + decimal(whole.AsApproximateFloat64()/unit)
-	}
-	return text + suffix
-}
-
-// used prints how much of a resource is used: a dash where that is not known.
-func used(name corev1.ResourceName, part, whole corev1.ResourceList, unit float64, suffix string) string {
-	q, known := part[name]
-	if !known {
-		return none
-	}
-	return share(q, whole[name], unit, suffix)
 }
 
 // short is what a sentence says of a burst pool's nodes, without the subject that it has in the condition of a pod.
