@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -60,16 +61,9 @@ func (o *options) connect() (*cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	c := &cluster{client: client, namespace: namespace, serverTime: server, host: hostOf(config)}
+	c := &cluster{client: client, namespace: namespace, serverTime: server, host: client.CoreV1().RESTClient().Get().URL().Host}
 	c.statusNamespace, c.statusName, _ = strings.Cut(o.status, "/")
 	return c, nil
-}
-
-func hostOf(config *rest.Config) string {
-	if u, err := url.Parse(config.Host); err == nil && u.Host != "" {
-		return u.Host
-	}
-	return config.Host
 }
 
 // serverTime is the API server's time, by the Date of its last response: the reader's clock may be wrong.
@@ -119,9 +113,7 @@ func inNamespace(namespace string) string { return " in " + cmp.Or(namespace, "a
 
 // request is one for objects, or a list of them, of the type that the object has, and the name of their resource.
 func (c *cluster) request(object runtime.Object, namespace string) (string, *rest.Request) {
-	kinds, _, err := scheme.Scheme.ObjectKinds(object)
-	utilruntime.Must(err) // nothing is read that client-go has no type for
-	kind := kinds[0]
+	kind := kindOfObject(object)
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	root := "/apis"
@@ -130,6 +122,13 @@ func (c *cluster) request(object runtime.Object, namespace string) (string, *res
 	}
 	path := rest.DefaultVersionedAPIPath(root, kind.GroupVersion())
 	return resource.Resource, c.client.CoreV1().RESTClient().Get().AbsPath(path).NamespaceIfScoped(namespace, namespace != "").Resource(resource.Resource)
+}
+
+// kindOfObject is the kind of an object by its type: whatever is read here has one of client-go's.
+func kindOfObject(object runtime.Object) schema.GroupVersionKind {
+	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	utilruntime.Must(err)
+	return kinds[0]
 }
 
 // plainError says in one line what could not be done, and what to do about it.

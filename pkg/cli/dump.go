@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
@@ -148,9 +147,7 @@ func (d *dump) addObject(name string, object runtime.Object) {
 		d.note(name, err)
 		return
 	}
-	if kinds, _, err := scheme.Scheme.ObjectKinds(object); err == nil {
-		tree["apiVersion"], tree["kind"] = kinds[0].ToAPIVersionAndKind()
-	}
+	tree["apiVersion"], tree["kind"] = kindOfObject(object).ToAPIVersionAndKind()
 	d.addTree(name, tree)
 }
 

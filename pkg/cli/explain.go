@@ -58,7 +58,7 @@ type explainer struct {
 	request   gate.Request    // what the gate is asked for the pod
 }
 
-func newExplainer(reference ObjectReference) *explainer {
+func newExplainer(reference corev1.ObjectReference) *explainer {
 	return &explainer{Explanation: &Explanation{TypeMeta: typeMeta("Explanation"), Object: reference}}
 }
 
@@ -87,14 +87,14 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 	if err := c.get(ctx, object, c.namespace, name); err != nil {
 		return err
 	}
-	e := newExplainer(ObjectReference{Kind: kind.Kind, Namespace: c.namespace, Name: name})
+	e := newExplainer(corev1.ObjectReference{Kind: kind.Kind, Namespace: c.namespace, Name: name})
 	p, notShown := c.published(ctx)
 	e.published = p
 	if pod, ok := object.(*corev1.Pod); ok {
 		e.pod = pod
-	} else if e.workload, err = c.workload(ctx, object, p); err != nil {
-		return err
 	} else {
+		e.workload = newWorkload(object, c.namespace)
+		e.readPods(ctx, c)
 		e.pod = e.workload.newPod()
 	}
 	e.read(ctx, c)
@@ -102,11 +102,11 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 		e.note("The pools are not shown: %v.", notShown)
 	}
 	e.explain()
-	return o.print(e.Explanation, []string{e.Object.name()}, func(w io.Writer) { o.printExplanation(w, e.Explanation, e.now) })
+	return o.print(e.Explanation, []string{nameOfObject(e.Object)}, func(w io.Writer) { o.printExplanation(w, e.Explanation, e.now) })
 }
 
-// name is the object as kubectl has it with -o name.
-func (r ObjectReference) name() string { return strings.ToLower(r.Kind) + "/" + r.Name }
+// nameOfObject is the object as kubectl has it with -o name.
+func nameOfObject(r corev1.ObjectReference) string { return strings.ToLower(r.Kind) + "/" + r.Name }
 
 // explain says all that there is to say.
 func (e *explainer) explain() {

@@ -16,7 +16,7 @@ import (
 
 // explainFiles explains what is in the files.
 func (o *options) explainFiles(ctx context.Context, files []string) error {
-	c, err := o.connect()
+	c, p, err := o.connectPublished(ctx)
 	if err != nil {
 		return err
 	}
@@ -27,10 +27,6 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 	if len(workloads) == 0 {
 		return fmt.Errorf("%s: no pod, and nothing that makes pods", strings.Join(files, ", "))
 	}
-	p, err := c.published(ctx)
-	if err != nil {
-		return err
-	}
 	list := ExplanationList{TypeMeta: typeMeta("ExplanationList")}
 	var names []string
 	for _, w := range workloads {
@@ -40,7 +36,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 		e.explain()
 		e.fact("File", "as it is there: what the API server and its webhooks change is not known")
 		list.Items = append(list.Items, e.Explanation)
-		names = append(names, e.Object.name())
+		names = append(names, nameOfObject(e.Object))
 	}
 	return o.print(list, names, func(w io.Writer) {
 		for i, e := range list.Items {

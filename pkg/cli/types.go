@@ -125,8 +125,8 @@ const (
 // Explanation is what explain prints.
 type Explanation struct {
 	metav1.TypeMeta `json:",inline"`
-	Object          ObjectReference `json:"object"`
-	Situation       Situation       `json:"situation"`
+	Object          corev1.ObjectReference `json:"object"`
+	Situation       Situation              `json:"situation"`
 	// Summary is a line for people.
 	Summary string `json:"summary"`
 	// Since is since when the pod has been waiting or, if it has a node, there.
@@ -160,13 +160,6 @@ type Explanation struct {
 type ExplanationList struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []*Explanation `json:"items"`
-}
-
-// ObjectReference names what is explained.
-type ObjectReference struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
 }
 
 // PoolVerdict is what is decided of a pool for a pod.

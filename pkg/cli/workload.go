@@ -9,68 +9,112 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
+// kindPod is the kind of pods.
+const kindPod = "Pod"
+
+// kinds are the kinds that can be explained, by kubectl's short names for them.
+var kinds = map[string]schema.GroupVersionKind{
+	"po":     corev1.SchemeGroupVersion.WithKind(kindPod),
+	"deploy": appsv1.SchemeGroupVersion.WithKind("Deployment"),
+	"rs":     appsv1.SchemeGroupVersion.WithKind("ReplicaSet"),
+	"sts":    appsv1.SchemeGroupVersion.WithKind("StatefulSet"),
+	"ds":     appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
+	"job":    batchv1.SchemeGroupVersion.WithKind("Job"),
+	"cj":     batchv1.SchemeGroupVersion.WithKind("CronJob"),
+}
+
+// kindOf returns the kind with the name, whether that is short, singular or plural, and whether there is one.
+func kindOf(name string) (schema.GroupVersionKind, bool) {
+	name, _, _ = strings.Cut(strings.ToLower(name), ".") // deployment.apps
+	for short, kind := range kinds {
+		if singular := strings.ToLower(kind.Kind); name == short || strings.TrimSuffix(name, "s") == singular {
+			return kind, true
+		}
+	}
+	return schema.GroupVersionKind{}, false
+}
+
+// parseObject reads POD or TYPE/NAME.
+func parseObject(argument string) (kind schema.GroupVersionKind, name string, err error) {
+	called, name, typed := strings.Cut(argument, "/")
+	if !typed {
+		return kinds["po"], argument, nil
+	}
+	kind, ok := kindOf(called)
+	if !ok || name == "" || strings.Contains(name, "/") {
+		return kind, "", fmt.Errorf("%s: name a pod, or one of deployment, replicaset, statefulset, daemonset, job and cronjob, such as deploy/web", argument)
+	}
+	return kind, name, nil
+}
+
 // workload is what makes pods.
 type workload struct {
-	reference ObjectReference
+	reference corev1.ObjectReference
 	kind      schema.GroupVersionKind
 	uid       types.UID
-	template  corev1.PodTemplateSpec
+	template  *corev1.PodTemplateSpec
+	selector  *metav1.LabelSelector          // nil if its pods are others'
 	claims    []corev1.PersistentVolumeClaim // of a StatefulSet
 	pods      []corev1.Pod
-	// nodes are those of the pods that do not say in which pool they are.
-	nodes map[string]*corev1.Node
-	notes []string
+	nodes     map[string]*corev1.Node // of pods that do not say in which pool they are
 }
 
 // newWorkload returns what the object makes pods from; nil if it makes none.
 func newWorkload(object runtime.Object, namespace string) *workload {
-	template, _ := templateOf(object)
-	kinds, _, err := scheme.Scheme.ObjectKinds(object)
-	if template == nil || err != nil {
+	w := &workload{}
+	switch x := object.(type) {
+	case *corev1.Pod:
+		w.template = &corev1.PodTemplateSpec{ObjectMeta: x.ObjectMeta, Spec: x.Spec}
+	case *appsv1.Deployment:
+		w.template, w.selector = &x.Spec.Template, x.Spec.Selector
+	case *appsv1.ReplicaSet:
+		w.template, w.selector = &x.Spec.Template, x.Spec.Selector
+	case *appsv1.StatefulSet:
+		w.template, w.selector, w.claims = &x.Spec.Template, x.Spec.Selector, x.Spec.VolumeClaimTemplates
+	case *appsv1.DaemonSet:
+		w.template, w.selector = &x.Spec.Template, x.Spec.Selector
+	case *batchv1.Job:
+		w.template, w.selector = &x.Spec.Template, x.Spec.Selector
+	case *batchv1.CronJob:
+		w.template = &x.Spec.JobTemplate.Spec.Template
+	default:
 		return nil
 	}
+	w.kind = kindOfObject(object)
 	meta := object.(metav1.Object)
-	w := &workload{
-		reference: ObjectReference{Kind: kinds[0].Kind, Namespace: cmp.Or(meta.GetNamespace(), namespace), Name: cmp.Or(meta.GetName(), meta.GetGenerateName())},
-		kind:      kinds[0], uid: meta.GetUID(), template: *template,
-	}
-	if set, ok := object.(*appsv1.StatefulSet); ok {
-		w.claims = set.Spec.VolumeClaimTemplates
-	}
+	w.uid = meta.GetUID()
+	w.reference = corev1.ObjectReference{Kind: w.kind.Kind, Namespace: cmp.Or(meta.GetNamespace(), namespace), Name: cmp.Or(meta.GetName(), meta.GetGenerateName())}
 	return w
 }
 
-// workload is what the object makes pods from, with its pods.
-func (c *cluster) workload(ctx context.Context, object runtime.Object, p *publishedState) (*workload, error) {
-	w := newWorkload(object, c.namespace)
-	_, selector := templateOf(object)
-	if selector == nil {
-		return w, nil // its pods are others'
+// readPods reads the workload's pods, and in which pools they are.
+func (e *explainer) readPods(ctx context.Context, c *cluster) {
+	w, list := e.workload, &corev1.PodList{}
+	if w.selector == nil {
+		return
 	}
-	match, err := metav1.LabelSelectorAsSelector(selector)
+	match, err := metav1.LabelSelectorAsSelector(w.selector)
+	if err == nil {
+		err = c.list(ctx, list, c.namespace, metav1.ListOptions{LabelSelector: match.String()})
+	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the selector of %s: %w", w.reference.name(), err)
-	}
-	list := &corev1.PodList{}
-	if err := c.list(ctx, list, c.namespace, metav1.ListOptions{LabelSelector: match.String()}); err != nil {
-		w.notes = append(w.notes, fmt.Sprintf("Its pods are not counted: %v.", err))
-		return w, nil
+		e.note("Its pods are not counted: %v.", err)
+		return
 	}
 	w.pods = list.Items
-	if w.nodes, err = c.nodesOf(ctx, w.pods, p, 20); err != nil {
-		w.notes = append(w.notes, fmt.Sprintf("Where some of its pods are is not shown: %v.", err))
+	if w.nodes, err = c.nodesOf(ctx, w.pods, e.published, 20); err != nil {
+		e.note("Where some of its pods are is not shown: %v.", err)
 	}
-	return w, nil
 }
 
 // newPod is a pod as the workload would make one now.
@@ -113,13 +157,11 @@ func (w *workload) last() *metav1.OwnerReference {
 // ofWorkload explains what makes pods: where they are, and what holds for a new one.
 func (e *explainer) ofWorkload() string {
 	e.Situation = Template
-	w := e.workload
-	e.Notes = append(e.Notes, w.notes...)
 	if !e.isOurs() {
 		return e.ofOthers()
 	}
 	predicate, waiting := "", ""
-	if w.pods != nil {
+	if e.workload.pods != nil {
 		waiting = e.count()
 		predicate = ": " + byPoolText(e.Pods, e.published)
 	}
