@@ -198,14 +198,14 @@ func (e *explainer) waitsFor(reason string) string {
 	case e.published.view.Args.Mode == configv1.ModeObserve:
 		return ". The gate only observes (mode: Observe): what keeps the pod from burst nodes is in what the scheduler said."
 	}
-	e.Changed, e.Changes, e.CannotBurst = e.isChanged(), e.changes(), e.never()
+	e.Changed, e.CannotBurst = e.isChanged(), e.never()
+	e.addChanges()
 	open := e.first(verdictOpen)
 	switch {
 	case !e.published.pools.HasBurst():
 		return "."
 	case e.CannotBurst != "":
 		e.addHints()
-		e.Changes = append([]Change{{When: "a node of " + choice(e.published.names()[:e.published.pools.Regular()]) + " has room for it"}}, e.templateChanges()...)
 		return fmt.Sprintf(", and cannot burst: %s.", e.CannotBurst)
 	case open != "" && e.Changed:
 		return fmt.Sprintf(", and %s is open for it now: the scheduler will try it again by itself, in a moment.", open)

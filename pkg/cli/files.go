@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -54,24 +53,19 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 // read reads what makes pods from files, and counts what else there is.
 func (o *options) read(files []string, namespace string) (workloads []*workload, skipped int, err error) {
 	builder := resource.NewLocalBuilder().Unstructured().ContinueOnError().NamespaceParam(namespace).DefaultNamespace()
-	if slices.Contains(files, "-") {
-		builder = builder.Stream(o.In, "standard input")
-	}
-	names := slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == "-" })
-	if len(names) > 0 {
-		builder = builder.FilenameParam(false, &resource.FilenameOptions{Filenames: names})
+	for _, name := range files {
+		if name == "-" {
+			builder = builder.Stream(o.In, "standard input")
+		} else {
+			builder = builder.FilenameParam(false, &resource.FilenameOptions{Filenames: []string{name}})
+		}
 	}
 	infos, err := builder.Flatten().Do().Infos()
 	if err != nil {
 		return nil, 0, oneLine(err)
 	}
 	for _, info := range infos {
-		object, ok := info.Object.(*unstructured.Unstructured)
-		if !ok {
-			skipped++
-			continue
-		}
-		w, err := workloadOf(object, namespace)
+		w, err := workloadOf(info.Object.(*unstructured.Unstructured), namespace) // lists are flattened
 		switch {
 		case err != nil:
 			return nil, 0, err
@@ -89,10 +83,10 @@ func workloadOf(object *unstructured.Unstructured, namespace string) (*workload,
 	typed, err := scheme.Scheme.New(object.GroupVersionKind())
 	if runtime.IsNotRegisteredError(err) {
 		return nil, nil
-	} else if err != nil {
-		return nil, fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), oneLine(err))
+	} else if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed)
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), oneLine(err))
 	}
 	w := newWorkload(typed, namespace)

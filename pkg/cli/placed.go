@@ -107,7 +107,7 @@ func (e *explainer) inBurstPool() string {
 		e.addReturn(&e.published.pools.At(i).Burst.Return)
 		e.addToday(i)
 	}
-	return fmt.Sprintf(" %s in burst pool %s, where it was put %s ago.", verb, orNone(e.Pool), age(e.Since, e.now))
+	return fmt.Sprintf(" %s in burst pool %s, where it was put %s ago.", verb, cmp.Or(e.Pool, none), age(e.Since, e.now))
 }
 
 // addRefusal adds what the provider of a burst pool said, if it refused the pod.

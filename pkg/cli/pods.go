@@ -146,14 +146,14 @@ func (o *options) printPods(w io.Writer, l *PodList, all bool, now time.Time) {
 		{name: "PHASE", hidden: !wide}, {name: "NODE", hidden: !wide}, {name: "WHY"}}}
 	for i := range l.Items {
 		p := &l.Items[i]
-		where, cost := text(orNone(p.Pool)), none
+		where, cost := text(cmp.Or(p.Pool, none)), none
 		if p.Node == "" {
 			where = cell{"(waits)", moving}
 		}
 		if p.Cost != nil {
 			cost = strconv.Itoa(*p.Cost)
 		}
-		t.add(text(p.Namespace), text(p.Name), where, text(cost), text(age(p.Since, now)), text(orNone(p.Phase)), text(orNone(p.Node)), text(strings.Join(p.Reasons, ", ")))
+		t.add(text(p.Namespace), text(p.Name), where, text(cost), text(age(p.Since, now)), text(cmp.Or(p.Phase, none)), text(cmp.Or(p.Node, none)), text(strings.Join(p.Reasons, ", ")))
 	}
 	if len(l.Items) == 0 {
 		fmt.Fprintln(w, "No pods.")

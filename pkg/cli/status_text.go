@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -45,7 +46,7 @@ func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now tim
 			why += " (" + p.Reason.Detail + ")"
 		}
 		t.add(text(strconv.Itoa(p.Rank)), text(p.Name), cell{p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)), text(cpuText(p)), text(memoryText(p)),
-			text(age(p.Since, now)), text(orNone(p.Source)), text(orNone(strings.Join(groups, ","))), text(orNone(p.Reason.Code)), text(why))
+			text(age(p.Since, now)), text(cmp.Or(p.Source, none)), text(cmp.Or(strings.Join(groups, ","), none)), text(cmp.Or(p.Reason.Code, none)), text(why))
 	}
 	t.write(w, !o.noHeaders, paint)
 	if rest {
@@ -53,19 +54,12 @@ func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now tim
 	}
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return none
-	}
-	return s
-}
-
 func (o *options) printRest(w io.Writer, l *PoolStatusList, paint painter, now time.Time) {
 	if l.SchedulerName != "" || l.Held.Total > 0 {
 		fmt.Fprintf(w, "\n%s\n", heldText(&l.Held, now))
 	}
 	if o.wide() {
-		fmt.Fprintf(w, "%s leads (%s), mode %s, order %s, written %s ago; %s in no pool\n", orNone(l.Leader), orNone(l.Version), orNone(l.Mode), orNone(l.Order),
+		fmt.Fprintf(w, "%s leads (%s), mode %s, order %s, written %s ago; %s in no pool\n", cmp.Or(l.Leader, none), cmp.Or(l.Version, none), cmp.Or(l.Mode, none), cmp.Or(l.Order, none),
 			age(l.Written, now), count(l.UnlistedNodes, "node", "nodes"))
 	}
 	o.printNotes(w, append(append([]string{}, l.Problems...), l.Notes...), paint)

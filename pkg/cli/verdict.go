@@ -162,90 +162,70 @@ func (p *publishedState) budget(i int) string {
 	return strings.Join(parts, ", ")
 }
 
-// changesOf collects what changes a decision, each thing once.
-type changesOf []Change
-
-func (h *changesOf) add(changes ...Change) {
+// change adds what changes the decision, each thing once.
+func (e *explainer) change(changes ...Change) {
 	for _, c := range changes {
-		if !slices.Contains(*h, c) {
-			*h = append(*h, c)
+		if !slices.Contains(e.Changes, c) {
+			e.Changes = append(e.Changes, c)
 		}
 	}
 }
 
-// sorted are what must happen, and then what time alone does, the earliest first.
-func (h changesOf) sorted() []Change {
+// addChanges adds what changes the decision: what must happen, and then what time alone does, the earliest first.
+func (e *explainer) addChanges() {
+	if e.CannotBurst != "" {
+		e.change(Change{When: "a node of " + choice(e.published.names()[:e.published.pools.Regular()]) + " has room for it"})
+	} else {
+		e.addHolderChanges()
+	}
+	for i := range e.Pools {
+		v := &e.Pools[i]
+		isThen := func(c Change) bool { return c.When == "" && c.At.Equal(v.Until) }
+		matters := e.CannotBurst == "" || v.Reason.Code == gate.ReasonTemplate.Code
+		if v.Verdict == verdictClosed && matters && !slices.ContainsFunc(e.Changes, isThen) {
+			e.change(e.burstChanges(i, v)...)
+		}
+	}
 	at := func(c Change) time.Time {
 		if c.When != "" {
 			return time.Time{}
 		}
 		return c.At
 	}
-	slices.SortStableFunc(h, func(a, b Change) int { return at(a).Compare(at(b)) })
-	return h
+	slices.SortStableFunc(e.Changes, func(a, b Change) int { return at(a).Compare(at(b)) })
 }
 
-// changes are what changes the decision.
-func (e *explainer) changes() []Change {
-	h := e.holderChanges()
-	for i := range e.Pools {
-		v := &e.Pools[i]
-		isThen := func(c Change) bool { return c.When == "" && c.At.Equal(v.Until) }
-		if v.Verdict == verdictClosed && !slices.ContainsFunc(h, isThen) {
-			h.add(e.burstChanges(i, v)...)
-		}
-	}
-	return h.sorted()
-}
-
-// templateChanges are what changes that burst pools do not take the pod as it is.
-func (e *explainer) templateChanges() []Change {
-	var h changesOf
-	for i := range e.Pools {
-		if v := &e.Pools[i]; v.Reason.Code == gate.ReasonTemplate.Code {
-			h.add(e.burstChanges(i, v)...)
-		}
-	}
-	return h.sorted()
-}
-
-// holderChanges are what changes that regular pools hold the gate.
-func (e *explainer) holderChanges() changesOf {
-	var h changesOf
+// addHolderChanges adds what changes that regular pools hold the gate.
+func (e *explainer) addHolderChanges() {
 	var grow, unknown []string
-	idle := false
-	for i := range e.Pools {
-		v := &e.Pools[i]
+	for _, v := range e.Pools {
 		switch {
 		case v.Verdict != verdictHolds:
-			continue
 		case v.State == string(nodegroups.Unknown):
 			unknown = append(unknown, v.Name)
 		default:
 			grow = append(grow, v.Name)
 		}
+	}
+	if len(grow) > 0 {
+		e.change(Change{When: "a node of " + choice(grow) + " is ready"})
+	}
+	if len(unknown) > 0 {
+		e.change(Change{When: "it is known whether " + list(unknown) + " can grow"})
+	}
+	for i, v := range e.Pools {
 		for k := range v.Groups {
 			g := &v.Groups[k]
-			grace := e.graceOf(i, k, g)
+			by := e.graceOf(i, k, g)
 			switch {
-			case !g.Holds:
+			case v.Verdict != verdictHolds || !g.Holds:
 			case !g.Until.IsZero():
-				h.add(Change{At: g.Until, By: grace})
-			case grace == declineGrace:
-				idle = true
+				e.change(Change{At: g.Until, By: by})
+			case by == declineGrace:
+				e.change(Change{When: "the autoscaler has looked at the pod for long enough and added none", By: by})
 			}
 		}
 	}
-	if len(grow) > 0 {
-		h.add(Change{When: "a node of " + choice(grow) + " is ready"})
-	}
-	if len(unknown) > 0 {
-		h.add(Change{When: "it is known whether " + list(unknown) + " can grow"})
-	}
-	if idle {
-		h.add(Change{When: "the autoscaler has looked at the pod for long enough and added none", By: declineGrace})
-	}
-	return h
 }
 
 const declineGrace = "declineGrace"
