@@ -1,6 +1,6 @@
 // Package cli is kubectl pools: what the pool-priority scheduler decides, and why. It shows what the scheduler wrote (a pod's condition and
 // annotations, the published view), and asks the gate's own rule over that view; it judges nothing by itself. A file has a command, or what several
-// share: client.go and published.go what they read, types.go the objects that they print with -o json, table.go and text.go how they print for people.
+// share: client.go and published.go what they read, types.go the objects that they print with -o json, table.go how they print.
 package cli
 
 import (

@@ -97,13 +97,11 @@ func (o *options) runDump(ctx context.Context, target string) error {
 func (d *dump) collect(ctx context.Context) {
 	p, err := d.published(ctx)
 	d.note("status", err)
-	if err == nil {
-		d.addStatus(p)
-	}
 	d.configMap(ctx, d.statusNamespace, d.statusName)
 	expander, autoscaler := "kube-system/cluster-autoscaler-priority-expander", "kube-system/cluster-autoscaler-status"
 	scheduler, karpenter := shippedName, false
-	if p != nil {
+	if err == nil {
+		d.addStatus(p)
 		scheduler = cmp.Or(p.view.SchedulerName, scheduler)
 		autoscaler = p.view.Args.Capacity.ClusterAutoscalerStatus
 		karpenter = slices.ContainsFunc(p.view.Args.Pools, func(pool configv1.Pool) bool { return pool.Karpenter != nil })

@@ -115,15 +115,12 @@ func (p *publishedState) addRegular(item *PoolStatus, i int) {
 }
 
 func sourceOf(p *pool.Pool) string {
-	switch {
-	case p.ClusterAutoscaler != nil:
-		return "ClusterAutoscaler"
-	case p.Karpenter != nil:
-		return "Karpenter"
-	case p.Static != nil:
-		return "Static"
-	case p.Fixed != nil:
-		return "Fixed"
+	for name, is := range map[string]bool{
+		"ClusterAutoscaler": p.ClusterAutoscaler != nil, "Karpenter": p.Karpenter != nil, "Static": p.Static != nil, "Fixed": p.Fixed != nil,
+	} {
+		if is {
+			return name
+		}
 	}
 	return ""
 }
@@ -164,14 +161,12 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 
 func limitsOf(p *pool.Pool) corev1.ResourceList {
 	budget, limits := p.Burst.Budget(), corev1.ResourceList{}
-	if budget.Pods > 0 {
-		limits[corev1.ResourcePods] = *resource.NewQuantity(int64(budget.Pods), resource.DecimalSI)
-	}
-	if budget.CPU != nil {
-		limits[corev1.ResourceCPU] = *budget.CPU
-	}
-	if budget.Memory != nil {
-		limits[corev1.ResourceMemory] = *budget.Memory
+	for name, limit := range map[corev1.ResourceName]*resource.Quantity{
+		corev1.ResourcePods: resource.NewQuantity(int64(budget.Pods), resource.DecimalSI), corev1.ResourceCPU: budget.CPU, corev1.ResourceMemory: budget.Memory,
+	} {
+		if limit != nil && !limit.IsZero() {
+			limits[name] = *limit
+		}
 	}
 	return limits
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -31,7 +32,7 @@ var styles = map[string]style{
 func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now time.Time) {
 	paint := painter(o.colored())
 	hidden := !o.wide()
-	t := table{columns: []column{{name: ""}, {name: "POOL"}, {name: "STATE"}, {name: "NODES"}, {name: "PODS", right: true}, {name: "CPU", right: true}, {name: "MEMORY", right: true},
+	t := table{columns: []column{{}, {name: "POOL"}, {name: "STATE"}, {name: "NODES"}, {name: "PODS", right: true}, {name: "CPU", right: true}, {name: "MEMORY", right: true},
 		{name: "SINCE"}, {name: "SOURCE", hidden: hidden}, {name: "GROUPS", hidden: hidden}, {name: "REASON", hidden: hidden}, {name: "WHY"}}}
 	for i := range l.Items {
 		p := &l.Items[i]
@@ -77,10 +78,7 @@ func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
 
 // nodesText is the nodes that can be used, with those that are on their way, of the most that there may be.
 func nodesText(p *PoolStatus) string {
-	n := p.Nodes.Total
-	if p.Nodes.Ready != nil {
-		n = *p.Nodes.Ready
-	}
+	n := ptr.Deref(p.Nodes.Ready, p.Nodes.Total)
 	s := strconv.Itoa(n)
 	if p.Nodes.OnTheirWay > 0 {
 		s += "+" + strconv.Itoa(p.Nodes.OnTheirWay)

@@ -141,17 +141,15 @@ func (w *workload) newPod() *corev1.Pod {
 
 // last is what controls the youngest pod that was made from the template; nil if there is none.
 func (w *workload) last() *metav1.OwnerReference {
-	var youngest *corev1.Pod
+	var last *metav1.OwnerReference
+	var made metav1.Time
 	for i := range w.pods {
 		p := &w.pods[i]
-		if metav1.GetControllerOf(p) != nil && (youngest == nil || youngest.CreationTimestamp.Before(&p.CreationTimestamp)) {
-			youngest = p
+		if owner := metav1.GetControllerOf(p); owner != nil && (last == nil || made.Before(&p.CreationTimestamp)) {
+			last, made = owner, p.CreationTimestamp
 		}
 	}
-	if youngest == nil {
-		return nil
-	}
-	return metav1.GetControllerOf(youngest)
+	return last
 }
 
 // ofWorkload explains what makes pods: where they are, and what holds for a new one.
