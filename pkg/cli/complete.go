@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 )
@@ -64,11 +63,11 @@ func (c *cluster) namesOf(ctx context.Context, kind schema.GroupVersionKind) []s
 		scheduler = cmp.Or(p.view.SchedulerName, shippedName)
 	}
 	var names []string
-	_ = meta.EachListItem(list, func(object runtime.Object) error { // it fails for what is no list
+	objects, _ := meta.ExtractList(list) // it fails for what is no list
+	for _, object := range objects {
 		if w := newWorkload(object, c.namespace); w != nil && w.template.Spec.SchedulerName == scheduler {
 			names = append(names, w.reference.Name)
 		}
-		return nil
-	})
+	}
 	return names
 }

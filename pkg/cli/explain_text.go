@@ -171,7 +171,7 @@ func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 		}
 		return sentence(v.Reason)
 	}
-	said := short(v.Reason.Sentence)
+	said := subjects.Replace(v.Reason.Sentence)
 	ofEarlier := gate.Lookup(v.Reason.Code).Kind == gate.Earlier
 	switch holders := e.named(verdictHolds); {
 	case v.Verdict == verdictClosed && ofEarlier && len(holders) > 0:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,16 +67,14 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 	}
 	for _, info := range infos {
 		w, err := workloadOf(info.Object.(*unstructured.Unstructured), namespace) // lists are flattened
-		switch {
-		case err != nil:
+		if err != nil {
 			return nil, 0, err
-		case w == nil:
-			skipped++
-		default:
+		}
+		if w != nil {
 			workloads = append(workloads, w)
 		}
 	}
-	return workloads, skipped, nil
+	return workloads, len(infos) - len(workloads), nil
 }
 
 // workloadOf returns what the object makes pods from; nil if it makes none.
@@ -104,14 +103,10 @@ func setDefaults(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			r := &containers[i].Resources
-			for name, limit := range r.Limits {
-				if r.Requests == nil {
-					r.Requests = corev1.ResourceList{}
-				}
-				if _, ok := r.Requests[name]; !ok {
-					r.Requests[name] = limit
-				}
-			}
+			requests := corev1.ResourceList{}
+			maps.Copy(requests, r.Limits)
+			maps.Copy(requests, r.Requests)
+			r.Requests = requests
 		}
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/gate"
-	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
@@ -114,13 +113,12 @@ func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.
 	if n, err := strconv.Atoi(pod.Annotations[scalein.CostAnnotation]); err == nil {
 		p.Cost = &n
 	}
-	condition := gate.ScheduledCondition(pod)
-	if condition != nil {
+	if condition := gate.ScheduledCondition(pod); condition != nil {
 		p.Since = condition.LastTransitionTime.UTC()
 	}
 	if p.Node == "" {
 		p.Reasons = codesOf(pod)
-		p.Held = condition != nil && isHeld(condition.Message)
+		p.Held = slices.ContainsFunc(p.Reasons, func(code string) bool { return gate.Lookup(code).Kind.Closes() })
 		return p
 	}
 	p.Pool, _ = published.poolOf(pod, nodes)
@@ -132,11 +130,6 @@ func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.
 		p.Reasons = append(p.Reasons, cmp.Or(r.Code, "Refused"))
 	}
 	return p
-}
-
-// isHeld reports whether the gate is among what the scheduler said of a pod.
-func isHeld(message string) bool {
-	return slices.ContainsFunc(saidOf(message), func(r nodegroups.Reason) bool { return gate.Lookup(r.Code).Kind.Closes() })
 }
 
 // printPods prints the pods for people.

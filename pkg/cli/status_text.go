@@ -46,16 +46,14 @@ func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now tim
 		if o.wide() && p.Reason.Detail != "" && len(p.HeldBy) == 0 && !strings.Contains(why, p.Reason.Detail) {
 			why += " (" + p.Reason.Detail + ")"
 		}
-		t.add(text(strconv.Itoa(p.Rank)), text(p.Name), cell{p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)), text(cpuText(p)), text(memoryText(p)),
+		t.add(text(strconv.Itoa(p.Rank)), text(p.Name), cell{p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)), text(usedText(p, corev1.ResourceCPU, 1, "")), text(memoryText(p)),
 			text(age(p.Since, now)), text(cmp.Or(p.Source, none)), text(cmp.Or(strings.Join(groups, ","), none)), text(cmp.Or(p.Reason.Code, none)), text(why))
 	}
 	t.write(w, !o.noHeaders, paint)
-	if rest {
-		o.printRest(w, l, paint, now)
+	if !rest {
+		return
 	}
-}
 
-func (o *options) printRest(w io.Writer, l *PoolStatusList, paint painter, now time.Time) {
 	if l.SchedulerName != "" || l.Held.Total > 0 {
 		fmt.Fprintf(w, "\n%s\n", heldText(&l.Held, now))
 	}
@@ -83,10 +81,9 @@ func nodesText(p *PoolStatus) string {
 	if p.Nodes.OnTheirWay > 0 {
 		s += "+" + strconv.Itoa(p.Nodes.OnTheirWay)
 	}
-	switch {
-	case p.Nodes.Max != nil:
-		s += fmt.Sprintf(" of %d", *p.Nodes.Max)
-	case p.Burst && n < p.Nodes.Total:
+	if most := p.Nodes.Max; most != nil {
+		s += fmt.Sprintf(" of %d", *most)
+	} else if p.Burst && n < p.Nodes.Total {
 		s += fmt.Sprintf(" of %d", p.Nodes.Total)
 	}
 	return s
@@ -102,8 +99,6 @@ func podsText(p *PoolStatus) string {
 	}
 	return s
 }
-
-func cpuText(p *PoolStatus) string { return usedText(p, corev1.ResourceCPU, 1, "") }
 
 func memoryText(p *PoolStatus) string {
 	if p.Burst {
@@ -136,7 +131,7 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 	case p.State == string(nodegroups.Growing) && !p.Until.IsZero():
 		s += ", until " + o.clockTime(p.Until, now) + " at the latest"
 	case p.State == stateClosed:
-		s = short(p.Reason.Sentence)
+		s = subjects.Replace(p.Reason.Sentence)
 		if len(p.HeldBy) > 0 {
 			s = heldByText(p.HeldBy)
 		}

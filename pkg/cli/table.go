@@ -178,14 +178,5 @@ func decimal(f float64) string {
 	return strconv.FormatFloat(f, 'f', 0, 64)
 }
 
-// short is what a sentence says of a burst pool's nodes, without the subject that it has in the condition of a pod.
-func short(sentence string) string {
-	for _, cut := range []struct{ prefix, with string }{
-		{"node(s) in a burst pool, which ", ""}, {"node(s) in a burst pool that ", ""}, {"node(s) in a burst pool whose ", "its "}, {"node(s) in a burst pool ", ""},
-	} {
-		if rest, ok := strings.CutPrefix(sentence, cut.prefix); ok {
-			return cut.with + rest
-		}
-	}
-	return sentence
-}
+// subjects are the subjects that sentences on a burst pool's nodes have in the condition of a pod, with what is said without them.
+var subjects = strings.NewReplacer("node(s) in a burst pool, which ", "", "node(s) in a burst pool that ", "", "node(s) in a burst pool whose ", "its ", "node(s) in a burst pool ", "")

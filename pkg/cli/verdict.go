@@ -75,13 +75,10 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 // the pod's own victims make room. Such a gate would be open by all that is published.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
-		passing := gate.Verdict{Reason: reason}
-		if !passing.Passes() {
-			continue
-		}
 		for i := range decision.Burst {
-			if v := &decision.Burst[i]; v.Open && !v.Observed {
-				*v = passing
+			said := gate.Verdict{Reason: reason}
+			if v := &decision.Burst[i]; v.Open && !v.Observed && said.Passes() {
+				*v = said
 			}
 		}
 	}
