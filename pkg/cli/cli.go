@@ -139,13 +139,8 @@ func (o *options) wide() bool { return o.output == "wide" }
 
 // colored reports whether what is printed has colours.
 func (o *options) colored() bool {
-	switch o.color {
-	case "always":
-		return true
-	case "never":
-		return false
-	}
-	return o.environ("NO_COLOR") == "" && o.environ("TERM") != "dumb" && o.isTerminal(o.Out)
+	suits := o.environ("NO_COLOR") == "" && o.environ("TERM") != "dumb" && o.isTerminal(o.Out)
+	return o.color == "always" || o.color == "auto" && suits
 }
 
 func (o *options) newVersion() *cobra.Command {

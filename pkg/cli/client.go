@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,7 +102,7 @@ func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, nam
 func (c *cluster) list(ctx context.Context, list runtime.Object, namespace string, options metav1.ListOptions) error {
 	resource, request := c.request(list, namespace)
 	what := "list " + resource
-	if _, ofNodes := list.(*corev1.NodeList); !ofNodes {
+	if resource != "nodes" {
 		what += inNamespace(namespace)
 	}
 	return c.plainly(what, request.VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list))

@@ -19,8 +19,7 @@ func (o *options) completePools(c *cobra.Command, already []string, _ string) ([
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	isGiven := func(name string) bool { return slices.Contains(already, name) }
-	return slices.DeleteFunc(p.names(), isGiven), cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(p.names(), func(name string) bool { return slices.Contains(already, name) }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeObjects completes the names of pods that ask for the scheduler, and of the kinds that can be explained.

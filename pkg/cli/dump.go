@@ -230,13 +230,10 @@ func keepOurs(list runtime.Object) {
 func (d *dump) logs(ctx context.Context, pod *corev1.Pod) {
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
-		for _, previous := range []bool{false, true} {
+		for _, ending := range []string{".log", ".previous.log"} {
+			name, previous := "logs/"+pod.Name+"-"+c.Name+ending, ending == ".previous.log"
 			if previous && c.RestartCount == 0 {
 				continue
-			}
-			name := "logs/" + pod.Name + "-" + c.Name + ".log"
-			if previous {
-				name = "logs/" + pod.Name + "-" + c.Name + ".previous.log"
 			}
 			data, err := d.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: ptr.To[int64](logLines)}).DoRaw(ctx)
 			d.note(name, d.plainly("get pods/log in "+pod.Namespace, err))

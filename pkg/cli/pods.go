@@ -57,12 +57,11 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	if po.pool != "" && po.held {
 		return errors.New("--pool and --held exclude one another: pods that are held are in no pool")
 	}
-	c, err := o.connect()
-	if err != nil {
+	c, p, err := o.connectPublished(ctx)
+	if c == nil {
 		return err
 	}
 	l, scheduler := &PodList{TypeMeta: typeMeta("PodList"), Items: []Pod{}}, shippedName
-	p, err := c.published(ctx)
 	if err != nil {
 		l.Notes = append(l.Notes, fmt.Sprintf("The pools are not known: %v.", err))
 	} else {

@@ -47,7 +47,7 @@ func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	return readPublished(cm)
 }
 
-// connectPublished returns the cluster that the flags name, and what the leader published there.
+// connectPublished returns the cluster that the flags name, if they do, and what the leader published there.
 func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedState, error) {
 	c, err := o.connect()
 	if err != nil {
@@ -159,21 +159,18 @@ func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) 
 
 // read reads what is to be known of the pod beside itself and what was published.
 func (e *explainer) read(ctx context.Context, c *cluster) {
-	e.readPlace(ctx, c)
+	e.now = c.now()
+	if e.pod.Spec.NodeName != "" {
+		e.readPlace(ctx, c)
+	}
 	if e.published != nil {
 		e.readFacts(ctx, c)
-	}
-	e.now = c.now()
-	if e.published != nil {
 		e.Notes = append(e.Notes, e.published.notes(e.now)...)
 	}
 }
 
 // readPlace reads in which pool the pod's node is.
 func (e *explainer) readPlace(ctx context.Context, c *cluster) {
-	if e.pod.Spec.NodeName == "" {
-		return
-	}
 	nodes, err := c.nodesOf(ctx, []corev1.Pod{*e.pod}, e.published, 1)
 	if apierrors.IsForbidden(err) {
 		err = errors.New("you may not get nodes: ask for the role pool-priority-viewer")
