@@ -73,12 +73,11 @@ func (o *options) run(ctx context.Context, args []string) int {
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return exitDone
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(o.ErrOut, "error: %v\n", err)
+		return exitFailed
 	}
-	fmt.Fprintf(o.ErrOut, "error: %v\n", err)
-	return exitFailed
+	return exitDone
 }
 
 // displayName is how the program is called: a kubectl plugin by kubectl and the words of its name.

@@ -38,14 +38,13 @@ type cluster struct {
 
 // connect returns the cluster that the flags name. Nothing is asked of it yet.
 func (o *options) connect() (*cluster, error) {
-	loader := o.kube.ToRawKubeConfigLoader()
 	config, err := o.kube.ToRESTConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is configured: name one by --kubeconfig, by KUBECONFIG or by --server")
 	} else if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	namespace, _, err := loader.Namespace()
+	namespace, _, err := o.kube.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return nil, fmt.Errorf("reading the namespace: %w", err)
 	}

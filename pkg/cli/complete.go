@@ -25,11 +25,8 @@ func (o *options) completePools(c *cobra.Command, already []string, _ string) ([
 // completeObjects completes the names of pods that ask for the scheduler, and of the kinds that can be explained.
 func (o *options) completeObjects(c *cobra.Command, already []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
-	if len(already) > 0 {
-		return nil, none
-	}
 	cluster, err := o.connect()
-	if err != nil {
+	if err != nil || len(already) > 0 {
 		return nil, none
 	}
 	names, directive := []string{}, none|cobra.ShellCompDirectiveNoSpace

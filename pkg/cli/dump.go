@@ -169,11 +169,10 @@ func (d *dump) read(ctx context.Context, part string, list runtime.Object, names
 
 func (d *dump) addStatus(p *publishedState) {
 	now := d.now()
-	list := p.list(now)
 	wide := *d.o
 	wide.output, wide.color = "wide", "never"
 	var b strings.Builder
-	wide.printStatus(&b, list, true, now)
+	wide.printStatus(&b, p.list(now), true, now)
 	d.add("status.txt", []byte(b.String()))
 }
 

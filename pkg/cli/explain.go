@@ -81,10 +81,10 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 		return err
 	}
 	object, err := scheme.Scheme.New(kind)
-	if err != nil {
-		return err
+	if err == nil {
+		err = c.get(ctx, object, c.namespace, name)
 	}
-	if err := c.get(ctx, object, c.namespace, name); err != nil {
+	if err != nil {
 		return err
 	}
 	e := newExplainer(corev1.ObjectReference{Kind: kind.Kind, Namespace: c.namespace, Name: name})

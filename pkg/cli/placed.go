@@ -52,7 +52,6 @@ func (e *explainer) ended() string {
 // ofOthers explains a pod that another scheduler is asked for.
 func (e *explainer) ofOthers() string {
 	e.Situation = OtherScheduler
-	scheduler := e.pod.Spec.SchedulerName
 	if e.Node != "" {
 		where := "node " + e.Node
 		if e.Pool != "" {
@@ -63,7 +62,7 @@ func (e *explainer) ofOthers() string {
 		e.Message = condition.Message
 	}
 	e.addPoolsToOthers()
-	return fmt.Sprintf(" is scheduled by %s: pools have no say.", scheduler)
+	return fmt.Sprintf(" is scheduled by %s: pools have no say.", e.pod.Spec.SchedulerName)
 }
 
 // addPoolsToOthers adds what pools mean for a pod of another scheduler.

@@ -186,14 +186,13 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	p := e.published
 	if p.pools.SelectsNamespaces() {
 		namespace := &corev1.Namespace{}
-		err := c.get(ctx, namespace, "", e.pod.Namespace)
-		switch {
-		case err == nil:
-			e.request.NotSelected = p.pools.NotSelecting(namespace)
+		switch err := c.get(ctx, namespace, "", e.pod.Namespace); {
 		case apierrors.IsNotFound(err):
 			e.request.NotSelected = p.pools.NotSelecting(nil)
-		default:
+		case err != nil:
 			e.note("whether burst pools are for the pods of namespace %s is not known: %v", e.pod.Namespace, err)
+		default:
+			e.request.NotSelected = p.pools.NotSelecting(namespace)
 		}
 	}
 	if gate.LooksAtVolumes(p.pools, &p.view.Capacity) {
