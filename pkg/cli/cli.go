@@ -1,6 +1,7 @@
-// Package cli is kubectl pools: what the pool-priority scheduler decides, and why. It shows what the scheduler wrote (a pod's condition and
-// annotations, the published view), and asks the gate's own rule over that view; it judges nothing by itself. A file has a command, or what several
-// share: client.go and published.go what they read, types.go the objects that they print with -o json, table.go how they print.
+// Package cli is kubectl pools: what the pool-priority scheduler decides, and why. It shows what the scheduler wrote (a
+// pod's condition and annotations, the published view), and asks the gate's own rule over that view; it judges nothing
+// by itself. A file has a command, or what several share: client.go and published.go what they read, types.go the
+// objects that they print with -o json, table.go how they print.
 package cli
 
 import (
@@ -24,14 +25,16 @@ import (
 )
 
 const (
-	// exitDone and exitFailed are the exit statuses, as kubectl diff has them: 1 is left for commands that look for what is wrong.
+	// exitDone and exitFailed are the exit statuses, as kubectl diff has them: 1 is left for commands that look for
+	// what is wrong.
 	exitDone, exitFailed = 0, 2
 
 	// defaultStatus is where the scheduler publishes, if its configuration does not say otherwise.
 	defaultStatus = "pool-priority-system/pool-priority-status"
 )
 
-// Run runs the command that the arguments (with the program's name) name, and returns the exit status: 0 when it was done, 2 when it could not be.
+// Run runs the command that the arguments (with the program's name) name, and returns the exit status: 0 when it was
+// done, 2 when it could not be.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	o := newOptions(streams)
 	o.name = displayName(args[0])

@@ -29,7 +29,8 @@ import (
 )
 
 const (
-	// maxDumpedPods bounds how many pods are dumped: those that wait before all, then those in burst pools. logLines bounds each log.
+	// maxDumpedPods bounds how many pods are dumped: those that wait before all, then those in burst pools. logLines
+	// bounds each log.
 	maxDumpedPods, logLines = 5000, 20000
 	// ours is what the names of our own objects begin with.
 	ours = "pool-priority"
@@ -255,7 +256,8 @@ func (d *dump) nodePools(ctx context.Context) {
 	}
 }
 
-// workloads reads the pods that ask for the scheduler, of all namespaces or, if not all may be read, of that of the flags, with their events.
+// workloads reads the pods that ask for the scheduler, of all namespaces or, if not all may be read, of that of the
+// flags, with their events.
 func (d *dump) workloads(ctx context.Context, scheduler string) {
 	namespace, pods := metav1.NamespaceAll, &corev1.PodList{}
 	if !d.read(ctx, "pods that ask for "+scheduler, pods, namespace, asking(scheduler)) {
@@ -288,7 +290,8 @@ func dumpRank(p *corev1.Pod) int {
 	return 2
 }
 
-// events reads the events of a namespace: those on the kind (any if it is ""), and of objects with the UIDs (any if there are none).
+// events reads the events of a namespace: those on the kind (any if it is ""), and of objects with the UIDs (any if
+// there are none).
 func (d *dump) events(ctx context.Context, namespace, kind string, uids map[types.UID]bool) {
 	options, part := metav1.ListOptions{}, "events"
 	if kind != "" {

@@ -118,7 +118,8 @@ func (e *explainer) explain() {
 	e.Summary = name + predicate
 }
 
-// situation returns what explains the object: a function that adds facts, and returns the rest of the sentence that begins with the object's name.
+// situation returns the function that explains the object. It adds facts, and returns the rest of the sentence that
+// begins with the object's name.
 func (e *explainer) situation() func() string {
 	pod := e.pod
 	condition := gate.ScheduledCondition(pod)
@@ -142,7 +143,8 @@ func (e *explainer) situation() func() string {
 	return e.waits
 }
 
-// isOurs reports whether the pod asks for the scheduler that published. While that is not known, every pod does that does not ask for Kubernetes' own.
+// isOurs reports whether the pod asks for the scheduler that published. While that is not known, every pod does that
+// does not ask for Kubernetes' own.
 func (e *explainer) isOurs() bool {
 	asked := cmp.Or(e.pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
 	if e.published != nil && e.published.view.SchedulerName != "" {
@@ -236,7 +238,8 @@ func (e *explainer) addHints() {
 	}
 }
 
-// addLockedOut adds that a pod tolerates the gate taint before it has a node, if it does: autoscalers believe that it fits burst nodes.
+// addLockedOut adds that a pod tolerates the gate taint before it has a node, if it does: autoscalers believe that it
+// fits burst nodes.
 func (e *explainer) addLockedOut() {
 	p := e.published
 	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {

@@ -142,7 +142,7 @@ func story(r *gate.Record, p *publishedState) string {
 	return said + " (recorded when it was bound)"
 }
 
-// inOrder are the keys, which are names of pools or other words: in the order of the pools, and then the others by name.
+// inOrder returns the keys: names of pools in the order of the pools, then the others by name.
 func inOrder[T any](byName map[string]T, p *publishedState) []string {
 	names := slices.Sorted(maps.Keys(byName))
 	if p != nil {

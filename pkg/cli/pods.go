@@ -95,7 +95,7 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	return o.print(l, names, func(w io.Writer) { o.printPods(w, l, po.all, c.now()) })
 }
 
-// comparePods orders pods: those that wait first, then by their deletion costs, those that wait by since when, and by name.
+// comparePods orders pods: pods that wait first, then by deletion cost, by how long they have waited, and by name.
 func comparePods(a, b Pod) int {
 	placed := func(p Pod) int { return min(len(p.Node), 1) }
 	cost := func(p Pod) int { return ptr.Deref(p.Cost, 0) } // as the ReplicaSet controller has it

@@ -115,7 +115,8 @@ func (p *publishedState) indexOf(name string) int {
 	return pool.None
 }
 
-// nodesOf reads the nodes of those pods that do not say in which pool they are: all nodes, if there are more than so many.
+// nodesOf reads the nodes of the pods that do not say in which pool they are. It lists all nodes if it needs more than
+// most.
 func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedState, most int) (map[string]*corev1.Node, error) {
 	nodes := map[string]*corev1.Node{}
 	for i := range pods {
@@ -142,7 +143,8 @@ func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedSt
 	return nodes, nil
 }
 
-// poolOf returns the name of the pool that the pod is in by what it says or by its node, "" if that is in none, and whether that is known.
+// poolOf returns the name of the pod's pool, by its annotation or its node, and whether that is known. The name is ""
+// for a node in no pool.
 func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) (string, bool) {
 	said, node := pod.Annotations[scalein.PoolAnnotation], nodes[pod.Spec.NodeName]
 	switch {
@@ -203,7 +205,8 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	}
 }
 
-// azureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. Nothing is asked for a pod that claims none.
+// azureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. Nothing is asked for a
+// pod that claims none.
 func (c *cluster) azureFiles(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	var failed error
 	note := func(err error) {

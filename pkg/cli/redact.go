@@ -9,13 +9,15 @@ import (
 // leftOut stands for what may be secret and is not needed.
 const leftOut = "(left out)"
 
-// keptAnnotations are the prefixes of the annotations that are dumped: those that somebody here reads. Others may hold anything, whole manifests too.
+// keptAnnotations are the prefixes of the annotations that are dumped: those that somebody here reads. Others may hold
+// anything, whole manifests too.
 var keptAnnotations = []string{
 	"poolpriority.dev/", "cluster-autoscaler.kubernetes.io/", "controller.kubernetes.io/", "karpenter.sh/", "kubernetes.io/config.", "deployment.kubernetes.io/", "scheduling.x-k8s.io/",
 }
 
-// redact leaves out of an object, or a part of one, what is nobody's business: values of variables, command lines unless they are kept, addresses, what
-// probes and volumes are told, annotations that nobody here reads, and what of a node is long.
+// redact removes from an object, or a part of one, what may be secret or is not needed: values of variables, command
+// lines unless they are kept, addresses, attributes of probes and volumes, annotations that we do not read, and the
+// long lists of a node.
 func redact(part any, keepCommands bool) {
 	switch x := part.(type) {
 	case []any:
@@ -32,7 +34,7 @@ func redact(part any, keepCommands bool) {
 func redactField(fields map[string]any, key string, keepCommands bool) {
 	value := fields[key]
 	switch key {
-	case "labels", "matchLabels", "nodeSelector", "data": // keys of others
+	case "labels", "matchLabels", "nodeSelector", "data": // others choose these keys
 	case "managedFields", "hostIP", "hostIPs", "podIP", "podIPs", "addresses", "images", "volumesInUse", "volumesAttached":
 		delete(fields, key)
 	case "annotations":

@@ -60,7 +60,8 @@ func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
 func text(s string) cell { return cell{text: s} }
 
-// write prints the table: columns two spaces apart, and no space at the end of a line. The last column may be of any width.
+// write prints the table: columns two spaces apart, and no space at the end of a line. The last column may be of any
+// width.
 func (t *table) write(w io.Writer, headers bool, paint painter) {
 	var header []cell
 	for _, c := range t.columns {
@@ -178,5 +179,6 @@ func decimal(f float64) string {
 	return strconv.FormatFloat(f, 'f', 0, 64)
 }
 
-// subjects are the subjects that sentences on a burst pool's nodes have in the condition of a pod, with what is said without them.
+// subjects replaces the subject of a sentence about a burst pool's nodes, which a pod's condition needs and a table
+// does not.
 var subjects = strings.NewReplacer("node(s) in a burst pool, which ", "", "node(s) in a burst pool that ", "", "node(s) in a burst pool whose ", "its ", "node(s) in a burst pool ", "")

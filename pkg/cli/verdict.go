@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// saidOf finds in what the scheduler said of a pod, the message of its condition PodScheduled, the reasons that are ours, in the order in which they
-// are there.
+// saidOf finds in what the scheduler said of a pod, the message of its condition PodScheduled, the reasons that are
+// ours, in the order in which they are there.
 func saidOf(message string) []nodegroups.Reason {
 	message, _, _ = strings.Cut(message, " preemption: ")
 	var said []nodegroups.Reason
@@ -71,8 +71,9 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	}
 }
 
-// takeSaid takes over from what the scheduler said what it alone can know: that its snapshot is behind, that the pod's owner is unseen, that a rollout or
-// the pod's own victims make room. Such a gate would be open by all that is published.
+// takeSaid takes over from what the scheduler said what it alone can know: that its snapshot is behind, that the pod's
+// owner is unseen, that a rollout or the pod's own victims make room. Such a gate would be open by all that is
+// published.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
