@@ -1,6 +1,7 @@
-// Package cli is kubectl pools: what the pool-priority scheduler decides, and why. It shows what the scheduler wrote (a pod's condition and
-// annotations, the published view), and asks the gate's own rule over that view; it judges nothing by itself. A file has a command, or what several
-// share: client.go and published.go what they read, types.go the objects that they print with -o json, table.go and text.go how they print for people.
+// Package cli is kubectl pools: what the pool-priority scheduler decides, and why. It shows what the scheduler wrote (a
+// pod's condition and annotations, the published view), and asks the gate's own rule over that view; it judges nothing
+// by itself. A file has a command, or what several share: client.go and published.go what they read, types.go the
+// objects that they print with -o json, table.go how they print.
 package cli
 
 import (
@@ -24,14 +25,16 @@ import (
 )
 
 const (
-	// exitDone and exitFailed are the exit statuses, as kubectl diff has them: 1 is left for commands that look for what is wrong.
+	// exitDone and exitFailed are the exit statuses, as kubectl diff has them: 1 is left for commands that look for
+	// what is wrong.
 	exitDone, exitFailed = 0, 2
 
 	// defaultStatus is where the scheduler publishes, if its configuration does not say otherwise.
 	defaultStatus = "pool-priority-system/pool-priority-status"
 )
 
-// Run runs the command that the arguments (with the program's name) name, and returns the exit status: 0 when it was done, 2 when it could not be.
+// Run runs the command that the arguments (with the program's name) name, and returns the exit status: 0 when it was
+// done, 2 when it could not be.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	o := newOptions(streams)
 	o.name = displayName(args[0])
@@ -73,12 +76,11 @@ func (o *options) run(ctx context.Context, args []string) int {
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
-	err := root.ExecuteContext(ctx)
-	if err == nil {
-		return exitDone
+	if err := root.ExecuteContext(ctx); err != nil {
+		fmt.Fprintf(o.ErrOut, "error: %v\n", err)
+		return exitFailed
 	}
-	fmt.Fprintf(o.ErrOut, "error: %v\n", err)
-	return exitFailed
+	return exitDone
 }
 
 // displayName is how the program is called: a kubectl plugin by kubectl and the words of its name.
@@ -139,13 +141,8 @@ func (o *options) wide() bool { return o.output == "wide" }
 
 // colored reports whether what is printed has colours.
 func (o *options) colored() bool {
-	switch o.color {
-	case "always":
-		return true
-	case "never":
-		return false
-	}
-	return o.environ("NO_COLOR") == "" && o.environ("TERM") != "dumb" && o.isTerminal(o.Out)
+	suits := o.environ("NO_COLOR") == "" && o.environ("TERM") != "dumb" && o.isTerminal(o.Out)
+	return o.color == "always" || o.color == "auto" && suits
 }
 
 func (o *options) newVersion() *cobra.Command {
@@ -162,12 +159,9 @@ func (o *options) runVersion(ctx context.Context, clientOnly bool) error {
 	v := Version{TypeMeta: typeMeta("Version"), Client: version.String()}
 	var err error
 	if !clientOnly {
-		var cluster *cluster
-		if cluster, err = o.connect(); err == nil {
-			var p *publishedState
-			if p, err = cluster.published(ctx); err == nil {
-				v.Scheduler, v.Leader = p.view.Version, p.view.Leader
-			}
+		var p *publishedState
+		if _, p, err = o.connectPublished(ctx); err == nil {
+			v.Scheduler, v.Leader = p.view.Version, p.view.Leader
 		}
 	}
 	text := "Client: " + v.Client + "\n"

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,12 +9,17 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
@@ -26,109 +32,132 @@ type cluster struct {
 	namespace string
 	// statusNamespace and statusName name the published ConfigMap.
 	statusNamespace, statusName string
-	server                      *serverTime
-	host                        string
+	*serverTime
+	host string
 }
 
 // connect returns the cluster that the flags name. Nothing is asked of it yet.
 func (o *options) connect() (*cluster, error) {
-	loader := o.kube.ToRawKubeConfigLoader()
 	config, err := o.kube.ToRESTConfig()
 	if clientcmd.IsEmptyConfig(err) {
 		return nil, errors.New("no cluster is configured: name one by --kubeconfig, by KUBECONFIG or by --server")
 	} else if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}
-	namespace, _, err := loader.Namespace()
+	namespace, _, err := o.kube.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return nil, fmt.Errorf("reading the namespace: %w", err)
 	}
 	config.QPS = -1 // a few requests: the server's own priority and fairness is enough
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	server := &serverTime{clock: o.clock}
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return timed{server, next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		server.next = next
+		return server
+	})
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	c := &cluster{client: client, namespace: namespace, server: server, host: hostOf(config)}
+	c := &cluster{client: client, namespace: namespace, serverTime: server, host: client.CoreV1().RESTClient().Get().URL().Host}
 	c.statusNamespace, c.statusName, _ = strings.Cut(o.status, "/")
 	return c, nil
 }
 
-func hostOf(config *rest.Config) string {
-	if u, err := url.Parse(config.Host); err == nil && u.Host != "" {
-		return u.Host
-	}
-	return config.Host
-}
-
-// now is the API server's time: the reader's clock may be wrong.
-func (c *cluster) now() time.Time { return c.server.now() }
-
-// serverTime is the time by the Date of the last response. Its methods may be called by many goroutines.
+// serverTime is the API server's time, by the Date of its last response: the reader's clock may be wrong.
 type serverTime struct {
+	next  http.RoundTripper
 	clock clock.PassiveClock
-	mu    sync.Mutex
-	said  time.Time // zero: nothing was said yet
-	at    time.Time // by our clock
-}
-
-// timed notes what time a server says that it is.
-type timed struct {
-	server *serverTime
-	next   http.RoundTripper
+	ahead atomic.Int64 // by how much the server's clock is ahead of ours
 }
 
 // RoundTrip implements http.RoundTripper.
-func (t timed) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := t.next.RoundTrip(request)
+func (s *serverTime) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := s.next.RoundTrip(request)
 	if err == nil {
 		if said, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-			t.server.note(said)
+			s.ahead.Store(int64(said.Sub(s.clock.Now())))
 		}
 	}
 	return response, err
 }
 
-// WrappedRoundTripper lets client-go find what is below.
-func (t timed) WrappedRoundTripper() http.RoundTripper { return t.next }
-
-func (s *serverTime) note(said time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.said, s.at = said, s.clock.Now()
-}
-
-// now is the server's time or, as long as it has said nothing, ours.
+// now is the server's time or, until it has answered, ours.
 func (s *serverTime) now() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.said.IsZero() {
-		return s.clock.Now()
-	}
-	return s.said.Add(s.clock.Since(s.at))
+	return s.clock.Now().Add(time.Duration(s.ahead.Load())).UTC()
 }
 
-// plainly says of an error of the API in one line what could not be done (such as "get pods/web in default"), and what to do about it.
+// get reads the object with the name into one of its type. The namespace is "" if its kind has none.
+func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, name string) error {
+	resource, request := c.request(object, namespace)
+	what := "get " + resource + "/" + name
+	if namespace != "" {
+		what += " in " + namespace
+	}
+	return c.plainly(what, request.Name(name).Do(ctx).Into(object))
+}
+
+// list reads the objects that the options select into a list of their type. The namespace is "" for all.
+func (c *cluster) list(ctx context.Context, list runtime.Object, namespace string, options metav1.ListOptions) error {
+	resource, request := c.request(list, namespace)
+	what := "list " + resource
+	if resource != "nodes" {
+		what += inNamespace(namespace)
+	}
+	return c.plainly(what, request.VersionedParams(&options, scheme.ParameterCodec).Do(ctx).Into(list))
+}
+
+func inNamespace(namespace string) string { return " in " + cmp.Or(namespace, "all namespaces") }
+
+// request is one for objects, or a list of them, of the type that the object has, and the name of their resource.
+func (c *cluster) request(object runtime.Object, namespace string) (string, *rest.Request) {
+	kind := kindOfObject(object)
+	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	root := "/apis"
+	if kind.Group == "" {
+		root = "/api"
+	}
+	path := rest.DefaultVersionedAPIPath(root, kind.GroupVersion())
+	return resource.Resource, c.client.CoreV1().RESTClient().Get().AbsPath(path).NamespaceIfScoped(namespace, namespace != "").Resource(resource.Resource)
+}
+
+// kindOfObject is the kind of an object by its type: whatever is read here has one of client-go's.
+func kindOfObject(object runtime.Object) schema.GroupVersionKind {
+	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	utilruntime.Must(err)
+	return kinds[0]
+}
+
+// plainError says in one line what could not be done, and what to do about it.
+type plainError struct {
+	text  string
+	cause error
+}
+
+func (e *plainError) Error() string { return e.text }
+func (e *plainError) Unwrap() error { return e.cause }
+
+// plainly makes an error of the API server plain: what is what could not be done, such as "get pods/web in default".
 func (c *cluster) plainly(what string, err error) error {
 	var netErr net.Error
 	var urlErr *url.Error
+	text := ""
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, context.Canceled):
-		return err
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("you may not %s", what)
+		text = "you may not " + what
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("the API server at %s does not know you: log in again", c.host)
+		text = fmt.Sprintf("the API server at %s does not know you: log in again", c.host)
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("there is no %s", strings.TrimPrefix(what, "get "))
+		text = "there is no " + strings.TrimPrefix(what, "get ")
 	case errors.As(err, &urlErr):
-		return fmt.Errorf("the API server at %s cannot be reached: %w", c.host, urlErr.Err)
+		text = fmt.Sprintf("the API server at %s cannot be reached: %v", c.host, urlErr.Err)
 	case errors.As(err, &netErr), errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("the API server at %s does not answer: %w", c.host, err)
+		text = fmt.Sprintf("the API server at %s does not answer: %v", c.host, err)
+	default:
+		text = fmt.Sprintf("could not %s: %v", what, err)
 	}
-	return fmt.Errorf("could not %s: %w", what, err)
+	return &plainError{text, err}
 }

@@ -1,86 +1,69 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // completePools completes the names of pools.
 func (o *options) completePools(c *cobra.Command, already []string, _ string) ([]string, cobra.ShellCompDirective) {
-	cluster, err := o.connect()
+	_, p, err := o.connectPublished(c.Context())
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	p, err := cluster.published(c.Context())
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	given := map[string]bool{}
-	for _, name := range already {
-		given[name] = true
-	}
-	var names []string
-	for _, item := range p.list(cluster.now()).Items {
-		if !given[item.Name] {
-			names = append(names, item.Name)
-		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return slices.DeleteFunc(p.names(), func(name string) bool { return slices.Contains(already, name) }), cobra.ShellCompDirectiveNoFileComp
 }
 
 // completeObjects completes the names of pods that ask for the scheduler, and of the kinds that can be explained.
 func (o *options) completeObjects(c *cobra.Command, already []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
-	if len(already) > 0 {
-		return nil, none
-	}
 	cluster, err := o.connect()
-	if err != nil {
+	if err != nil || len(already) > 0 {
 		return nil, none
 	}
-	scheduler := cluster.schedulerName(c.Context())
-	if kind, rest, typed := strings.Cut(prefix, "/"); typed {
-		var completed []string
-		for _, name := range cluster.namesOf(c.Context(), kinds[kind], scheduler) {
-			if strings.HasPrefix(name, rest) {
-				completed = append(completed, kind+"/"+name)
-			}
-		}
-		return completed, none
+	names, directive := []string{}, none|cobra.ShellCompDirectiveNoSpace
+	called, _, typed := strings.Cut(prefix, "/")
+	kind := kinds["po"]
+	switch {
+	case typed:
+		directive = none
+		kind, _ = kindOf(called)
+	case prefix != "":
+		names = append(names, "deploy/", "rs/", "sts/", "ds/", "job/", "cronjob/")
 	}
-	var names []string
-	for _, name := range cluster.namesOf(c.Context(), kindPod, scheduler) {
-		if strings.HasPrefix(name, prefix) {
-			names = append(names, name)
+	for _, name := range cluster.namesOf(c.Context(), kind) {
+		if typed {
+			name = called + "/" + name
 		}
+		names = append(names, name)
 	}
-	for _, kind := range []string{"deploy/", "rs/", "sts/", "ds/", "job/", "cronjob/"} {
-		if prefix != "" && strings.HasPrefix(kind, prefix) {
-			names = append(names, kind)
-		}
-	}
-	return names, none | cobra.ShellCompDirectiveNoSpace
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), directive
 }
 
 // namesOf are the names of the objects of the kind in the namespace whose pods ask for the scheduler.
-func (c *cluster) namesOf(ctx context.Context, kind, scheduler string) []string {
-	if kind == "" {
+func (c *cluster) namesOf(ctx context.Context, kind schema.GroupVersionKind) []string {
+	list, err := scheme.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
+	if err != nil || c.list(ctx, list, c.namespace, metav1.ListOptions{}) != nil {
 		return nil
 	}
-	list, err := c.list(ctx, kind)
-	if err != nil {
-		return nil
+	scheduler := shippedName
+	if p, err := c.published(ctx); err == nil {
+		scheduler = cmp.Or(p.view.SchedulerName, shippedName)
 	}
 	var names []string
-	_ = meta.EachListItem(list, func(object runtime.Object) error { // it fails for what is no list
-		if w := newWorkload(object, kind, c.namespace); w != nil && w.template.Spec.SchedulerName == scheduler {
+	objects, _ := meta.ExtractList(list) // it fails for what is no list
+	for _, object := range objects {
+		if w := newWorkload(object, c.namespace); w != nil && w.template.Spec.SchedulerName == scheduler {
 			names = append(names, w.reference.Name)
 		}
-		return nil
-	})
+	}
 	return names
 }

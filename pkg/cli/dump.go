@@ -1,8 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,24 +14,26 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes/scheme"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
+	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
 const (
-	// maxDumpedPods bounds how many pods are dumped: those that wait before all, then those in burst pools. logLines bounds each log.
+	// maxDumpedPods bounds how many pods are dumped: those that wait before all, then those in burst pools. logLines
+	// bounds each log.
 	maxDumpedPods, logLines = 5000, 20000
 	// ours is what the names of our own objects begin with.
 	ours = "pool-priority"
-	// pageSize is how many objects are read at a time.
-	pageSize = 500
 )
 
 func (o *options) newDump() *cobra.Command {
@@ -78,7 +81,7 @@ func (o *options) runDump(ctx context.Context, target string) error {
 	fmt.Fprintf(&d.report, "kubectl pools dump, %s, of %s\nKubernetes %s\n\n", version.String(), now.UTC().Format(time.RFC3339), kubernetes)
 	d.collect(ctx)
 	d.add("report.txt", []byte(d.report.String()))
-	if err := errors.Join(ctx.Err(), s.close()); err != nil {
+	if err := s.close(); err != nil {
 		return fmt.Errorf("writing %s: %w", target, err)
 	}
 	if target != "-" {
@@ -95,20 +98,14 @@ func (o *options) runDump(ctx context.Context, target string) error {
 func (d *dump) collect(ctx context.Context) {
 	p, err := d.published(ctx)
 	d.note("status", err)
-	if err == nil {
-		d.addStatus(p)
-	}
 	d.configMap(ctx, d.statusNamespace, d.statusName)
 	expander, autoscaler := "kube-system/cluster-autoscaler-priority-expander", "kube-system/cluster-autoscaler-status"
 	scheduler, karpenter := shippedName, false
-	if p != nil {
-		if p.view.SchedulerName != "" {
-			scheduler = p.view.SchedulerName
-		}
+	if err == nil {
+		d.addStatus(p)
+		scheduler = cmp.Or(p.view.SchedulerName, scheduler)
 		autoscaler = p.view.Args.Capacity.ClusterAutoscalerStatus
-		for i := range p.view.Args.Pools {
-			karpenter = karpenter || p.view.Args.Pools[i].Karpenter != nil
-		}
+		karpenter = slices.ContainsFunc(p.view.Args.Pools, func(pool configv1.Pool) bool { return pool.Karpenter != nil })
 	}
 	for _, id := range []string{autoscaler, expander} {
 		namespace, name, _ := strings.Cut(id, "/")
@@ -118,7 +115,11 @@ func (d *dump) collect(ctx context.Context) {
 	if karpenter {
 		d.nodePools(ctx)
 	}
-	d.nodes(ctx)
+	nodes := &corev1.NodeList{}
+	if d.read(ctx, "nodes", nodes, "", metav1.ListOptions{ResourceVersion: "0"}) {
+		d.addObject("nodes.yaml", nodes)
+		d.events(ctx, metav1.NamespaceDefault, "Node", nil)
+	}
 	d.workloads(ctx, scheduler)
 }
 
@@ -138,12 +139,21 @@ func (d *dump) add(name string, data []byte) {
 	}
 }
 
-// addObject adds an object as YAML, with its kind.
+// addObject adds an object, or a list of them, as YAML with its kind, without what is nobody's business.
 func (d *dump) addObject(name string, object runtime.Object) {
-	if kinds, _, err := scheme.Scheme.ObjectKinds(object); err == nil {
-		object.GetObjectKind().SetGroupVersionKind(kinds[0])
+	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		d.note(name, err)
+		return
 	}
-	data, err := yaml.Marshal(object)
+	tree["apiVersion"], tree["kind"] = kindOfObject(object).ToAPIVersionAndKind()
+	d.addTree(name, tree)
+}
+
+// addTree adds an object of any type. The command lines of Deployments, which are ours, are kept.
+func (d *dump) addTree(name string, tree map[string]any) {
+	redact(tree, tree["kind"] == "DeploymentList")
+	data, err := yaml.Marshal(tree)
 	if err != nil {
 		d.note(name, err)
 		return
@@ -151,80 +161,79 @@ func (d *dump) addObject(name string, object runtime.Object) {
 	d.add(name, data)
 }
 
+// read reads a list, and notes and reports whether it could be read.
+func (d *dump) read(ctx context.Context, part string, list runtime.Object, namespace string, options metav1.ListOptions) bool {
+	err := d.list(ctx, list, namespace, options)
+	d.note(part, err)
+	return err == nil
+}
+
 func (d *dump) addStatus(p *publishedState) {
 	now := d.now()
-	list := p.list(now)
 	wide := *d.o
 	wide.output, wide.color = "wide", "never"
 	var b strings.Builder
-	wide.printStatus(&b, list, true, now)
+	wide.printStatus(&b, p.list(now), true, now)
 	d.add("status.txt", []byte(b.String()))
 }
 
 func (d *dump) configMap(ctx context.Context, namespace, name string) {
-	cm, err := d.client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})
-	d.note("configmap "+namespace+"/"+name, d.plainly(fmt.Sprintf("get configmaps/%s in %s", name, namespace), err))
+	cm := &corev1.ConfigMap{}
+	err := d.get(ctx, cm, namespace, name)
+	d.note("configmap "+namespace+"/"+name, err)
 	if err == nil {
-		redactMeta(&cm.ObjectMeta)
 		d.addObject("configmaps/"+namespace+"-"+name+".yaml", cm)
 	}
 }
 
 // installation reads our own objects.
 func (d *dump) installation(ctx context.Context) {
-	namespace := d.statusNamespace
-	isOurs := func(name string) bool { return strings.HasPrefix(name, ours) }
-	deployments, err := d.client.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
-	d.note("deployments in "+namespace, d.plainly("list deployments in "+namespace, err))
-	if err == nil {
-		deployments.Items = slices.DeleteFunc(deployments.Items, func(x appsv1.Deployment) bool { return !isOurs(x.Name) })
+	namespace, all := d.statusNamespace, metav1.ListOptions{}
+	deployments, leases, pods := &appsv1.DeploymentList{}, &coordinationv1.LeaseList{}, &corev1.PodList{}
+	if d.read(ctx, "deployments in "+namespace, deployments, namespace, all) {
+		keepOurs(deployments)
 		configs := map[string]bool{}
 		for i := range deployments.Items {
-			x := &deployments.Items[i]
-			for _, volume := range x.Spec.Template.Spec.Volumes {
+			for _, volume := range deployments.Items[i].Spec.Template.Spec.Volumes {
 				if volume.ConfigMap != nil && !configs[volume.ConfigMap.Name] {
 					configs[volume.ConfigMap.Name] = true
 					d.configMap(ctx, namespace, volume.ConfigMap.Name)
 				}
 			}
-			redactDeployment(x)
 		}
 		d.addObject("deployments.yaml", deployments)
 	}
-	leases, err := d.client.CoordinationV1().Leases(namespace).List(ctx, metav1.ListOptions{})
-	d.note("leases in "+namespace, d.plainly("list leases in "+namespace, err))
-	if err == nil {
-		leases.Items = slices.DeleteFunc(leases.Items, func(x coordinationv1.Lease) bool { return !isOurs(x.Name) })
-		for i := range leases.Items {
-			redactMeta(&leases.Items[i].ObjectMeta)
-		}
+	if d.read(ctx, "leases in "+namespace, leases, namespace, all) {
+		keepOurs(leases)
 		d.addObject("leases.yaml", leases)
 	}
-	pods, err := d.client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
-	d.note("pods in "+namespace, d.plainly("list pods in "+namespace, err))
-	if err != nil {
-		return
+	if d.read(ctx, "pods in "+namespace, pods, namespace, all) {
+		keepOurs(pods)
+		for i := range pods.Items {
+			d.logs(ctx, &pods.Items[i])
+		}
+		d.addObject("installation-pods.yaml", pods)
+		d.events(ctx, namespace, "", nil)
 	}
-	pods.Items = slices.DeleteFunc(pods.Items, func(x corev1.Pod) bool { return !isOurs(x.Name) })
-	for i := range pods.Items {
-		d.logs(ctx, &pods.Items[i])
-		redactPod(&pods.Items[i])
-	}
-	d.addObject("installation-pods.yaml", pods)
-	d.events(ctx, namespace, "", nil)
+}
+
+// keepOurs leaves only our own objects in the list.
+func keepOurs(list runtime.Object) {
+	objects, err := meta.ExtractList(list)
+	utilruntime.Must(err) // it is a list
+	utilruntime.Must(meta.SetList(list, slices.DeleteFunc(objects, func(object runtime.Object) bool {
+		return !strings.HasPrefix(object.(metav1.Object).GetName(), ours)
+	})))
 }
 
 // logs reads the logs of a pod of ours, and those from before its containers were started anew.
 func (d *dump) logs(ctx context.Context, pod *corev1.Pod) {
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
-		for _, previous := range []bool{false, true} {
+		for _, ending := range []string{".log", ".previous.log"} {
+			name, previous := "logs/"+pod.Name+"-"+c.Name+ending, ending == ".previous.log"
 			if previous && c.RestartCount == 0 {
 				continue
-			}
-			name := "logs/" + pod.Name + "-" + c.Name + ".log"
-			if previous {
-				name = "logs/" + pod.Name + "-" + c.Name + ".previous.log"
 			}
 			data, err := d.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: c.Name, Previous: previous, TailLines: ptr.To[int64](logLines)}).DoRaw(ctx)
 			d.note(name, d.plainly("get pods/log in "+pod.Namespace, err))
@@ -237,40 +246,25 @@ func (d *dump) logs(ctx context.Context, pod *corev1.Pod) {
 
 func (d *dump) nodePools(ctx context.Context) {
 	data, err := d.client.Discovery().RESTClient().Get().AbsPath("/apis/karpenter.sh/v1/nodepools").SetHeader("Accept", runtime.ContentTypeJSON).DoRaw(ctx)
+	tree := map[string]any{}
+	if err == nil {
+		err = json.Unmarshal(data, &tree)
+	}
 	d.note("nodepools", d.plainly("list nodepools.karpenter.sh", err))
-	if err != nil {
-		return
-	}
-	if data, err = yaml.JSONToYAML(data); err == nil {
-		d.add("nodepools.yaml", data)
+	if err == nil {
+		d.addTree("nodepools.yaml", tree)
 	}
 }
 
-func (d *dump) nodes(ctx context.Context) {
-	nodes, err := d.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{ResourceVersion: "0"})
-	d.note("nodes", d.plainly("list nodes", err))
-	if err != nil {
-		return
-	}
-	for i := range nodes.Items {
-		redactNode(&nodes.Items[i])
-	}
-	d.addObject("nodes.yaml", nodes)
-	d.events(ctx, metav1.NamespaceDefault, "Node", nil)
-}
-
-// workloads reads the pods that ask for the scheduler, of all namespaces or, if not all may be read, of that of the flags, with their events.
+// workloads reads the pods that ask for the scheduler, of all namespaces or, if not all may be read, of that of the
+// flags, with their events.
 func (d *dump) workloads(ctx context.Context, scheduler string) {
-	namespace := metav1.NamespaceAll
-	pods, err := d.client.CoreV1().Pods(namespace).List(ctx, asking(scheduler))
-	d.note("pods that ask for "+scheduler, d.plainly("list pods in all namespaces", err))
-	if err != nil {
+	namespace, pods := metav1.NamespaceAll, &corev1.PodList{}
+	if !d.read(ctx, "pods that ask for "+scheduler, pods, namespace, asking(scheduler)) {
 		namespace = d.namespace
-		pods, err = d.client.CoreV1().Pods(namespace).List(ctx, asking(scheduler))
-		d.note("those in "+namespace, d.plainly("list pods in "+namespace, err))
-	}
-	if err != nil {
-		return
+		if !d.read(ctx, "those in "+namespace, pods, namespace, asking(scheduler)) {
+			return
+		}
 	}
 	if n := len(pods.Items); n > maxDumpedPods {
 		slices.SortStableFunc(pods.Items, func(a, b corev1.Pod) int { return dumpRank(&a) - dumpRank(&b) })
@@ -280,7 +274,6 @@ func (d *dump) workloads(ctx context.Context, scheduler string) {
 	uids := map[types.UID]bool{}
 	for i := range pods.Items {
 		uids[pods.Items[i].UID] = true
-		redactPod(&pods.Items[i])
 	}
 	d.addObject("pods.yaml", pods)
 	d.events(ctx, namespace, kindPod, uids)
@@ -297,35 +290,28 @@ func dumpRank(p *corev1.Pod) int {
 	return 2
 }
 
-// events reads the events of a namespace: those on the kind (any if it is ""), and of objects with the UIDs (any if there are none).
+// events reads the events of a namespace: those on the kind (any if it is ""), and of objects with the UIDs (any if
+// there are none).
 func (d *dump) events(ctx context.Context, namespace, kind string, uids map[types.UID]bool) {
-	options := metav1.ListOptions{Limit: pageSize}
-	name := "events"
+	options, part := metav1.ListOptions{}, "events"
 	if kind != "" {
 		options.FieldSelector = fields.OneTermEqualSelector("involvedObject.kind", kind).String()
-		name += " on " + strings.ToLower(kind) + "s"
+		part += " on " + strings.ToLower(kind) + "s"
 	}
-	in := "in " + namespace
-	if namespace == metav1.NamespaceAll {
-		in = "in all namespaces"
-	}
+	part += inNamespace(namespace)
 	all := &corev1.EventList{}
-	for {
-		page, err := d.client.CoreV1().Events(namespace).List(ctx, options)
-		if err != nil {
-			d.note(name+" "+in, d.plainly("list events "+in, err))
-			return
+	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		page := &corev1.EventList{}
+		return page, d.list(ctx, page, namespace, options)
+	})
+	err := pages.EachListItem(ctx, options, func(object runtime.Object) error {
+		if event := object.(*corev1.Event); uids == nil || uids[event.InvolvedObject.UID] {
+			all.Items = append(all.Items, *event)
 		}
-		for i := range page.Items {
-			if event := &page.Items[i]; uids == nil || uids[event.InvolvedObject.UID] {
-				redactMeta(&event.ObjectMeta)
-				all.Items = append(all.Items, *event)
-			}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
+		return nil
+	})
+	d.note(part, err)
+	if err == nil {
+		d.addObject(strings.ReplaceAll(part, " ", "-")+".yaml", all)
 	}
-	d.note(name+" "+in, nil)
-	d.addObject(strings.ReplaceAll(name, " ", "-")+"-"+strings.ReplaceAll(in, " ", "-")+".yaml", all)
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -47,14 +47,27 @@ func (o *options) newExplain() *cobra.Command {
 	return c
 }
 
-// found is what is explained: a pod, or a workload.
-type subject struct {
-	reference ObjectReference
+// explainer explains an object: a pod, or what makes pods by a pod that it would make now.
+type explainer struct {
+	*Explanation
+	now       time.Time
 	pod       *corev1.Pod
-	workload  *workload // nil for a pod
-	published *publishedState
-	facts     facts
-	missing   []string // what could not be read, a sentence each
+	workload  *workload       // nil for a pod
+	published *publishedState // nil if it could not be read
+	placed    bool            // in which pool the pod is, if in any, is known
+	request   gate.Request    // what the gate is asked for the pod
+}
+
+func newExplainer(reference corev1.ObjectReference) *explainer {
+	return &explainer{Explanation: &Explanation{TypeMeta: typeMeta("Explanation"), Object: reference}}
+}
+
+func (e *explainer) note(format string, args ...any) {
+	e.Notes = append(e.Notes, fmt.Sprintf(format, args...))
+}
+
+func (e *explainer) fact(name, format string, args ...any) {
+	e.Facts = append(e.Facts, Fact{name, fmt.Sprintf(format, args...)})
 }
 
 // explainObject explains an object of the cluster.
@@ -67,216 +80,175 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.subject(ctx, kind, name)
+	object, err := scheme.Scheme.New(kind)
+	if err == nil {
+		err = c.get(ctx, object, c.namespace, name)
+	}
 	if err != nil {
 		return err
 	}
-	now := c.now()
-	e := s.explain(now)
-	return o.print(e, []string{e.Object.name()}, func(w io.Writer) { o.printExplanation(w, e, now) })
+	e := newExplainer(corev1.ObjectReference{Kind: kind.Kind, Namespace: c.namespace, Name: name})
+	p, notShown := c.published(ctx)
+	e.published = p
+	if pod, ok := object.(*corev1.Pod); ok {
+		e.pod = pod
+	} else {
+		e.workload = newWorkload(object, c.namespace)
+		e.readPods(ctx, c)
+		e.pod = e.workload.newPod()
+	}
+	e.read(ctx, c)
+	if notShown != nil {
+		e.note("The pools are not shown: %v.", notShown)
+	}
+	e.explain()
+	return o.print(e.Explanation, []string{nameOfObject(e.Object)}, func(w io.Writer) { o.printExplanation(w, e.Explanation, e.now) })
 }
 
-// name is the object as kubectl has it with -o name.
-func (r ObjectReference) name() string { return strings.ToLower(r.Kind) + "/" + r.Name }
+// nameOfObject is the object as kubectl has it with -o name.
+func nameOfObject(r corev1.ObjectReference) string { return strings.ToLower(r.Kind) + "/" + r.Name }
 
-// subject reads the object, and what explains it.
-func (c *cluster) subject(ctx context.Context, kind, name string) (*subject, error) {
-	s := &subject{}
-	published := make(chan error, 1)
-	go func() {
-		var err error
-		s.published, err = c.published(ctx)
-		published <- err
-	}()
-	var err error
-	if kind == kindPod {
-		s.reference = ObjectReference{Kind: kindPod, Namespace: c.namespace, Name: name}
-		s.pod, err = c.client.CoreV1().Pods(c.namespace).Get(ctx, name, metav1.GetOptions{})
-		err = c.plainly(fmt.Sprintf("get pods/%s in %s", name, c.namespace), err)
-	} else if s.workload, err = c.workload(ctx, kind, name); err == nil {
-		s.reference, s.pod = s.workload.reference, s.workload.newPod()
+// explain says all that there is to say.
+func (e *explainer) explain() {
+	predicate := e.situation()()
+	name := e.Object.Namespace + "/" + e.Object.Name
+	if e.Object.Kind != kindPod || e.Situation == Template {
+		name = e.Object.Kind + " " + name
 	}
-	if notShown := <-published; notShown != nil {
-		s.missing = append(s.missing, "The pools are not shown: "+notShown.Error()+".")
-	}
-	if err != nil {
-		return nil, err
-	}
-	s.facts = c.factsOf(ctx, s.pod, s.published)
-	return s, nil
+	e.Summary = name + predicate
 }
 
-// explain says all that there is to say at the time now.
-func (s *subject) explain(now time.Time) *Explanation {
-	e := &Explanation{TypeMeta: typeMeta("Explanation"), Object: s.reference}
-	e.Notes = append(e.Notes, s.facts.notes...)
-	if s.published != nil {
-		e.Notes = append(e.Notes, s.published.notes(now)...)
-	}
-	e.Notes = append(e.Notes, s.missing...)
-	if s.workload != nil {
-		s.ofWorkload(e, now)
-		return e
-	}
-	s.ofPod(e, now)
-	return e
-}
-
-// ofPod explains a pod, by what becomes of it.
-func (s *subject) ofPod(e *Explanation, now time.Time) {
-	pod := s.pod
+// situation returns the function that explains the object. It adds facts, and returns the rest of the sentence that
+// begins with the object's name.
+func (e *explainer) situation() func() string {
+	pod := e.pod
 	condition := gate.ScheduledCondition(pod)
 	e.Node = pod.Spec.NodeName
 	switch {
+	case e.workload != nil:
+		return e.ofWorkload
 	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
-		s.ended(e)
-	case !s.isOurs(pod):
-		s.ofOthers(e)
-	case pod.Spec.NodeName != "" && s.inBurst():
-		s.burst(e, now)
+		return e.ended
+	case !e.isOurs():
+		return e.ofOthers
+	case pod.Spec.NodeName != "" && e.inBurst():
+		return e.inBurstPool
 	case pod.Spec.NodeName != "":
-		s.onVM(e, now)
+		return e.onVM
 	case condition != nil && condition.Reason == corev1.PodReasonSchedulingGated:
-		s.gated(e, now)
+		return e.gated
 	case condition == nil:
-		s.notTried(e, now)
-	default:
-		s.waits(e, condition, now)
+		return e.notTried
 	}
+	return e.waits
 }
 
-// isOurs reports whether the pod asks for the scheduler that published. While that is not known, every pod does that does not ask for Kubernetes' own.
-func (s *subject) isOurs(pod *corev1.Pod) bool {
-	asked := cmp.Or(pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
-	if s.published != nil && s.published.view.SchedulerName != "" {
-		return asked == s.published.view.SchedulerName
+// isOurs reports whether the pod asks for the scheduler that published. While that is not known, every pod does that
+// does not ask for Kubernetes' own.
+func (e *explainer) isOurs() bool {
+	asked := cmp.Or(e.pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
+	if e.published != nil && e.published.view.SchedulerName != "" {
+		return asked == e.published.view.SchedulerName
 	}
 	return asked != corev1.DefaultSchedulerName
 }
 
-// who is the object, for people.
-func (e *Explanation) who() string {
-	name := e.Object.Namespace + "/" + e.Object.Name
-	if e.Object.Kind != kindPod || e.Situation == Template {
-		return e.Object.Kind + " " + name
-	}
-	return name
-}
-
-func (s *subject) gated(e *Explanation, now time.Time) {
+func (e *explainer) gated() string {
 	var gates []string
-	for _, g := range s.pod.Spec.SchedulingGates {
+	for _, g := range e.pod.Spec.SchedulingGates {
 		gates = append(gates, g.Name)
 	}
-	e.Situation, e.Since = SchedulingGated, s.pod.CreationTimestamp.UTC()
-	e.Summary = fmt.Sprintf("%s has waited %s for its scheduling gates (%s): no scheduler tries it before somebody removes them.", e.who(), age(e.Since, now), list(gates))
+	e.Situation, e.Since = SchedulingGated, e.pod.CreationTimestamp.UTC()
+	return fmt.Sprintf(" has waited %s for its scheduling gates (%s): no scheduler tries it before somebody removes them.", age(e.Since, e.now), list(gates))
 }
 
-func (s *subject) notTried(e *Explanation, now time.Time) {
-	e.Situation, e.Since = NotTried, s.pod.CreationTimestamp.UTC()
-	e.Summary = fmt.Sprintf("%s was made %s ago, and %s has not tried it yet.", e.who(), age(e.Since, now), s.pod.Spec.SchedulerName)
-	if now.Sub(e.Since) > silence/3 {
+func (e *explainer) notTried() string {
+	e.Situation, e.Since = NotTried, e.pod.CreationTimestamp.UTC()
+	if e.now.Sub(e.Since) > silence/3 {
 		e.Advice = append(e.Advice, "does the scheduler run? kubectl pools version says who leads")
 	}
+	return fmt.Sprintf(" was made %s ago, and %s has not tried it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
 }
 
 // waits explains a pod that was tried, by its condition.
-func (s *subject) waits(e *Explanation, condition *corev1.PodCondition, now time.Time) {
+func (e *explainer) waits() string {
+	condition := gate.ScheduledCondition(e.pod)
 	e.Situation, e.Message, e.Said = Waits, condition.Message, saidOf(condition.Message)
 	e.Since = condition.LastTransitionTime.UTC()
-	waited := e.who() + " has waited " + age(e.Since, now)
-	if nominated := s.pod.Status.NominatedNodeName; nominated != "" {
+	rest := "."
+	if nominated := e.pod.Status.NominatedNodeName; nominated != "" {
 		e.Situation = Nominated
-		e.Summary = fmt.Sprintf("%s, and is to run on node %s, when the pods that it preempted there have ended.", waited, nominated)
-		return
+		rest = fmt.Sprintf(", and is to run on node %s, when the pods that it preempted there have ended.", nominated)
+	} else {
+		e.addLockedOut()
+		if e.published != nil {
+			rest = e.waitsFor(condition.Reason)
+		}
 	}
-	s.addLockedOut(e)
-	if s.published == nil {
-		e.Summary = waited + "."
-		return
-	}
-	a := s.published.ask(s.pod, &s.facts, now)
-	if !a.request.UnschedulableSince.IsZero() {
-		e.Since = a.request.UnschedulableSince.UTC()
-		waited = e.who() + " has waited " + age(e.Since, now)
-	}
-	a.taken(e.Said)
-	e.Pools = a.verdicts()
-	switch {
-	case condition.Reason != corev1.PodReasonUnschedulable:
-		e.Summary = fmt.Sprintf("%s: the scheduler failed (%s), and will try it again. Autoscalers do not look at it meanwhile.", waited, condition.Reason)
-	case s.published.view.Args.Mode == configv1.ModeObserve:
-		e.Summary = waited + ". The gate only observes (mode: Observe): what keeps the pod from burst nodes is in what the scheduler said."
-	default:
-		e.Changed, e.Changes, e.CannotBurst = a.changed(e.Said), a.changes(e.Pools), a.never()
-		s.summarize(e, a, waited)
-	}
+	return " has waited " + age(e.Since, e.now) + rest
 }
 
-// summarize says in a line why the pod waits.
-func (s *subject) summarize(e *Explanation, a *asks, waited string) {
-	holder, open := a.holder(), a.opens()
-	closed := func(code string) string {
-		for _, v := range e.Pools {
-			if v.Burst && v.Reason.Code == code {
-				return v.Name
-			}
-		}
-		return ""
+// waitsFor asks the gate for a pod that waits, and says what for, if it was tried with the reason given.
+func (e *explainer) waitsFor(reason string) string {
+	e.ask(e.pod)
+	if since := e.request.UnschedulableSince; !since.IsZero() {
+		e.Since = since.UTC()
 	}
 	switch {
-	case !s.published.pools.HasBurst():
-		e.Summary = waited + "."
+	case reason != corev1.PodReasonUnschedulable:
+		return fmt.Sprintf(": the scheduler failed (%s), and will try it again. Autoscalers do not look at it meanwhile.", reason)
+	case e.published.view.Args.Mode == configv1.ModeObserve:
+		return ". The gate only observes (mode: Observe): what keeps the pod from burst nodes is in what the scheduler said."
+	}
+	e.Changed, e.CannotBurst = e.isChanged(), e.never()
+	e.addChanges()
+	open := e.first(verdictOpen)
+	switch {
+	case !e.published.pools.HasBurst():
+		return "."
 	case e.CannotBurst != "":
-		e.Summary = fmt.Sprintf("%s, and cannot burst: %s.", waited, e.CannotBurst)
-		e.Advice = append(e.Advice, hints(e.Pools)...)
-		e.Changes = append([]Change{{When: "a node of " + choice(s.regular()) + " has room for it"}}, a.ofBurstOnly(e.Pools)...)
+		e.addHints()
+		return fmt.Sprintf(", and cannot burst: %s.", e.CannotBurst)
 	case open != "" && e.Changed:
-		e.Summary = fmt.Sprintf("%s, and %s is open for it now: the scheduler will try it again by itself, in a moment.", waited, open)
+		return fmt.Sprintf(", and %s is open for it now: the scheduler will try it again by itself, in a moment.", open)
 	case open != "":
-		e.Summary = fmt.Sprintf("%s, and %s is open for it: what keeps it from there is in what the scheduler said.", waited, open)
-	case closed(gate.ReasonBudget.Code) != "":
-		e.Summary = fmt.Sprintf("%s for room in the budget of %s.", waited, closed(gate.ReasonBudget.Code))
-	case closed(gate.ReasonRefused.Code) != "":
-		e.Summary = fmt.Sprintf("%s: the provider of %s refuses pods.", waited, closed(gate.ReasonRefused.Code))
-	case closed(gate.ReasonProbed.Code) != "":
-		e.Summary = fmt.Sprintf("%s: the provider of %s refused pods, and is tried with another one.", waited, closed(gate.ReasonProbed.Code))
-	case holder != "":
-		e.Summary = fmt.Sprintf("%s for pool %s.", waited, holder)
-	default:
-		e.Summary = waited + "."
+		return fmt.Sprintf(", and %s is open for it: what keeps it from there is in what the scheduler said.", open)
 	}
-}
-
-// regular are the names of the regular pools.
-func (s *subject) regular() []string {
-	var names []string
-	for i := range s.published.pools.Regular() {
-		names = append(names, s.published.pools.At(i).Name)
-	}
-	return names
-}
-
-// hints are what helps a pod that cannot burst.
-func hints(verdicts []PoolVerdict) []string {
-	var hints []string
-	for _, v := range verdicts {
-		if hint := gate.Lookup(v.Reason.Code).Hint; v.Burst && v.Verdict == verdictClosed && hint != "" && !slices.Contains(hints, hint) {
-			hints = append(hints, hint)
+	for _, closed := range []struct{ code, text string }{ // the first of them that there is
+		{gate.ReasonBudget.Code, " for room in the budget of %s."},
+		{gate.ReasonRefused.Code, ": the provider of %s refuses pods."},
+		{gate.ReasonProbed.Code, ": the provider of %s refused pods, and is tried with another one."},
+	} {
+		if i := slices.IndexFunc(e.Pools, func(v PoolVerdict) bool { return v.Burst && v.Reason.Code == closed.code }); i >= 0 {
+			return fmt.Sprintf(closed.text, e.Pools[i].Name)
 		}
 	}
-	return hints
+	if holder := e.first(verdictHolds); holder != "" {
+		return " for pool " + holder + "."
+	}
+	return "."
 }
 
-// addLockedOut adds that a pod tolerates the gate taint before it has a node, if it does: autoscalers believe that it fits burst nodes.
-func (s *subject) addLockedOut(e *Explanation) {
-	if s.published != nil && (!*s.published.view.Args.GateTaint || !s.published.pools.HasBurst()) || !toleratesGate(s.pod) {
+// addHints adds what helps a pod that cannot burst.
+func (e *explainer) addHints() {
+	for _, v := range e.Pools {
+		if hint := gate.Lookup(v.Reason.Code).Hint; v.Verdict == verdictClosed && hint != "" && !slices.Contains(e.Advice, hint) {
+			e.Advice = append(e.Advice, hint)
+		}
+	}
+}
+
+// addLockedOut adds that a pod tolerates the gate taint before it has a node, if it does: autoscalers believe that it
+// fits burst nodes.
+func (e *explainer) addLockedOut() {
+	p := e.published
+	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {
 		return
 	}
-	if slices.ContainsFunc(s.pod.Spec.Tolerations, toleratesAll) {
-		e.Advice = append(e.Advice, "it tolerates every taint: the cluster autoscaler believes that it fits a burst node, and adds no VM for it. "+
-			"Remove the toleration {operator: Exists} without a key, or give it the keys it needs")
-		return
+	advice := "it tolerates the gate taint: the cluster autoscaler believes that it fits a burst node, and adds no VM for it. Remove the toleration: pods that may burst are given it"
+	if slices.ContainsFunc(e.pod.Spec.Tolerations, toleratesAll) {
+		advice = "it tolerates every taint: the cluster autoscaler believes that it fits a burst node, and adds no VM for it. " +
+			"Remove the toleration {operator: Exists} without a key, or give it the keys it needs"
 	}
-	e.Advice = append(e.Advice, "it tolerates the gate taint: the cluster autoscaler believes that it fits a burst node, and adds no VM for it. Remove the toleration: pods that may burst are given it")
+	e.Advice = append(e.Advice, advice)
 }

@@ -72,6 +72,15 @@ func returns(args *configv1.PoolPriorityArgs) {
 	args.Pools[2].Burst.Return.Enabled = true
 }
 
+func installedAs(installation string) func(*configv1.PoolPriorityArgs) {
+	return func(args *configv1.PoolPriorityArgs) { args.Installation = installation }
+}
+
+// gateToleration tolerates the gate taint of the installation, as pods are given it.
+func gateToleration(installation string) corev1.Toleration {
+	return corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpEqual, Value: installation, Effect: corev1.TaintEffectNoSchedule}
+}
+
 func TestExplainPod(t *testing.T) {
 	said := func(code string) string { return sentenceOf(t, code) }
 	for _, tc := range []struct {
@@ -98,6 +107,8 @@ func TestExplainPod(t *testing.T) {
 		{"opted-out", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("OptedOut")), annotate(pool.BurstAnnotation, "Never")), nil},
 		{"unknown-value", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("UnknownBurstValue")), annotate(pool.BurstAnnotation, "never")), nil},
 		{"tolerates-all", growing(t), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})), nil},
+		{"tolerates-gate", growing(t, installedAs("blue")), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("blue"))), nil},
+		{"tolerates-gate-of-others", growing(t, installedAs("blue")), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("green"))), nil},
 		{"rollout", full(t), pod(held, 20*time.Second, told(19*time.Second, said("RolloutMakesRoom"))), nil},
 		{"behind", full(t), pod(held, 20*time.Second, told(time.Second, said("NodesUnseen"))), nil},
 		{"victims", full(t), pod(held, 20*time.Second, told(19*time.Second, said("VictimsEnding"))), nil},

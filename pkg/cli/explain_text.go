@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -24,7 +25,7 @@ func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 	if len(facts) > 0 {
 		fmt.Fprintln(w)
 	}
-	t := table{}
+	t := table{columns: make([]column, 2)}
 	for _, f := range facts {
 		t.add(text(f.Name), text(f.Text))
 	}
@@ -35,12 +36,10 @@ func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 // lines are what is said below the pools, each with its heading.
 func (o *options) lines(e *Explanation, now time.Time) []Fact {
 	var lines []Fact
-	add := func(name string, texts []string) {
-		for i, text := range texts {
-			if i > 0 {
-				name = ""
-			}
+	add := func(name string, texts ...string) {
+		for _, text := range texts {
 			lines = append(lines, Fact{name, text})
+			name = ""
 		}
 	}
 	var said []string
@@ -50,22 +49,22 @@ func (o *options) lines(e *Explanation, now time.Time) []Fact {
 	if e.Message != "" && (len(said) == 0 || o.wide()) {
 		said = []string{e.Message}
 	}
-	heading := "The scheduler said"
 	if e.Changed {
-		heading = "At its last try"
-	}
-	add(heading, said)
-	if e.Changed {
-		add("Now", o.nowText(e))
+		add("At its last try", said...)
+		add("Now", e.nowText()...)
+	} else {
+		add("The scheduler said", said...)
 	}
 	lines = append(lines, e.Facts...)
-	add("It changes when", o.changesText(e, now))
-	add("What helps", e.Advice)
+	if len(e.Changes) > 0 {
+		add("It changes when", o.changesText(e, now))
+	}
+	add("What helps", e.Advice...)
 	return lines
 }
 
 // nowText says how the decision now differs from what the scheduler said.
-func (o *options) nowText(e *Explanation) []string {
+func (e *Explanation) nowText() []string {
 	var parts []string
 	more := "; the scheduler tries the pod again when a gate opens for it"
 	for i := range e.Pools {
@@ -87,7 +86,7 @@ func (o *options) nowText(e *Explanation) []string {
 }
 
 // changesText is what changes the decision, in one line.
-func (o *options) changesText(e *Explanation, now time.Time) []string {
+func (o *options) changesText(e *Explanation, now time.Time) string {
 	var parts []string
 	for _, c := range e.Changes {
 		s := c.When
@@ -104,10 +103,7 @@ func (o *options) changesText(e *Explanation, now time.Time) []string {
 		}
 		parts = append(parts, s)
 	}
-	if len(parts) == 0 {
-		return nil
-	}
-	return []string{strings.Join(parts, ", or ")}
+	return strings.Join(parts, ", or ")
 }
 
 // printVerdicts prints what is decided of each pool and, with -o wide, of each node group.
@@ -116,62 +112,53 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 	if e.Situation == Template {
 		heading = "FOR A NEW POD"
 	}
-	t := table{header: []string{"", "POOL", heading, "WHY"}}
+	t := table{columns: []column{{}, {name: "POOL"}, {name: heading}, {name: "WHY"}, {}}}
 	for i := range e.Pools {
 		v := &e.Pools[i]
-		word, style := verdictText(v)
-		t.add(text(strconv.Itoa(v.Rank)), text(v.Name), cell{word, style}, text(v.Reason.Code), text(o.detail(e, v)))
-		if !o.wide() {
-			continue
-		}
-		for k := range v.Groups {
-			g := &v.Groups[k]
-			word, style := regularText(g.Holds, g.State, g.Reason)
-			name := g.Name
-			if name == "" {
-				name = "(no group)"
+		t.add(text(strconv.Itoa(v.Rank)), text(v.Name), verdictText(v), text(v.Reason.Code), text(o.detail(e, v)))
+		for _, g := range v.Groups {
+			if o.wide() {
+				verdict := regularText(g.Holds, g.State, g.Reason)
+				verdict.text = "  " + verdict.text
+				t.add(text(""), text("  "+cmp.Or(g.Name, "(no group)")), verdict, text(g.Reason.Code), text(sentence(g.Reason)))
 			}
-			t.add(text(""), text("  "+name), cell{"  " + word, style}, text(g.Reason.Code), text(sentence(g.Reason)))
 		}
 	}
 	t.write(w, !o.noHeaders, paint)
 }
 
 // verdictText is the verdict in a word or two.
-func verdictText(v *PoolVerdict) (string, style) {
+func verdictText(v *PoolVerdict) cell {
 	switch {
 	case !v.Burst:
 		return regularText(v.Verdict == verdictHolds, v.State, v.Reason)
 	case v.Verdict == verdictOpen:
-		return "open", costly
+		return cell{"open", costly}
 	case v.Verdict == verdictObserved:
-		return "open (observed)", costly
+		return cell{"open (observed)", costly}
 	case gate.Lookup(v.Reason.Code).Kind.MayOpen():
-		return "closed", plain
+		return text("closed")
 	}
-	return "cannot use it", quiet
+	return cell{"cannot use it", quiet}
 }
 
 // regularText is that of a regular pool or of a node group in the state.
-func regularText(holds bool, state string, reason nodegroups.Reason) (string, style) {
+func regularText(holds bool, state string, reason nodegroups.Reason) cell {
 	switch {
 	case holds:
-		return "holds the gate", styles[state]
+		return cell{"holds the gate", styles[state]}
 	case gate.IsNotApplicable(reason):
-		return "cannot use it", quiet
+		return cell{"cannot use it", quiet}
 	case state == string(nodegroups.Full):
-		return "full", quiet
+		return cell{"full", quiet}
 	}
-	return "counts as full", quiet
+	return cell{"counts as full", quiet}
 }
 
 // sentence is the reason with its detail.
 func sentence(r nodegroups.Reason) string {
-	if r.Detail == "" {
-		return r.Sentence
-	}
-	if r.Sentence == "" {
-		return r.Detail
+	if r.Detail == "" || r.Sentence == "" {
+		return r.Sentence + r.Detail
 	}
 	return r.Sentence + " (" + r.Detail + ")"
 }
@@ -179,38 +166,23 @@ func sentence(r nodegroups.Reason) string {
 // detail is what else is to be said of a pool.
 func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 	if !v.Burst {
-		if v.Reason.Detail == "" || o.wide() {
-			return sentence(v.Reason)
+		if v.Reason.Detail != "" && !o.wide() {
+			return v.Reason.Detail
 		}
-		return v.Reason.Detail
+		return sentence(v.Reason)
 	}
-	var parts []string
-	switch holders := e.holders(); {
-	case v.Verdict == verdictClosed && v.ofEarlier() && len(holders) > 0:
-		parts = append(parts, "opens when "+list(holders)+" can give it no node")
+	said := subjects.Replace(v.Reason.Sentence)
+	ofEarlier := gate.Lookup(v.Reason.Code).Kind == gate.Earlier
+	switch holders := e.named(verdictHolds); {
+	case v.Verdict == verdictClosed && ofEarlier && len(holders) > 0:
+		said = "opens when " + list(holders) + " can give it no node"
 	case v.Verdict == verdictObserved:
-		parts = append(parts, "would be closed, if the gate did not only observe")
-	case v.Reason.Detail != "" && v.Reason.Code != gate.ReasonBudget.Code && !v.ofEarlier():
-		parts = append(parts, v.Reason.Detail)
-	default:
-		parts = append(parts, short(v.Reason.Sentence))
+		said = "would be closed, if the gate did not only observe"
+	case v.Reason.Detail != "" && v.Reason.Code != gate.ReasonBudget.Code && !ofEarlier:
+		said = v.Reason.Detail
 	}
 	if v.Budget != "" {
-		parts = append(parts, v.Budget)
+		said += "; " + v.Budget
 	}
-	return strings.Join(parts, "; ")
-}
-
-// ofEarlier reports whether what earlier pools say is why the burst pool is closed, or would be.
-func (v *PoolVerdict) ofEarlier() bool { return gate.Lookup(v.Reason.Code).Kind == gate.Earlier }
-
-// holders are the names of the pools that hold the gate.
-func (e *Explanation) holders() []string {
-	var names []string
-	for i := range e.Pools {
-		if e.Pools[i].Verdict == verdictHolds {
-			names = append(names, e.Pools[i].Name)
-		}
-	}
-	return names
+	return said
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
+	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +16,7 @@ import (
 
 // explainFiles explains what is in the files.
 func (o *options) explainFiles(ctx context.Context, files []string) error {
-	c, err := o.connect()
+	c, p, err := o.connectPublished(ctx)
 	if err != nil {
 		return err
 	}
@@ -27,26 +27,23 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 	if len(workloads) == 0 {
 		return fmt.Errorf("%s: no pod, and nothing that makes pods", strings.Join(files, ", "))
 	}
-	p, err := c.published(ctx)
-	if err != nil {
-		return err
-	}
-	now, list := c.now(), ExplanationList{TypeMeta: typeMeta("ExplanationList")}
+	list := ExplanationList{TypeMeta: typeMeta("ExplanationList")}
 	var names []string
 	for _, w := range workloads {
-		s := &subject{reference: w.reference, pod: w.newPod(), workload: w, published: p}
-		s.facts = c.factsOf(ctx, s.pod, p)
-		e := s.explain(now)
-		e.Facts = append(e.Facts, Fact{"File", "as it is there: what the API server and its webhooks change is not known"})
-		list.Items = append(list.Items, e)
-		names = append(names, e.Object.name())
+		e := newExplainer(w.reference)
+		e.pod, e.workload, e.published = w.newPod(), w, p
+		e.read(ctx, c)
+		e.explain()
+		e.fact("File", "as it is there: what the API server and its webhooks change is not known")
+		list.Items = append(list.Items, e.Explanation)
+		names = append(names, nameOfObject(e.Object))
 	}
 	return o.print(list, names, func(w io.Writer) {
 		for i, e := range list.Items {
 			if i > 0 {
 				fmt.Fprintln(w)
 			}
-			o.printExplanation(w, e, now)
+			o.printExplanation(w, e, c.now())
 		}
 		if skipped > 0 {
 			fmt.Fprintf(w, "\n%s make no pods.\n", count(skipped, "other object", "other objects"))
@@ -57,34 +54,27 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 // read reads what makes pods from files, and counts what else there is.
 func (o *options) read(files []string, namespace string) (workloads []*workload, skipped int, err error) {
 	builder := resource.NewLocalBuilder().Unstructured().ContinueOnError().NamespaceParam(namespace).DefaultNamespace()
-	if slices.Contains(files, "-") {
-		builder = builder.Stream(o.In, "standard input")
-	}
-	names := slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == "-" })
-	if len(names) > 0 {
-		builder = builder.FilenameParam(false, &resource.FilenameOptions{Filenames: names})
+	for _, name := range files {
+		if name == "-" {
+			builder = builder.Stream(o.In, "standard input")
+		} else {
+			builder = builder.FilenameParam(false, &resource.FilenameOptions{Filenames: []string{name}})
+		}
 	}
 	infos, err := builder.Flatten().Do().Infos()
 	if err != nil {
 		return nil, 0, oneLine(err)
 	}
 	for _, info := range infos {
-		object, ok := info.Object.(*unstructured.Unstructured)
-		if !ok {
-			skipped++
-			continue
-		}
-		w, err := workloadOf(object, namespace)
-		switch {
-		case err != nil:
+		w, err := workloadOf(info.Object.(*unstructured.Unstructured), namespace) // lists are flattened
+		if err != nil {
 			return nil, 0, err
-		case w == nil:
-			skipped++
-		default:
+		}
+		if w != nil {
 			workloads = append(workloads, w)
 		}
 	}
-	return workloads, skipped, nil
+	return workloads, len(infos) - len(workloads), nil
 }
 
 // workloadOf returns what the object makes pods from; nil if it makes none.
@@ -92,20 +82,21 @@ func workloadOf(object *unstructured.Unstructured, namespace string) (*workload,
 	typed, err := scheme.Scheme.New(object.GroupVersionKind())
 	if runtime.IsNotRegisteredError(err) {
 		return nil, nil
-	} else if err != nil {
+	} else if err == nil {
+		err = runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), oneLine(err))
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, typed); err != nil {
-		return nil, fmt.Errorf("reading %s %s: %w", object.GetKind(), object.GetName(), oneLine(err))
-	}
-	w := newWorkload(typed, object.GetKind(), namespace)
+	w := newWorkload(typed, namespace)
 	if w != nil {
 		setDefaults(&w.template.Spec)
 	}
 	return w, nil
 }
 
-// setDefaults sets those of the API server's defaults that the gate looks at: a container that has a limit and no request requests the limit.
+// setDefaults sets those of the API server's defaults that the gate looks at: a container that has a limit and no
+// request requests the limit.
 func setDefaults(spec *corev1.PodSpec) {
 	if spec.SchedulerName == "" {
 		spec.SchedulerName = corev1.DefaultSchedulerName
@@ -113,14 +104,10 @@ func setDefaults(spec *corev1.PodSpec) {
 	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
 		for i := range containers {
 			r := &containers[i].Resources
-			for name, limit := range r.Limits {
-				if r.Requests == nil {
-					r.Requests = corev1.ResourceList{}
-				}
-				if _, ok := r.Requests[name]; !ok {
-					r.Requests[name] = limit
-				}
-			}
+			requests := corev1.ResourceList{}
+			maps.Copy(requests, r.Limits)
+			maps.Copy(requests, r.Requests)
+			r.Requests = requests
 		}
 	}
 }

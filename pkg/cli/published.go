@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -16,6 +17,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/pkg/scalein"
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
@@ -31,17 +33,28 @@ type publishedState struct {
 
 // published reads what the leader published. An error says in one line what keeps it from being shown, and what to do.
 func (c *cluster) published(ctx context.Context) (*publishedState, error) {
-	cm, err := c.client.CoreV1().ConfigMaps(c.statusNamespace).Get(ctx, c.statusName, metav1.GetOptions{})
+	cm := &corev1.ConfigMap{}
+	err := c.get(ctx, cm, c.statusNamespace, c.statusName)
 	switch {
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("you may not get configmaps/%s in %s: ask for the role pool-priority-viewer", c.statusName, c.statusNamespace)
+		return nil, fmt.Errorf("%w: ask for the role pool-priority-viewer", err)
 	case apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("there is no ConfigMap %s/%s: no scheduler with a burst pool has led here, or it publishes elsewhere (--status): kubectl -n %s get deployments,pods",
 			c.statusNamespace, c.statusName, c.statusNamespace)
 	case err != nil:
-		return nil, c.plainly(fmt.Sprintf("get configmaps/%s in %s", c.statusName, c.statusNamespace), err)
+		return nil, err
 	}
 	return readPublished(cm)
+}
+
+// connectPublished returns the cluster that the flags name, if they do, and what the leader published there.
+func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedState, error) {
+	c, err := o.connect()
+	if err != nil {
+		return nil, nil, err
+	}
+	p, err := c.published(ctx)
+	return c, p, err
 }
 
 // readPublished reads the ConfigMap.
@@ -83,7 +96,140 @@ func (p *publishedState) notes(now time.Time) []string {
 	return notes
 }
 
-// decide is the scheduler's own decision for the request: the only place where one is asked for.
-func (p *publishedState) decide(request gate.Request, now time.Time) gate.Decision {
-	return p.view.Decide(request, p.pools, now)
+// names are the names of the pools, in their order.
+func (p *publishedState) names() []string {
+	names := make([]string, p.pools.Len())
+	for i := range names {
+		names[i] = p.pools.At(i).Name
+	}
+	return names
+}
+
+// indexOf returns the index of the pool with the name, or pool.None.
+func (p *publishedState) indexOf(name string) int {
+	for i := range p.pools.Len() {
+		if p.pools.At(i).Name == name {
+			return i
+		}
+	}
+	return pool.None
+}
+
+// nodesOf reads the nodes of the pods that do not say in which pool they are. It lists all nodes if it needs more than
+// most.
+func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedState, most int) (map[string]*corev1.Node, error) {
+	nodes := map[string]*corev1.Node{}
+	for i := range pods {
+		if pod := &pods[i]; p != nil && pod.Spec.NodeName != "" && p.indexOf(pod.Annotations[scalein.PoolAnnotation]) == pool.None {
+			nodes[pod.Spec.NodeName] = nil
+		}
+	}
+	if len(nodes) > most {
+		list := &corev1.NodeList{}
+		err := c.list(ctx, list, "", metav1.ListOptions{ResourceVersion: "0"}) // from the API server's memory
+		for i := range list.Items {
+			nodes[list.Items[i].Name] = &list.Items[i]
+		}
+		return nodes, err
+	}
+	for name := range nodes {
+		node := &corev1.Node{}
+		if err := c.get(ctx, node, "", name); err == nil {
+			nodes[name] = node
+		} else if !apierrors.IsNotFound(err) {
+			return nodes, err
+		}
+	}
+	return nodes, nil
+}
+
+// poolOf returns the name of the pod's pool, by its annotation or its node, and whether that is known. The name is ""
+// for a node in no pool.
+func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) (string, bool) {
+	said, node := pod.Annotations[scalein.PoolAnnotation], nodes[pod.Spec.NodeName]
+	switch {
+	case said != "" && (p == nil || p.indexOf(said) != pool.None):
+		return said, true
+	case p == nil || node == nil:
+		return "", false
+	}
+	if i := p.pools.Of(node.Labels); i != pool.None {
+		return p.pools.At(i).Name, true
+	}
+	return "", true
+}
+
+// read reads what is to be known of the pod beside itself and what was published.
+func (e *explainer) read(ctx context.Context, c *cluster) {
+	e.now = c.now()
+	if e.pod.Spec.NodeName != "" {
+		e.readPlace(ctx, c)
+	}
+	if e.published != nil {
+		e.readFacts(ctx, c)
+		e.Notes = append(e.Notes, e.published.notes(e.now)...)
+	}
+}
+
+// readPlace reads in which pool the pod's node is.
+func (e *explainer) readPlace(ctx context.Context, c *cluster) {
+	nodes, err := c.nodesOf(ctx, []corev1.Pod{*e.pod}, e.published, 1)
+	if apierrors.IsForbidden(err) {
+		err = errors.New("you may not get nodes: ask for the role pool-priority-viewer")
+	}
+	if err != nil {
+		e.note("in which pool node %s is cannot be told: %v", e.pod.Spec.NodeName, err)
+	}
+	e.Pool, e.placed = e.published.poolOf(e.pod, nodes)
+}
+
+// readFacts reads what the gate goes by of the pod's namespace and volumes: as little as is needed.
+func (e *explainer) readFacts(ctx context.Context, c *cluster) {
+	p := e.published
+	if p.pools.SelectsNamespaces() {
+		namespace := &corev1.Namespace{}
+		switch err := c.get(ctx, namespace, "", e.pod.Namespace); {
+		case apierrors.IsNotFound(err):
+			e.request.NotSelected = p.pools.NotSelecting(nil)
+		case err != nil:
+			e.note("whether burst pools are for the pods of namespace %s is not known: %v", e.pod.Namespace, err)
+		default:
+			e.request.NotSelected = p.pools.NotSelecting(namespace)
+		}
+	}
+	if gate.LooksAtVolumes(p.pools, &p.view.Capacity) {
+		var err error
+		if e.request.AzureFiles, err = c.azureFiles(ctx, e.pod); err != nil {
+			e.note("whether its volumes are Azure Files is not known: %v", err)
+		}
+	}
+}
+
+// azureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. Nothing is asked for a
+// pod that claims none.
+func (c *cluster) azureFiles(ctx context.Context, pod *corev1.Pod) (bool, error) {
+	var failed error
+	note := func(err error) {
+		if err != nil && !apierrors.IsNotFound(err) {
+			failed = err
+		}
+	}
+	lookup := gate.Volumes{ // what cannot be read is empty, and no Azure Files
+		Claim: func(namespace, name string) *corev1.PersistentVolumeClaim {
+			claim := &corev1.PersistentVolumeClaim{}
+			note(c.get(ctx, claim, namespace, name))
+			return claim
+		},
+		Volume: func(name string) *corev1.PersistentVolume {
+			volume := &corev1.PersistentVolume{}
+			note(c.get(ctx, volume, "", name))
+			return volume
+		},
+		Provisioner: func(name string) string {
+			class := &storagev1.StorageClass{}
+			note(c.get(ctx, class, "", name))
+			return class.Provisioner
+		},
+	}
+	return lookup.AzureFiles(pod), failed
 }

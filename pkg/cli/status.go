@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -39,11 +38,7 @@ func (o *options) newStatus() *cobra.Command {
 }
 
 func (o *options) runStatus(ctx context.Context, pools []string) error {
-	c, err := o.connect()
-	if err != nil {
-		return err
-	}
-	p, err := c.published(ctx)
+	c, p, err := o.connectPublished(ctx)
 	if err != nil {
 		return err
 	}
@@ -52,26 +47,18 @@ func (o *options) runStatus(ctx context.Context, pools []string) error {
 	if all := list.Items; len(pools) > 0 {
 		list.Items = nil
 		for _, name := range pools {
-			i := slices.IndexFunc(all, func(p PoolStatus) bool { return p.Name == name })
-			if i < 0 {
-				return fmt.Errorf("there is no pool %s: there are %s", name, strings.Join(namesOf(all), ", "))
+			i := p.indexOf(name)
+			if i == pool.None {
+				return fmt.Errorf("there is no pool %s: there are %s", name, strings.Join(p.names(), ", "))
 			}
 			list.Items = append(list.Items, all[i])
 		}
 	}
-	names := namesOf(list.Items)
-	for i := range names {
-		names[i] = "pool/" + names[i]
+	var names []string
+	for _, item := range list.Items {
+		names = append(names, "pool/"+item.Name)
 	}
 	return o.print(list, names, func(w io.Writer) { o.printStatus(w, list, len(pools) == 0, now) })
-}
-
-func namesOf(pools []PoolStatus) []string {
-	names := make([]string, len(pools))
-	for i := range pools {
-		names[i] = pools[i].Name
-	}
-	return names
 }
 
 // list is how the pools are at the time now, by what was published.
@@ -80,7 +67,7 @@ func (p *publishedState) list(now time.Time) *PoolStatusList {
 	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: v.Written, Leader: v.Leader, Version: v.Version, Notes: p.notes(now)}
 	l.SchedulerName, l.Mode, l.Order = v.SchedulerName, string(v.Args.Mode), string(v.Args.Order)
 	l.Held, l.UnlistedNodes, l.Problems = v.Held, v.Unlisted, v.Problems
-	decision := p.decide(v.Request(gate.PlainPod(), now), now)
+	decision := v.Decide(v.Request(gate.PlainPod(), now), p.pools, now)
 	for i := range p.pools.Len() {
 		item := PoolStatus{Name: p.pools.At(i).Name, Rank: i, Burst: p.pools.IsBurst(i), Nodes: nodeCounts(v, i)}
 		if item.Burst {
@@ -128,15 +115,12 @@ func (p *publishedState) addRegular(item *PoolStatus, i int) {
 }
 
 func sourceOf(p *pool.Pool) string {
-	switch {
-	case p.ClusterAutoscaler != nil:
-		return "ClusterAutoscaler"
-	case p.Karpenter != nil:
-		return "Karpenter"
-	case p.Static != nil:
-		return "Static"
-	case p.Fixed != nil:
-		return "Fixed"
+	for name, is := range map[string]bool{
+		"ClusterAutoscaler": p.ClusterAutoscaler != nil, "Karpenter": p.Karpenter != nil, "Static": p.Static != nil, "Fixed": p.Fixed != nil,
+	} {
+		if is {
+			return name
+		}
 	}
 	return ""
 }
@@ -177,14 +161,12 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 
 func limitsOf(p *pool.Pool) corev1.ResourceList {
 	budget, limits := p.Burst.Budget(), corev1.ResourceList{}
-	if budget.Pods > 0 {
-		limits[corev1.ResourcePods] = *resource.NewQuantity(int64(budget.Pods), resource.DecimalSI)
-	}
-	if budget.CPU != nil {
-		limits[corev1.ResourceCPU] = *budget.CPU
-	}
-	if budget.Memory != nil {
-		limits[corev1.ResourceMemory] = *budget.Memory
+	for name, limit := range map[corev1.ResourceName]*resource.Quantity{
+		corev1.ResourcePods: resource.NewQuantity(int64(budget.Pods), resource.DecimalSI), corev1.ResourceCPU: budget.CPU, corev1.ResourceMemory: budget.Memory,
+	} {
+		if limit != nil && !limit.IsZero() {
+			limits[name] = *limit
+		}
 	}
 	return limits
 }

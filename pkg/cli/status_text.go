@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
@@ -29,50 +31,34 @@ var styles = map[string]style{
 // printStatus prints the pools and, with the rest, who waits.
 func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now time.Time) {
 	paint := painter(o.colored())
-	t := table{header: []string{"", "POOL", "STATE", "NODES", "PODS", "CPU", "MEMORY", "SINCE", "WHY"}, right: map[int]bool{4: true, 5: true, 6: true}}
-	if o.wide() {
-		t.header = []string{"", "POOL", "STATE", "NODES", "PODS", "CPU", "MEMORY", "SINCE", "SOURCE", "GROUPS", "REASON", "WHY"}
-	}
+	hidden := !o.wide()
+	t := table{columns: []column{{}, {name: "POOL"}, {name: "STATE"}, {name: "NODES"}, {name: "PODS", right: true}, {name: "CPU", right: true}, {name: "MEMORY", right: true},
+		{name: "SINCE"}, {name: "SOURCE", hidden: hidden}, {name: "GROUPS", hidden: hidden}, {name: "REASON", hidden: hidden}, {name: "WHY"}}}
 	for i := range l.Items {
 		p := &l.Items[i]
-		row := []cell{
-			text(strconv.Itoa(p.Rank)), text(p.Name), {p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)),
-			text(cpuText(p)), text(memoryText(p)), text(age(p.Since, now)),
+		var groups []string
+		for k := range p.Groups {
+			if p.Groups[k].Name != "" {
+				groups = append(groups, p.Groups[k].Name)
+			}
 		}
 		why := o.why(p, now)
-		if o.wide() {
-			var groups []string
-			for k := range p.Groups {
-				if p.Groups[k].Name != "" {
-					groups = append(groups, p.Groups[k].Name)
-				}
-			}
-			row = append(row, text(orNone(p.Source)), text(orNone(strings.Join(groups, ","))), text(orNone(p.Reason.Code)))
-			if p.Reason.Detail != "" && len(p.HeldBy) == 0 && !strings.Contains(why, p.Reason.Detail) {
-				why += " (" + p.Reason.Detail + ")"
-			}
+		if o.wide() && p.Reason.Detail != "" && len(p.HeldBy) == 0 && !strings.Contains(why, p.Reason.Detail) {
+			why += " (" + p.Reason.Detail + ")"
 		}
-		t.add(append(row, text(why))...)
+		t.add(text(strconv.Itoa(p.Rank)), text(p.Name), cell{p.State, styles[p.State]}, text(nodesText(p)), text(podsText(p)), text(usedText(p, corev1.ResourceCPU, 1, "")), text(memoryText(p)),
+			text(age(p.Since, now)), text(cmp.Or(p.Source, none)), text(cmp.Or(strings.Join(groups, ","), none)), text(cmp.Or(p.Reason.Code, none)), text(why))
 	}
 	t.write(w, !o.noHeaders, paint)
-	if rest {
-		o.printRest(w, l, paint, now)
+	if !rest {
+		return
 	}
-}
 
-func orNone(s string) string {
-	if s == "" {
-		return none
-	}
-	return s
-}
-
-func (o *options) printRest(w io.Writer, l *PoolStatusList, paint painter, now time.Time) {
 	if l.SchedulerName != "" || l.Held.Total > 0 {
 		fmt.Fprintf(w, "\n%s\n", heldText(&l.Held, now))
 	}
 	if o.wide() {
-		fmt.Fprintf(w, "%s leads (%s), mode %s, order %s, written %s ago; %s in no pool\n", orNone(l.Leader), orNone(l.Version), orNone(l.Mode), orNone(l.Order),
+		fmt.Fprintf(w, "%s leads (%s), mode %s, order %s, written %s ago; %s in no pool\n", cmp.Or(l.Leader, none), cmp.Or(l.Version, none), cmp.Or(l.Mode, none), cmp.Or(l.Order, none),
 			age(l.Written, now), count(l.UnlistedNodes, "node", "nodes"))
 	}
 	o.printNotes(w, append(append([]string{}, l.Problems...), l.Notes...), paint)
@@ -90,18 +76,14 @@ func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
 
 // nodesText is the nodes that can be used, with those that are on their way, of the most that there may be.
 func nodesText(p *PoolStatus) string {
-	n := p.Nodes.Total
-	if p.Nodes.Ready != nil {
-		n = *p.Nodes.Ready
-	}
+	n := ptr.Deref(p.Nodes.Ready, p.Nodes.Total)
 	s := strconv.Itoa(n)
 	if p.Nodes.OnTheirWay > 0 {
 		s += "+" + strconv.Itoa(p.Nodes.OnTheirWay)
 	}
-	switch {
-	case p.Nodes.Max != nil:
-		s += fmt.Sprintf(" of %d", *p.Nodes.Max)
-	case p.Burst && n < p.Nodes.Total:
+	if most := p.Nodes.Max; most != nil {
+		s += fmt.Sprintf(" of %d", *most)
+	} else if p.Burst && n < p.Nodes.Total {
 		s += fmt.Sprintf(" of %d", p.Nodes.Total)
 	}
 	return s
@@ -118,22 +100,28 @@ func podsText(p *PoolStatus) string {
 	return s
 }
 
-func cpuText(p *PoolStatus) string {
-	return used(corev1.ResourceCPU, p.Requested, whole(p), 1, "")
-}
-
 func memoryText(p *PoolStatus) string {
 	if p.Burst {
-		return used(corev1.ResourceMemory, p.Requested, whole(p), gigabytes, " GB")
+		return usedText(p, corev1.ResourceMemory, gigabytes, " GB")
 	}
-	return used(corev1.ResourceMemory, p.Requested, whole(p), gibibytes, " Gi")
+	return usedText(p, corev1.ResourceMemory, gibibytes, " Gi")
 }
 
-func whole(p *PoolStatus) corev1.ResourceList {
-	if p.Burst {
-		return p.Limits
+// usedText is how much of a resource is used, in the unit, of what there is, if that is known.
+func usedText(p *PoolStatus, name corev1.ResourceName, unit float64, suffix string) string {
+	part, known := p.Requested[name]
+	if !known {
+		return none
 	}
-	return p.Allocatable
+	whole := p.Allocatable[name]
+	if p.Burst {
+		whole = p.Limits[name]
+	}
+	text := decimal(part.AsApproximateFloat64() / unit)
+	if !whole.IsZero() {
+		text += " / " + decimal(whole.AsApproximateFloat64()/unit)
+	}
+	return text + suffix
 }
 
 // why is the reason of the pool's state, in words.
@@ -143,7 +131,7 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 	case p.State == string(nodegroups.Growing) && !p.Until.IsZero():
 		s += ", until " + o.clockTime(p.Until, now) + " at the latest"
 	case p.State == stateClosed:
-		s = short(p.Reason.Sentence)
+		s = subjects.Replace(p.Reason.Sentence)
 		if len(p.HeldBy) > 0 {
 			s = heldByText(p.HeldBy)
 		}

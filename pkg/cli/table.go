@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
+	"k8s.io/apimachinery/pkg/util/duration"
 	"sigs.k8s.io/yaml"
 )
 
@@ -41,49 +44,50 @@ type cell struct {
 	style style
 }
 
-// table has a header, which may be empty, and rows. Columns whose index is in right are aligned to the right.
+// column is a column of a table, with its header.
+type column struct {
+	name          string
+	right, hidden bool // whether it is aligned to the right, and whether it is left out
+}
+
+// table has columns and rows of cells for them.
 type table struct {
-	header []string
-	rows   [][]cell
-	right  map[int]bool
+	columns []column
+	rows    [][]cell
 }
 
 func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
 func text(s string) cell { return cell{text: s} }
 
-// write prints the table: columns two spaces apart, and no space at the end of a line. A row may have fewer cells than others, and its last cell may
-// be of any width.
+// write prints the table: columns two spaces apart, and no space at the end of a line. The last column may be of any
+// width.
 func (t *table) write(w io.Writer, headers bool, paint painter) {
+	var header []cell
+	for _, c := range t.columns {
+		header = append(header, text(c.name))
+	}
 	rows := t.rows
-	if headers && len(t.header) > 0 {
-		header := make([]cell, len(t.header))
-		for i, name := range t.header {
-			header[i] = text(name)
-		}
+	if headers {
 		rows = append([][]cell{header}, rows...)
 	}
-	var widths []int
+	widths := make([]int, len(t.columns))
 	for _, row := range rows {
-		for i, c := range row {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			if i < len(row)-1 || t.right[i] {
-				widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
-			}
+		for i, c := range row[:len(row)-1] {
+			widths[i] = max(widths[i], utf8.RuneCountInString(c.text))
 		}
 	}
 	for _, row := range rows {
 		var line strings.Builder
 		for i, c := range row {
 			pad := strings.Repeat(" ", max(0, widths[i]-utf8.RuneCountInString(c.text)))
-			if t.right[i] {
-				line.WriteString(pad + paint.paint(c.style, c.text))
-			} else {
-				line.WriteString(paint.paint(c.style, c.text) + pad)
+			switch painted := paint.paint(c.style, c.text); {
+			case t.columns[i].hidden:
+			case t.columns[i].right:
+				line.WriteString(pad + painted + "  ")
+			default:
+				line.WriteString(painted + pad + "  ")
 			}
-			line.WriteString("  ")
 		}
 		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
 	}
@@ -117,3 +121,64 @@ func (o *options) print(object any, names []string, text func(io.Writer)) error 
 	}
 	return nil
 }
+
+// none stands for what is not known.
+const none = "–"
+
+// age is how long ago the time was, as kubectl has it; a dash for one that is not known.
+func age(t, now time.Time) string {
+	if t.IsZero() {
+		return none
+	}
+	return duration.HumanDuration(now.Sub(t))
+}
+
+// until is in how long a time is that is to come.
+func until(t, now time.Time) string {
+	if !t.After(now) {
+		return "now"
+	}
+	return "in " + duration.HumanDuration(t.Sub(now))
+}
+
+// clockTime is a time on the reader's clock face, with the date if that is another than today's.
+func (o *options) clockTime(t, now time.Time) string {
+	t, now = t.In(o.zone), now.In(o.zone)
+	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
+		return t.Format(time.DateTime)
+	}
+	return t.Format(time.TimeOnly)
+}
+
+// count is a number of things, in words that read on: "1 pod waits", "2 pods wait".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// list joins words: "a", "a and b", "a, b and c".
+func list(words []string) string { return join(words, "and") }
+
+// choice joins them with or.
+func choice(words []string) string { return join(words, "or") }
+
+func join(words []string, last string) string {
+	if n := len(words); n > 1 {
+		return strings.Join(words[:n-1], ", ") + " " + last + " " + words[n-1]
+	}
+	return strings.Join(words, "")
+}
+
+// decimal prints a number with a decimal below ten, and without one above.
+func decimal(f float64) string {
+	if f < 9.95 {
+		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
+	}
+	return strconv.FormatFloat(f, 'f', 0, 64)
+}
+
+// subjects replaces the subject of a sentence about a burst pool's nodes, which a pod's condition needs and a table
+// does not.
+var subjects = strings.NewReplacer("node(s) in a burst pool, which ", "", "node(s) in a burst pool that ", "", "node(s) in a burst pool whose ", "its ", "node(s) in a burst pool ", "")

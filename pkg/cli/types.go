@@ -11,7 +11,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// APIVersion is that of the objects that are printed with -o json and -o yaml. Times are in RFC 3339, quantities strings.
+// APIVersion is that of the objects that are printed with -o json and -o yaml. Times are in RFC 3339, quantities
+// strings.
 const APIVersion = published.ViewVersion
 
 func typeMeta(kind string) metav1.TypeMeta {
@@ -47,7 +48,9 @@ type PoolStatus struct {
 	// Rank is the pool's place in the order.
 	Rank  int  `json:"rank"`
 	Burst bool `json:"burst,omitempty"`
-	// State of a regular pool is CanGrow, Growing, Full or Unknown. That of a burst pool is the gate's for gate.PlainPod: Open or Closed; or Spent (its budget), Refusing or Probing (its provider), or Down (none of its nodes can be used).
+	// State of a regular pool is CanGrow, Growing, Full or Unknown. That of a burst pool is the gate's for
+	// gate.PlainPod: Open or Closed; or Spent (its budget), Refusing or Probing (its provider), or Down (none of its
+	// nodes can be used).
 	State  string            `json:"state"`
 	Reason nodegroups.Reason `json:"reason,omitzero"`
 	// HeldBy are the pools because of which the gate of a burst pool is closed.
@@ -125,8 +128,8 @@ const (
 // Explanation is what explain prints.
 type Explanation struct {
 	metav1.TypeMeta `json:",inline"`
-	Object          ObjectReference `json:"object"`
-	Situation       Situation       `json:"situation"`
+	Object          corev1.ObjectReference `json:"object"`
+	Situation       Situation              `json:"situation"`
 	// Summary is a line for people.
 	Summary string `json:"summary"`
 	// Since is since when the pod has been waiting or, if it has a node, there.
@@ -162,20 +165,13 @@ type ExplanationList struct {
 	Items           []*Explanation `json:"items"`
 }
 
-// ObjectReference names what is explained.
-type ObjectReference struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-}
-
 // PoolVerdict is what is decided of a pool for a pod.
 type PoolVerdict struct {
 	Name  string `json:"name"`
 	Rank  int    `json:"rank"`
 	Burst bool   `json:"burst,omitempty"`
-	// Verdict of a regular pool is Holds (the gate is closed because of it) or Passes; of a burst pool Open or Closed. Observed: it would be Closed if
-	// the gate were not only observed.
+	// Verdict of a regular pool is Holds (the gate is closed because of it) or Passes; of a burst pool Open or Closed.
+	// Observed: it would be Closed if the gate were not only observed.
 	Verdict string `json:"verdict"`
 	// State is the pool's, as status has it; empty for burst pools.
 	State  string            `json:"state,omitempty"`
@@ -236,7 +232,8 @@ type Pod struct {
 	Phase string `json:"phase,omitempty"`
 	// Since is since when it has been waiting or, if it has a node, when it was bound.
 	Since time.Time `json:"since,omitzero"`
-	// Cost is its deletion cost: of a ReplicaSet's pods that are as ready as one another, those with the lowest are deleted first.
+	// Cost is its deletion cost: of a ReplicaSet's pods that are as ready as one another, those with the lowest are
+	// deleted first.
 	Cost *int `json:"cost,omitempty"`
 	// Reasons are the codes of what holds it, or of why it was let into a burst pool.
 	Reasons []string `json:"reasons,omitempty"`

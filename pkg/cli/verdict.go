@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// saidOf finds in what the scheduler said of a pod, the message of its condition PodScheduled, the reasons that are ours, in the order in which they
-// are there.
+// saidOf finds in what the scheduler said of a pod, the message of its condition PodScheduled, the reasons that are
+// ours, in the order in which they are there.
 func saidOf(message string) []nodegroups.Reason {
 	message, _, _ = strings.Cut(message, " preemption: ")
 	var said []nodegroups.Reason
@@ -30,42 +30,65 @@ func saidOf(message string) []nodegroups.Reason {
 	return said
 }
 
-// asks is a pod that the gate is asked for, and what is answered.
-type asks struct {
-	p        *publishedState
-	request  gate.Request
-	decision gate.Decision
-	now      time.Time
-}
-
-// ask asks the gate for the pod at the time now.
-func (p *publishedState) ask(pod *corev1.Pod, f *facts, now time.Time) *asks {
-	a := &asks{p: p, request: p.view.Request(pod, now), now: now}
-	a.request.AzureFiles, a.request.NotSelected = f.azureFiles, f.notSelected
-	a.decision = p.decide(a.request, now)
-	return a
-}
-
-// taken takes over from what the scheduler said what it alone can know: that its snapshot is behind, that the pod's owner is unseen, that a rollout or
-// the pod's own victims make room. Such a gate would be open by all that is published.
-func (a *asks) taken(said []nodegroups.Reason) {
-	for _, reason := range said {
-		passing := gate.Verdict{Reason: reason}
-		if !passing.Passes() {
-			continue
+// ask asks the gate for the pod, and adds what it decides of each pool.
+func (e *explainer) ask(pod *corev1.Pod) {
+	p, request := e.published, e.published.view.Request(pod, e.now)
+	request.AzureFiles, request.NotSelected = e.request.AzureFiles, e.request.NotSelected
+	e.request = request
+	decision := p.view.Decide(request, p.pools, e.now)
+	e.takeSaid(&decision)
+	e.Pools = nil
+	for i := range p.pools.Len() {
+		v := PoolVerdict{Name: p.pools.At(i).Name, Rank: i, Burst: p.pools.IsBurst(i)}
+		if v.Burst {
+			d := &decision.Burst[i]
+			v.Verdict, v.Reason, v.Until, v.Budget = verdictClosed, d.Reason, d.Until, p.budget(i)
+			if d.Observed {
+				v.Verdict = verdictObserved
+			} else if d.Open {
+				v.Verdict = verdictOpen
+			}
+		} else {
+			e.addRegular(&v, i, &decision)
 		}
-		for i := range a.decision.Burst {
-			if v := &a.decision.Burst[i]; v.Open && !v.Observed {
-				*v = passing
+		e.Pools = append(e.Pools, v)
+	}
+}
+
+// addRegular adds what is decided of the regular pool with index i.
+func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
+	p, from := e.published, &e.published.view.Capacity.Pools[i]
+	v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), from.Reason
+	if !p.pools.HasBurst() {
+		return
+	}
+	v.Reason = decision.Regular[i].Reason
+	if decision.Regular[i].Holds() {
+		v.Verdict = verdictHolds
+	}
+	for k, g := range p.view.Groups(e.request, p.pools, i, e.now) {
+		v.Groups = append(v.Groups, GroupVerdict{Name: from.Groups[k].Name, Holds: g.Holds(), State: string(from.Groups[k].State), Reason: g.Reason, Until: g.Until})
+	}
+}
+
+// takeSaid takes over from what the scheduler said what it alone can know: that its snapshot is behind, that the pod's
+// owner is unseen, that a rollout or the pod's own victims make room. Such a gate would be open by all that is
+// published.
+func (e *explainer) takeSaid(decision *gate.Decision) {
+	for _, reason := range e.Said {
+		for i := range decision.Burst {
+			said := gate.Verdict{Reason: reason}
+			if v := &decision.Burst[i]; v.Open && !v.Observed && said.Passes() {
+				*v = said
 			}
 		}
 	}
 }
 
-// changed reports whether the gate is closed now for something else than what the scheduler said, or is open.
-func (a *asks) changed(said []nodegroups.Reason) bool {
-	before := map[string]bool{}
-	for _, reason := range said {
+// isChanged reports whether the gate is closed now for something else than what the scheduler said, or is open.
+func (e *explainer) isChanged() bool {
+	before, after := map[string]bool{}, map[string]bool{}
+	for _, reason := range e.Said {
 		if gate.Lookup(reason.Code).Kind.Closes() {
 			before[reason.Code] = true
 		}
@@ -73,13 +96,11 @@ func (a *asks) changed(said []nodegroups.Reason) bool {
 	if len(before) == 0 {
 		return false // what kept the pod out was no gate
 	}
-	after := map[string]bool{}
-	for i := range a.p.pools.Burst() {
-		v := &a.decision.Burst[i]
-		if a.p.view.Capacity.Pools[i].Nodes == 0 || v.Observed {
+	for i, v := range e.Pools {
+		if !v.Burst || e.published.view.Capacity.Pools[i].Nodes == 0 || v.Verdict == verdictObserved {
 			continue // nothing is said of nodes that do not exist, nor of what is only observed
 		}
-		if v.Open {
+		if v.Verdict == verdictOpen {
 			return true
 		}
 		after[v.Reason.Code] = true
@@ -88,79 +109,44 @@ func (a *asks) changed(said []nodegroups.Reason) bool {
 }
 
 // never returns the code of the reason for which no burst pool will take the pod as it is; "" if one may.
-func (a *asks) never() string {
+func (e *Explanation) never() string {
 	code := ""
-	for i := range a.p.pools.Burst() {
-		v := &a.decision.Burst[i]
-		if v.Open && !v.Observed || gate.Lookup(v.Reason.Code).Kind.MayOpen() {
+	for _, v := range e.Pools {
+		switch {
+		case v.Verdict == verdictOpen, v.Burst && gate.Lookup(v.Reason.Code).Kind.MayOpen():
 			return ""
+		case v.Burst:
+			code = cmp.Or(code, v.Reason.Code)
 		}
-		code = cmp.Or(code, v.Reason.Code)
 	}
 	return code
 }
 
-// holder returns the name of the first pool that holds the gate; "" if none does.
-func (a *asks) holder() string {
-	for i := range a.decision.Regular {
-		if a.decision.Regular[i].Holds() {
-			return a.p.pools.At(i).Name
+// named are the names of the pools with the verdict.
+func (e *Explanation) named(verdict string) []string {
+	var names []string
+	for _, v := range e.Pools {
+		if v.Verdict == verdict {
+			names = append(names, v.Name)
 		}
 	}
-	return ""
+	return names
 }
 
-// opens returns the name of the first burst pool whose gate is open for the pod; "" if none is.
-func (a *asks) opens() string {
-	for i := range a.p.pools.Burst() {
-		if v := &a.decision.Burst[i]; v.Open && !v.Observed {
-			return a.p.pools.At(i).Name
-		}
+// first is the first of those names; "" if there is none.
+func (e *Explanation) first(verdict string) string {
+	if names := e.named(verdict); len(names) > 0 {
+		return names[0]
 	}
 	return ""
-}
-
-// verdicts are what is decided of each pool.
-func (a *asks) verdicts() []PoolVerdict {
-	var all []PoolVerdict
-	for i := range a.p.pools.Len() {
-		from := &a.p.view.Capacity.Pools[i]
-		v := PoolVerdict{Name: a.p.pools.At(i).Name, Rank: i, Burst: a.p.pools.IsBurst(i)}
-		if v.Burst {
-			d := &a.decision.Burst[i]
-			v.Verdict, v.Reason, v.Until, v.Budget = verdictClosed, d.Reason, d.Until, a.budget(i)
-			if d.Observed {
-				v.Verdict = verdictObserved
-			} else if d.Open {
-				v.Verdict = verdictOpen
-			}
-			all = append(all, v)
-			continue
-		}
-		if !a.p.pools.HasBurst() {
-			v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), from.Reason
-			all = append(all, v)
-			continue
-		}
-		d := &a.decision.Regular[i]
-		v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), d.Reason
-		if d.Holds() {
-			v.Verdict = verdictHolds
-		}
-		for k, g := range a.p.view.Groups(a.request, a.p.pools, i, a.now) {
-			v.Groups = append(v.Groups, GroupVerdict{Name: from.Groups[k].Name, Holds: g.Holds(), State: string(from.Groups[k].State), Reason: g.Reason, Until: g.Until})
-		}
-		all = append(all, v)
-	}
-	return all
 }
 
 // budget is how much of the burst pool's is used.
-func (a *asks) budget(i int) string {
-	if a.p.view.Burst == nil {
+func (p *publishedState) budget(i int) string {
+	if p.view.Burst == nil {
 		return ""
 	}
-	use, limits := &a.p.view.Burst[i], a.p.pools.At(i).Limits()
+	use, limits := &p.view.Burst[i], p.pools.At(i).Limits()
 	var parts []string
 	if limits.Pods > 0 {
 		parts = append(parts, fmt.Sprintf("%d of %d pods", use.Pods, limits.Pods))
@@ -174,106 +160,89 @@ func (a *asks) budget(i int) string {
 	return strings.Join(parts, ", ")
 }
 
-// changes are what changes the decision: what must happen, and then what time alone does, the earliest first.
-func (a *asks) changes(verdicts []PoolVerdict) []Change {
-	h := a.ofHolders(verdicts)
-	for i := range verdicts {
-		if v := &verdicts[i]; v.Burst && v.Verdict == verdictClosed && !slices.ContainsFunc(h.times, func(c Change) bool { return c.At.Equal(v.Until) }) {
-			h.add(a.ofBurst(i, v)...)
-		}
-	}
-	return h.all()
-}
-
-// ofBurstOnly is what changes that burst pools do not take the pod as it is.
-func (a *asks) ofBurstOnly(verdicts []PoolVerdict) []Change {
-	var h changesOf
-	for i := range verdicts {
-		if v := &verdicts[i]; v.Burst && v.Reason.Code == gate.ReasonTemplate.Code {
-			h.add(a.ofBurst(i, v)...)
-		}
-	}
-	return h.all()
-}
-
-// changesOf collects what changes a decision, each thing once: what must happen, and what time does.
-type changesOf struct{ events, times []Change }
-
-func (h *changesOf) add(changes ...Change) {
+// change adds what changes the decision, each thing once.
+func (e *explainer) change(changes ...Change) {
 	for _, c := range changes {
-		to := &h.events
-		if c.When == "" {
-			to = &h.times
-		}
-		if !slices.Contains(*to, c) {
-			*to = append(*to, c)
+		if !slices.Contains(e.Changes, c) {
+			e.Changes = append(e.Changes, c)
 		}
 	}
 }
 
-func (h *changesOf) all() []Change {
-	slices.SortStableFunc(h.times, func(a, b Change) int { return a.At.Compare(b.At) })
-	return append(h.events, h.times...)
+// addChanges adds what changes the decision: what must happen, and then what time alone does, the earliest first.
+func (e *explainer) addChanges() {
+	if e.CannotBurst != "" {
+		e.change(Change{When: "a node of " + choice(e.published.names()[:e.published.pools.Regular()]) + " has room for it"})
+	} else {
+		e.addHolderChanges()
+	}
+	for i := range e.Pools {
+		v := &e.Pools[i]
+		isThen := func(c Change) bool { return c.When == "" && c.At.Equal(v.Until) }
+		matters := e.CannotBurst == "" || v.Reason.Code == gate.ReasonTemplate.Code
+		if v.Verdict == verdictClosed && matters && !slices.ContainsFunc(e.Changes, isThen) {
+			e.change(e.burstChanges(i, v)...)
+		}
+	}
+	at := func(c Change) time.Time {
+		if c.When != "" {
+			return time.Time{}
+		}
+		return c.At
+	}
+	slices.SortStableFunc(e.Changes, func(a, b Change) int { return at(a).Compare(at(b)) })
 }
 
-// ofHolders is what changes that regular pools hold the gate.
-func (a *asks) ofHolders(verdicts []PoolVerdict) changesOf {
-	var h changesOf
+// addHolderChanges adds what changes that regular pools hold the gate.
+func (e *explainer) addHolderChanges() {
 	var grow, unknown []string
-	idle := false
-	for i := range verdicts {
-		v := &verdicts[i]
-		if v.Verdict != verdictHolds {
-			continue
-		}
-		if isUnknown := v.State == string(nodegroups.Unknown); isUnknown {
+	for _, v := range e.Pools {
+		switch {
+		case v.Verdict != verdictHolds:
+		case v.State == string(nodegroups.Unknown):
 			unknown = append(unknown, v.Name)
-		} else {
+		default:
 			grow = append(grow, v.Name)
 		}
+	}
+	if len(grow) > 0 {
+		e.change(Change{When: "a node of " + choice(grow) + " is ready"})
+	}
+	if len(unknown) > 0 {
+		e.change(Change{When: "it is known whether " + list(unknown) + " can grow"})
+	}
+	for i, v := range e.Pools {
 		for k := range v.Groups {
 			g := &v.Groups[k]
-			grace := a.graceOf(i, k, g)
+			by := e.graceOf(i, k, g)
 			switch {
-			case !g.Holds:
+			case v.Verdict != verdictHolds || !g.Holds:
 			case !g.Until.IsZero():
-				h.add(Change{At: g.Until, By: grace})
-			case grace == declineGrace:
-				idle = true
+				e.change(Change{At: g.Until, By: by})
+			case by == declineGrace:
+				e.change(Change{When: "the autoscaler has looked at the pod for long enough and added none", By: by})
 			}
 		}
 	}
-	var first changesOf
-	if len(grow) > 0 {
-		first.add(Change{When: "a node of " + choice(grow) + " is ready"})
-	}
-	if len(unknown) > 0 {
-		first.add(Change{When: "it is known whether " + list(unknown) + " can grow"})
-	}
-	if idle {
-		first.add(Change{When: "the autoscaler has looked at the pod for long enough and added none", By: declineGrace})
-	}
-	h.events = append(first.events, h.events...)
-	return h
 }
 
 const declineGrace = "declineGrace"
 
 // graceOf names the setting by which a group no longer holds the gate: that with index k of the pool with index i.
-func (a *asks) graceOf(i, k int, g *GroupVerdict) string {
+func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 	switch {
 	case g.State == string(nodegroups.Unknown):
 		return "unknownGrace"
 	case g.State == string(nodegroups.Growing):
 		return "provisionGrace"
-	case a.p.view.Capacity.Pools[i].Groups[k].Skipped:
+	case e.published.view.Capacity.Pools[i].Groups[k].Skipped:
 		return "backoffGrace"
 	}
 	return declineGrace
 }
 
-// ofBurst is what changes that a burst pool is closed, beside what regular pools say.
-func (a *asks) ofBurst(i int, v *PoolVerdict) []Change {
+// burstChanges are what changes that a burst pool is closed, beside what regular pools say.
+func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	switch v.Reason.Code {
 	case gate.ReasonBudget.Code:
 		return []Change{{When: "a pod of " + v.Name + " ends"}, {When: "its limits are raised"}}
@@ -294,7 +263,7 @@ func (a *asks) ofBurst(i int, v *PoolVerdict) []Change {
 		return nil
 	}
 	by := "holdLimit"
-	if limit := a.p.pools.At(i).Burst.WaitLimit.Duration; limit > 0 && a.request.UnschedulableSince.Add(limit).Equal(v.Until) {
+	if limit := e.published.pools.At(i).Burst.WaitLimit.Duration; limit > 0 && e.request.UnschedulableSince.Add(limit).Equal(v.Until) {
 		by = "waitLimit"
 	}
 	return []Change{{At: v.Until, By: by}}

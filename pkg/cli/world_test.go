@@ -153,7 +153,7 @@ func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	use[w.pools.Len()-1] = w.use
 	v := &published.View{
 		Leader: "pool-priority-scheduler-6c9f7d5b8-4xk2p", Version: "v0.2.0 (Kubernetes v1.35.4)", SchedulerName: shippedName,
-		Args: w.args, Capacity: *w.view, Burst: use, Held: w.held,
+		Args: w.args, Installation: w.args.Installation, Capacity: *w.view, Burst: use, Held: w.held,
 	}
 	for i := range w.pools.Len() {
 		v.Available = append(v.Available, w.view.Pools[i].Nodes-w.view.Pools[i].Starting)

@@ -43,6 +43,8 @@ type View struct {
 	Version string `json:"version,omitempty"`
 	// Args is the configuration that runs, with all defaults.
 	Args *configv1.PoolPriorityArgs `json:"args"`
+	// Installation is that of Args, which is not part of the configuration's format.
+	Installation string `json:"installation,omitempty"`
 	// Capacity is what is known of the pools, by their index in Args.
 	Capacity nodegroups.View `json:"capacity"`
 	// SchedulerName is that by which pods ask for the scheduler.
@@ -202,8 +204,12 @@ func DecodeView(data []byte) (*View, error) {
 // IsForeign reports whether a version of the format that is not this one's wrote the view: what it means may be another thing.
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
-// Pools are the pools of the configuration.
-func (v *View) Pools() (pool.List, error) { return pool.ListOf(v.Args) }
+// Pools are the pools of the configuration, for its installation.
+func (v *View) Pools() (pool.List, error) {
+	args := *v.Args
+	args.Installation = v.Installation
+	return pool.ListOf(&args)
+}
 
 // Request is what the gate is asked for the pod at the time now, as far as the view and the pod say. Whose volumes and namespaces they are is for who asks to add.
 func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
