@@ -3,6 +3,7 @@
 package nodegroups
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -37,6 +38,12 @@ type Reason struct {
 	Sentence string `json:"message,omitempty"`
 	// Detail adds what differs from case to case: error codes, names, numbers. It is for logs and tools only.
 	Detail string `json:"detail,omitempty"`
+}
+
+// With returns the reason with the detail.
+func (r Reason) With(format string, args ...any) Reason {
+	r.Detail = fmt.Sprintf(format, args...)
+	return r
 }
 
 // ReasonProvisioning is that of a pool that is Growing because fewer nodes came than were ordered.

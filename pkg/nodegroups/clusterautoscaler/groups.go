@@ -55,9 +55,6 @@ func (g Groups) mayHave(kind nodegroups.Shape) bool {
 	})
 }
 
-// byNodes reports whether the configuration names no groups.
-func (g Groups) byNodes() bool { return len(g.patterns)+len(g.agentPools) == 0 }
-
 // claim reports whether the configuration names the node group.
 func (g Groups) claim(name string) bool {
 	for _, pattern := range g.patterns {
@@ -65,17 +62,14 @@ func (g Groups) claim(name string) bool {
 			return true
 		}
 	}
-	for _, agentPool := range g.agentPools {
-		if isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) })
 }
 
-// mayName reports whether the node group is called as that of an agent pool of Windows nodes is, of those that the configuration names.
-func (g Groups) mayName(group string) bool {
-	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, group) })
+// mayClaim reports whether a node group that nothing claims may be the pool's: the configuration names no groups, or the group is called like an
+// agent pool of Windows nodes that it names.
+func (g Groups) mayClaim(name string) bool {
+	return len(g.patterns)+len(g.agentPools) == 0 ||
+		slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, name) })
 }
 
 // labelsOf are the labels that the nodes of the group have as far as its name tells, each with the values that it may have.

@@ -160,9 +160,7 @@ func hash(s string) string {
 // Fail takes in that the ConfigMap cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
 	t.checkSilence(now)
-	reason := reasonUnreadable
-	reason.Detail = err.Error()
-	t.lose(reason, now)
+	t.lose(reasonUnreadable.With("%v", err), now)
 	t.stamp, t.err = "", err
 }
 
@@ -206,9 +204,7 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
 	case err != nil:
-		reason := reasonUnreadable
-		reason.Detail = err.Error()
-		t.lose(reason, now)
+		t.lose(reasonUnreadable.With("%v", err), now)
 		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
 	case status.AutoscalerStatus == autoscalerInitializing:
 		t.lose(reasonInitializing, now)
