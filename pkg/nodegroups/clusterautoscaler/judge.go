@@ -10,14 +10,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // Source judges one pool by the tracker's status.
 type Source struct {
 	Tracker *Tracker
 	Groups  Groups
-	// Graces are those of the pool, without StaleAfter; nil for the tracker's.
-	Graces *Graces
+	Graces  pool.Graces
 }
 
 var _ nodegroups.Source = Source{}
@@ -31,7 +31,7 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement 
 	}
 	j := nodegroups.Judgement{Attention: nodegroups.Attention{Looked: t.attention.looked, Pauses: t.attention.pauses}}
 	if problem.Code == "" {
-		j.Until = t.changed.Add(t.graces.StaleAfter)
+		j.Until = t.changed.Add(t.staleAfter)
 	}
 	j.Groups = s.groups(nodes, problem, now)
 	if slices.ContainsFunc(j.Groups, func(g nodegroups.Judged) bool { return len(g.Seen) == 0 }) {
@@ -166,7 +166,7 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) node
 	}
 	// What has come since the status was written is believed at once.
 	missing := min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
-	t.judge(&j, g, missing, s.graces(), now)
+	t.judge(&j, g, missing, s.Graces, now)
 	if j.State == nodegroups.Growing {
 		j.Arriving = max(0, missing-starting)
 	}
@@ -175,13 +175,6 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) node
 		j.Reason.Detail += " (it is not known yet whether it is this pool's)"
 	}
 	return j
-}
-
-func (s Source) graces() Graces {
-	if s.Graces != nil {
-		return *s.Graces
-	}
-	return s.Tracker.graces
 }
 
 // spread gives the nodes that do not say which group they are in, those of the rest, to the groups that have none of the others and that are
@@ -227,7 +220,7 @@ func spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited map[st
 }
 
 // judge sets the state of a group that misses so many nodes, the reason and, if time alone changes the state, when.
-func (t *Tracker) judge(j *nodegroups.Judged, g *nodeGroup, missing int, graces Graces, now time.Time) {
+func (t *Tracker) judge(j *nodegroups.Judged, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
 	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.lost[g.Name])
 	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {
 		j.State, j.Until, j.Reason = state, until, reason.With("%s: %s", g.Name, fmt.Sprintf(format, args...))

@@ -12,10 +12,8 @@ import (
 
 // Claim is what a pool has: the groups that its configuration names, and its nodes.
 type Claim struct {
-	Groups Groups
-	Nodes  []*corev1.Node
-	// Provision is the pool's own grace, if that is longer than the tracker's.
-	Provision time.Duration
+	Source
+	Nodes []*corev1.Node
 }
 
 // Look tells the tracker what each of the pools that it judges has, and which nodes exist, whenever that has changed. The kinds of a group's
@@ -75,7 +73,7 @@ func (t *Tracker) see(c *Claim, now time.Time) {
 			byGroup[name] = append(byGroup[name], node)
 		}
 	}
-	grown := now.Add(-max(t.graces.Provision, c.Provision))
+	grown := now.Add(-max(t.provision, c.Graces.Provision))
 	for name, nodes := range byGroup {
 		m := t.memory[name]
 		if m == nil || m.Pool == c.Groups.pool && !now.Before(t.seen[name]) && now.Before(t.seen[name].Add(seeAgain)) {

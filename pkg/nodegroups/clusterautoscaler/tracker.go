@@ -38,15 +38,10 @@ var (
 	reasonNodesMissing = nodegroups.Reason{Code: "NodesMissing", Sentence: "the pool's node groups are at their maximum size and nodes never came"}
 )
 
-// Graces are the durations that Tracker waits for.
-type Graces struct {
-	StaleAfter, Provision, Backoff time.Duration
-}
-
 // Tracker follows the cluster autoscaler's status and remembers what one status alone does not say. It has no lock.
 type Tracker struct {
-	graces Graces
-
+	staleAfter  time.Duration
+	provision   time.Duration     // the grace for all pools
 	problem     nodegroups.Reason // why there is no status, if there is none
 	err         error             // what is wrong with the status, if it cannot be read
 	orphans     map[string]bool   // groups of which nothing tells whose they are
@@ -107,9 +102,10 @@ type Group struct {
 	Seen []nodegroups.Shape `json:"seen,omitempty"`
 }
 
-// NewTracker returns a tracker that has not seen a status yet.
-func NewTracker(graces Graces) *Tracker {
-	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
+// NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter is not
+// believed any more. provision is the grace for all pools: the shapes of younger nodes are not remembered.
+func NewTracker(staleAfter, provision time.Duration) *Tracker {
+	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
 
 // quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
@@ -267,7 +263,7 @@ func (t *Tracker) checkSilence(now time.Time) {
 	if t.stamp == "" {
 		last = t.restored.Changed
 	}
-	if !last.IsZero() && now.Sub(last) >= t.graces.StaleAfter {
+	if !last.IsZero() && now.Sub(last) >= t.staleAfter {
 		t.attention.pause(last)
 	}
 }
@@ -324,5 +320,5 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 
 // stale reports whether the status has not changed for so long, at the time now, that the autoscaler counts as silent.
 func (t *Tracker) stale(now time.Time) bool {
-	return now.Sub(t.changed) >= t.graces.StaleAfter
+	return now.Sub(t.changed) >= t.staleAfter
 }

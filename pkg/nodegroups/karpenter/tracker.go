@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // Reasons of this source.
@@ -46,17 +47,9 @@ type Memory struct {
 	Launches LaunchMemory `json:"launches,omitzero"`
 }
 
-// Graces are how long a NodePool holds pods in states in which it may or may not get nodes.
-type Graces struct {
-	// Provision is how long nodes that were ordered and are missing count as on their way.
-	Provision time.Duration
-	// Backoff is how long launches may fail, none succeeding, before the NodePool counts as full.
-	Backoff time.Duration
-}
-
 // Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
 type Tracker struct {
-	graces    Graces
+	graces    pool.Graces
 	launches  *Launches         // nil if nothing is known of NodeClaims
 	problem   nodegroups.Reason // why there is no NodePool, if there is none
 	nodePool  *nodePool
@@ -69,7 +62,7 @@ type Tracker struct {
 var _ nodegroups.Source = &Tracker{}
 
 // NewTracker returns a tracker that has not seen the NodePool yet. Without launches nothing is known of its NodeClaims.
-func NewTracker(graces Graces, launches *Launches) *Tracker {
+func NewTracker(graces pool.Graces, launches *Launches) *Tracker {
 	return &Tracker{graces: graces, launches: launches, problem: reasonMissing}
 }
 
