@@ -227,7 +227,7 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 		n.version, n.changed = version, now
 	}
 	if !ok {
-		n.tracker.Lose(nodegroups.Reason{}, now)
+		n.tracker.Lose(karpenter.ReasonMissing, now)
 		return obj
 	}
 	data, err := object.MarshalJSON()

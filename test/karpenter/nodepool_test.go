@@ -51,7 +51,7 @@ func FuzzNodePool(f *testing.F) {
 		f.Add([]byte(head + spec + "}"))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tracker := karpenter.NewTracker(pool.Graces{}, nil)
+		tracker := karpenter.NewTracker(pool.Graces{}, karpenter.NewLaunches())
 		err := tracker.Observe(data, nil, now)
 		got := tracker.Judge(nil, now)
 		if got.State != nodegroups.Full {

@@ -1,13 +1,12 @@
 package karpenter
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,35 +39,15 @@ type nodeClaim struct {
 	} `json:"status,omitempty"`
 }
 
-// parseClaim reads a NodeClaim from its JSON, of version karpenter.sh/v1.
-func parseClaim(object []byte) (*nodeClaim, error) {
-	var kind metav1.TypeMeta
-	if err := json.Unmarshal(object, &kind); err != nil {
-		return nil, fmt.Errorf("decoding: %w", err)
-	}
-	if want := ClaimResource.GroupVersion().String(); kind.APIVersion != want || kind.Kind != "NodeClaim" {
-		return nil, fmt.Errorf("it is a %q of %q, not a NodeClaim of %s", kind.Kind, kind.APIVersion, want)
-	}
-	c := &nodeClaim{}
-	if err := json.Unmarshal(object, c); err != nil {
-		return nil, fmt.Errorf("decoding: %w", err)
-	}
-	return c, nil
-}
-
 // launch returns when the NodeClaim was launched, by Karpenter's clock, zero if it was not, and what Karpenter says of a launch that
 // failed. It tries such a one again, for 5 min; one for which there is no capacity, or whose node class is not ready, it deletes at once.
 // Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and launchTimeout.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
-	i := slices.IndexFunc(c.Status.Conditions, func(c metav1.Condition) bool { return c.Type == conditionLaunched })
-	if i < 0 {
+	switch condition := meta.FindStatusCondition(c.Status.Conditions, conditionLaunched); {
+	case condition == nil, condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
 		return time.Time{}, false, ""
-	}
-	switch condition := &c.Status.Conditions[i]; {
 	case condition.Status == metav1.ConditionTrue:
 		return condition.LastTransitionTime.Time, true, ""
-	case condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
-		return time.Time{}, false, ""
 	default:
 		return time.Time{}, false, c.says(condition.Reason + ": " + condition.Message)
 	}
@@ -109,12 +88,17 @@ func NewLaunches() *Launches {
 
 // Observe takes in a NodeClaim, as JSON, as it is at the time now. It reports whether that changes what the NodePool is judged by.
 func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err error) {
-	c, err := parseClaim(object)
+	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
 		return false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.observe(c, now), nil
+}
+
+// observe takes in the NodeClaim, and reports whether that changes what the NodePool is judged by.
+func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	uid := c.Metadata.UID
 	at, launched, failure := c.launch()
 	known, waits := l.unlaunched[uid]
@@ -122,41 +106,35 @@ func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err erro
 	case launched:
 		delete(l.unlaunched, uid)
 		changed = l.succeed(at, now) || waits
-		return l.leave(c, now) || changed, nil
+		return l.leave(c, now) || changed
 	case l.leaving[uid]:
-		return false, nil
+		return false
 	case c.Metadata.DeletionTimestamp != nil:
 		l.leaving[uid] = true
 		l.giveUp(c, failure, now)
-		return true, nil
+		return true
 	}
 	l.unlaunched[uid] = failure
 	if failure != "" && failure != known {
 		l.fail(failure, now)
-		return true, nil
+		return true
 	}
-	return false, nil
+	return false
 }
 
 // Gone takes in that a NodeClaim, as it was last seen, is gone at the time now. It reports whether that changes what the NodePool is
 // judged by.
 func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) {
-	c, err := parseClaim(object)
+	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
 		return false, err
 	}
 	c.Metadata.DeletionTimestamp = &metav1.Time{Time: now}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	uid := c.Metadata.UID
-	if _, launched, failure := c.launch(); launched {
-		changed = l.leave(c, now)
-	} else if !l.leaving[uid] {
-		l.giveUp(c, failure, now)
-		changed = true
-	}
-	delete(l.unlaunched, uid)
-	delete(l.leaving, uid)
+	changed = l.observe(c, now)
+	delete(l.unlaunched, c.Metadata.UID)
+	delete(l.leaving, c.Metadata.UID)
 	return changed, nil
 }
 
@@ -218,11 +196,8 @@ func (l *Launches) since(now time.Time) (since, until time.Time) {
 }
 
 // failing is since when launches have failed and none has succeeded, zero if they do not, when that is forgotten if nothing happens, zero
-// if it is not, and what Karpenter says. Of nil, nothing is known.
+// if it is not, and what Karpenter says.
 func (l *Launches) failing(now time.Time) (since, until time.Time, message string) {
-	if l == nil {
-		return time.Time{}, time.Time{}, ""
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	since, until = l.since(now)
@@ -231,19 +206,13 @@ func (l *Launches) failing(now time.Time) (since, until time.Time, message strin
 
 // lastLeft is when a NodeClaim that was launched was last seen to go; zero if never.
 func (l *Launches) lastLeft() time.Time {
-	if l == nil {
-		return time.Time{}
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left
 }
 
-// Memory returns what is remembered. Of nil, nothing is.
+// Memory returns what is remembered.
 func (l *Launches) Memory() LaunchMemory {
-	if l == nil {
-		return LaunchMemory{}
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.memory
@@ -251,9 +220,6 @@ func (l *Launches) Memory() LaunchMemory {
 
 // Restore takes over what others remembered, where it does not contradict what was seen since.
 func (l *Launches) Restore(m LaunchMemory) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.memory

@@ -2,6 +2,7 @@ package karpenter
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -16,8 +17,9 @@ import (
 var (
 	// ReasonNoResource is for clusters that do not have Karpenter.
 	ReasonNoResource = nodegroups.Reason{Code: "NoKarpenter", Sentence: "the cluster has no NodePools: Karpenter is not installed"}
+	// ReasonMissing is for a NodePool that does not exist.
+	ReasonMissing = nodegroups.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
 
-	reasonMissing      = nodegroups.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
 	reasonUnreadable   = nodegroups.Reason{Code: "NodePoolUnreadable", Sentence: "the pool's NodePool cannot be read"}
 	reasonDeleting     = nodegroups.Reason{Code: "NodePoolDeleting", Sentence: "the pool's NodePool is being deleted"}
 	reasonNotCounted   = nodegroups.Reason{Code: "NodePoolNotCounted", Sentence: "Karpenter has not counted the NodePool's resources yet"}
@@ -50,7 +52,7 @@ type Memory struct {
 // Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
 type Tracker struct {
 	graces    pool.Graces
-	launches  *Launches         // nil if nothing is known of NodeClaims
+	launches  *Launches
 	problem   nodegroups.Reason // why there is no NodePool, if there is none
 	nodePool  *nodePool
 	own       []*corev1.Node // the NodePool's
@@ -61,9 +63,9 @@ type Tracker struct {
 
 var _ nodegroups.Source = &Tracker{}
 
-// NewTracker returns a tracker that has not seen the NodePool yet. Without launches nothing is known of its NodeClaims.
+// NewTracker returns a tracker that has not seen the NodePool yet.
 func NewTracker(graces pool.Graces, launches *Launches) *Tracker {
-	return &Tracker{graces: graces, launches: launches, problem: reasonMissing}
+	return &Tracker{graces: graces, launches: launches, problem: ReasonMissing}
 }
 
 // Memory returns what is remembered.
@@ -85,32 +87,27 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.launches.Restore(m.Launches)
 }
 
-// Lose takes in that the NodePool cannot be had at the time now, for the reason; with an empty one, that it does not exist.
+// Lose takes in that the NodePool cannot be had at the time now, for the reason.
 func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
-	if reason.Code == "" {
-		reason = reasonMissing
-	}
 	t.problem, t.nodePool, t.own = reason, nil, nil
 	t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
 }
 
 // Fail takes in that the NodePool cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
-	reason := reasonUnreadable
-	reason.Detail = err.Error()
-	t.Lose(reason, now)
+	t.Lose(reasonUnreadable.With("%v", err), now)
 }
 
 // Observe takes in the NodePool, as JSON, and the nodes of the cluster, as they are at the time now. It returns an error that
 // says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
-	n, err := parse(object)
+	n, err := decode[nodePool](object, "NodePool")
 	if err != nil {
 		t.Fail(err, now)
 		return err
 	}
 	t.problem, t.nodePool = nodegroups.Reason{}, n
-	if code := n.unused().Code; code != "" {
+	if n.unused().Code != "" {
 		t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
 	} else {
 		t.memory.Pauses = nodegroups.Resumed(t.memory.Pauses, now)
@@ -251,13 +248,12 @@ func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Jud
 	case len(n.Spec.Limits) == 0:
 		return n.is(g, nodegroups.CanGrow, reasonNoLimits, "")
 	}
-	return n.is(g, nodegroups.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+	return n.is(g, nodegroups.CanGrow, reasonBelowLimits, "%s", n.describe(slices.Sorted(maps.Keys(n.Spec.Limits))[0]))
 }
 
 // is returns the judgement of the NodePool with the state, for the reason, with a detail that names the NodePool.
 func (n *nodePool) is(g nodegroups.Judged, state nodegroups.State, reason nodegroups.Reason, format string, args ...any) nodegroups.Judged {
-	g.State, g.Reason = state, reason
-	g.Reason.Detail = "NodePool " + n.Metadata.Name
+	g.State, g.Reason = state, reason.With("NodePool %s", n.Metadata.Name)
 	if format != "" {
 		g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
 	}
@@ -267,7 +263,7 @@ func (n *nodePool) is(g nodegroups.Judged, state nodegroups.State, reason nodegr
 // version changes with the limits and with what was ordered.
 func (n *nodePool) version() string {
 	var parts []string
-	for _, name := range sortedNames(n.Spec.Limits) {
+	for _, name := range slices.Sorted(maps.Keys(n.Spec.Limits)) {
 		parts = append(parts, n.describe(name))
 	}
 	return fmt.Sprintf("%d; %s", n.nodes(), strings.Join(parts, "; "))
