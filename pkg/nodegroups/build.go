@@ -45,9 +45,10 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		for k := range j.Groups {
 			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
 			view.ShapesUntil = Earliest(view.ShapesUntil, until)
+			j.Groups[k] = p.Groups[k].Judged // with what its nodes say
 		}
-		p.State, p.Reason, p.Until = p.summary(j.Until)
-		p.Since = now
+		j = j.Summarized()
+		p.State, p.Reason, p.Until, p.Since = j.State, j.Reason, j.Until, now
 		if old.State == p.State && !old.Since.After(now) {
 			p.Since = old.Since
 		}
@@ -176,15 +177,4 @@ func shapesKey(shapes []Shape) string {
 		keys[i] = shapes[i].key()
 	}
 	return strings.Join(keys, "\n\n")
-}
-
-// summary is the state that the pool is said to be in, with its reason, and when one of its groups' states changes by itself; until is when
-// what they are judged by does.
-func (p *Pool) summary(until time.Time) (State, Reason, time.Time) {
-	j := Judgement{Until: until, Groups: make([]Judged, len(p.Groups))}
-	for i := range p.Groups {
-		j.Groups[i] = p.Groups[i].Judged
-	}
-	j = j.Summarized()
-	return j.State, j.Reason, j.Until
 }

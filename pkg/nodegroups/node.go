@@ -55,20 +55,20 @@ var stayingTaints = []string{
 	"amd.com/gpu",
 }
 
+// matches reports whether the key is what the entry of a table names.
+func matches(entry, key string) bool {
+	return key == entry || strings.HasSuffix(entry, "/") && strings.HasPrefix(key, entry) || strings.HasPrefix(entry, "/") && strings.HasSuffix(key, entry)
+}
+
 // stays reports whether the taint is known to last.
 func stays(taint *corev1.Taint) bool {
-	return slices.ContainsFunc(stayingTaints, func(key string) bool {
-		return taint.Key == key || strings.HasSuffix(key, "/") && strings.HasPrefix(taint.Key, key)
-	})
+	return slices.ContainsFunc(stayingTaints, func(entry string) bool { return matches(entry, taint.Key) })
 }
 
 // passing returns what is known of a passing taint with the key, or nil if it lasts.
 func passing(key string) *passingTaint {
-	for i := range passingTaints {
-		p := &passingTaints[i]
-		if key == p.key || strings.HasSuffix(p.key, "/") && strings.HasPrefix(key, p.key) || strings.HasPrefix(p.key, "/") && strings.HasSuffix(key, p.key) {
-			return p
-		}
+	if i := slices.IndexFunc(passingTaints, func(p passingTaint) bool { return matches(p.key, key) }); i >= 0 {
+		return &passingTaints[i]
 	}
 	return nil
 }
@@ -91,12 +91,7 @@ func lasts(taint *corev1.Taint) bool {
 
 // IsTainted reports whether the node has a taint that keeps pods out for good, as far as its key tells.
 func IsTainted(node *corev1.Node) bool {
-	for i := range node.Spec.Taints {
-		if lasts(&node.Spec.Taints[i]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return lasts(&t) })
 }
 
 func sameTaint(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }

@@ -35,14 +35,13 @@ func (k *kinds) shapes() ([]Shape, time.Time) {
 			found, until = k.find(varied, math.MaxInt) // where taints make them, they are what they are
 		}
 	}
-	keys := make(map[*Shape]string, len(found))
+	byKey := make(map[string]*Shape, len(found))
 	for _, shape := range found {
-		keys[shape] = shape.key()
+		byKey[shape.key()] = shape
 	}
-	slices.SortFunc(found, func(a, b *Shape) int { return strings.Compare(keys[a], keys[b]) })
-	shapes := make([]Shape, len(found))
-	for i, shape := range found {
-		shapes[i] = *shape
+	shapes := make([]Shape, 0, len(found))
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		shapes = append(shapes, *byKey[key])
 	}
 	return shapes, until
 }

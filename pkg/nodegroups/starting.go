@@ -1,7 +1,6 @@
 package nodegroups
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
@@ -115,8 +114,7 @@ func (g *Group) startWith(k *kinds) {
 		return
 	}
 	detail := g.Reason.Detail
-	g.State, g.Reason = Growing, ReasonStarting
-	g.Reason.Detail = fmt.Sprintf("%d of %d nodes", g.Starting, len(k.nodes))
+	g.State, g.Reason = Growing, ReasonStarting.With("%d of %d nodes", g.Starting, len(k.nodes))
 	if detail != "" {
 		g.Reason.Detail = detail + ", " + g.Reason.Detail + " starting"
 	}

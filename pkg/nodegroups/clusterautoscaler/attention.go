@@ -16,9 +16,8 @@ const (
 
 // attention follows the autoscaler's loops: each ends with a new status.
 type attention struct {
-	loops  []Loop // since the one before the declineLoops-th last quiet one
-	looked time.Time
-	pauses []nodegroups.Pause
+	nodegroups.Attention
+	loops []Loop // since the one before the declineLoops-th last quiet one
 }
 
 // Loop is one of the autoscaler's that ended at the time, by our clock. In a quiet one no group rose or began to fail.
@@ -43,7 +42,7 @@ func (a *attention) count() {
 		}
 		// A loop began, at the earliest, when the one before it had ended.
 		if n++; n == declineLoops {
-			a.looked = a.loops[i-1].Ended
+			a.Looked = a.loops[i-1].Ended
 			a.loops = a.loops[i-1:]
 			return
 		}
@@ -52,19 +51,15 @@ func (a *attention) count() {
 
 // restore takes over what was remembered.
 func (a *attention) restore(loops []Loop, pauses []nodegroups.Pause) {
-	a.loops, a.pauses = slices.Clone(loops), pauses
+	a.loops, a.Pauses = slices.Clone(loops), pauses
 	a.count()
 }
 
 // pause takes in that the autoscaler has not looked since then.
-func (a *attention) pause(since time.Time) { a.pauses = nodegroups.Paused(a.pauses, since) }
+func (a *attention) pause(since time.Time) { a.Pauses = nodegroups.Paused(a.Pauses, since) }
 
 // resume takes in that there is a status of an autoscaler that looks.
-func (a *attention) resume(now time.Time) { a.pauses = nodegroups.Resumed(a.pauses, now) }
+func (a *attention) resume(now time.Time) { a.Pauses = nodegroups.Resumed(a.Pauses, now) }
 
 // forget takes in that another autoscaler has taken over.
-func (a *attention) forget() { a.loops, a.looked = nil, time.Time{} }
-
-func (a *attention) is() nodegroups.Attention {
-	return nodegroups.Attention{Looked: a.looked, Pauses: a.pauses}
-}
+func (a *attention) forget() { a.loops, a.Looked = nil, time.Time{} }

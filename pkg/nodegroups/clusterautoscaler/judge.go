@@ -29,7 +29,7 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement 
 	if problem.Code == "" && t.stale(now) {
 		problem = reasonStale.With("last change seen at %s", t.changed.UTC().Format(time.RFC3339))
 	}
-	j := nodegroups.Judgement{Attention: nodegroups.Attention{Looked: t.attention.looked, Pauses: t.attention.pauses}}
+	j := nodegroups.Judgement{Attention: t.attention.Attention}
 	if problem.Code == "" {
 		j.Until = t.changed.Add(t.staleAfter)
 	}

@@ -18,11 +18,11 @@ type members struct {
 	looks   int
 	writes  int // of the status
 	byName  map[string]*member
-	leaving map[string]int    // by group: nodes that are being taken away
-	lost    map[string][]loss // by group: nodes that are gone and may be in the target still, the oldest first
-	strays  map[place]int     // nodes that went since the last status, of places in none of its groups
-	targets map[string]int    // by group, of the last status
-	names   []string          // of the groups of the last status that told of them
+	leaving map[string]int   // by group: nodes that are being taken away
+	lost    map[string][]int // by group: how many statuses had been written when each node vanished that may be in the target still, the oldest first
+	strays  map[place]int    // nodes that went since the last status, of places in none of its groups
+	targets map[string]int   // by group, of the last status
+	names   []string         // of the groups of the last status that told of them
 	groups  map[place][]string
 	before  map[string]inhabitants // by group: what another tracker saw; nil once there was a look
 }
@@ -35,15 +35,12 @@ type member struct {
 	groups []string
 }
 
-// loss is a node that vanished when so many statuses had been written.
-type loss struct{ writes int }
-
 // lostFor is after how many statuses a node that vanished is out of the target, whatever the target says: the first may have begun before
 // it vanished.
 const lostFor = 2
 
 func newMembers() *members {
-	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]loss{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
+	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]int{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
 }
 
 // written takes in a new status. What its targets fell by is no longer to come.
@@ -65,7 +62,7 @@ func (m *members) written(groups []nodeGroup) {
 		if before, known := m.targets[name]; known && target < before {
 			lost = lost[min(before-target, len(lost)):]
 		}
-		for len(lost) > 0 && m.writes-lost[0].writes >= lostFor {
+		for len(lost) > 0 && m.writes-lost[0] >= lostFor {
 			lost = lost[1:]
 		}
 		m.lost[name] = lost
@@ -255,18 +252,17 @@ func (m *members) compare() {
 
 // lose takes in that as many of the group's nodes vanished when so many statuses had been written.
 func (m *members) lose(name string, nodes, writes int) {
-	m.lost[name] = append(m.lost[name], slices.Repeat([]loss{{writes}}, min(max(nodes, 0), maxLost))...)
+	m.lost[name] = append(m.lost[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxLost))...)
 }
 
 // lostSince are how many of the group's nodes vanished since the last status, since the one before it, and so on.
 func (m *members) lostSince(name string) []int {
 	var counts []int
-	for _, l := range m.lost[name] {
-		since := m.writes - l.writes
-		for len(counts) <= since {
-			counts = append(counts, 0)
+	for _, writes := range m.lost[name] { // the oldest first
+		if counts == nil {
+			counts = make([]int, m.writes-writes+1)
 		}
-		counts[since]++
+		counts[m.writes-writes]++
 	}
 	return counts
 }

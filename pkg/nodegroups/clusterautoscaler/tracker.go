@@ -114,7 +114,7 @@ const quiet = time.Minute
 // Memory returns what is remembered at the time now. Without the loops, which matter while pods wait, it is the same from one write of the
 // status to the next as long as nothing but the time went on, to within a minute.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
-	m := Memory{Pauses: t.attention.pauses, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	m := Memory{Pauses: t.attention.Pauses, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if loops {
 		m.Loops = slices.Clone(t.attention.loops)
 	}
@@ -215,7 +215,7 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	}
 	t.problem = nodegroups.Reason{}
 	t.groups = status.NodeGroups
-	if known && t.remembersAll() {
+	if known && !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil }) {
 		t.attention.resume(now)
 		return nil
 	}
@@ -239,11 +239,6 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 		t.attention.loop(quiet, now)
 	}
 	return nil
-}
-
-// remembersAll reports whether there is a memory of each group of the status.
-func (t *Tracker) remembersAll() bool {
-	return !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil })
 }
 
 // identify tells by the time of the cluster's last transition whether another autoscaler has written the status. That the cluster became

@@ -185,7 +185,7 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 // Source: sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
 
-// Judge implements capacity.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
+// Judge implements nodegroups.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
 func (t *Tracker) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement {
 	j := nodegroups.Judgement{Attention: nodegroups.Attention{Uncounted: true, Pauses: t.memory.Pauses}}
 	g := nodegroups.Judged{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
