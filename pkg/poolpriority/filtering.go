@@ -115,7 +115,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		pl.retry(logger, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
-	pl.retries.forget(pod.UID)
+	pl.retries.Remove(pod.UID)
 	if c.flags.gated.Load() {
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.promise)
 	}

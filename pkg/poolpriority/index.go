@@ -6,12 +6,12 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
@@ -60,12 +60,6 @@ type entry struct {
 	owned  []ownedPods // as counted
 	better bool        // than a burst pool's, when it was counted
 	stale  bool        // it is among the index's stale ones
-}
-
-// ownedPods are those of a node that one owner controls.
-type ownedPods struct {
-	owner          types.UID
-	living, ending int
 }
 
 // requests are the resources that the index compares: those that NodeResourcesFit never ignores.
@@ -231,89 +225,63 @@ func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 	return false
 }
 
-// podsByOwner are the pods of the snapshot by what controls them.
-type podsByOwner struct {
-	living map[types.UID]int
-	ending map[types.UID]int          // on nodes better than a burst pool's
-	on     map[types.UID]map[int]bool // the positions of those nodes
-}
-
-func newPodsByOwner() podsByOwner {
-	return podsByOwner{living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID]map[int]bool{}}
-}
-
-// end reports whether pods of one of the owners are ending.
-func (p *podsByOwner) end(owners map[types.UID]int) bool {
-	for uid := range owners {
-		if p.ending[uid] > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// podsByOwner counts the pods: those of the nodes that have changed since it last did.
-func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
-	for _, position := range x.stale {
-		e := &x.entries[position]
-		x.owners.add(e, position, -1)
-		e.countOwners(nodes[position].GetPods(), !x.pools.IsBurstRank(e.rank))
-		x.owners.add(e, position, 1)
-		e.stale = false
-	}
-	x.stale = x.stale[:0]
-	return &x.owners
-}
-
-// countOwners counts the node's pods by what controls them.
-func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
-	e.owned, e.better = e.owned[:0], better
-	for _, info := range pods {
-		owner := refusal.OwnerOf(info.GetPod())
-		i := slices.IndexFunc(e.owned, func(o ownedPods) bool { return o.owner == owner })
-		if i < 0 {
-			i = len(e.owned)
-			e.owned = append(e.owned, ownedPods{owner: owner})
-		}
-		if isEnding(info) {
-			e.owned[i].ending++
-		} else {
-			e.owned[i].living++
-		}
-	}
-}
-
-// add adds the node's pods, or takes them away with -1.
-func (p *podsByOwner) add(e *entry, position, times int) {
-	count := func(counts map[types.UID]int, owner types.UID, n int) {
-		if counts[owner] += n * times; counts[owner] == 0 {
-			delete(counts, owner)
-		}
-	}
-	for _, o := range e.owned {
-		count(p.living, o.owner, o.living)
-		if !e.better {
-			continue
-		}
-		count(p.ending, o.owner, o.ending)
-		on := p.on[o.owner]
-		switch {
-		case times < 0:
-			if delete(on, position); len(on) == 0 {
-				delete(p.on, o.owner)
-			}
-		case on == nil:
-			p.on[o.owner] = map[int]bool{position: true}
-		default:
-			on[position] = true
-		}
-	}
-}
-
 // rankOf returns the rank and the pool of a node, which need not be in the snapshot.
 func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	if r, ok := x.ranks[node]; ok {
 		return r.rank, r.pool
 	}
 	return x.pools.RankOf(node.Labels)
+}
+
+// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, which may still start, and what all take.
+type burstPods struct {
+	pods  []fwk.PodInfo
+	uses  []aci.Use
+	young []bool
+	sum   aci.Use
+}
+
+// countBurst sums up what the node's pods take of the budget of the burst pool, and finds those that may still start. A pod that changes is another PodInfo, and one that goes leaves
+// its place to the last: with thousands of pods on a virtual node, most are as they were.
+func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
+	if e.burst == nil {
+		e.burst = &burstPods{}
+	}
+	b, sum := e.burst, aci.Use{}
+	for i, info := range pods {
+		switch {
+		case i == len(b.pods):
+			b.pods, b.uses, b.young = append(b.pods, info), append(b.uses, aci.UseOf(info.GetPod(), p.OnACI())), append(b.young, refusal.MayStart(info.GetPod()))
+		case b.pods[i] != info:
+			b.pods[i], b.uses[i], b.young[i] = info, aci.UseOf(info.GetPod(), p.OnACI()), refusal.MayStart(info.GetPod())
+		}
+		sum = sum.Plus(b.uses[i])
+	}
+	clear(b.pods[len(pods):])
+	b.pods, b.uses, b.young, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.young[:len(pods)], sum
+}
+
+// burstUse is what is on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are
+// not bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
+func (x *index) burstUse() []aci.Use {
+	uses := make([]aci.Use, x.pools.Len())
+	for i := range x.pools.Burst() {
+		for _, position := range x.tiers[x.pools.RankAt(i)] {
+			uses[i] = uses[i].Plus(x.entries[position].burst.sum)
+		}
+	}
+	return uses
+}
+
+// young calls visit for each pod on the nodes of the burst pool with index i that may still start. Pods that were placed in earlier cycles and are
+// not bound yet are among them: with serial cycles, a pool whose provider is tried with one pod gets one.
+func (x *index) young(i int, visit func(*v1.Pod)) {
+	for _, position := range x.tiers[x.pools.RankAt(i)] {
+		b := x.entries[position].burst
+		for k, info := range b.pods {
+			if b.young[k] {
+				visit(info.GetPod())
+			}
+		}
+	}
 }

@@ -22,18 +22,19 @@ type Factory struct {
 	Lease func() string
 
 	leadership *lease.Leadership
-	plugins    map[string]*PoolPriority // by profile
+	plugin     *PoolPriority // nil: none has been made
+	profile    string        // the plugin's
 }
 
 // NewFactory returns a factory for a scheduler that may have others standing by.
 func NewFactory(leadership *lease.Leadership) *Factory {
-	return &Factory{leadership: leadership, plugins: map[string]*PoolPriority{}}
+	return &Factory{leadership: leadership}
 }
 
 // New is like the function New, for the factory's scheduler.
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	for other := range f.plugins { // the second would fail over what the first has registered
-		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", other, Name)
+	if f.plugin != nil { // the second would fail over what the first has registered
+		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)
 	}
 	if own, ok := args.(*configv1.PoolPriorityArgs); ok && f.Lease != nil {
 		installation, invalid := configv1.InstallationOf(f.Lease())
@@ -51,12 +52,10 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 	if pl.binder, err = f.leadership.Pods(handle.KubeConfig(), handle.ClientSet().CoreV1()); err != nil {
 		return nil, fmt.Errorf("making the client that binds pods: %w", err)
 	}
-	f.plugins[pl.handle.ProfileName()] = pl
+	f.plugin, f.profile = pl, pl.handle.ProfileName()
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.EndsWith(f.leadership.Ended)
-	}
-	pl.run(ctx)
-	if pl.gatekeeper != nil {
+		go pl.gatekeeper.Run(ctx)
 		go func() {
 			select {
 			case <-ctx.Done():
@@ -72,15 +71,13 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 // A plugin by itself has no place for that: it must run them all a second time in its PreFilter, which doubles what a cycle takes for
 // pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption prefers better-ranked pools then, too (preempting.go). To be called before the scheduler runs.
 func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
-	for name, pl := range f.plugins {
-		if profile, ok := profiles[name]; ok {
-			preemption, err := pl.newPreemption(profile)
-			if err != nil {
-				return err
-			}
-			pl.wrapped = true
-			profiles[name] = &narrowing{Framework: profile, pl: pl, preemption: preemption, lowerOnly: preemptsLowerOnly(profile)}
+	if profile, ok := profiles[f.profile]; ok {
+		preemption, err := f.plugin.newPreemption(profile)
+		if err != nil {
+			return err
 		}
+		f.plugin.wrapped = true
+		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, preemption: preemption, lowerOnly: preemptsLowerOnly(profile)}
 	}
 	return nil
 }
@@ -112,14 +109,12 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		}
 	}
 	var recalled *objections
-	err = n.pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
-		state.Write(stateKey, proving)
+	err = n.pl.choose(ctx, c, pod, func() (*search, error) {
 		c.search = n.pl.newSearch(state, pod, c.nodes, result)
 		recalled = n.pl.failures.recall(ctx, c.search)
 		c.search.burstOnly = recalled != nil
 		return c.search, nil
 	})
-	state.Write(stateKey, c)
 	if err != nil {
 		return result, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err)), plugins
 	}

@@ -85,30 +85,27 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	}
 	pl.index.refresh(nodes)
 	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes}
+	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
 		c.decision = pl.decide(pod, gate.Wait{})
 		c.burst = sync.OnceValue(func() []*v1.Pod { return pl.asOnBurstNodes(pod) })
 	}
 	if pl.wrapped { // narrowing.go goes on from here when all PreFilters have run
-		state.Write(stateKey, c)
 		return nil, nil
 	}
-	if err := pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
-		return pl.nestedSearch(ctx, proving, pod)
-	}); err != nil {
+	if err := pl.choose(ctx, c, pod, func() (*search, error) { return pl.nestedSearch(ctx, c, pod) }); err != nil {
 		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
 	}
-	state.Write(stateKey, c)
 	if c.narrowed {
 		return &fwk.PreFilterResult{NodeNames: c.found}, nil
 	}
 	return nil, nil
 }
 
-// choose completes the cycle: which rank is the best that has room. newSearch is called at most once; while the search that it returns
-// looks, Filter goes by the proving cycle, which has no rank yet.
-func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func(proving *cycle) (*search, error)) error {
+// choose completes the cycle: which rank is the best that has room. newSearch is called at most once. During the search, which has Filter look at
+// nodes, the cycle has no rank yet.
+func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.retries.exhausted(pod.UID) {
 		c.widened = true
@@ -121,9 +118,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if !pl.strict && !c.mayWait() {
 		return nil
 	}
-	proving := *c
-	proving.flags = &flags{}
-	search, err := newSearch(&proving)
+	search, err := newSearch()
 	if errors.Is(err, errRejected) {
 		// Either the pod was rejected in the outer run too, and Filter will not be called, or something changed
 		// between the runs. Without a proof no node may be taken; PostFilter has the pod tried again.
@@ -138,6 +133,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if err != nil {
 		return err
 	}
+	c.flags = &flags{} // what Filter met during the search does not count
 	if found.nodes != nil && pl.strict {
 		c.worst, c.narrowed, c.pool, c.found = found.rank, true, pl.pools.PoolAt(found.rank), found.nodes
 		klog.FromContext(ctx).V(5).Info("Found room", "pod", klog.KObj(pod), "rank", found.rank, "nodes", len(found.nodes))
@@ -202,14 +198,14 @@ var errRejected = errors.New("rejected by a PreFilter plugin")
 
 // nestedSearch returns a search by a run of its own of the other PreFilters, on a state of its own: only a whole run tells which
 // Filters are skipped, and a Filter whose PreFilter said Skip must not be called. It returns errRejected if one rejects the pod.
-func (pl *PoolPriority) nestedSearch(ctx context.Context, proving *cycle, pod *v1.Pod) (*search, error) {
+func (pl *PoolPriority) nestedSearch(ctx context.Context, c *cycle, pod *v1.Pod) (*search, error) {
 	state := framework.NewCycleState()
-	state.Write(stateKey, proving)
+	state.Write(stateKey, c)
 	result, status, _ := pl.handle.RunPreFilterPlugins(ctx, state, pod)
 	if status.IsRejected() {
 		return nil, errRejected
 	} else if !status.IsSuccess() {
 		return nil, status.AsError()
 	}
-	return pl.newSearch(state, pod, proving.nodes, result), nil
+	return pl.newSearch(state, pod, c.nodes, result), nil
 }

@@ -92,15 +92,10 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	if err != nil {
 		return nil, err
 	}
-	pl.run(ctx)
-	return pl, nil
-}
-
-// run starts what works beside the cycle.
-func (pl *PoolPriority) run(ctx context.Context) {
 	if pl.gatekeeper != nil {
 		go pl.gatekeeper.Run(ctx)
 	}
+	return pl, nil
 }
 
 // newPlugin returns a plugin beside whose cycle nothing runs yet.
@@ -138,6 +133,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),
 		deletionCost: *args.ScaleIn.PodDeletionCost,
 		index:        newIndex(pools),
+		retries:      newRetries(),
 		filters: sync.OnceValue(func() sets.Set[string] {
 			enabled := sets.New[string]()
 			for _, plugin := range f.ListPlugins().Filter.Enabled {
@@ -182,9 +178,7 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
 		Activate: handle.Activate, Clock: clock, Version: version.String(), SchedulerName: handle.ProfileName(),
 	}
-	if name, err := os.Hostname(); err == nil {
-		config.Identity = name
-	}
+	config.Identity, _ = os.Hostname() // only for people
 	if handle.KubeConfig() != nil {
 		var err error
 		if config.Dynamic, err = dynamic.NewForConfig(handle.KubeConfig()); err != nil {

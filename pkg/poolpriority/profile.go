@@ -3,6 +3,7 @@ package poolpriority
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	fwk "k8s.io/kube-scheduler/framework"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -73,10 +74,5 @@ func (c *complaints) add(format string, args ...any) {
 }
 
 func find(set schedconfig.PluginSet, name string) int {
-	for i := range set.Enabled {
-		if set.Enabled[i].Name == name {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(set.Enabled, func(p schedconfig.Plugin) bool { return p.Name == name })
 }

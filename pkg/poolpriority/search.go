@@ -47,7 +47,7 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk
 }
 
 // best returns the best rank that has a feasible node, with some nodes of that rank, at least one of which is feasible. It returns no
-// nodes if none is. Burst pools that the decision closes are left out. What the decision opens must be open in the proving cycle too.
+// nodes if none is. Burst pools that the decision closes are left out.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
 	pools := s.pl.pools
 	for rank := range s.pl.index.tiers {

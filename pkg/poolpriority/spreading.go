@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -36,26 +37,18 @@ func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 		return nil
 	}
 	spread := *pod
-	affinity := &v1.Affinity{}
-	if pod.Spec.Affinity != nil {
-		*affinity = *pod.Spec.Affinity
-	}
-	nodeAffinity := &v1.NodeAffinity{}
-	if affinity.NodeAffinity != nil {
-		*nodeAffinity = *affinity.NodeAffinity
-	}
+	affinity := cmp.Or(pod.Spec.Affinity.DeepCopy(), &v1.Affinity{})
+	affinity.NodeAffinity = cmp.Or(affinity.NodeAffinity, &v1.NodeAffinity{})
 	required := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: others}}}
-	if own := nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; own != nil {
-		required.NodeSelectorTerms = make([]v1.NodeSelectorTerm, len(own.NodeSelectorTerms))
-		for i, term := range own.NodeSelectorTerms {
-			if len(term.MatchExpressions)+len(term.MatchFields) > 0 { // an empty one matches nothing, and must not begin to
-				term.MatchFields = slices.Concat(term.MatchFields, others)
+	if own := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; own != nil {
+		required = own
+		for i := range own.NodeSelectorTerms {
+			if term := &own.NodeSelectorTerms[i]; len(term.MatchExpressions)+len(term.MatchFields) > 0 { // an empty one matches nothing, and must not begin to
+				term.MatchFields = append(term.MatchFields, others...)
 			}
-			required.NodeSelectorTerms[i] = term
 		}
 	}
-	nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
-	affinity.NodeAffinity = nodeAffinity
+	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
 	spread.Spec.Affinity = affinity
 	return &spread
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -56,10 +57,8 @@ func (s *search) promise(ctx context.Context, surge gatekeeper.Surge) (*gatekeep
 	if err != nil || node == "" {
 		return nil, err
 	}
-	promise := &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: until}, Node: node, Ending: ending, Since: since,
-		Deployment: surge.Of.Deployment, ReplicaSet: surge.Of.New}
-	promise.Reason.Detail = "on node " + node
-	return promise, nil
+	return &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom.With("on node %s", node), Until: until}, Node: node, Ending: ending, Since: since,
+		Deployment: surge.Of.Deployment, ReplicaSet: surge.Of.New}, nil
 }
 
 // victimsOf returns the place that the pod waits for because pods are ending there which it has preempted, or nil. Only nodes better
@@ -81,9 +80,7 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *gatekeeper
 			}
 		}
 		if now.Before(until) {
-			promise := &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims, Until: until}, Node: e.node.Name, Ending: true}
-			promise.Reason.Detail = "on node " + e.node.Name
-			return promise
+			return &gatekeeper.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims.With("on node %s", e.node.Name), Until: until}, Node: e.node.Name, Ending: true}
 		}
 	}
 	return nil
@@ -224,4 +221,89 @@ func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod
 		free.MilliCPU, free.Memory, free.Pods = free.MilliCPU-r.MilliCPU, free.Memory-r.Memory, free.Pods-r.Pods
 	}
 	return free
+}
+
+// ownedPods are those of a node that one owner controls.
+type ownedPods struct {
+	owner          types.UID
+	living, ending int
+}
+
+// podsByOwner are the pods of the snapshot by what controls them.
+type podsByOwner struct {
+	living map[types.UID]int
+	ending map[types.UID]int          // on nodes better than a burst pool's
+	on     map[types.UID]map[int]bool // the positions of those nodes
+}
+
+func newPodsByOwner() podsByOwner {
+	return podsByOwner{living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID]map[int]bool{}}
+}
+
+// end reports whether pods of one of the owners are ending.
+func (p *podsByOwner) end(owners map[types.UID]int) bool {
+	for uid := range owners {
+		if p.ending[uid] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// podsByOwner counts the pods: those of the nodes that have changed since it last did.
+func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
+	for _, position := range x.stale {
+		e := &x.entries[position]
+		x.owners.add(e, position, -1)
+		e.countOwners(nodes[position].GetPods(), !x.pools.IsBurstRank(e.rank))
+		x.owners.add(e, position, 1)
+		e.stale = false
+	}
+	x.stale = x.stale[:0]
+	return &x.owners
+}
+
+// countOwners counts the node's pods by what controls them.
+func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
+	e.owned, e.better = e.owned[:0], better
+	for _, info := range pods {
+		owner := refusal.OwnerOf(info.GetPod())
+		i := slices.IndexFunc(e.owned, func(o ownedPods) bool { return o.owner == owner })
+		if i < 0 {
+			i = len(e.owned)
+			e.owned = append(e.owned, ownedPods{owner: owner})
+		}
+		if isEnding(info) {
+			e.owned[i].ending++
+		} else {
+			e.owned[i].living++
+		}
+	}
+}
+
+// add adds the node's pods, or takes them away with -1.
+func (p *podsByOwner) add(e *entry, position, times int) {
+	count := func(counts map[types.UID]int, owner types.UID, n int) {
+		if counts[owner] += n * times; counts[owner] == 0 {
+			delete(counts, owner)
+		}
+	}
+	for _, o := range e.owned {
+		count(p.living, o.owner, o.living)
+		if !e.better {
+			continue
+		}
+		count(p.ending, o.owner, o.ending)
+		on := p.on[o.owner]
+		switch {
+		case times < 0:
+			if delete(on, position); len(on) == 0 {
+				delete(p.on, o.owner)
+			}
+		case on == nil:
+			p.on[o.owner] = map[int]bool{position: true}
+		default:
+			on[position] = true
+		}
+	}
 }
