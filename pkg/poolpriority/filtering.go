@@ -45,7 +45,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonUnavailable.Sentence)
 	}
 	awaits := pl.awaitsTaint(nodeInfo.Node())
-	if status := pl.taints.Filter(ctx, state, c.burst()[i], nodeInfo); !status.IsSuccess() {
+	if status := pl.taints.Filter(ctx, state, pl.asOnBurstNode(pod, i), nodeInfo); !status.IsSuccess() {
 		return status
 	}
 	if verdict := &c.decision.Burst[i]; !verdict.Open {
@@ -84,15 +84,11 @@ func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
 	return now.Sub(met.(time.Time)) < taintGrace
 }
 
-// asOnBurstNodes returns, for each burst pool by its index, the pod with the tolerations that it is given for the pool's nodes.
-func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
-	pods := make([]*v1.Pod, len(pl.given))
-	for i := range pl.pools.Burst() {
-		shallow := *pod
-		shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[i])
-		pods[i] = &shallow
-	}
-	return pods
+// asOnBurstNode returns the pod with the tolerations that it is given for nodes of the burst pool with index i.
+func (pl *PoolPriority) asOnBurstNode(pod *v1.Pod, i int) *v1.Pod {
+	shallow := *pod
+	shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[i])
+	return &shallow
 }
 
 // PostFilter runs before preemption. A cycle that was narrowed to nodes with a feasible one among them and failed all

@@ -35,7 +35,6 @@ type cycle struct {
 	pool     int              // that rank's
 	found    sets.Set[string] // nodes of that rank, at least one of which has room
 	decision gate.Decision
-	burst    func() []*v1.Pod // the pod as it is for the nodes of each burst pool, by the pool's index, if it comes to that
 	surge    gatekeeper.Surge
 	victims  *gatekeeper.Promise // the place that pods leave which the pod preempts, if there are such
 	promise  *gatekeeper.Promise // what the pod waits for, if that closed the gate
@@ -89,7 +88,6 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
 		c.decision = pl.decide(pod, gate.Wait{})
-		c.burst = sync.OnceValue(func() []*v1.Pod { return pl.asOnBurstNodes(pod) })
 	}
 	if pl.wrapped { // narrowing.go goes on from here when all PreFilters have run
 		return nil, nil

@@ -68,7 +68,7 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 				return false
 			}
 		}
-		tolerations = pl.asOnBurstNodes(pod)[i].Spec.Tolerations
+		tolerations = pl.asOnBurstNode(pod, i).Spec.Tolerations
 	}
 	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logger, node.Spec.Taints, tolerations,
 		helper.DoNotScheduleTaintsFilterFunc(), pl.features.EnableTaintTolerationComparisonOperators)

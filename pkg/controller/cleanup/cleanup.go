@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -178,8 +179,7 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 			if c.SchedulerName != "" && pod.Spec.SchedulerName != c.SchedulerName || !marked(pod) {
 				return
 			}
-			_, burst := pod.Annotations[refusal.BoundAtAnnotation]
-			starting := burst && !refusal.Started(pod)
+			starting := metav1.HasAnnotation(pod.ObjectMeta, refusal.BoundAtAnnotation) && !refusal.Started(pod)
 			var err error
 			if !starting {
 				err = c.unmark(ctx, pod)
@@ -198,12 +198,7 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 
 // marked reports whether the pod has an annotation of ours.
 func marked(pod *corev1.Pod) bool {
-	for _, key := range ownAnnotations {
-		if _, ok := pod.Annotations[key]; ok {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ownAnnotations, func(key string) bool { return metav1.HasAnnotation(pod.ObjectMeta, key) })
 }
 
 // unmark takes our annotations off the pod, and its deletion cost if nobody has changed that.

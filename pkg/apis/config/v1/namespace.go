@@ -21,9 +21,6 @@ var serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/nam
 // PodNamespace is the namespace that this process runs in, where its leases and what it publishes are: that of POD_NAMESPACE, or else
 // of the pod's ServiceAccount, or outside of a cluster pool-priority-system.
 func PodNamespace() string {
-	mounted, err := os.ReadFile(serviceAccountNamespace)
-	if err != nil {
-		mounted = nil
-	}
+	mounted, _ := os.ReadFile(serviceAccountNamespace) // empty outside of a pod
 	return cmp.Or(os.Getenv(NamespaceVariable), strings.TrimSpace(string(mounted)), outsideCluster)
 }
