@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // settleTime is how long a node may take, once it is ready, to report its devices.
@@ -83,36 +84,24 @@ func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
 	return found, until
 }
 
-// mostVaried are the keys of the labels of which there is more than one value, those with the most values first.
+// mostVaried are the keys of the labels of which there is more than one value, those with the most values first. That a node does not have the label
+// is a value, too.
 func (k *kinds) mostVaried() []string {
-	values := map[string]map[string]bool{}
-	with := map[string]int{}
+	values := map[string]sets.Set[string]{}
 	for _, node := range k.nodes {
-		for key, value := range node.Labels {
-			if IsPlaceLabel(key) {
-				continue
+		for key := range node.Labels {
+			if !IsPlaceLabel(key) {
+				values[key] = sets.Set[string]{}
 			}
-			if values[key] == nil {
-				values[key] = map[string]bool{}
-			}
-			values[key][value] = true
-			with[key]++
 		}
 	}
-	count := func(key string) int {
-		if with[key] < len(k.nodes) {
-			return len(values[key]) + 1 // that it is not there
-		}
-		return len(values[key])
-	}
-	var keys []string
-	for key := range values {
-		if count(key) > 1 {
-			keys = append(keys, key)
+	for key, found := range values {
+		for _, node := range k.nodes {
+			found.Insert(node.Labels[key])
 		}
 	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(count(b)-count(a), strings.Compare(a, b)) })
-	return keys
+	maps.DeleteFunc(values, func(_ string, found sets.Set[string]) bool { return found.Len() == 1 })
+	return slices.SortedFunc(maps.Keys(values), func(a, b string) int { return cmp.Or(values[b].Len()-values[a].Len(), strings.Compare(a, b)) })
 }
 
 // SettledShapes returns the kinds of those of the nodes that can be used and were there before or, if there are none, that have been ready for

@@ -28,13 +28,8 @@ type kinds struct {
 // kinds looks at the nodes at the time now. seen are kinds of such nodes that there were, template what the configuration says of new ones.
 func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node, now time.Time) *kinds {
 	k := &kinds{nodes: nodes, grace: f.ProvisionGrace, now: now}
-	var young []*corev1.Node
-	for _, node := range nodes {
-		if now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) {
-			young = append(young, node)
-		}
-	}
-	if !slices.ContainsFunc(young, IsTainted) {
+	isYoung := func(node *corev1.Node) bool { return now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) }
+	if !slices.ContainsFunc(nodes, func(node *corev1.Node) bool { return isYoung(node) && IsTainted(node) }) {
 		return k
 	}
 	var familiar []corev1.Taint
@@ -45,27 +40,20 @@ func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node,
 	if template != nil {
 		familiar = append(familiar, LastingTaints(template.Spec.Taints)...)
 	}
-	for _, node := range nodes {
-		if !now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) {
-			known, familiar = true, addTaints(familiar, node)
-		}
-	}
-	slices.SortFunc(young, func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	k.strange = map[*corev1.Node][]corev1.Taint{}
-	for _, node := range young {
+	for _, node := range slices.SortedStableFunc(slices.Values(nodes), func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }) {
 		grace := f.ProvisionGrace
 		if !known {
 			grace = min(grace, firstGrace)
 		}
 		late := node.CreationTimestamp.Add(grace)
 		strange := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return stays(&t) || has(familiar, t) })
-		switch {
-		case len(strange) == 0 || !now.Before(late):
-			known, familiar = known || !IsStarting(node), addTaints(familiar, node)
-		default:
-			k.strange[node] = strange
-			k.until = Earliest(k.until, late)
+		if len(strange) == 0 || !now.Before(late) {
+			known, familiar = known || !isYoung(node) || !IsStarting(node), addTaints(familiar, node)
+			continue
 		}
+		k.strange[node] = strange
+		k.until = Earliest(k.until, late)
 	}
 	return k
 }

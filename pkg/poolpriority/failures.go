@@ -57,7 +57,7 @@ func (s *search) kindOf() (string, bool) {
 		return "", false
 	}
 	skipped := s.state.GetSkipFilterPlugins()
-	for name := range pl.filters() {
+	for name := range pl.filters {
 		if !nodeLocal.Has(name) && !skipped.Has(name) {
 			return "", false
 		}
@@ -106,7 +106,7 @@ func (f *failures) renew(ctx context.Context, s *search, known *failure) *object
 			n++
 		}
 	}
-	found := newObjections()
+	found := &objections{reasons: map[string]int{}, plugins: sets.New[string]()}
 	for _, i := range changed[:n] {
 		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
 		if !status.IsRejected() {
@@ -184,10 +184,6 @@ func (k *failure) grow(slots int) {
 type objections struct {
 	reasons map[string]int // how many nodes, by reason
 	plugins sets.Set[string]
-}
-
-func newObjections() *objections {
-	return &objections{reasons: map[string]int{}, plugins: sets.New[string]()}
 }
 
 func (o *objections) add(status *fwk.Status, nodes int) {

@@ -101,7 +101,13 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 			e.stale = true
 			x.stale = append(x.stale, i)
 		}
-		e.fill(info)
+		allocatable, requested := info.GetAllocatable(), info.GetRequested()
+		e.node, e.lowestKnown = info.Node(), false
+		e.free = requests{
+			MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),
+			Memory:   allocatable.GetMemory() - requested.GetMemory(),
+			Pods:     int64(allocatable.GetAllowedPodNumber() - len(info.GetPods())),
+		}
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
 			e.starting, e.leaving, e.tainted = nodegroups.IsStarting(e.node), nodegroups.IsLeaving(e.node), nodegroups.IsTainted(e.node)
@@ -144,16 +150,6 @@ func generationOf(info fwk.NodeInfo) int64 {
 }
 
 func isEnding(info fwk.PodInfo) bool { return info.GetPod().DeletionTimestamp != nil }
-
-func (e *entry) fill(info fwk.NodeInfo) {
-	e.node, e.lowestKnown = info.Node(), false
-	allocatable, requested := info.GetAllocatable(), info.GetRequested()
-	e.free = requests{
-		MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),
-		Memory:   allocatable.GetMemory() - requested.GetMemory(),
-		Pods:     int64(allocatable.GetAllowedPodNumber() - len(info.GetPods())),
-	}
-}
 
 func (x *index) rebuild() {
 	x.assignSlots()

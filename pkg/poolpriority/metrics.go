@@ -83,17 +83,6 @@ func beginMetrics(pools pool.List) {
 	}
 }
 
-// recordDecision counts what the gate says, whether or not that is only observed.
-func recordDecision(pools pool.List, d *gate.Decision) {
-	for i := range pools.Burst() {
-		v, decision := &d.Burst[i], "closed"
-		if v.Open && !v.Observed {
-			decision = "open"
-		}
-		gateDecisions.WithLabelValues(pools.At(i).Name, decision, v.Reason.Code).Inc()
-	}
-}
-
 // placement is what is counted, and told, of a pod that is bound.
 type placement struct {
 	node         *v1.Node // nil: it is gone, and the pod will be

@@ -177,9 +177,13 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 	if pl.gatekeeper == nil {
 		return
 	}
-	recordDecision(pl.pools, &c.decision)
 	for i := range pl.pools.Burst() {
-		if v := &c.decision.Burst[i]; v.Observed {
+		v, decision := &c.decision.Burst[i], "closed" // whether or not that is only observed
+		if v.Open && !v.Observed {
+			decision = "open"
+		}
+		gateDecisions.WithLabelValues(pl.pools.At(i).Name, decision, v.Reason.Code).Inc()
+		if v.Observed {
 			klog.FromContext(ctx).V(2).Info("Observing: the gate would hold the pod back", "pod", klog.KObj(pod),
 				"pool", pl.pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}

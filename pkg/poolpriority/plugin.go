@@ -56,9 +56,9 @@ type PoolPriority struct {
 	mentioned    sync.Map    // kinds of workloads that were said not to go by it
 
 	index      *index
-	filters    func() sets.Set[string] // the names of the filter plugins
-	gatekeeper *gatekeeper.Gatekeeper  // nil without burst pools
-	leadership *lease.Leadership       // nil if this scheduler is the only one
+	filters    sets.Set[string]       // the names of the filter plugins, once all plugins are there
+	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
+	leadership *lease.Leadership      // nil if this scheduler is the only one
 	binder     typedcorev1.PodsGetter
 	wrapped    bool // the profile looks for the best pool after PreFilter
 	retries    retries
@@ -134,13 +134,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		deletionCost: *args.ScaleIn.PodDeletionCost,
 		index:        newIndex(pools),
 		retries:      newRetries(),
-		filters: sync.OnceValue(func() sets.Set[string] {
-			enabled := sets.New[string]()
-			for _, plugin := range f.ListPlugins().Filter.Enabled {
-				enabled.Insert(plugin.Name)
-			}
-			return enabled
-		}),
+		filters:      sets.New[string](),
 	}
 	if args.Mode != configv1.ModeObserve {
 		for i := range pools.Burst() {

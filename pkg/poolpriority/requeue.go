@@ -21,6 +21,9 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 	if err := pl.checkProfile(); err != nil {
 		return nil, err
 	}
+	for _, plugin := range pl.handle.ListPlugins().Filter.Enabled {
+		pl.filters.Insert(plugin.Name)
+	}
 	return []fwk.ClusterEventWithHint{
 		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in, and so can a
 		// burst node that became ready. Capacity is other plugins' business.

@@ -38,8 +38,8 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk
 		s.only = allowed.NodeNames
 	}
 	skipped := state.GetSkipFilterPlugins()
-	s.byResources = pl.filters().Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit)
-	if pl.filters().Has(names.NodeAffinity) && !skipped.Has(names.NodeAffinity) {
+	s.byResources = pl.filters.Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit)
+	if pl.filters.Has(names.NodeAffinity) && !skipped.Has(names.NodeAffinity) {
 		affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 		s.affinity = &affinity
 	}

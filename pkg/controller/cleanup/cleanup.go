@@ -176,7 +176,8 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 		var mu sync.Mutex
 		workqueue.ParallelizeUntil(ctx, workers, len(pods.Items), func(i int) {
 			pod := &pods.Items[i]
-			if c.SchedulerName != "" && pod.Spec.SchedulerName != c.SchedulerName || !marked(pod) {
+			marked := slices.ContainsFunc(ownAnnotations, func(key string) bool { return metav1.HasAnnotation(pod.ObjectMeta, key) })
+			if c.SchedulerName != "" && pod.Spec.SchedulerName != c.SchedulerName || !marked {
 				return
 			}
 			starting := metav1.HasAnnotation(pod.ObjectMeta, refusal.BoundAtAnnotation) && !refusal.Started(pod)
@@ -194,11 +195,6 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 			f.failed("taking our annotations off pod "+pod.Namespace+"/"+pod.Name, err)
 		})
 	}
-}
-
-// marked reports whether the pod has an annotation of ours.
-func marked(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(ownAnnotations, func(key string) bool { return metav1.HasAnnotation(pod.ObjectMeta, key) })
 }
 
 // unmark takes our annotations off the pod, and its deletion cost if nobody has changed that.

@@ -30,27 +30,27 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	if invalid != nil {
 		return nil, nil, invalid
 	}
-	for i := range config.Profiles {
-		profile := &config.Profiles[i]
-		args := argsOf(profile)
-		if args == nil {
-			continue
-		}
-		if nameOf(profile) == "" {
-			return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each has a name of its own")
-		}
-		if err := Validate(args).ToAggregate(); err != nil {
-			return nil, nil, fmt.Errorf("profile %q: %w", nameOf(profile), err)
-		}
-		args.Installation = installation
-		return profile, args, nil
+	i := slices.IndexFunc(config.Profiles, configures)
+	if i < 0 {
+		return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
 	}
-	return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+	profile := &config.Profiles[i]
+	if nameOf(profile) == "" {
+		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each has a name of its own")
+	}
+	args := argsOf(profile)
+	if err := Validate(args).ToAggregate(); err != nil {
+		return nil, nil, fmt.Errorf("profile %q: %w", nameOf(profile), err)
+	}
+	args.Installation = installation
+	return profile, args, nil
 }
+
+func configures(profile configv1.KubeSchedulerProfile) bool { return argsOf(&profile) != nil }
 
 // Configures reports whether a profile configures the plugin.
 func Configures(config *configv1.KubeSchedulerConfiguration) bool {
-	return slices.ContainsFunc(config.Profiles, func(profile configv1.KubeSchedulerProfile) bool { return argsOf(&profile) != nil })
+	return slices.ContainsFunc(config.Profiles, configures)
 }
 
 // CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state of the pools,

@@ -171,11 +171,8 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 
 // validateLimits validates the limits of a pool that has some.
 func validateLimits(burst *Burst, burstPath *field.Path) field.ErrorList {
-	var errs field.ErrorList
 	limits, p := burst.Limits, burstPath.Child("limits")
-	if *limits == (BurstLimits{}) {
-		errs = append(errs, field.Required(p, "set pods, cpu or memory, or remove limits"))
-	}
+	errs := when(nil, *limits == (BurstLimits{}), field.Required(p, "set pods, cpu or memory, or remove limits"))
 	errs = when(errs, limits.Pods < 0, field.Invalid(p.Child("pods"), limits.Pods, "must be at least 1; leave it out for no limit"))
 	errs = when(errs, burst.MaxPods != 0 && limits.Pods != 0, field.Forbidden(p.Child("pods"), "maxPods is the short form of it, and is set as well; remove one of the two"))
 	errs = when(errs, limits.CPU != nil && limits.CPU.Sign() <= 0, field.Invalid(p.Child("cpu"), limits.CPU.String(), "must be positive; leave it out for no limit"))
