@@ -1,7 +1,7 @@
 package nodegroups
 
 import (
-	"strings"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,7 +122,6 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 	if g.State != Unknown {
 		g.Moved = now
 	}
-	g.kinds = shapesKey(g.Shapes)
 	if old != nil {
 		g.follow(old, now)
 	}
@@ -165,16 +164,7 @@ func (g *Group) follow(old *Group, now time.Time) {
 	} else {
 		g.Moved = now
 	}
-	if g.Version == old.Version && g.kinds == old.kinds {
+	if g.Version == old.Version && slices.EqualFunc(g.Shapes, old.Shapes, func(a, b Shape) bool { return a.key() == b.key() }) {
 		g.Touched = old.Touched
 	}
-}
-
-// shapesKey is equal for the same kinds of nodes.
-func shapesKey(shapes []Shape) string {
-	keys := make([]string, len(shapes))
-	for i := range shapes {
-		keys[i] = shapes[i].key()
-	}
-	return strings.Join(keys, "\n\n")
 }

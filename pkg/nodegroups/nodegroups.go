@@ -148,8 +148,6 @@ type Group struct {
 	Newest time.Time `json:"-"`
 	// Settled is the last state that was not Unknown, with the code of its reason, whatever nodes were starting.
 	Settled string `json:"-"`
-
-	kinds string
 }
 
 // Pool is what is known of one pool: what its source says, and what its nodes say.

@@ -78,9 +78,8 @@ func beginMetrics(pools pool.List) {
 			placementsTotal.WithLabelValues(pools.At(i).Name, reason.Code).Add(0)
 		}
 	}
-	for _, outcome := range []string{outcomeVM, outcomeBurst} {
-		holdDuration.WithLabelValues(outcome)
-	}
+	holdDuration.WithLabelValues(outcomeVM)
+	holdDuration.WithLabelValues(outcomeBurst)
 }
 
 // placement is what is counted, and told, of a pod that is bound.

@@ -126,10 +126,7 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		}
 	}
 	if c.narrowed {
-		if plugins == nil {
-			plugins = sets.New[string]()
-		}
-		return &fwk.PreFilterResult{NodeNames: c.found}, status, plugins.Insert(Name)
+		return &fwk.PreFilterResult{NodeNames: c.found}, status, plugins.Union(sets.New(Name))
 	}
 	return result, status, plugins
 }

@@ -245,11 +245,9 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end, which may make so many requests a second.
-func newClient(rate float32) (client.Client, error) { return newClientAs("", rate) }
-
-// newClientAs returns one that acts as the user, or with "" as oneself.
-func newClientAs(user string, rate float32) (client.Client, error) {
+// newClient returns a client without a cache, for commands that end, which may make so many requests a second. It acts as the user, or with "" as
+// oneself.
+func newClient(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's address: %w", err)

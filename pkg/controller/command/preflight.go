@@ -73,7 +73,7 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	if err != nil {
 		return err
 	}
-	c, err := newClient(preflightRate)
+	c, err := newClient("", preflightRate)
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	tried := trial{}
 	if *args.GateTaint {
 		account := "system:serviceaccount:" + o.namespace + ":" + cmp.Or(source.ServiceAccount, leaseName)
-		asAccount, err := newClientAs(account, preflightRate)
+		asAccount, err := newClient(account, preflightRate)
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,6 @@
 package clusterautoscaler
 
 import (
-	"slices"
 	"time"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -47,12 +46,6 @@ func (a *attention) count() {
 			return
 		}
 	}
-}
-
-// restore takes over what was remembered.
-func (a *attention) restore(loops []Loop, pauses []nodegroups.Pause) {
-	a.loops, a.Pauses = slices.Clone(loops), pauses
-	a.count()
 }
 
 // pause takes in that the autoscaler has not looked since then.

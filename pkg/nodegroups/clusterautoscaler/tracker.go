@@ -137,7 +137,8 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 // Restore takes over what another tracker remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.restored, t.uid, t.incarnation, t.unhealthy = m, m.UID, m.Incarnation, m.Unhealthy
-	t.attention.restore(m.Loops, m.Pauses)
+	t.attention = attention{Attention: nodegroups.Attention{Pauses: m.Pauses}, loops: slices.Clone(m.Loops)}
+	t.attention.count()
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
 			group.Progress = cmp.Or(m.Changed, now)

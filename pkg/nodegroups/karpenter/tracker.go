@@ -51,14 +51,13 @@ type Memory struct {
 
 // Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
 type Tracker struct {
-	graces    pool.Graces
-	launches  *Launches
-	problem   nodegroups.Reason // why there is no NodePool, if there is none
-	nodePool  *nodePool
-	own       []*corev1.Node // the NodePool's
-	left      time.Time      // when one of them was last seen to go
-	memory    Memory
-	remembers bool
+	graces   pool.Graces
+	launches *Launches
+	problem  nodegroups.Reason // why there is no NodePool, if there is none
+	nodePool *nodePool
+	own      []*corev1.Node // the NodePool's
+	left     time.Time      // when one of them was last seen to go
+	memory   Memory
 }
 
 var _ nodegroups.Source = &Tracker{}
@@ -83,7 +82,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.Progress.IsZero() {
 		m.Progress = now
 	}
-	t.memory, t.remembers = m, true
+	t.memory = m
 	t.launches.Restore(m.Launches)
 }
 
@@ -115,8 +114,8 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	before := t.own
 	t.own = n.own(nodes)
 	present, ordered := int64(len(t.own)), n.nodes()
-	if !t.remembers {
-		t.memory, t.remembers = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}, true
+	if t.memory.Progress.IsZero() { // nothing is remembered
+		t.memory = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}
 	}
 	m := &t.memory
 	if lost(before, t.own) || present < m.Present {

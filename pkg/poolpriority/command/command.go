@@ -106,15 +106,13 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
 	}
-	if config.LeaderElection != nil {
-		if err := checkRights(ctx, config.KubeConfig, config.ComponentConfig.LeaderElection); err != nil {
-			return err
-		}
-	}
 	if err := leadership.Fence(config.Client.CoreV1().RESTClient()); err != nil {
 		return err
 	}
 	if config.LeaderElection != nil {
+		if err := checkRights(ctx, config.KubeConfig, config.ComponentConfig.LeaderElection); err != nil {
+			return err
+		}
 		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
 		// The label of leader_election_master_status, which is "kube-scheduler" otherwise, as that of the cluster's own scheduler.
 		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
