@@ -149,6 +149,72 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	return pl, nil
 }
 
+// Factory makes the plugin for the profiles of one scheduler.
+type Factory struct {
+	// Lease returns the name of the leader's lease, which names the installation. It is asked when a plugin is made; nil: the name is not known.
+	Lease func() string
+
+	leadership *lease.Leadership
+	plugin     *PoolPriority // nil: none has been made
+	profile    string        // the plugin's
+}
+
+// NewFactory returns a factory for a scheduler that may have others standing by.
+func NewFactory(leadership *lease.Leadership) *Factory {
+	return &Factory{leadership: leadership}
+}
+
+// New is like the function New, for the factory's scheduler.
+func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	if f.plugin != nil { // the second would fail over what the first has registered
+		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)
+	}
+	if own, ok := args.(*configv1.PoolPriorityArgs); ok && f.Lease != nil {
+		installation, invalid := configv1.InstallationOf(f.Lease())
+		if invalid != nil {
+			return nil, invalid
+		}
+		own = own.DeepCopy()
+		own.Installation, args = installation, own
+	}
+	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	pl.leadership = f.leadership
+	if pl.binder, err = f.leadership.Pods(handle.KubeConfig(), handle.ClientSet().CoreV1()); err != nil {
+		return nil, fmt.Errorf("making the client that binds pods: %w", err)
+	}
+	f.plugin, f.profile = pl, pl.handle.ProfileName()
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.EndsWith(f.leadership.Ended)
+		go pl.gatekeeper.Run(ctx)
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-f.leadership.Began():
+				pl.gatekeeper.Lead()
+			}
+		}()
+	}
+	return pl, nil
+}
+
+// Wrap has the profiles that have the plugin look for the best pool on the cycle's own state, once all PreFilter plugins have run.
+// A plugin by itself has no place for that: it must run them all a second time in its PreFilter, which doubles what a cycle takes for
+// pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption prefers better-ranked pools then, too (preempting.go). To be called before the scheduler runs.
+func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
+	if profile, ok := profiles[f.profile]; ok {
+		preemption, err := f.plugin.newPreemption(profile)
+		if err != nil {
+			return err
+		}
+		f.plugin.wrapped = true
+		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, preemption: preemption, lowerOnly: preemptsLowerOnly(profile)}
+	}
+	return nil
+}
+
 // validArgs returns the arguments, or an error that lists everything that is wrong with them.
 func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 	args, ok := obj.(*configv1.PoolPriorityArgs)

@@ -54,28 +54,6 @@ func preemptsLowerOnly(profile framework.Framework) bool {
 	return !slices.ContainsFunc(profile.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool { return !slices.Contains(known, p.Name) })
 }
 
-// RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best pool among those where it
-// would do equally little harm; and a pod that preempted others is tried again once they are gone.
-func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	c, err := readCycle(state)
-	if err == nil && n.lowerOnly {
-		n.pl.failures.remember(c, statuses)
-	}
-	switch nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); {
-	case nodes != nil:
-		statuses = &among{NodeToStatusReader: statuses, nodes: nodes}
-	case err == nil && n.lowerOnly && !n.pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes):
-		statuses = &among{NodeToStatusReader: statuses} // where nobody is less important, preemption would look at each node to find that out
-	}
-	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
-	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {
-		if node, err := n.SnapshotSharedLister().NodeInfos().Get(result.NominatedNodeName); err == nil {
-			n.pl.awaitVictims(klog.FromContext(ctx), pod, node)
-		}
-	}
-	return result, status
-}
-
 // among is a cycle's statuses, with preemption on other nodes than those left out.
 type among struct {
 	fwk.NodeToStatusReader

@@ -51,12 +51,9 @@ func readSource(file string, stdin io.Reader) (*preflight.Source, error) {
 	if file == "" {
 		return nil, errNoConfig
 	}
-	var data []byte
-	var err error
+	data, err := os.ReadFile(file)
 	if file == "-" {
 		data, err = io.ReadAll(stdin)
-	} else {
-		data, err = os.ReadFile(file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)

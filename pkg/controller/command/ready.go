@@ -58,17 +58,14 @@ func (l *watchedLock) note(err error) error {
 // check returns an error if the lease has been out of reach for leaseSilence: this process could neither lead nor take over. It is a
 // healthz.Checker.
 func (l *watchedLock) check(*http.Request) error {
-	var why error
-	if refusal := l.refusal.Load(); refusal != nil {
-		why = *refusal
-	}
+	why := l.refusal.Load()
 	switch answered := l.answered.Load(); {
 	case answered == nil && why != nil:
-		return fmt.Errorf("the leader's lease cannot be read: %w", why)
+		return fmt.Errorf("the leader's lease cannot be read: %w", *why)
 	case answered == nil:
 		return errors.New("the leader's lease has not been read yet")
 	case l.clock.Since(*answered) > leaseSilence && why != nil:
-		return fmt.Errorf("the leader's lease has been out of reach since %s: %w", answered.UTC().Format(time.RFC3339), why)
+		return fmt.Errorf("the leader's lease has been out of reach since %s: %w", answered.UTC().Format(time.RFC3339), *why)
 	case l.clock.Since(*answered) > leaseSilence:
 		return fmt.Errorf("the leader's lease has not been looked at since %s", answered.UTC().Format(time.RFC3339))
 	}

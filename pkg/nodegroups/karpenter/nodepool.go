@@ -200,19 +200,16 @@ func (n *nodePool) choices() map[string][]string {
 	return choices
 }
 
-// everyNodeHas are the resources of which every node has some: a limit of which nothing is left stops the NodePool. The
-// number of nodes is not among them: Karpenter 1.8 orders one more than its limit, later versions do not. Where it orders none,
-// it declines the pods.
-var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
-
 // exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it looks at
-// whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded stops them all.
+// whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded stops them all. CPU and memory of which
+// nothing is left stop them, too, because every node has some. The number of nodes does not: Karpenter 1.8 orders one more than its limit, later
+// versions do not, and a NodePool that orders none declines the pods.
 // Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
 func (n *nodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()
 	for _, name := range slices.Sorted(maps.Keys(left)) {
 		have := left[name]
-		if have.Sign() < 0 || have.IsZero() && slices.Contains(everyNodeHas, name) {
+		if have.Sign() < 0 || have.IsZero() && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
 			return n.describe(name)
 		}
 	}

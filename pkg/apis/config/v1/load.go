@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,6 +17,15 @@ import (
 
 // PluginName is the name of the plugin whose arguments PoolPriorityArgs are.
 const PluginName = "PoolPriority"
+
+// ConfigAnnotation is the annotation of the scheduler's and the controller's pods that holds their KubeSchedulerConfiguration. A
+// downwardAPI volume gives it to them as a file, byte for byte. It is in the pod template, so that each ReplicaSet keeps the
+// configuration that it was made with. The API server takes 256 KiB of annotations per object.
+const ConfigAnnotation = "poolpriority.dev/config"
+
+// ErrEmpty says that a configuration file has nothing in it: that is how a downwardAPI volume shows an annotation that is missing.
+var ErrEmpty = errors.New("the configuration is empty: the pod has no annotation " + ConfigAnnotation +
+	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config beside it")
 
 // Load reads a KubeSchedulerConfiguration as Decode does and returns the profile that configures the plugin, which has a
 // scheduler's name, and the arguments in it, defaulted and validated.
@@ -72,7 +83,7 @@ func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 // an unknown or a duplicate field, in the arguments of Kubernetes' own plugins and of PoolPriority, too. One that is empty is ErrEmpty.
 // PoolPriority's arguments are there, defaulted, in every profile that enables the plugin. Of the rest only the name of a single profile is defaulted.
 func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
-	if empty(data) {
+	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, ErrEmpty
 	}
 	obj, _, err := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDecoder(configv1.SchemeGroupVersion).Decode(data, nil, nil)
