@@ -9,22 +9,23 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Facts are what the view of one pool is built from.
+// Facts are the inputs to the view of one pool.
 type Facts struct {
 	// Nodes are the pool's nodes that exist.
 	Nodes []*corev1.Node
 	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
 	Source Source
-	// Provider is what a burst pool's provider makes of pods.
+	// Provider is the state of a burst pool's provider.
 	Provider refusal.Judgement
-	// Template returns what the configuration says of new nodes of the node group with the name; nil where it says nothing. It may be nil.
+	// Template returns the configured template of new nodes of the node group with the name, or nil if there is none.
+	// It may be nil.
 	Template func(group string) *corev1.Node
 	// ProvisionGrace is how long nodes that exist and cannot be used yet count as on their way.
 	ProvisionGrace time.Duration
 }
 
-// Build returns the view of the pools, by their index in the list, at the time now. What is in the same state as in the view before has
-// been since then.
+// Build returns the view of the pools, by their index in the list, at the time now. What is in the same state as in the
+// view before has been since then.
 func Build(pools []Facts, before *View, now time.Time) *View {
 	view := &View{Pools: make([]Pool, len(pools)), Built: now}
 	for i := range pools {
@@ -94,7 +95,8 @@ func (p *Pool) group(name string) *Group {
 	return nil
 }
 
-// build makes the group, of which old (if not nil) was known before, and returns when its kinds of nodes change by themselves.
+// build fills the group. old is the group in the view before, or nil. It returns when the group's shapes change by
+// themselves.
 func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.Time {
 	g.Judged = *j
 	g.Nodes = len(j.Members)
@@ -131,7 +133,7 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 	return until
 }
 
-// settled is the state with the code of its reason; empty for Unknown.
+// settled returns the state with the code of its reason, or "" for Unknown.
 func settled(state State, code string) string {
 	if state == Unknown {
 		return ""
@@ -139,8 +141,8 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns what is known of a group that was in the state, for the reason with the code, when it was written down. Settled, if it is empty, was
-// the same.
+// Restored returns the group as a leader published it: in the state, for the reason with the code. An empty Settled
+// means that it equals that state.
 func Restored(name string, state State, code string, g Group) Group {
 	if g.Settled == "" {
 		g.Settled = settled(state, code)
@@ -149,7 +151,7 @@ func Restored(name string, state State, code string, g Group) Group {
 	return g
 }
 
-// follow takes over from what was known of the group before what has not changed.
+// follow keeps the times of old that no change has reset.
 func (g *Group) follow(old *Group, now time.Time) {
 	if old.State == g.State && !old.Since.After(now) {
 		g.Since = old.Since

@@ -10,15 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// passingTaint is a taint that comes and goes on a node that stays the kind of node it is: controllers, the cloud and the
-// autoscalers put it there for a time.
+// passingTaint is a taint that comes and goes on a node that stays the kind of node it is: controllers, the cloud and
+// the autoscalers put it there for a time.
 type passingTaint struct {
 	key     string // or, with a slash at its end, the prefix of keys; with one at its beginning, what they end with
 	startup bool   // it keeps pods out of a new node until something has been set up on it
 }
 
-// passingTaints are looked up in this order. A taint that is not among them and passes all the same makes a pool look as if it could
-// not run a pod for as long as all its nodes have it, and bursts the pod.
+// passingTaints are looked up in this order. A taint that is not among them and passes all the same makes a pool look
+// as if it could not run a pod for as long as all its nodes have it, and bursts the pod.
 var passingTaints = []passingTaint{
 	// Kubernetes: conditions, cordons, and nodes that the cloud does not know yet.
 	{corev1.TaintNodeNotReady, true},
@@ -37,16 +37,19 @@ var passingTaints = []passingTaint{
 	{"DeletionCandidateOfClusterAutoscaler", false},
 	{"karpenter.sh/unregistered", true},
 	{"karpenter.sh/", false},
-	// What keeps pods out until an agent of the node's runs: Cilium, and CSI drivers (disk.csi.azure.com/agent-not-ready; AWS's, too).
+	// What keeps pods out until an agent of the node's runs: Cilium, and CSI drivers
+	// (disk.csi.azure.com/agent-not-ready; AWS's, too).
 	{"/agent-not-ready", true},
-	// What drains nodes: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler, medik8s.
+	// What drains nodes: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler,
+	// medik8s.
 	{"remediator.aks.microsoft.com/", false},
 	{"remediator.kubernetes.azure.com/", false},
 	{"aws-node-termination-handler/", false},
 	{"medik8s.io/", false},
 }
 
-// stayingTaints are taints that say what a node is for: no node starts with one that it will lose. An entry with a slash at its end is a prefix.
+// stayingTaints are taints that say what a node is for: no node starts with one that it will lose. An entry with a
+// slash at its end is a prefix.
 var stayingTaints = []string{
 	"CriticalAddonsOnly",
 	"kubernetes.azure.com/scalesetpriority",
@@ -125,7 +128,7 @@ func IsReady(node *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// readySince is since when the node's condition Ready has been as it is; zero if it has none.
+// readySince returns when the node's condition Ready last changed; zero if it has none.
 func readySince(node *corev1.Node) time.Time {
 	if c := ready(node); c != nil {
 		return c.LastTransitionTime.Time
@@ -136,7 +139,8 @@ func readySince(node *corev1.Node) time.Time {
 // KarpenterNodePoolLabel is on every node of Karpenter's, with the name of its NodePool.
 const KarpenterNodePoolLabel = "karpenter.sh/nodepool"
 
-// karpenterInitialized is the label that Karpenter gives its nodes when their startup taints are gone and their devices are there.
+// karpenterInitialized is the label that Karpenter gives its nodes when their startup taints are gone and their devices
+// are there.
 const karpenterInitialized = "karpenter.sh/initialized"
 
 // IsStarting reports whether pods are kept out of the node because it is not ready, or not set up.
@@ -150,10 +154,10 @@ func IsStarting(node *corev1.Node) bool {
 	return !IsReady(node) || karpenters && node.Labels[karpenterInitialized] != "true"
 }
 
-// toBeDeletedTaint is what the cluster autoscaler taints a node with that it takes away.
+// toBeDeletedTaint is on nodes that the cluster autoscaler removes.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// disruptedTaint is what Karpenter taints a node with that it takes away, and no longer counts.
+// disruptedTaint is on nodes that Karpenter removes and no longer counts.
 const disruptedTaint = "karpenter.sh/disrupted"
 
 // IsLeaving reports whether the node is being taken away.

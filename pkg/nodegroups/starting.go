@@ -7,25 +7,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// firstGrace is how long the first node of a group of which nothing else is known may take to lose the taints that it came with.
+// firstGrace is how long the first node of a group without a history may take to lose its startup taints.
 const firstGrace = 3 * time.Minute
 
-// ReasonStarting is that of a group that is Growing because of nodes that exist.
+// ReasonStarting is the reason of a group that is Growing because of nodes that exist.
 var ReasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
 
-// kinds tells of each of some nodes that belong together which kind it is, and whether it is on its way to be one.
+// kinds knows the startup taints of a group's nodes, and so their shapes and which of them are starting.
 type kinds struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
-	// strange are, by node, taints that no older node and no template has: what a node starts with is not known by name (CNI agents, AKS's
-	// nodeInitializationTaints, GPU operators).
+	// strange are, by node, taints that no older node and no template has. Startup taints have no fixed names (CNI
+	// agents, AKS's nodeInitializationTaints, GPU operators).
 	strange map[*corev1.Node][]corev1.Taint
-	// until is when a taint stops to be strange by itself; zero if none does.
+	// until is when the next taint stops being strange by itself; zero if none does.
 	until time.Time
 }
 
-// kinds looks at the nodes at the time now. seen are kinds of such nodes that there were, template what the configuration says of new ones.
+// kinds examines the nodes at the time now. seen are shapes of earlier nodes of the group, and template is the
+// configured one.
 func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node, now time.Time) *kinds {
 	k := &kinds{nodes: nodes, grace: f.ProvisionGrace, now: now}
 	isYoung := func(node *corev1.Node) bool { return now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) }
@@ -85,8 +86,9 @@ func (k *kinds) taints(node *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(strange, t) })
 }
 
-// startWith counts the nodes that are on their way, and corrects the state for them: a group that could grow or is Full is Growing, for at
-// most the grace after each came. One that is Unknown stays so, and IsGrowing all the same: what exists is known. That a node was ready before and is so no longer does not matter within the grace: it may come back.
+// startWith counts the nodes that are starting. A group that can grow or is Full becomes Growing, for at most the grace
+// after each node was created. An Unknown group stays Unknown, but IsGrowing. A node that was ready before counts as
+// starting, too, within the grace: it may come back.
 func (g *Group) startWith(k *kinds) {
 	var until time.Time
 	for _, node := range k.nodes {

@@ -16,9 +16,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in and that say why it was let into a burst pool:
-// the API server copies a Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own. A
-// scheduler whose lease has run out binds nothing.
+// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in and that say why
+// it was let into a burst pool: the API server copies a Binding's annotations onto the pod, so that they are there from
+// the first instant and cost no call of their own. A scheduler whose lease has run out binds nothing.
 func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	pl.retries.Remove(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
@@ -61,12 +61,12 @@ func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Bindi
 	return nil
 }
 
-// unorderedKinds are the kinds of workloads that are known not to go by deletion costs. Others are another controller's: a pod's author
-// can invent any.
+// unorderedKinds are the kinds of workloads that are known not to go by deletion costs. Others are another
+// controller's: a pod's author can invent any.
 var unorderedKinds = sets.New("Pod", "StatefulSet", "Job", "DaemonSet")
 
-// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a ReplicaSet, or its
-// predecessor, the ReplicationController, reads the cost.
+// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a
+// ReplicaSet, or its predecessor, the ReplicationController, reads the cost.
 func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	kind := "Pod"
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -84,8 +84,8 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	}
 }
 
-// annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what changed since
-// the queue had it is not in the copy that is bound.
+// annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what
+// changed since the queue had it is not in the copy that is bound.
 func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]string {
 	if placed.node == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// index is what the search for a feasible node needs of the snapshot. It is refreshed at the start of a scheduling
-// cycle, and cycles are serial; between PreFilter and PostFilter it is only read, by many goroutines.
+// index holds the facts of the snapshot that the search for a feasible node needs. It is refreshed at the start of a
+// scheduling cycle, and cycles are serial. Between PreFilter and PostFilter many goroutines read it.
 type index struct {
 	pools   pool.List
 	seen    []int64 // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
@@ -38,7 +38,7 @@ type index struct {
 	allSlots int
 }
 
-// ranked is what a node's labels say.
+// ranked is a node's place in the order, by its labels.
 type ranked struct {
 	rank pool.Rank
 	pool int
@@ -140,8 +140,8 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 	}
 }
 
-// generationOf is the node's generation. A call by way of the interface, which the compiler cannot look into, makes the walk over all
-// nodes take twice as long.
+// generationOf is the node's generation. A call by way of the interface, which the compiler cannot look into, makes the
+// walk over all nodes take twice as long.
 func generationOf(info fwk.NodeInfo) int64 {
 	if concrete, ok := info.(*framework.NodeInfo); ok { // it always is
 		return concrete.Generation
@@ -229,7 +229,8 @@ func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	return x.pools.RankOf(node.Labels)
 }
 
-// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, which may still start, and what all take.
+// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, whether it may still start,
+// and the sum.
 type burstPods struct {
 	pods  []fwk.PodInfo
 	uses  []aci.Use
@@ -237,8 +238,9 @@ type burstPods struct {
 	sum   aci.Use
 }
 
-// countBurst sums up what the node's pods take of the budget of the burst pool, and finds those that may still start. A pod that changes is another PodInfo, and one that goes leaves
-// its place to the last: with thousands of pods on a virtual node, most are as they were.
+// countBurst sums up what the node's pods take of the budget of the burst pool, and finds those that may still start. A
+// pod that changes has a new PodInfo, and the last pod takes the place of one that goes. With thousands of pods on a
+// virtual node most are unchanged, and are not counted again.
 func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	if e.burst == nil {
 		e.burst = &burstPods{}
@@ -257,8 +259,8 @@ func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	b.pods, b.uses, b.young, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.young[:len(pods)], sum
 }
 
-// burstUse is what is on the nodes of each burst pool, by the pool's index. Pods that were placed in earlier cycles and are
-// not bound yet are among them: with serial cycles, a budget that goes by it is never overshot.
+// burstUse returns what runs on the nodes of each burst pool, by the pool's index. It includes pods that earlier cycles
+// placed and that are not bound yet: cycles are serial, so a budget is never exceeded.
 func (x *index) burstUse() []aci.Use {
 	uses := make([]aci.Use, x.pools.Len())
 	for i := range x.pools.Burst() {
@@ -269,8 +271,9 @@ func (x *index) burstUse() []aci.Use {
 	return uses
 }
 
-// young calls visit for each pod on the nodes of the burst pool with index i that may still start. Pods that were placed in earlier cycles and are
-// not bound yet are among them: with serial cycles, a pool whose provider is tried with one pod gets one.
+// young calls visit for each pod on the nodes of the burst pool with index i that has not started yet. It includes pods
+// that earlier cycles placed and that are not bound yet: cycles are serial, so a pool that is tried with one pod gets
+// one.
 func (x *index) young(i int, visit func(*v1.Pod)) {
 	for _, position := range x.tiers[x.pools.RankAt(i)] {
 		b := x.entries[position].burst

@@ -67,7 +67,8 @@ var registerMetrics = sync.OnceFunc(func() {
 	gatekeeper.RegisterMetrics()
 })
 
-// beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
+// beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no
+// increase to Prometheus.
 func beginMetrics(pools pool.List) {
 	for i := range pools.Len() {
 		reasons := []gate.Entry{{}}
@@ -82,7 +83,7 @@ func beginMetrics(pools pool.List) {
 	holdDuration.WithLabelValues(outcomeBurst)
 }
 
-// placement is what is counted, and told, of a pod that is bound.
+// placement is what is counted and reported for a pod that is bound.
 type placement struct {
 	node         *v1.Node // nil: it is gone, and the pod will be
 	pool, reason string
@@ -98,8 +99,8 @@ type burst struct {
 	story  string
 }
 
-// placementOf returns what there is to count and to tell if the pod is bound to the node. It must be asked before the pod is bound: a bound pod is no
-// longer known to be held.
+// placementOf returns what to count and report if the pod is bound to the node. It must be called before the pod is
+// bound, because a bound pod is no longer held.
 func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName string) placement {
 	node, err := pl.nodes.Get(nodeName)
 	if err != nil {
@@ -128,8 +129,8 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 	return p
 }
 
-// violates reports whether the node is not one that the pod may be put on by what the cycle found. Nodes of the rank that was proven are: what else
-// their labels may say by now is said after the cycle.
+// violates reports whether the cycle does not allow the pod on the node. Nodes of the proven rank are allowed: their
+// labels may have changed after the cycle.
 func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
 	if c.narrowed && c.found.Has(node.Name) {
 		return false

@@ -73,8 +73,8 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	return status
 }
 
-// runFilters runs the profile's Filter plugins as a cycle does, and reports whether no pod is nominated to the node. Such a node, as most
-// are, is spared what the framework prepares for those.
+// runFilters runs the profile's Filter plugins as a cycle does, and reports whether no pod is nominated to the node.
+// Such a node, as most are, is spared what the framework prepares for those.
 func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
 		return profile.RunFilterPlugins(ctx, state, pod, node), true
@@ -82,8 +82,9 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node), false
 }
 
-// RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best pool among those where it
-// would do equally little harm; and a pod that preempted others is tried again once they are gone.
+// RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best
+// pool among those where it would do equally little harm; and a pod that preempted others is tried again once they are
+// gone.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly {

@@ -26,7 +26,7 @@ const (
 	noRank pool.Rank = -1
 )
 
-// cycle is what was decided for a pod before Filter, which only reads it, apart from the flags.
+// cycle holds what was decided for a pod before Filter, which only reads it, apart from the flags.
 type cycle struct {
 	worst    pool.Rank        // nodes ranked below it are rejected
 	narrowed bool             // worst is the rank that has room
@@ -45,7 +45,7 @@ type cycle struct {
 	flags *flags
 }
 
-// flags are what Filter found, shared by the copies of a cycle.
+// flags are what Filter found. The copies of a cycle share them.
 type flags struct {
 	// gated is set when a closed gate was all that this plugin had against a node.
 	gated atomic.Bool
@@ -101,8 +101,8 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	return nil, nil
 }
 
-// choose completes the cycle: which rank is the best that has room. newSearch is called at most once. During the search, which has Filter look at
-// nodes, the cycle has no rank yet.
+// choose completes the cycle: which rank is the best that has room. newSearch is called at most once. During the
+// search, which has Filter look at nodes, the cycle has no rank yet.
 func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.retries.exhausted(pod.UID) {
@@ -142,8 +142,8 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 // mayWait reports whether there may be something that the pod can wait for instead of bursting.
 func (c *cycle) mayWait() bool { return c.victims != nil || c.surge.Possible() }
 
-// findBest returns nodes of the best rank that has a feasible one. Before a pod goes to a burst pool that has made others end, or is a
-// new one of a rollout, the gate decides again, with what the pod could wait for instead.
+// findBest returns nodes of the best rank that has a feasible one. Before a pod goes to a burst pool that has made
+// others end, or is a new one of a rollout, the gate decides again, with what the pod could wait for instead.
 func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) (tier, error) {
 	found, err := search.best(ctx, &c.decision)
 	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) || !c.mayWait() {
@@ -198,8 +198,9 @@ func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return n
 
 var errRejected = errors.New("rejected by a PreFilter plugin")
 
-// nestedSearch returns a search by a run of its own of the other PreFilters, on a state of its own: only a whole run tells which
-// Filters are skipped, and a Filter whose PreFilter said Skip must not be called. It returns errRejected if one rejects the pod.
+// nestedSearch runs the other PreFilters on a state of its own and returns a search with it. Only a whole run shows
+// which Filters are skipped, and a Filter whose PreFilter returned Skip must not be called. If a PreFilter rejects the
+// pod, it returns errRejected.
 func (pl *PoolPriority) nestedSearch(ctx context.Context, c *cycle, pod *v1.Pod) (*search, error) {
 	state := framework.NewCycleState()
 	state.Write(stateKey, c)

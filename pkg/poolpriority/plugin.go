@@ -1,8 +1,10 @@
-// Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go decides which
-// pool a pod goes to, by a search (search.go) over an index of the snapshot (index.go), and what the new pods of a rollout wait for
-// (surge.go); narrowing.go says when, and failures.go spares pods the search that is known to fail. filtering.go keeps a pod in its pool and keeps burst pools closed, scoring.go weighs the order
-// where it is only preferred, preempting.go has preemption go by it, binding.go binds with the order of scale-in, requeue.go wakes pods that
-// events help, retrying.go tries pods again that lost a race, and profile.go checks the plugin's place among the others. What is decided beside the cycle is package gatekeeper's.
+// Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go
+// decides which pool a pod goes to, by a search (search.go) over an index of the snapshot (index.go), and what the new
+// pods of a rollout wait for (surge.go); narrowing.go says when, and failures.go spares pods the search that is known
+// to fail. filtering.go keeps a pod in its pool and keeps burst pools closed, scoring.go weighs the order where it is
+// only preferred, preempting.go has preemption go by it, binding.go binds with the order of scale-in, requeue.go wakes
+// pods that events help, retrying.go tries pods again that lost a race, and profile.go checks the plugin's place among
+// the others. What is decided beside the cycle is package gatekeeper's.
 package poolpriority
 
 import (
@@ -85,8 +87,8 @@ const (
 // Name returns the name of the plugin.
 func (pl *PoolPriority) Name() string { return Name }
 
-// New initializes a new plugin and returns it. It returns an error that lists everything that is wrong with args. The plugin
-// counts as leading, and tells the world of the pools, from the first scheduling cycle on.
+// New returns a plugin, or an error that lists all mistakes in args. The plugin counts as leading, and publishes the
+// states of the pools, from the first scheduling cycle on.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
 	if err != nil {
@@ -98,7 +100,7 @@ func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugi
 	return pl, nil
 }
 
-// newPlugin returns a plugin beside whose cycle nothing runs yet.
+// newPlugin returns a plugin whose gatekeeper is not running yet.
 func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock clock.WithTicker) (*PoolPriority, error) {
 	args, err := validArgs(obj)
 	if err != nil {
@@ -149,9 +151,10 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	return pl, nil
 }
 
-// Factory makes the plugin for the profiles of one scheduler.
+// Factory creates the plugin for the profiles of one scheduler.
 type Factory struct {
-	// Lease returns the name of the leader's lease, which names the installation. It is asked when a plugin is made; nil: the name is not known.
+	// Lease returns the name of the leader's lease, which names the installation. It is called when a plugin is
+	// created. nil: the name is not known.
 	Lease func() string
 
 	leadership *lease.Leadership
@@ -200,9 +203,10 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 	return pl, nil
 }
 
-// Wrap has the profiles that have the plugin look for the best pool on the cycle's own state, once all PreFilter plugins have run.
-// A plugin by itself has no place for that: it must run them all a second time in its PreFilter, which doubles what a cycle takes for
-// pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption prefers better-ranked pools then, too (preempting.go). To be called before the scheduler runs.
+// Wrap makes the plugin's profile search for the best pool on the cycle's own state, after all PreFilter plugins.
+// Without it, the plugin must run them all a second time in its own PreFilter, which doubles the time of a cycle for
+// pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption then also
+// prefers better-ranked pools (preempting.go). Call it before the scheduler runs.
 func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
 	if profile, ok := profiles[f.profile]; ok {
 		preemption, err := f.plugin.newPreemption(profile)

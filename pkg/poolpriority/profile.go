@@ -18,8 +18,8 @@ func (pl *PoolPriority) checkProfile() error {
 	complain := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("profile %q: %s", pl.handle.ProfileName(), fmt.Sprintf(format, args...)))
 	}
-	// The framework runs those preFilter plugins first that are enabled both under multiPoint and under preFilter, then those under multiPoint in
-	// their order, then those under preFilter alone.
+	// The framework runs those preFilter plugins first that are enabled both under multiPoint and under preFilter, then
+	// those under multiPoint in their order, then those under preFilter alone.
 	switch i, n := find(plugins.PreFilter, Name), len(plugins.PreFilter.Enabled); {
 	case i < 0:
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", Name)

@@ -28,12 +28,12 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in, and so can a
 		// burst node that became ready. Capacity is other plugins' business.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
-		// The pod's own tolerations, because this plugin answers for TaintToleration. A change of the burst annotation would be the general
-		// Update: registered, it has the queue walk all unschedulable pods for each status update of any bound pod. The gatekeeper sees
-		// that change by itself and activates the pod.
+		// The pod's own tolerations, because this plugin answers for TaintToleration. A change of the burst annotation
+		// would be the general Update: registered, it has the queue walk all unschedulable pods for each status update
+		// of any bound pod. The gatekeeper sees that change by itself and activates the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
-		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget the gatekeeper's: it wakes as
-		// many pods as there is room for, the best first.
+		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget
+		// the gatekeeper's: it wakes as many pods as there is room for, the best first.
 	}, nil
 }
 

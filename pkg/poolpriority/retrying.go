@@ -11,17 +11,18 @@ import (
 )
 
 const (
-	// triesAtOnce is how often in a row a pod whose narrowed cycle failed is tried again at once.
+	// triesAtOnce is how many times in a row a pod whose narrowed cycle failed is retried at once.
 	triesAtOnce = 2
-	// retryWidened is how long it waits after that, for a cycle that is not narrowed.
+	// retryWidened is how long it then waits for a cycle that is not narrowed.
 	retryWidened = time.Second
-	// maxRetried bounds how many pods are remembered: those that were deleted meanwhile are among them.
+	// maxRetried bounds how many pods are remembered. Some of them may have been deleted.
 	maxRetried = 1000
 )
 
-// retries counts, by pod, narrowed cycles in a row that failed although a node had been found feasible. A race with a nominated pod is
-// over at the next try. A Filter that answers differently when it is asked twice in a cycle (by its state, a quota, chance) fails every
-// time: trying again at once without end would keep the scheduler busy with this pod, which never got a node.
+// retries counts, by pod, narrowed cycles in a row that failed although a node had been found feasible. A race with a
+// nominated pod is over at the next try. A Filter that answers differently when it is asked twice in a cycle (by its
+// state, a quota, chance) fails every time: trying again at once without end would keep the scheduler busy with this
+// pod, which never got a node.
 type retries struct{ *lru.Cache }
 
 func newRetries() retries { return retries{lru.New(maxRetried)} }
@@ -36,7 +37,8 @@ func (r retries) failed(uid types.UID) int {
 // exhausted reports whether the pod's next cycle is not to be narrowed.
 func (r retries) exhausted(uid types.UID) bool { return r.failed(uid) > triesAtOnce }
 
-// retry has a pod tried again whose narrowed cycle failed: at once, or if it did so several times in a row, later and without narrowing.
+// retry requeues a pod whose narrowed cycle failed: at once, or after several failures in a row later and without
+// narrowing.
 func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
 	n := pl.retries.failed(pod.UID) + 1
 	if pl.retries.Add(pod.UID, n); n > triesAtOnce {

@@ -8,9 +8,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// spreadsOverHosts reports whether the pod has a DoNotSchedule constraint over hosts that counts nodes by the pod's node affinity, as is the
-// default. Such a constraint counts a burst node as a host without pods, though nothing may go there: a few pods on VMs are skewed then, and no
-// more are placed beside them.
+// spreadsOverHosts reports whether the pod has a DoNotSchedule constraint over hosts that counts nodes by the pod's
+// node affinity, as is the default. Such a constraint counts a burst node as a host without pods, though nothing may go
+// there: a few pods on VMs are skewed then, and no more are placed beside them.
 func spreadsOverHosts(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
 		return c.WhenUnsatisfiable == v1.DoNotSchedule && c.TopologyKey == v1.LabelHostname &&
@@ -18,8 +18,8 @@ func spreadsOverHosts(pod *v1.Pod) bool {
 	})
 }
 
-// asSpread returns the pod as PreFilter plugins are to see it so that nodes of closed burst pools are no hosts to spread over: with a node
-// affinity that rules them out. It is nil if there is no need to.
+// asSpread returns the pod as PreFilter plugins are to see it so that nodes of closed burst pools are no hosts to
+// spread over: with a node affinity that rules them out. It is nil if there is no need to.
 func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 	if pl.gatekeeper == nil || !spreadsOverHosts(pod) {
 		return nil

@@ -105,14 +105,14 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	return errors.Join(errs...)
 }
 
-// trial is what came of trying to put the gate taint on a node.
+// trial is the result of the dry run that puts the gate taint on a node.
 type trial struct {
 	denied  bool
 	message string // empty if nothing was tried
 }
 
-// try tries by a dry run whether the gate taint may be put on a node: as the controller's account or, if that is not installed yet or its
-// place may not be taken, as oneself.
+// try tries by a dry run whether the gate taint may be put on a node: as the controller's account or, if that is not
+// installed yet or its place may not be taken, as oneself.
 func try(ctx context.Context, asAccount, asOneself client.Client, account string, pools pool.List, nodes []corev1.Node) trial {
 	const you = "you"
 	who, unsure := account, ""

@@ -1,5 +1,5 @@
-// Package preflight finds what the gate taint would surprise: workloads of other schedulers that it would lock out of burst
-// nodes, and pods that tolerate every taint, which it cannot hide the burst nodes from.
+// Package preflight finds what the gate taint would surprise: workloads of other schedulers that it would lock out of
+// burst nodes, and pods that tolerate every taint, which it cannot hide the burst nodes from.
 package preflight
 
 import (
@@ -24,7 +24,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Workload is what makes pods, or a pod that nothing makes.
+// Workload is an object that creates pods, or a pod without a controller.
 type Workload struct {
 	Kind, Namespace, Name string
 	Template              corev1.PodTemplateSpec
@@ -41,12 +41,13 @@ type Finding struct {
 	Message string
 }
 
-// Report is what a preflight finds.
+// Report lists the findings of a preflight.
 type Report struct {
-	// LockedOut are the workloads of other schedulers that run on burst nodes, or could, and do not tolerate the gate taint.
+	// LockedOut are the workloads of other schedulers that run on burst nodes, or could, and do not tolerate the gate
+	// taint.
 	LockedOut []Finding
-	// TolerateAll are the workloads that tolerate every taint, of any scheduler. DaemonSets are left out: autoscalers add no nodes
-	// for their pods.
+	// TolerateAll are the workloads that tolerate every taint, of any scheduler. DaemonSets are left out: autoscalers
+	// add no nodes for their pods.
 	TolerateAll []Finding
 	// BurstNodes are the names of the nodes of burst pools.
 	BurstNodes []string
@@ -195,8 +196,8 @@ func (f *finder) addTemplate(object runtime.Object) error {
 	return nil
 }
 
-// workloadOf returns the position of the workload that the pod belongs to. One that nothing makes, or something of another kind, is a
-// workload of its own.
+// workloadOf returns the position of the workload that the pod belongs to. One that nothing makes, or something of
+// another kind, is a workload of its own.
 func (f *finder) workloadOf(pod *corev1.Pod) int {
 	f.own("Pod", pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
 	id := key("Pod", pod.Namespace, pod.Name)

@@ -19,13 +19,13 @@ type attention struct {
 	loops []Loop // since the one before the declineLoops-th last quiet one
 }
 
-// Loop is one of the autoscaler's that ended at the time, by our clock. In a quiet one no group rose or began to fail.
+// Loop is one loop of the autoscaler. Ended is by our clock. In a quiet loop no group was scaled up or began to fail.
 type Loop struct {
 	Ended time.Time `json:"ended"`
 	Quiet bool      `json:"quiet,omitempty"`
 }
 
-// loop takes in that a loop has ended. A pause ends with the status that does.
+// loop records the end of a loop, which also ends a pause.
 func (a *attention) loop(quiet bool, now time.Time) {
 	a.resume(now)
 	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet})
@@ -48,11 +48,11 @@ func (a *attention) count() {
 	}
 }
 
-// pause takes in that the autoscaler has not looked since then.
+// pause records that the autoscaler has run no loops since then.
 func (a *attention) pause(since time.Time) { a.Pauses = nodegroups.Paused(a.Pauses, since) }
 
-// resume takes in that there is a status of an autoscaler that looks.
+// resume records that an autoscaler has written its status.
 func (a *attention) resume(now time.Time) { a.Pauses = nodegroups.Resumed(a.Pauses, now) }
 
-// forget takes in that another autoscaler has taken over.
+// forget drops the counted loops: another autoscaler has taken over.
 func (a *attention) forget() { a.loops, a.Looked = nil, time.Time{} }

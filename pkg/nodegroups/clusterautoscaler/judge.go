@@ -40,8 +40,8 @@ func (s Source) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement 
 	return j.Summarized()
 }
 
-// groups returns the pool's groups. While there is no status, because of the problem, they are those that are remembered, each with its nodes, so
-// that a group stays as it was; as long as none has been seen, there may be any.
+// groups returns the pool's groups. Without a status, because of the problem, it returns the remembered groups with
+// their nodes, so that they stay as they were. Until a group has been seen, the pool may have any.
 func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.Judged) {
 	t, inhabited, rest := s.Tracker, map[string]bool{}, notScaled
 	members, elsewhere, anywhere := s.split(nodes)
@@ -75,7 +75,8 @@ func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time
 	return groups
 }
 
-// split returns the pool's nodes by their groups, those in no group of the pool's, and those that do not say where they are.
+// split returns the pool's nodes by their groups, the nodes in no group of the pool, and the nodes that do not show
+// their group.
 func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, elsewhere, anywhere []*corev1.Node) {
 	byGroup = map[string][]*corev1.Node{}
 	for _, node := range nodes {
@@ -97,7 +98,7 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 	return byGroup, elsewhere, anywhere
 }
 
-// has reports whether the group is the pool's, or may be because nothing says whose it is.
+// has reports whether the group belongs to the pool, or may belong to it because nothing shows whose it is.
 func (s Source) has(group string, hasNodes bool) bool {
 	t, g := s.Tracker, s.Groups
 	if len(g.patterns) > 0 {
@@ -126,7 +127,7 @@ func (s Source) none(nodes []*corev1.Node) []nodegroups.Judged {
 	return []nodegroups.Judged{{State: nodegroups.Unknown, Reason: reason, Members: nodes}}
 }
 
-// group returns the group with what is known of its nodes: those it has, those it had, and those to come.
+// group returns the group with its nodes: current, past and expected.
 func (s Source) group(name string, members []*corev1.Node) nodegroups.Judged {
 	j := nodegroups.Judged{Name: name, Members: members}
 	if m := s.Tracker.memory[name]; m.Pool == s.Groups.pool {
@@ -177,8 +178,8 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) node
 	return j
 }
 
-// spread gives the nodes that do not say which group they are in, those of the rest, to the groups that have none of the others and that are
-// inhabited. Several such groups cannot be told apart: they are judged as one. If there are none, the rest is one more.
+// spread assigns the nodes of rest, which do not show their group, to the inhabited groups that have no other nodes.
+// Several such groups cannot be told apart and become one. If there are none, rest is one more group.
 func spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited map[string]bool) []nodegroups.Judged {
 	var told, empty, homes []nodegroups.Judged
 	for _, g := range groups {
@@ -219,7 +220,7 @@ func spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited map[st
 	return append(told, all)
 }
 
-// judge sets the state of a group that misses so many nodes, the reason and, if time alone changes the state, when.
+// judge sets the state of a group that misses this many nodes, the reason and, if time alone changes the state, when.
 func (t *Tracker) judge(j *nodegroups.Judged, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
 	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.lost[g.Name])
 	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {

@@ -10,16 +10,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// Claim is what a pool has: the groups that its configuration names, and its nodes.
+// Claim is the source and the nodes of a pool.
 type Claim struct {
 	Source
 	Nodes []*corev1.Node
 }
 
-// Look tells the tracker what each of the pools that it judges has, and which nodes exist, whenever that has changed. The kinds of a group's
-// nodes, of any pool or none, are remembered for the time while it has none. A group of which neither the configuration nor a node, now or
-// before, tells whose it is may be that of any pool that tells its groups by its nodes: it counts for all of them, so that one that is scaled to nothing is not taken
-// for one that cannot grow. It is returned.
+// Look updates the tracker with the pools that it judges and the nodes of the cluster. It remembers the shapes of each
+// group's nodes for the time when the group has none. It returns the orphans: groups that no configuration names and no
+// node, now or before, belonged to. An orphan counts for every pool that has the groups of its nodes, so that a group
+// scaled to zero does not look as if it could not grow.
 func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orphans []string) {
 	t.members.look(nodes)
 	pools := map[string]bool{}
@@ -45,13 +45,13 @@ func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orp
 	return orphans
 }
 
-// isElsewhere reports whether the group's nodes were in no pool that the tracker judges, and would be in none of those that there are now.
+// isElsewhere reports whether the group's nodes were in none of the tracker's pools and would be in none of today's.
 func (t *Tracker) isElsewhere(group string, claims []Claim) bool {
 	m := t.memory[group]
 	return m.Pool == "" && len(m.Seen) > 0 && !slices.ContainsFunc(claims, func(c Claim) bool { return slices.ContainsFunc(m.Seen, c.Groups.mayHave) })
 }
 
-// Shared returns a node that may be in several groups, as far as it tells, with their names; "" if there is none.
+// Shared returns a node that may be in several groups, with their names, or "".
 func (t *Tracker) Shared() (node string, groups []string) {
 	for name, known := range t.members.byName {
 		if len(known.groups) > 1 && (node == "" || name < node) {
@@ -61,10 +61,10 @@ func (t *Tracker) Shared() (node string, groups []string) {
 	return node, groups
 }
 
-// seeAgain is how long the kinds of a group's nodes are not looked at again: in a large cluster that takes its time.
+// seeAgain is the least time between two reads of the shapes of a group's nodes, which take long in a large cluster.
 const seeAgain = 10 * time.Second
 
-// see remembers the kinds of the pool's nodes by their groups. Groups that have none now keep what they had.
+// see remembers the shapes of the pool's nodes by group. A group without nodes keeps its shapes.
 func (t *Tracker) see(c *Claim, now time.Time) {
 	byGroup := map[string][]*corev1.Node{}
 	for _, node := range c.Nodes {

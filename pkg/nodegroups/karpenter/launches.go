@@ -12,22 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is about to.
+// ClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is about
+// to.
 var ClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
-	// rememberFailure is for how long launches count as failing after one was last seen to. Providers do not try what they had none of
-	// for 3 min, and Karpenter makes no NodeClaim meanwhile. Source: github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
+	// rememberFailure is how long launches count as failing after the last failure. Providers do not retry an offering
+	// without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
+	// github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
-	// maxMessage is how many bytes are kept of what Karpenter says of a launch that failed. Karpenter itself keeps 300.
+	// maxMessage is how many bytes of the message of a failed launch are kept. Karpenter itself keeps 300.
 	maxMessage = 200
 	// conditionLaunched is the condition of a NodeClaim that says whether its provider has made the node's VM.
 	conditionLaunched = "Launched"
-	// awaiting is the reason of conditions that Karpenter has only begun with. Source: github.com/awslabs/operatorpkg/status, SetUnknown.
+	// awaiting is the reason of conditions that Karpenter has only begun with. Source:
+	// github.com/awslabs/operatorpkg/status, SetUnknown.
 	awaiting = "AwaitingReconciliation"
 )
 
-// nodeClaim is what is read of a NodeClaim. Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodeClaim.
+// nodeClaim has the fields of a NodeClaim that are read. Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodeClaim.
 type nodeClaim struct {
 	Metadata struct {
 		Name              string       `json:"name"`
@@ -39,9 +42,10 @@ type nodeClaim struct {
 	} `json:"status,omitempty"`
 }
 
-// launch returns when the NodeClaim was launched, by Karpenter's clock, zero if it was not, and what Karpenter says of a launch that
-// failed. It tries such a one again, for 5 min; one for which there is no capacity, or whose node class is not ready, it deletes at once.
-// Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and launchTimeout.
+// launch returns whether the NodeClaim was launched, when by Karpenter's clock, and the message of a failed launch.
+// Karpenter retries a failed launch for 5 min, but deletes the NodeClaim at once if there is no capacity or its node
+// class is not ready. Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and
+// launchTimeout.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	switch condition := meta.FindStatusCondition(c.Status.Conditions, conditionLaunched); {
 	case condition == nil, condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
@@ -53,40 +57,40 @@ func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	}
 }
 
-// says is the text, as one of the NodeClaim: in one line, and not longer than maxMessage.
+// says returns the text with the NodeClaim's name, in one line of at most maxMessage bytes.
 func (c *nodeClaim) says(text string) string {
 	text = strings.Join(strings.Fields(fmt.Sprintf("NodeClaim %s: %s", c.Metadata.Name, text)), " ")
 	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
 }
 
-// LaunchMemory is what is remembered of a NodePool's launches. It outlives the process in the published state.
+// LaunchMemory is the state of a NodePool's launches, as published. It outlives the process.
 type LaunchMemory struct {
 	// Launched is when a NodeClaim was last launched, by Karpenter's clock.
 	Launched time.Time `json:"launched,omitzero"`
-	// Failing is since when launches have failed and none has succeeded, Failed when one was last seen to fail.
+	// Failing is when launches began to fail without a success since, and Failed when the last failure was seen.
 	Failing time.Time `json:"failing,omitzero"`
 	Failed  time.Time `json:"failed,omitzero"`
-	// Message is what Karpenter said of the last that failed.
+	// Message is Karpenter's message of the last failure.
 	Message string `json:"message,omitempty"`
 }
 
-// Launches follows a NodePool's NodeClaims. Its methods may be called concurrently: NodeClaims that are refused come and go within a
-// second, and are taken in as they do.
+// Launches follows a NodePool's NodeClaims. Its methods may be called concurrently: NodeClaims that are refused come
+// and go within a second, and are taken in as they do.
 type Launches struct {
 	mu     sync.Mutex
 	memory LaunchMemory
-	// unlaunched are the NodeClaims that are not launched, with what Karpenter says of those whose launch failed.
+	// unlaunched are the NodeClaims that are not launched, with the message of a failed launch.
 	unlaunched map[types.UID]string
 	leaving    map[types.UID]bool // NodeClaims that are being deleted
 	left       time.Time          // when one that was launched was last seen to go
 }
 
-// NewLaunches returns launches of which nothing is known yet.
+// NewLaunches returns launches without a history.
 func NewLaunches() *Launches {
 	return &Launches{unlaunched: map[types.UID]string{}, leaving: map[types.UID]bool{}}
 }
 
-// Observe takes in a NodeClaim, as JSON, as it is at the time now. It reports whether that changes what the NodePool is judged by.
+// Observe reads a NodeClaim from its JSON at the time now. It reports whether the NodePool must be judged again.
 func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err error) {
 	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
@@ -97,7 +101,7 @@ func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err erro
 	return l.observe(c, now), nil
 }
 
-// observe takes in the NodeClaim, and reports whether that changes what the NodePool is judged by.
+// observe records the NodeClaim, and reports whether the NodePool must be judged again.
 func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	uid := c.Metadata.UID
 	at, launched, failure := c.launch()
@@ -122,8 +126,8 @@ func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	return false
 }
 
-// Gone takes in that a NodeClaim, as it was last seen, is gone at the time now. It reports whether that changes what the NodePool is
-// judged by.
+// Gone records that a NodeClaim, last seen as object, is gone at the time now. It reports whether the NodePool must be
+// judged again.
 func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) {
 	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
@@ -138,7 +142,7 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	return changed, nil
 }
 
-// leave takes in the NodeClaim, which is launched, if it is being deleted: Karpenter no longer counts it.
+// leave records the deletion of a launched NodeClaim, if it is being deleted: Karpenter no longer counts it.
 func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	if c.Metadata.DeletionTimestamp == nil || l.leaving[c.Metadata.UID] {
 		return false
@@ -148,8 +152,8 @@ func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	return true
 }
 
-// succeed takes in that a NodeClaim was launched, by Karpenter's clock. Of those that fail still, the time begins anew. It reports whether
-// launches had failed.
+// succeed records the launch of a NodeClaim, by Karpenter's clock. For NodeClaims that still fail, the time starts
+// again. It reports whether launches had failed.
 func (l *Launches) succeed(at, now time.Time) bool {
 	if !at.After(l.memory.Launched) {
 		return false // it was launched before others failed
@@ -164,7 +168,7 @@ func (l *Launches) succeed(at, now time.Time) bool {
 	return failing
 }
 
-// giveUp takes in that the NodeClaim is deleted and was not launched.
+// giveUp records the deletion of a NodeClaim that was not launched.
 func (l *Launches) giveUp(c *nodeClaim, failure string, now time.Time) {
 	if failure == "" {
 		failure = c.says("deleted before it was launched")
@@ -173,7 +177,7 @@ func (l *Launches) giveUp(c *nodeClaim, failure string, now time.Time) {
 	delete(l.unlaunched, c.Metadata.UID)
 }
 
-// fail takes in that a launch failed.
+// fail records a failed launch.
 func (l *Launches) fail(message string, now time.Time) {
 	if since, _ := l.since(now); since.IsZero() {
 		l.memory.Failing = now
@@ -181,7 +185,8 @@ func (l *Launches) fail(message string, now time.Time) {
 	l.memory.Failed, l.memory.Message = now, message
 }
 
-// since is since when launches have failed; zero if they do not, or none has failed for long. That ends by itself then; never with a zero time.
+// since returns when launches began to fail, or zero if they do not fail or the last failure is rememberFailure ago.
+// until is when they stop to count as failing by themselves; zero: never.
 func (l *Launches) since(now time.Time) (since, until time.Time) {
 	for _, failure := range l.unlaunched {
 		if failure != "" {
@@ -195,8 +200,8 @@ func (l *Launches) since(now time.Time) (since, until time.Time) {
 	return l.memory.Failing, until
 }
 
-// failing is since when launches have failed and none has succeeded, zero if they do not, when that is forgotten if nothing happens, zero
-// if it is not, and what Karpenter says.
+// failing returns when launches began to fail without a success since, zero if they do not fail; when that is forgotten
+// if nothing happens, zero if never; and Karpenter's message.
 func (l *Launches) failing(now time.Time) (since, until time.Time, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -204,21 +209,21 @@ func (l *Launches) failing(now time.Time) (since, until time.Time, message strin
 	return since, until, l.memory.Message
 }
 
-// lastLeft is when a NodeClaim that was launched was last seen to go; zero if never.
+// lastLeft returns when a launched NodeClaim was last seen to go; zero if never.
 func (l *Launches) lastLeft() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left
 }
 
-// Memory returns what is remembered.
+// Memory returns the state to publish.
 func (l *Launches) Memory() LaunchMemory {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.memory
 }
 
-// Restore takes over what others remembered, where it does not contradict what was seen since.
+// Restore starts from what another process remembered, unless a launch was seen since.
 func (l *Launches) Restore(m LaunchMemory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,5 @@
-// Package karpenter reads Karpenter's NodePools, those of AKS node auto-provisioning among them, and judges pools by them.
+// Package karpenter reads Karpenter's NodePools, those of AKS node auto-provisioning among them, and judges pools by
+// them.
 package karpenter
 
 import (
@@ -26,8 +27,8 @@ var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1",
 // Source: sigs.k8s.io/karpenter/pkg/utils/resources, Node.
 const resourceNodes corev1.ResourceName = "nodes"
 
-// nodePool is what is read of a NodePool. The fields are those of Karpenter's own type, whose doc comments hold.
-// Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
+// nodePool has the fields of a NodePool that are read, as Karpenter's own type documents them. Source:
+// sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
 type nodePool struct {
 	Metadata struct {
 		Name              string       `json:"name"`
@@ -97,7 +98,8 @@ func (n *nodePool) nodes() int64 {
 	return counted.Value()
 }
 
-// maxNodes is the most nodes that the NodePool may have: by its limits, or by the number that it keeps; nil if neither says.
+// maxNodes is the most nodes that the NodePool may have: by its limits, or by the number that it keeps; nil if neither
+// says.
 func (n *nodePool) maxNodes() *int {
 	replicas := n.Spec.Replicas
 	limit, limited := n.Spec.Limits[resourceNodes]
@@ -110,7 +112,7 @@ func (n *nodePool) maxNodes() *int {
 	return nil
 }
 
-// remaining is what the NodePool may still order, by resource: nil without limits.
+// remaining returns how much the NodePool may still order, by resource; nil without limits.
 func (n *nodePool) remaining() corev1.ResourceList {
 	if len(n.Spec.Limits) == 0 {
 		return nil
@@ -127,9 +129,9 @@ func (n *nodePool) remaining() corev1.ResourceList {
 // cpuLabels are the labels by which providers let a NodePool choose the number of a node's CPUs.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
-// leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number of CPUs that
-// it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes. (Of memory, Karpenter
-// goes by an estimate, and a real node has something else.)
+// leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number
+// of CPUs that it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes.
+// (Of memory, Karpenter goes by an estimate, and a real node has something else.)
 func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	byType := map[string]resource.Quantity{}
 	for _, node := range own {
@@ -200,11 +202,11 @@ func (n *nodePool) choices() map[string][]string {
 	return choices
 }
 
-// exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it looks at
-// whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded stops them all. CPU and memory of which
-// nothing is left stop them, too, because every node has some. The number of nodes does not: Karpenter 1.8 orders one more than its limit, later
-// versions do not, and a NodePool that orders none declines the pods.
-// Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
+// exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it
+// looks at whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded
+// stops them all. CPU and memory of which nothing is left stop them, too, because every node has some. The number of
+// nodes does not: Karpenter 1.8 orders one more than its limit, later versions do not, and a NodePool that orders none
+// declines the pods. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
 func (n *nodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()
 	for _, name := range slices.Sorted(maps.Keys(left)) {

@@ -34,18 +34,19 @@ var (
 	reasonNoLimits     = nodegroups.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
-// Memory is what is remembered of a NodePool. It outlives the process in the published state.
+// Memory is the tracker's state, as published. It outlives the process.
 type Memory struct {
-	// Pauses are the spells in which the NodePool could not be read, or Karpenter did not use it.
+	// Pauses are the periods in which the NodePool could not be read, or Karpenter did not use it.
 	Pauses []nodegroups.Pause `json:"pauses,omitempty"`
-	// Present is the number of the NodePool's nodes that exist and stay, Ordered that of those that it has ordered, at the most
-	// since one came.
+	// Present is the number of the NodePool's nodes that exist and stay. Ordered is the most nodes ordered since one
+	// came.
 	Present int64 `json:"present"`
 	Ordered int64 `json:"ordered"`
-	// Rose is when a node was last seen to come; Progress when one came, one was ordered, or nothing was on its way.
+	// Rose is when a node last came. Progress is the last time when a node came, a node was ordered, or none was
+	// missing.
 	Rose     time.Time `json:"rose,omitzero"`
 	Progress time.Time `json:"progress,omitzero"`
-	// Launches is what is remembered of its NodeClaims.
+	// Launches is the state of its NodeClaims.
 	Launches LaunchMemory `json:"launches,omitzero"`
 }
 
@@ -67,7 +68,7 @@ func NewTracker(graces pool.Graces, launches *Launches) *Tracker {
 	return &Tracker{graces: graces, launches: launches, problem: ReasonMissing}
 }
 
-// Memory returns what is remembered.
+// Memory returns the state to publish.
 func (t *Tracker) Memory() Memory {
 	m := t.memory
 	m.Launches = t.launches.Memory()
@@ -77,7 +78,7 @@ func (t *Tracker) Memory() Memory {
 	return m
 }
 
-// Restore takes over what another tracker of the NodePool remembered, at the time now.
+// Restore starts from what another tracker of the NodePool remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.Progress.IsZero() {
 		m.Progress = now
@@ -86,19 +87,19 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.launches.Restore(m.Launches)
 }
 
-// Lose takes in that the NodePool cannot be had at the time now, for the reason.
+// Lose records that there is no usable NodePool at the time now, and why.
 func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
 	t.problem, t.nodePool, t.own = reason, nil, nil
 	t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
 }
 
-// Fail takes in that the NodePool cannot be read at the time now.
+// Fail records that the NodePool cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
 	t.Lose(reasonUnreadable.With("%v", err), now)
 }
 
-// Observe takes in the NodePool, as JSON, and the nodes of the cluster, as they are at the time now. It returns an error that
-// says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
+// Observe reads the NodePool from its JSON, with the nodes of the cluster, at the time now. If the NodePool cannot be
+// read, it returns the error, and the pool is Unknown.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
 	n, err := decode[nodePool](object, "NodePool")
 	if err != nil {
@@ -131,7 +132,8 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	return nil
 }
 
-// unused returns why Karpenter does not order nodes of the NodePool now, whatever its limits say; none with an empty code if it does.
+// unused returns why Karpenter does not order nodes of the NodePool now, whatever its limits say; none with an empty
+// code if it does.
 func (n *nodePool) unused() nodegroups.Reason {
 	switch {
 	case n.Metadata.DeletionTimestamp != nil:
@@ -164,11 +166,12 @@ func lost(before, after []*corev1.Node) bool {
 	return slices.ContainsFunc(before, func(n *corev1.Node) bool { return !names[n.Name] })
 }
 
-// behind is for how long a NodePool's status may count a node that is gone. Karpenter itself does not, from when the NodeClaim is being
-// deleted on; it writes what it counts every 5 s. Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
+// behind is how long a NodePool's status may count a node that is gone. Karpenter itself stops counting when the
+// NodeClaim is being deleted, and writes its status every 5 s. Source:
+// sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
 const behind = 10 * time.Second
 
-// behindUntil is until when the status may count a node that is gone; zero if it does not at the time now.
+// behindUntil returns until when the status may count a node that is gone; zero if it does not at the time now.
 func (t *Tracker) behindUntil(now time.Time) time.Time {
 	left := t.left
 	if l := t.launches.lastLeft(); l.After(left) {
@@ -180,8 +183,8 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// batching is for how long Karpenter waits for more pods before it orders nodes, at the most.
-// Source: sigs.k8s.io/karpenter, --batch-max-duration.
+// batching is the longest time that Karpenter waits for more pods before it orders nodes. Source:
+// sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
 
 // Judge implements nodegroups.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
@@ -232,7 +235,7 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) nodegroups.Judged 
 	return t.belowLimits(g, now)
 }
 
-// belowLimits judges a NodePool whose limits leave a node: by whether it can launch one.
+// belowLimits judges a NodePool whose limits leave room for a node, by whether its launches succeed.
 func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Judged {
 	n := t.nodePool
 	failing, forgotten, message := t.launches.failing(now)

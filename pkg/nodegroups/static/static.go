@@ -17,8 +17,8 @@ var (
 	reasonFixed    = nodegroups.Reason{Code: "Fixed", Sentence: "the pool does not grow"}
 )
 
-// MaxNodes is the source of a pool that is Full once as many of its nodes exist. Nothing says whether more are coming: a pod for which none
-// has come for the patience will get none.
+// MaxNodes is the source of a pool that is Full once as many of its nodes exist. Nothing says whether more are coming:
+// a pod for which none has come for the patience will get none.
 type MaxNodes struct {
 	Nodes    int32
 	Patience time.Duration

@@ -77,7 +77,7 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateSelector validates a selector, of which whatToDo says what it needs if it is empty.
+// validateSelector validates a selector that must not be empty. whatToDo is the advice if it is.
 func validateSelector(selector *metav1.LabelSelector, p *field.Path, whatToDo string) field.ErrorList {
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(p, whatToDo)}
