@@ -67,9 +67,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &args.Capacity
-	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
-		StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration})}
+	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(args.Capacity.StaleAfter.Duration, args.Capacity.ProvisionGrace.Duration)}
 	w.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
 	w.provider = breaker.Judgement{State: breaker.Open}
 	w.add("virtual-node-aci-linux", "type", "virtual-kubelet", "")
@@ -132,9 +130,9 @@ func (w *world) judge(ago time.Duration) *world {
 		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.Template, ProvisionGrace: w.args.Capacity.ProvisionGrace.Duration}
 		switch {
 		case p.ClusterAutoscaler != nil:
-			groups := clusterautoscaler.GroupsOf(&p.Pool)
-			claims = append(claims, clusterautoscaler.Claim{Groups: groups, Nodes: byPool[i]})
-			facts[i].Source = clusterautoscaler.Source{Tracker: w.tracker, Groups: groups}
+			source := clusterautoscaler.Source{Tracker: w.tracker, Groups: clusterautoscaler.GroupsOf(&p.Pool), Graces: p.Graces}
+			claims = append(claims, clusterautoscaler.Claim{Source: source, Nodes: byPool[i]})
+			facts[i].Source = source
 		case p.Fixed != nil:
 			facts[i].Source = static.Fixed{}
 		default:

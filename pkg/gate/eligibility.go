@@ -16,7 +16,7 @@ func ineligible(req Request, p *pool.Pool, shapes []nodegroups.Shape) nodegroups
 		return reasonsUnsupported[feature.Code]
 	}
 	if detail := aci.TooLarge(req.Pod, p.OnACI(), p.Burst.Largest); detail != "" {
-		return reasonTooLarge.With(detail)
+		return reasonTooLarge.With("%s", detail)
 	}
 	return nodegroups.Reason{}
 }

@@ -145,7 +145,7 @@ type Verdict struct {
 
 // closed is the verdict that a gate is closed for the reason with the detail.
 func closed(reason nodegroups.Reason, detail string) Verdict {
-	return Verdict{Reason: reason.With(detail)}
+	return Verdict{Reason: reason.With("%s", detail)}
 }
 
 // Holds reports whether the regular pool, or the group of one, keeps gates closed.

@@ -213,7 +213,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 
 // opened is the verdict of a group that does not hold the gate, for the reason with the detail.
 func opened(reason nodegroups.Reason, detail string) Verdict {
-	return Verdict{Open: true, Reason: reason.With(detail)}
+	return Verdict{Open: true, Reason: reason.With("%s", detail)}
 }
 
 // DeclineKey names the group of the pool with the index among all pools' groups.

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// Attention says for which pods the autoscaler behind a source has had its time.
+// Attention shows which pods the autoscaler has had enough time for.
 type Attention struct {
-	// Looked is such that a pod which has waited since before it was there for four whole loops of one and the same autoscaler in which
-	// no group rose or began to fail; zero if there have not been as many.
+	// Looked is the time before which a pod must have started to wait to have seen four whole loops. All four were run
+	// by one autoscaler, and no group was scaled up or began to fail in them. It is zero if there were fewer loops.
 	Looked time.Time `json:"looked,omitzero"`
-	// Uncounted says that the source tells no loops: time alone counts.
+	// Uncounted is set if the source does not show the autoscaler's loops: time alone counts.
 	Uncounted bool `json:"uncounted,omitempty"`
-	// Pauses are the spells in which the autoscaler did not look, the earliest first.
+	// Pauses are the periods in which the autoscaler ran no loops, the earliest first.
 	Pauses []Pause `json:"pauses,omitempty"`
 }
 
-// Pause is a spell in which an autoscaler did not look. One that goes on has no To.
+// Pause is a period in which an autoscaler ran no loops. To is zero while it lasts.
 type Pause struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to,omitzero"`
 }
 
-// WaitedAt is when a pod that has waited since then will have waited for the time d, pauses left out, if no other comes. It is zero during a
-// pause.
+// WaitedAt returns when a pod that has waited since then will have waited for d, not counting pauses, if no other pause
+// begins. It returns zero during a pause.
 func (a *Attention) WaitedAt(since time.Time, d time.Duration) time.Time {
 	at := since.Add(d)
 	for _, p := range a.Pauses {
@@ -43,7 +43,7 @@ func (a *Attention) WaitedAt(since time.Time, d time.Duration) time.Time {
 	return at
 }
 
-// HasLooked reports whether a pod that has waited since then was there for four whole loops.
+// HasLooked reports whether four whole loops have run since the pod began to wait.
 func (a *Attention) HasLooked(since time.Time) bool {
 	return a.Uncounted || since.Before(a.Looked)
 }
@@ -51,7 +51,7 @@ func (a *Attention) HasLooked(since time.Time) bool {
 // maxPauses bounds how many pauses are remembered: the last ones.
 const maxPauses = 20
 
-// Paused returns the pauses with one that began then and goes on, unless one does already.
+// Paused returns the pauses with an open one, which began at from unless one was open already.
 func Paused(pauses []Pause, from time.Time) []Pause {
 	n := len(pauses)
 	if n > 0 && pauses[n-1].To.IsZero() {
@@ -60,7 +60,7 @@ func Paused(pauses []Pause, from time.Time) []Pause {
 	return append(slices.Clone(pauses[max(0, n+1-maxPauses):]), Pause{From: from})
 }
 
-// Resumed returns the pauses with the one that went on, if one did, ended.
+// Resumed returns the pauses with the open one, if there is any, ended.
 func Resumed(pauses []Pause, at time.Time) []Pause {
 	n := len(pauses)
 	if n == 0 || !pauses[n-1].To.IsZero() {

@@ -1,7 +1,7 @@
 package nodegroups
 
 import (
-	"strings"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,22 +9,23 @@ import (
 	"poolpriority.dev/scheduler/pkg/breaker"
 )
 
-// Facts are what the view of one pool is built from.
+// Facts are the inputs to the view of one pool.
 type Facts struct {
 	// Nodes are the pool's nodes that exist.
 	Nodes []*corev1.Node
 	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
 	Source Source
-	// Provider is what a burst pool's provider makes of pods.
+	// Provider is the state of a burst pool's provider.
 	Provider breaker.Judgement
-	// Template returns what the configuration says of new nodes of the node group with the name; nil where it says nothing. It may be nil.
+	// Template returns the configured template of new nodes of the node group with the name, or nil if there is none.
+	// It may be nil.
 	Template func(group string) *corev1.Node
 	// ProvisionGrace is how long nodes that exist and cannot be used yet count as on their way.
 	ProvisionGrace time.Duration
 }
 
-// Build returns the view of the pools, by their index in the list, at the time now. What is in the same state as in the view before has
-// been since then.
+// Build returns the view of the pools, by their index in the list, at the time now. What is in the same state as in the
+// view before has been since then.
 func Build(pools []Facts, before *View, now time.Time) *View {
 	view := &View{Pools: make([]Pool, len(pools)), Built: now}
 	for i := range pools {
@@ -45,9 +46,10 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		for k := range j.Groups {
 			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
 			view.ShapesUntil = Earliest(view.ShapesUntil, until)
+			j.Groups[k] = p.Groups[k].Judged // with what its nodes say
 		}
-		p.State, p.Reason, p.Until = p.summary(j.Until)
-		p.Since = now
+		j = j.Summarized()
+		p.State, p.Reason, p.Until, p.Since = j.State, j.Reason, j.Until, now
 		if old.State == p.State && !old.Since.After(now) {
 			p.Since = old.Since
 		}
@@ -93,7 +95,8 @@ func (p *Pool) group(name string) *Group {
 	return nil
 }
 
-// build makes the group, of which old (if not nil) was known before, and returns when its kinds of nodes change by themselves.
+// build fills the group. old is the group in the view before, or nil. It returns when the group's shapes change by
+// themselves.
 func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.Time {
 	g.Judged = *j
 	g.Nodes = len(j.Members)
@@ -121,7 +124,6 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 	if g.State != Unknown {
 		g.Moved = now
 	}
-	g.kinds = shapesKey(g.Shapes)
 	if old != nil {
 		g.follow(old, now)
 	}
@@ -131,7 +133,7 @@ func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.T
 	return until
 }
 
-// settled is the state with the code of its reason; empty for Unknown.
+// settled returns the state with the code of its reason, or "" for Unknown.
 func settled(state State, code string) string {
 	if state == Unknown {
 		return ""
@@ -139,8 +141,8 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns what is known of a group that was in the state, for the reason with the code, when it was written down. Settled, if it is empty, was
-// the same.
+// Restored returns the group as a leader published it: in the state, for the reason with the code. An empty Settled
+// means that it equals that state.
 func Restored(name string, state State, code string, g Group) Group {
 	if g.Settled == "" {
 		g.Settled = settled(state, code)
@@ -149,7 +151,7 @@ func Restored(name string, state State, code string, g Group) Group {
 	return g
 }
 
-// follow takes over from what was known of the group before what has not changed.
+// follow keeps the times of old that no change has reset.
 func (g *Group) follow(old *Group, now time.Time) {
 	if old.State == g.State && !old.Since.After(now) {
 		g.Since = old.Since
@@ -164,27 +166,7 @@ func (g *Group) follow(old *Group, now time.Time) {
 	} else {
 		g.Moved = now
 	}
-	if g.Version == old.Version && g.kinds == old.kinds {
+	if g.Version == old.Version && slices.EqualFunc(g.Shapes, old.Shapes, func(a, b Shape) bool { return a.key() == b.key() }) {
 		g.Touched = old.Touched
 	}
-}
-
-// shapesKey is equal for the same kinds of nodes.
-func shapesKey(shapes []Shape) string {
-	keys := make([]string, len(shapes))
-	for i := range shapes {
-		keys[i] = shapes[i].key()
-	}
-	return strings.Join(keys, "\n\n")
-}
-
-// summary is the state that the pool is said to be in, with its reason, and when one of its groups' states changes by itself; until is when
-// what they are judged by does.
-func (p *Pool) summary(until time.Time) (State, Reason, time.Time) {
-	j := Judgement{Until: until, Groups: make([]Judged, len(p.Groups))}
-	for i := range p.Groups {
-		j.Groups[i] = p.Groups[i].Judged
-	}
-	j = j.Summarized()
-	return j.State, j.Reason, j.Until
 }

@@ -175,7 +175,7 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		if len(tc.now.Members) > 0 {
-			tc.old.kinds = shapesKey([]Shape{{}})
+			tc.old.Shapes = []Shape{{}}
 		}
 		view := Build([]Facts{{Source: groups{tc.now}}}, &View{Pools: []Pool{{Groups: []Group{tc.old}}}}, now)
 		g := view.Pools[0].Groups[0]

@@ -10,15 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// passingTaint is a taint that comes and goes on a node that stays the kind of node it is: controllers, the cloud and the
-// autoscalers put it there for a time.
+// passingTaint is a taint that comes and goes on a node that stays the kind of node it is: controllers, the cloud and
+// the autoscalers put it there for a time.
 type passingTaint struct {
 	key     string // or, with a slash at its end, the prefix of keys; with one at its beginning, what they end with
 	startup bool   // it keeps pods out of a new node until something has been set up on it
 }
 
-// passingTaints are looked up in this order. A taint that is not among them and passes all the same makes a pool look as if it could
-// not run a pod for as long as all its nodes have it, and bursts the pod.
+// passingTaints are looked up in this order. A taint that is not among them and passes all the same makes a pool look
+// as if it could not run a pod for as long as all its nodes have it, and bursts the pod.
 var passingTaints = []passingTaint{
 	// Kubernetes: conditions, cordons, and nodes that the cloud does not know yet.
 	{corev1.TaintNodeNotReady, true},
@@ -37,16 +37,19 @@ var passingTaints = []passingTaint{
 	{"DeletionCandidateOfClusterAutoscaler", false},
 	{"karpenter.sh/unregistered", true},
 	{"karpenter.sh/", false},
-	// What keeps pods out until an agent of the node's runs: Cilium, and CSI drivers (disk.csi.azure.com/agent-not-ready; AWS's, too).
+	// What keeps pods out until an agent of the node's runs: Cilium, and CSI drivers
+	// (disk.csi.azure.com/agent-not-ready; AWS's, too).
 	{"/agent-not-ready", true},
-	// What drains nodes: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler, medik8s.
+	// What drains nodes: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler,
+	// medik8s.
 	{"remediator.aks.microsoft.com/", false},
 	{"remediator.kubernetes.azure.com/", false},
 	{"aws-node-termination-handler/", false},
 	{"medik8s.io/", false},
 }
 
-// stayingTaints are taints that say what a node is for: no node starts with one that it will lose. An entry with a slash at its end is a prefix.
+// stayingTaints are taints that say what a node is for: no node starts with one that it will lose. An entry with a
+// slash at its end is a prefix.
 var stayingTaints = []string{
 	"CriticalAddonsOnly",
 	"kubernetes.azure.com/scalesetpriority",
@@ -55,20 +58,20 @@ var stayingTaints = []string{
 	"amd.com/gpu",
 }
 
+// matches reports whether the key is what the entry of a table names.
+func matches(entry, key string) bool {
+	return key == entry || strings.HasSuffix(entry, "/") && strings.HasPrefix(key, entry) || strings.HasPrefix(entry, "/") && strings.HasSuffix(key, entry)
+}
+
 // stays reports whether the taint is known to last.
 func stays(taint *corev1.Taint) bool {
-	return slices.ContainsFunc(stayingTaints, func(key string) bool {
-		return taint.Key == key || strings.HasSuffix(key, "/") && strings.HasPrefix(taint.Key, key)
-	})
+	return slices.ContainsFunc(stayingTaints, func(entry string) bool { return matches(entry, taint.Key) })
 }
 
 // passing returns what is known of a passing taint with the key, or nil if it lasts.
 func passing(key string) *passingTaint {
-	for i := range passingTaints {
-		p := &passingTaints[i]
-		if key == p.key || strings.HasSuffix(p.key, "/") && strings.HasPrefix(key, p.key) || strings.HasPrefix(p.key, "/") && strings.HasSuffix(key, p.key) {
-			return p
-		}
+	if i := slices.IndexFunc(passingTaints, func(p passingTaint) bool { return matches(p.key, key) }); i >= 0 {
+		return &passingTaints[i]
 	}
 	return nil
 }
@@ -91,12 +94,7 @@ func lasts(taint *corev1.Taint) bool {
 
 // IsTainted reports whether the node has a taint that keeps pods out for good, as far as its key tells.
 func IsTainted(node *corev1.Node) bool {
-	for i := range node.Spec.Taints {
-		if lasts(&node.Spec.Taints[i]) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return lasts(&t) })
 }
 
 func sameTaint(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
@@ -130,7 +128,7 @@ func IsReady(node *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// readySince is since when the node's condition Ready has been as it is; zero if it has none.
+// readySince returns when the node's condition Ready last changed; zero if it has none.
 func readySince(node *corev1.Node) time.Time {
 	if c := ready(node); c != nil {
 		return c.LastTransitionTime.Time
@@ -141,7 +139,8 @@ func readySince(node *corev1.Node) time.Time {
 // KarpenterNodePoolLabel is on every node of Karpenter's, with the name of its NodePool.
 const KarpenterNodePoolLabel = "karpenter.sh/nodepool"
 
-// karpenterInitialized is the label that Karpenter gives its nodes when their startup taints are gone and their devices are there.
+// karpenterInitialized is the label that Karpenter gives its nodes when their startup taints are gone and their devices
+// are there.
 const karpenterInitialized = "karpenter.sh/initialized"
 
 // IsStarting reports whether pods are kept out of the node because it is not ready, or not set up.
@@ -155,10 +154,10 @@ func IsStarting(node *corev1.Node) bool {
 	return !IsReady(node) || karpenters && node.Labels[karpenterInitialized] != "true"
 }
 
-// toBeDeletedTaint is what the cluster autoscaler taints a node with that it takes away.
+// toBeDeletedTaint is on nodes that the cluster autoscaler removes.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// disruptedTaint is what Karpenter taints a node with that it takes away, and no longer counts.
+// disruptedTaint is on nodes that Karpenter removes and no longer counts.
 const disruptedTaint = "karpenter.sh/disrupted"
 
 // IsLeaving reports whether the node is being taken away.

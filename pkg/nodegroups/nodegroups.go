@@ -1,8 +1,9 @@
-// Package nodegroups says of each regular pool whether it can still grow. It holds the four states, the reasons they are
-// given with, and the immutable view that the scheduling cycle reads.
+// Package nodegroups judges whether each regular pool can still grow. It holds the four states, their reasons, and the
+// immutable view that the scheduling cycle reads.
 package nodegroups
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/breaker"
 )
 
-// State is what a source says of a regular pool.
+// State is the state of a node group or of a regular pool.
 type State string
 
 const (
@@ -40,27 +41,27 @@ type Reason struct {
 }
 
 // With returns the reason with the detail.
-func (r Reason) With(detail string) Reason {
-	r.Detail = detail
+func (r Reason) With(format string, args ...any) Reason {
+	r.Detail = fmt.Sprintf(format, args...)
 	return r
 }
 
-// ReasonProvisioning is that of a pool that is Growing because fewer nodes came than were ordered.
+// ReasonProvisioning is the reason of a group that is Growing because ordered nodes have not come yet.
 var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
 
-// Judgement is what a source says of a pool.
+// Judgement is a source's answer for a pool.
 type Judgement struct {
 	// State and Reason are those of the pool as a whole, for people: the gate goes by the groups.
 	State  State
 	Reason Reason
 	// Until is when a group's state changes by itself; zero if only an event can change one.
 	Until time.Time
-	// Groups are the pool's node groups; not empty. A source that knows of no groups has one without a name.
+	// Groups are the pool's node groups, at least one. A source without groups has one without a name.
 	Groups []Judged
 	Attention
 }
 
-// Judged is what a source says of a node group.
+// Judged is a source's answer for a node group.
 type Judged struct {
 	// Name is what the source calls the group. It is empty for nodes that are in none, and for a pool without groups.
 	Name   string `json:"name,omitempty"`
@@ -72,33 +73,34 @@ type Judged struct {
 	Members []*corev1.Node `json:"-"`
 	// Seen are the kinds of node that the group was last seen with, for one that has none now.
 	Seen []Shape `json:"-"`
-	// Open says that the group may get kinds of nodes of which it has none now.
+	// Open is set if the group may get nodes of further shapes.
 	Open bool `json:"open,omitempty"`
-	// New is what is known of nodes that the group may get and has none of; nil if nothing is.
+	// New describes nodes that the group may get and has none of; nil if nothing is known.
 	New *NewNodes `json:"new,omitempty"`
 	// Rose is when the group was last seen to be given nodes; zero if never.
 	Rose time.Time `json:"-"`
-	// Version changes with the number of nodes that were ordered and with the limits: what a group declined before, it may do now.
+	// Version changes with the number of nodes that were ordered and with the limits: what a group declined before, it
+	// may do now.
 	Version string `json:"-"`
-	// Remaining is what a group that can grow may still order, by resource: a pod that requests more of one of them is not
-	// among those that it can grow for. nil is no limit.
+	// Remaining is how much a group that can grow may still order, by resource. The group cannot grow for a pod that
+	// requests more of one of them. nil is no limit.
 	Remaining corev1.ResourceList `json:"remaining,omitempty"`
-	// Skipped says that the autoscaler cannot grow the group now, but may in a while, and so declines nobody.
+	// Skipped is set if the autoscaler cannot grow the group now but may later. Such a group declines no pod.
 	Skipped bool `json:"skipped,omitempty"`
-	// Patience is how long a pod must have waited at the least before the group counts as declining it.
+	// Patience is the least time that a pod must wait before the group counts as declining it.
 	Patience time.Duration `json:"patience,omitempty"`
-	// Arriving is, while the group is Growing, how many nodes were ordered of which no Node exists yet. It is for people: the gate goes by
+	// Arriving is how many nodes of a Growing group were ordered and have no Node yet. It is for people: the gate reads
 	// the State.
 	Arriving int `json:"arriving,omitempty"`
 	// MaxNodes is the most nodes that the group may have; nil if that is not limited, or not known.
 	MaxNodes *int `json:"maxNodes,omitempty"`
 }
 
-// bySummary are the states, by which of them a pool is said to be in if its groups are in several.
+// bySummary lists the states in the order in which they decide the pool's state.
 var bySummary = []State{Growing, CanGrow, Unknown, Full}
 
-// Summarized returns the judgement with the state that the pool is said to be in, for the reason of the first group in it, with the details of
-// all groups (each with its state if they are in several), and with when one of them changes by itself, if that is before Until.
+// Summarized returns the judgement with the pool's state, the reason of the first group in that state, the details of
+// all groups (with their states if these differ), and the earliest Until.
 func (j Judgement) Summarized() Judgement {
 	var details []string
 	mixed := slices.ContainsFunc(j.Groups, func(g Judged) bool { return g.State != j.Groups[0].State })
@@ -125,33 +127,33 @@ func (j Judgement) Summarized() Judgement {
 	return j
 }
 
-// Group is what is known of one node group: what its source says, and what its nodes say.
+// Group is a node group in the view: its source's answer, and what its nodes show.
 type Group struct {
 	Judged
 	// Since is when the group came into its state.
 	Since time.Time `json:"since,omitzero"`
-	// Moved is when something last happened to the group that pods which it could run must give the autoscaler time after: it rose, nodes
-	// came, or it came into another state. Times at which it was Unknown are left out.
+	// Moved is the last event after which pods must give the autoscaler time: a scale-up, a new node or another state.
+	// Times at which the group was Unknown do not count.
 	Moved time.Time `json:"moved,omitzero"`
 	// Touched is when its Version or the kinds of its nodes last changed.
 	Touched time.Time `json:"touched,omitzero"`
-	// Nodes is the number of the group's nodes, Starting that of those on their way to be usable.
+	// Nodes is the number of the group's nodes, and Starting how many of them are not usable yet.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
-	// LastReady is when one of the group's nodes that can be used became ready last; zero if there is none.
+	// LastReady is when one of the group's usable nodes last became ready; zero if there is none.
 	LastReady time.Time `json:"lastReady,omitzero"`
-	// Shapes are the kinds of nodes that the group has or, if it has none, was last seen with; empty while nothing is known.
+	// Shapes are the kinds of nodes that the group has or, if it has none, was last seen with; empty while nothing is
+	// known.
 	Shapes []Shape `json:"shapes,omitempty"`
 
-	// Newest is when the newest of its nodes was made; zero if there is none. It is published beside the view, as Settled is.
+	// Newest is when the newest of its nodes was made; zero if there is none. It is published beside the view, as
+	// Settled is.
 	Newest time.Time `json:"-"`
 	// Settled is the last state that was not Unknown, with the code of its reason, whatever nodes were starting.
 	Settled string `json:"-"`
-
-	kinds string
 }
 
-// Pool is what is known of one pool: what its source says, and what its nodes say.
+// Pool is a pool in the view: its source's answer, and what its nodes show.
 type Pool struct {
 	State  State  `json:"state,omitempty"`
 	Reason Reason `json:"reason,omitzero"`
@@ -160,7 +162,8 @@ type Pool struct {
 	// Until is when a group's state changes by itself; zero if none does.
 	Until time.Time `json:"until,omitzero"`
 	Attention
-	// Nodes is the number of the pool's nodes; Starting, Leaving and Tainted are those of which IsStarting, IsLeaving and IsTainted say so.
+	// Nodes is the number of the pool's nodes. Starting, Leaving and Tainted count those for which IsStarting,
+	// IsLeaving and IsTainted hold.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
 	Leaving  int `json:"leaving,omitempty"`
@@ -169,13 +172,13 @@ type Pool struct {
 	Groups []Group `json:"groups,omitempty"`
 	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
 	Shapes []Shape `json:"shapes,omitempty"`
-	// Provider is what a burst pool's provider makes of pods; empty for one that nobody judges.
+	// Provider is the state of a burst pool's provider; empty if it is not judged.
 	Provider breaker.Judgement `json:"provider,omitzero"`
-	// Places are those of the labels that say where a node is, and are in no Shape, that a node of a burst pool has.
+	// Places are the place labels (IsPlaceLabel) on nodes of a burst pool. They are in no Shape.
 	Places map[string]bool `json:"places,omitempty"`
 }
 
-// Arriving is how many nodes of the pool were ordered of which no Node exists yet.
+// Arriving returns how many nodes of the pool were ordered and have no Node yet.
 func (p *Pool) Arriving() int {
 	n := 0
 	for i := range p.Groups {
@@ -200,28 +203,28 @@ func (p *Pool) MaxNodes() *int {
 	return &n
 }
 
-// NewNodes is what is known of the nodes that a pool may get.
+// NewNodes describes the nodes that a group may get.
 type NewNodes struct {
-	// Choices are labels that all of them have, each with the values that it may have. Others are not known.
+	// Choices are labels that all of them have, each with its possible values. Other labels are not known.
 	Choices map[string][]string `json:"choices,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
-// Shape is a kind of node: what the nodes of a pool that look alike to a pod's constraints have in common.
+// Shape describes nodes that look alike to a pod's constraints.
 type Shape struct {
-	// Labels are the labels without those that only one node has or that depend on where a node was put.
+	// Labels are the labels without those that only one node has or that depend on the node's place.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Varied are the keys of labels that nearly each node has another value of: they make no kind, and nothing is known of them.
+	// Varied are the keys of labels that have another value on nearly each node. Nothing is known of them.
 	Varied []string `json:"varied,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Allocatable is, resource by resource, the most that one node of this kind offers.
+	// Allocatable is, for each resource, the most that one node of this shape offers.
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
-// View is what is known of all pools at one moment, by the pools' index in the list. It is replaced as a whole and must
-// not be changed.
+// View is the state of all pools at one moment, by the pools' index in the list. It is replaced as a whole and must not
+// be changed.
 type View struct {
 	Pools []Pool `json:"pools"`
 	// Built is when the view was made.
@@ -239,7 +242,7 @@ func (v *View) Until() time.Time {
 	return until
 }
 
-// Earliest returns the earlier of two times of which a zero one means never.
+// Earliest returns the earlier of two times. A zero time means never.
 func Earliest(a, b time.Time) time.Time {
 	if a.IsZero() || (!b.IsZero() && b.Before(a)) {
 		return b

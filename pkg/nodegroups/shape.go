@@ -12,18 +12,19 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // settleTime is how long a node may take, once it is ready, to report its devices.
 const settleTime = 30 * time.Second
 
-// maxKinds is how many kinds of nodes are told apart among the nodes of a group. Where there are more, labels that differ from node to node (a
-// timestamp, an owner) are what makes them, and no kinds.
+// maxKinds is how many shapes are told apart among the nodes of a group. If there are more, labels that differ from
+// node to node (a timestamp, an owner) cause them.
 const maxKinds = 50
 
-// shapes returns the kinds of node among the nodes, in a stable order, and when that changes by itself (zero: never). What nodes that are
-// starting, or ready for less than settleTime, offer does not count. It is called with all nodes of a pool, again and again, and so
-// allocates for kinds only.
+// shapes returns the shapes of the nodes, in a stable order, and when they change by themselves (zero: never). The
+// allocatable resources of nodes that are starting, or ready for less than settleTime, do not count. It is called with
+// all nodes of a pool, again and again, and so allocates for shapes only.
 func (k *kinds) shapes() ([]Shape, time.Time) {
 	found, until := k.find(nil, maxKinds)
 	if len(found) > maxKinds {
@@ -35,19 +36,19 @@ func (k *kinds) shapes() ([]Shape, time.Time) {
 			found, until = k.find(varied, math.MaxInt) // where taints make them, they are what they are
 		}
 	}
-	keys := make(map[*Shape]string, len(found))
+	byKey := make(map[string]*Shape, len(found))
 	for _, shape := range found {
-		keys[shape] = shape.key()
+		byKey[shape.key()] = shape
 	}
-	slices.SortFunc(found, func(a, b *Shape) int { return strings.Compare(keys[a], keys[b]) })
-	shapes := make([]Shape, len(found))
-	for i, shape := range found {
-		shapes[i] = *shape
+	shapes := make([]Shape, 0, len(found))
+	for _, key := range slices.Sorted(maps.Keys(byKey)) {
+		shapes = append(shapes, *byKey[key])
 	}
 	return shapes, until
 }
 
-// find returns the kinds of node among the nodes if labels with the varied keys make none. It stops when there are more than the limit.
+// find returns the shapes of the nodes if labels with the varied keys are ignored. It stops when there are more than
+// the limit.
 func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
 	varied = slices.Sorted(slices.Values(varied))
 	byHash := map[uint64][]*Shape{}
@@ -84,40 +85,28 @@ func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
 	return found, until
 }
 
-// mostVaried are the keys of the labels of which there is more than one value, those with the most values first.
+// mostVaried returns the keys of the labels that have more than one value, those with the most values first. A missing
+// label counts as a value.
 func (k *kinds) mostVaried() []string {
-	values := map[string]map[string]bool{}
-	with := map[string]int{}
+	values := map[string]sets.Set[string]{}
 	for _, node := range k.nodes {
-		for key, value := range node.Labels {
-			if IsPlaceLabel(key) {
-				continue
+		for key := range node.Labels {
+			if !IsPlaceLabel(key) {
+				values[key] = sets.Set[string]{}
 			}
-			if values[key] == nil {
-				values[key] = map[string]bool{}
-			}
-			values[key][value] = true
-			with[key]++
 		}
 	}
-	count := func(key string) int {
-		if with[key] < len(k.nodes) {
-			return len(values[key]) + 1 // that it is not there
-		}
-		return len(values[key])
-	}
-	var keys []string
-	for key := range values {
-		if count(key) > 1 {
-			keys = append(keys, key)
+	for key, found := range values {
+		for _, node := range k.nodes {
+			found.Insert(node.Labels[key])
 		}
 	}
-	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(count(b)-count(a), strings.Compare(a, b)) })
-	return keys
+	maps.DeleteFunc(values, func(_ string, found sets.Set[string]) bool { return found.Len() == 1 })
+	return slices.SortedFunc(maps.Keys(values), func(a, b string) int { return cmp.Or(values[b].Len()-values[a].Len(), strings.Compare(a, b)) })
 }
 
-// SettledShapes returns the kinds of those of the nodes that can be used and were there before or, if there are none, that have been ready for
-// a while without starting, at the time now.
+// SettledShapes returns the shapes of the usable nodes that were created before the time given or, if there are none,
+// that have existed for firstGrace at the time now.
 func SettledShapes(nodes []*corev1.Node, before, now time.Time) []Shape {
 	pick := func(settled func(*corev1.Node) bool) []Shape {
 		k := kinds{now: now}
@@ -135,8 +124,7 @@ func SettledShapes(nodes []*corev1.Node, before, now time.Time) []Shape {
 	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
 }
 
-// SettlesAt is when the next of the nodes will have been there for long enough to be one of SettledShapes although none was there before; zero if none
-// will.
+// SettlesAt returns when the next of the nodes will have existed for firstGrace; zero if all have.
 func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
 	var next time.Time
 	for _, node := range nodes {
@@ -147,7 +135,7 @@ func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
 	return next
 }
 
-// newShape returns the kind of nodes with these labels and taints, if labels with the varied keys make none.
+// newShape returns the shape of nodes with these labels and taints, without the varied keys.
 func newShape(labels map[string]string, taints []corev1.Taint, varied []string) *Shape {
 	shape := &Shape{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
 	for key, value := range labels {
@@ -158,7 +146,7 @@ func newShape(labels map[string]string, taints []corev1.Taint, varied []string) 
 	return shape
 }
 
-// isOf reports whether nodes with these labels and taints are of the kind.
+// isOf reports whether nodes with these labels and taints have the shape.
 func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
 	n := 0
 	for key, value := range labels {
@@ -186,7 +174,7 @@ func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
 
 var hashSeed = maphash.MakeSeed()
 
-// kindHash is equal for nodes of one kind, in whatever order their labels and taints are.
+// kindHash is equal for nodes of one shape, in whatever order their labels and taints are.
 func kindHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
 	var sum uint64
 	for key, value := range labels {
@@ -227,7 +215,7 @@ func (s *Shape) raise(other corev1.ResourceList) {
 	}
 }
 
-// Contradiction returns what the template says of the nodes that none of the kinds has, or "".
+// Contradiction returns how the template differs from all of the shapes, or "".
 func Contradiction(template *corev1.Node, kinds []Shape) string {
 	if template == nil || len(kinds) == 0 {
 		return ""
@@ -245,7 +233,8 @@ func Contradiction(template *corev1.Node, kinds []Shape) string {
 	return first
 }
 
-// contradicts returns what of the template's labels and taints the kind has otherwise, or "". Labels of which the template is silent may be there.
+// contradicts returns how the shape's labels and taints differ from the template's, or "". The shape may have further
+// labels.
 func (s *Shape) contradicts(template *corev1.Node) string {
 	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
 		value := template.Labels[key]

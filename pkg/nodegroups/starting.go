@@ -1,41 +1,36 @@
 package nodegroups
 
 import (
-	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 )
 
-// firstGrace is how long the first node of a group of which nothing else is known may take to lose the taints that it came with.
+// firstGrace is how long the first node of a group without a history may take to lose its startup taints.
 const firstGrace = 3 * time.Minute
 
-// ReasonStarting is that of a group that is Growing because of nodes that exist.
+// ReasonStarting is the reason of a group that is Growing because of nodes that exist.
 var ReasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
 
-// kinds tells of each of some nodes that belong together which kind it is, and whether it is on its way to be one.
+// kinds knows the startup taints of a group's nodes, and so their shapes and which of them are starting.
 type kinds struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
-	// strange are, by node, taints that no older node and no template has: what a node starts with is not known by name (CNI agents, AKS's
-	// nodeInitializationTaints, GPU operators).
+	// strange are, by node, taints that no older node and no template has. Startup taints have no fixed names (CNI
+	// agents, AKS's nodeInitializationTaints, GPU operators).
 	strange map[*corev1.Node][]corev1.Taint
-	// until is when a taint stops to be strange by itself; zero if none does.
+	// until is when the next taint stops being strange by itself; zero if none does.
 	until time.Time
 }
 
-// kinds looks at the nodes at the time now. seen are kinds of such nodes that there were, template what the configuration says of new ones.
+// kinds examines the nodes at the time now. seen are shapes of earlier nodes of the group, and template is the
+// configured one.
 func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node, now time.Time) *kinds {
 	k := &kinds{nodes: nodes, grace: f.ProvisionGrace, now: now}
-	var young []*corev1.Node
-	for _, node := range nodes {
-		if now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) {
-			young = append(young, node)
-		}
-	}
-	if !slices.ContainsFunc(young, IsTainted) {
+	isYoung := func(node *corev1.Node) bool { return now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) }
+	if !slices.ContainsFunc(nodes, func(node *corev1.Node) bool { return isYoung(node) && IsTainted(node) }) {
 		return k
 	}
 	var familiar []corev1.Taint
@@ -46,27 +41,20 @@ func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node,
 	if template != nil {
 		familiar = append(familiar, LastingTaints(template.Spec.Taints)...)
 	}
-	for _, node := range nodes {
-		if !now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) {
-			known, familiar = true, addTaints(familiar, node)
-		}
-	}
-	slices.SortFunc(young, func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	k.strange = map[*corev1.Node][]corev1.Taint{}
-	for _, node := range young {
+	for _, node := range slices.SortedStableFunc(slices.Values(nodes), func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }) {
 		grace := f.ProvisionGrace
 		if !known {
 			grace = min(grace, firstGrace)
 		}
 		late := node.CreationTimestamp.Add(grace)
 		strange := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return stays(&t) || has(familiar, t) })
-		switch {
-		case len(strange) == 0 || !now.Before(late):
-			known, familiar = known || !IsStarting(node), addTaints(familiar, node)
-		default:
-			k.strange[node] = strange
-			k.until = Earliest(k.until, late)
+		if len(strange) == 0 || !now.Before(late) {
+			known, familiar = known || !isYoung(node) || !IsStarting(node), addTaints(familiar, node)
+			continue
 		}
+		k.strange[node] = strange
+		k.until = Earliest(k.until, late)
 	}
 	return k
 }
@@ -98,8 +86,9 @@ func (k *kinds) taints(node *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(strange, t) })
 }
 
-// startWith counts the nodes that are on their way, and corrects the state for them: a group that could grow or is Full is Growing, for at
-// most the grace after each came. One that is Unknown stays so, and IsGrowing all the same: what exists is known. That a node was ready before and is so no longer does not matter within the grace: it may come back.
+// startWith counts the nodes that are starting. A group that can grow or is Full becomes Growing, for at most the grace
+// after each node was created. An Unknown group stays Unknown, but IsGrowing. A node that was ready before counts as
+// starting, too, within the grace: it may come back.
 func (g *Group) startWith(k *kinds) {
 	var until time.Time
 	for _, node := range k.nodes {
@@ -115,8 +104,7 @@ func (g *Group) startWith(k *kinds) {
 		return
 	}
 	detail := g.Reason.Detail
-	g.State, g.Reason = Growing, ReasonStarting
-	g.Reason.Detail = fmt.Sprintf("%d of %d nodes", g.Starting, len(k.nodes))
+	g.State, g.Reason = Growing, ReasonStarting.With("%d of %d nodes", g.Starting, len(k.nodes))
 	if detail != "" {
 		g.Reason.Detail = detail + ", " + g.Reason.Detail + " starting"
 	}

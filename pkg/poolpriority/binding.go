@@ -16,19 +16,19 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in and that say why it was let into a burst pool:
-// the API server copies a Binding's annotations onto the pod, so that they are there from the first instant and cost no call of their own. A
-// scheduler whose lease has run out binds nothing.
+// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in and that say why
+// it was let into a burst pool: the API server copies a Binding's annotations onto the pod, so that they are there from
+// the first instant and cost no call of their own. A scheduler whose lease has run out binds nothing.
 func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
-	pl.retries.forget(pod.UID)
+	pl.retries.Remove(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
 	defer cancel()
-	burst, placed := pl.burstOf(state, pod, nodeName), pl.placementOf(state, pod, nodeName)
+	placed := pl.placementOf(state, pod, nodeName)
 	binding := &v1.Binding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, nodeName, burst)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, Annotations: pl.annotations(pod, &placed)},
 		Target:     v1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
 	pl.mentionKind(klog.FromContext(ctx), pod)
@@ -36,8 +36,8 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 		return status
 	}
 	placed.count(klog.FromContext(ctx), pod, nodeName)
-	if burst != nil {
-		pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", burst.story)
+	if placed.burst != nil {
+		pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", placed.burst.story)
 	}
 	return nil
 }
@@ -61,33 +61,12 @@ func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Bindi
 	return nil
 }
 
-// burst is why a pod goes to a burst pool.
-type burst struct {
-	record gate.Record
-	story  string
-}
-
-// burstOf returns why the pod goes to the node, or nil if that is in no burst pool.
-func (pl *PoolPriority) burstOf(state fwk.CycleState, pod *v1.Pod, nodeName string) *burst {
-	node, err := pl.nodes.Get(nodeName)
-	if err != nil || pl.gatekeeper == nil {
-		return nil
-	}
-	i := pl.pools.Of(node.Labels)
-	c, err := readCycle(state)
-	if err != nil || !pl.pools.IsBurst(i) {
-		return nil
-	}
-	waited := pl.gatekeeper.Waited(pod)
-	return &burst{record: c.decision.Record(pl.pools, i, waited), story: c.decision.Story(pl.pools, i, waited)}
-}
-
-// unorderedKinds are the kinds of workloads that are known not to go by deletion costs. Others are another controller's: a pod's author
-// can invent any.
+// unorderedKinds are the kinds of workloads that are known not to go by deletion costs. Others are another
+// controller's: a pod's author can invent any.
 var unorderedKinds = sets.New("Pod", "StatefulSet", "Job", "DaemonSet")
 
-// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a ReplicaSet, or its
-// predecessor, the ReplicationController, reads the cost.
+// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a
+// ReplicaSet, or its predecessor, the ReplicationController, reads the cost.
 func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	kind := "Pod"
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -105,19 +84,18 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	}
 }
 
-// annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what changed since
-// the queue had it is not in the copy that is bound.
-func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string, burst *burst) map[string]string {
-	node, err := pl.nodes.Get(nodeName)
-	if err != nil {
-		return nil // it is gone, and the pod will be
+// annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what
+// changed since the queue had it is not in the copy that is bound.
+func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]string {
+	if placed.node == nil {
+		return nil
 	}
 	annotations := map[string]string{}
-	if pl.pools.IsBurstNode(node.Labels) {
+	if pl.pools.IsBurstNode(placed.node.Labels) {
 		annotations[refusal.BoundAtAnnotation] = pl.clock.Now().UTC().Format(time.RFC3339)
 	}
-	if burst != nil {
-		annotations[gate.RecordAnnotation] = burst.record.Encode()
+	if placed.burst != nil {
+		annotations[gate.RecordAnnotation] = placed.burst.record.Encode()
 	}
 	if !pl.deletionCost {
 		return annotations
@@ -125,7 +103,7 @@ func (pl *PoolPriority) annotations(pod *v1.Pod, nodeName string, burst *burst) 
 	if current, err := pl.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
 		pod = current
 	}
-	order, _ := scalein.Annotations(pl.pools, node.Labels, pod.Annotations)
+	order, _ := scalein.Annotations(pl.pools, placed.node.Labels, pod.Annotations)
 	maps.DeleteFunc(order, func(_, value string) bool { return value == "" }) // a Binding only adds
 	maps.Copy(annotations, order)
 	return annotations

@@ -113,7 +113,7 @@ nodeGroups:
 	if err := h.sched.WaitForHandlersSync(h.ctx); err != nil {
 		b.Fatal(err)
 	}
-	h.plugin.run(h.ctx)
+	go h.plugin.gatekeeper.Run(h.ctx)
 	plain := func(i int) *v1.Pod { return pod(fmt.Sprint("plain-", i)).Obj() }
 	h.cycles(1, plain) // it leads
 	time.Sleep(2 * time.Second)

@@ -19,32 +19,37 @@ import (
 )
 
 const (
-	// maxKinds is for how many kinds of pods failures are remembered, at 12 bytes a node each: those asked about last.
+	// maxKinds is how many kinds of pods are remembered, at 12 bytes a node each: the most recently used.
 	maxKinds = 256
-	// maxAnswers is how many different answers of Filter are told apart, over all kinds; with more, all is forgotten at the next failure.
+	// maxAnswers is how many different statuses of Filter are stored, over all kinds. When it is reached, the next
+	// failure clears everything.
 	maxAnswers = 1000
-	// maxChanged is of how many changed nodes it is found out whether they have room. Where more have changed, the cycle looks at all of them, in parallel.
+	// maxChanged is how many changed nodes are checked one by one. If more have changed, the cycle checks all nodes, in
+	// parallel.
 	maxChanged = 100
 )
 
-// nodeLocal are the Filters that go by nothing but the node, as its NodeInfo has it, and by what kindOf reads of the pod.
+// nodeLocal are the Filters that go by nothing but the node, as its NodeInfo has it, and by what kindOf reads of the
+// pod.
 var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeResourcesFit, names.NodeUnschedulable, names.TaintToleration)
 
-// failures remembers, for kinds of pods, what Filter had against each node of a regular pool, so that of thousands of pods that nothing tells
-// apart and that no node has room for, one is looked at in full. After that, only nodes that have changed are asked about again.
+// failures remembers, for kinds of pods, why Filter rejected each node of a regular pool. Of thousands of identical
+// pods that fit no node, only one is then checked against all nodes; for the others only nodes that have changed are
+// checked.
 //
-// It is sound because nothing else can make a difference. All PreFilters run for each pod, and a pod counts as one of a kind only if all
-// Filters that they leave on are nodeLocal: volumes, claims, gangs, spreading and affinity between pods are none of these, whoever has them.
-// What such a Filter says depends on the pod's kind and the node's generation, which is never used twice. The nodes of burst pools, for which
-// the gate and the clock count too, are asked each time. Pods that are nominated to a node can only take room away: a node is not
-// remembered if there were any when it was asked. And where there is somebody to preempt, nothing is repeated.
+// It is sound because nothing else can make a difference. All PreFilters run for each pod, and a pod counts as one of a
+// kind only if all Filters that they leave on are nodeLocal: volumes, claims, gangs, spreading and affinity between
+// pods are none of these, whoever has them. What such a Filter says depends on the pod's kind and the node's
+// generation, which is never used twice. The nodes of burst pools, for which the gate and the clock count too, are
+// asked each time. Pods that are nominated to a node can only take room away: a node is not remembered if there were
+// any when it was asked. And where there is somebody to preempt, nothing is repeated.
 type failures struct {
 	kinds   *lru.Cache // of *failure, by kind; nil: none is known
 	answers []*fwk.Status
 	numbers map[string]int32 // of answers, by their text
 }
 
-// failure is what Filter had against nodes for one kind of pod, by the node's slot in the index.
+// failure holds the rejections of one kind of pod, by the node's slot in the index.
 type failure struct {
 	seen    []int64 // the generation that the node had
 	answers []int32 // the numbers of what was said
@@ -57,7 +62,7 @@ func (s *search) kindOf() (string, bool) {
 		return "", false
 	}
 	skipped := s.state.GetSkipFilterPlugins()
-	for name := range pl.filters() {
+	for name := range pl.filters {
 		if !nodeLocal.Has(name) && !skipped.Has(name) {
 			return "", false
 		}
@@ -71,8 +76,9 @@ func (s *search) kindOf() (string, bool) {
 	return alike.Filter(s.pod, requests), true
 }
 
-// recall returns what Filter has against the nodes of all pools but burst pools, if each rejects the search's pod as it rejected others of its
-// kind. It asks about nodes that have changed. It returns nil if one of them has room or that is not known.
+// recall returns what Filter has against the nodes of all pools but burst pools, if each rejects the search's pod as it
+// rejected others of its kind. It asks about nodes that have changed. It returns nil if one of them has room or that is
+// not known.
 func (f *failures) recall(ctx context.Context, s *search) *objections {
 	if f.kinds == nil {
 		return nil
@@ -106,7 +112,7 @@ func (f *failures) renew(ctx context.Context, s *search, known *failure) *object
 			n++
 		}
 	}
-	found := newObjections()
+	found := &objections{reasons: map[string]int{}, plugins: sets.New[string]()}
 	for _, i := range changed[:n] {
 		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
 		if !status.IsRejected() {
@@ -123,7 +129,8 @@ func (f *failures) renew(ctx context.Context, s *search, known *failure) *object
 	return found
 }
 
-// remember notes the statuses of a cycle in which no node was feasible, if they are those of all nodes, for pods of the same kind.
+// remember notes the statuses of a cycle in which no node was feasible, if they are those of all nodes, for pods of the
+// same kind.
 func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	s := c.search
 	if s == nil || !s.pl.strict || c.repeated || s.pl.mayPreempt(s.pod, s.nodes) {
@@ -180,14 +187,10 @@ func (k *failure) grow(slots int) {
 	}
 }
 
-// objections are what Filter had against nodes.
+// objections are the reasons why Filter rejected nodes.
 type objections struct {
 	reasons map[string]int // how many nodes, by reason
 	plugins sets.Set[string]
-}
-
-func newObjections() *objections {
-	return &objections{reasons: map[string]int{}, plugins: sets.New[string]()}
 }
 
 func (o *objections) add(status *fwk.Status, nodes int) {
@@ -210,8 +213,9 @@ func (o *objections) String() string {
 	return strings.Join(lines, ", ")
 }
 
-// repeat completes what was recalled with the burst nodes, which are asked each time, and returns it as a status of PreFilter, which ends the
-// cycle: with the reasons that Filter would have given for all nodes, and nobody to preempt. It returns nil if a burst node would take the pod.
+// repeat adds the burst nodes, which are checked each time, to what was recalled. It returns a status of PreFilter that
+// ends the cycle: with the reasons that Filter would have given for all nodes, and without preemption. It returns nil
+// if a burst node would take the pod.
 func (n *narrowing) repeat(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *objections) *fwk.Status {
 	for i := range n.pl.pools.Burst() {
 		for _, position := range n.pl.index.tiers[n.pl.pools.RankAt(i)] {

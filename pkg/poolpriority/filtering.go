@@ -15,7 +15,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// taintGrace is how old a burst node must be to be used without the gate taint, which the controller sets within moments.
+// taintGrace is how old a burst node must be to be used without the gate taint, which the controller sets within
+// moments.
 const taintGrace = 10 * time.Second
 
 // Filter rejects nodes ranked below the pool that has room, nodes of burst pools whose gate is closed for the pod, and
@@ -45,7 +46,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonUnavailable.Sentence)
 	}
 	awaits := pl.awaitsTaint(nodeInfo.Node())
-	if status := pl.taints.Filter(ctx, state, c.burst()[i], nodeInfo); !status.IsSuccess() {
+	if status := pl.taints.Filter(ctx, state, pl.asOnBurstNode(pod, i), nodeInfo); !status.IsSuccess() {
 		return status
 	}
 	if verdict := &c.decision.Burst[i]; !verdict.Open {
@@ -67,10 +68,10 @@ func isAvailable(node *v1.Node) bool {
 	return nodegroups.IsReady(node) && !node.Spec.Unschedulable
 }
 
-// awaitsTaint reports whether the burst node is so new that the controller may be about to give it the gate taint. Pods that were bound before
-// that would be beside those that another scheduler puts there, and autoscalers would count on the node. Where the taint never comes, the
-// node is used without it, and that is a problem that the gatekeeper tells of. Where no burst node has been seen with the taint, no controller may be
-// there, and none is waited for.
+// awaitsTaint reports whether the burst node is so new that the controller may be about to add the gate taint. Pods
+// bound earlier would run beside pods of other schedulers, and autoscalers would count on the node. If the taint never
+// comes, the node is used without it, and the gatekeeper reports a problem. If no burst node has been seen with the
+// taint, there may be no controller, and the node is used at once.
 func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
 	if pl.pools.IsGated(node) {
 		pl.gatedSeen.Store(true)
@@ -84,20 +85,17 @@ func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
 	return now.Sub(met.(time.Time)) < taintGrace
 }
 
-// asOnBurstNodes returns, for each burst pool by its index, the pod with the tolerations that it is given for the pool's nodes.
-func (pl *PoolPriority) asOnBurstNodes(pod *v1.Pod) []*v1.Pod {
-	pods := make([]*v1.Pod, len(pl.given))
-	for i := range pl.pools.Burst() {
-		shallow := *pod
-		shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[i])
-		pods[i] = &shallow
-	}
-	return pods
+// asOnBurstNode returns the pod with the tolerations that it is given for nodes of the burst pool with index i.
+func (pl *PoolPriority) asOnBurstNode(pod *v1.Pod, i int) *v1.Pod {
+	shallow := *pod
+	shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[i])
+	return &shallow
 }
 
-// PostFilter runs before preemption. A cycle that was narrowed to nodes with a feasible one among them and failed all
-// the same lost a race with nominated pods: it is tried again, and nobody is preempted inside the narrow set. A pod that
-// the gate held is remembered, to be woken when that changes; if that is a matter of moments, nobody is preempted for it meanwhile.
+// PostFilter runs before preemption. A cycle that was narrowed to nodes with a feasible one, and failed all the same,
+// lost a race with nominated pods: the pod is retried, without preemption inside the narrow set. A pod that the gate
+// held is registered, to be requeued when that changes. If the gate is closed for moments only, the pod preempts
+// nothing meanwhile.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pl.leadership != nil && pl.leadership.Ended(time.Now()) {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, lease.ErrNotLeading.Error()) // what it would preempt is another leader's now
@@ -115,7 +113,7 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		pl.retry(logger, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
-	pl.retries.forget(pod.UID)
+	pl.retries.Remove(pod.UID)
 	if c.flags.gated.Load() {
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.promise)
 	}

@@ -184,7 +184,7 @@ func (h *harness) deletion() func(pod string) {
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.
 func (h *harness) wrap() {
-	if err := (&Factory{plugins: map[string]*PoolPriority{ourProfile: h.plugin}}).Wrap(h.sched.Profiles); err != nil {
+	if err := (&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched.Profiles); err != nil {
 		h.Fatal(err)
 	}
 }

@@ -6,20 +6,20 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"poolpriority.dev/scheduler/pkg/aci"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// index is what the search for a feasible node needs of the snapshot. It is refreshed at the start of a scheduling
-// cycle, and cycles are serial; between PreFilter and PostFilter it is only read, by many goroutines.
+// index holds the facts of the snapshot that the search for a feasible node needs. It is refreshed at the start of a
+// scheduling cycle, and cycles are serial. Between PreFilter and PostFilter many goroutines read it.
 type index struct {
 	pools   pool.List
 	seen    []int64 // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
@@ -38,7 +38,7 @@ type index struct {
 	allSlots int
 }
 
-// ranked is what a node's labels say.
+// ranked is a node's place in the order, by its labels.
 type ranked struct {
 	rank pool.Rank
 	pool int
@@ -60,12 +60,6 @@ type entry struct {
 	owned  []ownedPods // as counted
 	better bool        // than a burst pool's, when it was counted
 	stale  bool        // it is among the index's stale ones
-}
-
-// ownedPods are those of a node that one owner controls.
-type ownedPods struct {
-	owner          types.UID
-	living, ending int
 }
 
 // requests are the resources that the index compares: those that NodeResourcesFit never ignores.
@@ -107,7 +101,13 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 			e.stale = true
 			x.stale = append(x.stale, i)
 		}
-		e.fill(info)
+		allocatable, requested := info.GetAllocatable(), info.GetRequested()
+		e.node, e.lowestKnown = info.Node(), false
+		e.free = requests{
+			MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),
+			Memory:   allocatable.GetMemory() - requested.GetMemory(),
+			Pods:     int64(allocatable.GetAllowedPodNumber() - len(info.GetPods())),
+		}
 		if old.node != e.node {
 			e.rank, e.pool = x.pools.RankOf(e.node.Labels)
 			e.starting, e.leaving, e.tainted = nodegroups.IsStarting(e.node), nodegroups.IsLeaving(e.node), nodegroups.IsTainted(e.node)
@@ -140,8 +140,8 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 	}
 }
 
-// generationOf is the node's generation. A call by way of the interface, which the compiler cannot look into, makes the walk over all
-// nodes take twice as long.
+// generationOf is the node's generation. A call by way of the interface, which the compiler cannot look into, makes the
+// walk over all nodes take twice as long.
 func generationOf(info fwk.NodeInfo) int64 {
 	if concrete, ok := info.(*framework.NodeInfo); ok { // it always is
 		return concrete.Generation
@@ -150,16 +150,6 @@ func generationOf(info fwk.NodeInfo) int64 {
 }
 
 func isEnding(info fwk.PodInfo) bool { return info.GetPod().DeletionTimestamp != nil }
-
-func (e *entry) fill(info fwk.NodeInfo) {
-	e.node, e.lowestKnown = info.Node(), false
-	allocatable, requested := info.GetAllocatable(), info.GetRequested()
-	e.free = requests{
-		MilliCPU: allocatable.GetMilliCPU() - requested.GetMilliCPU(),
-		Memory:   allocatable.GetMemory() - requested.GetMemory(),
-		Pods:     int64(allocatable.GetAllowedPodNumber() - len(info.GetPods())),
-	}
-}
 
 func (x *index) rebuild() {
 	x.assignSlots()
@@ -231,89 +221,66 @@ func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 	return false
 }
 
-// podsByOwner are the pods of the snapshot by what controls them.
-type podsByOwner struct {
-	living map[types.UID]int
-	ending map[types.UID]int          // on nodes better than a burst pool's
-	on     map[types.UID]map[int]bool // the positions of those nodes
-}
-
-func newPodsByOwner() podsByOwner {
-	return podsByOwner{living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID]map[int]bool{}}
-}
-
-// end reports whether pods of one of the owners are ending.
-func (p *podsByOwner) end(owners map[types.UID]int) bool {
-	for uid := range owners {
-		if p.ending[uid] > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// podsByOwner counts the pods: those of the nodes that have changed since it last did.
-func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
-	for _, position := range x.stale {
-		e := &x.entries[position]
-		x.owners.add(e, position, -1)
-		e.countOwners(nodes[position].GetPods(), !x.pools.IsBurstRank(e.rank))
-		x.owners.add(e, position, 1)
-		e.stale = false
-	}
-	x.stale = x.stale[:0]
-	return &x.owners
-}
-
-// countOwners counts the node's pods by what controls them.
-func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
-	e.owned, e.better = e.owned[:0], better
-	for _, info := range pods {
-		owner := refusal.OwnerOf(info.GetPod())
-		i := slices.IndexFunc(e.owned, func(o ownedPods) bool { return o.owner == owner })
-		if i < 0 {
-			i = len(e.owned)
-			e.owned = append(e.owned, ownedPods{owner: owner})
-		}
-		if isEnding(info) {
-			e.owned[i].ending++
-		} else {
-			e.owned[i].living++
-		}
-	}
-}
-
-// add adds the node's pods, or takes them away with -1.
-func (p *podsByOwner) add(e *entry, position, times int) {
-	count := func(counts map[types.UID]int, owner types.UID, n int) {
-		if counts[owner] += n * times; counts[owner] == 0 {
-			delete(counts, owner)
-		}
-	}
-	for _, o := range e.owned {
-		count(p.living, o.owner, o.living)
-		if !e.better {
-			continue
-		}
-		count(p.ending, o.owner, o.ending)
-		on := p.on[o.owner]
-		switch {
-		case times < 0:
-			if delete(on, position); len(on) == 0 {
-				delete(p.on, o.owner)
-			}
-		case on == nil:
-			p.on[o.owner] = map[int]bool{position: true}
-		default:
-			on[position] = true
-		}
-	}
-}
-
 // rankOf returns the rank and the pool of a node, which need not be in the snapshot.
 func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	if r, ok := x.ranks[node]; ok {
 		return r.rank, r.pool
 	}
 	return x.pools.RankOf(node.Labels)
+}
+
+// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, whether it may still start,
+// and the sum.
+type burstPods struct {
+	pods  []fwk.PodInfo
+	uses  []aci.Use
+	young []bool
+	sum   aci.Use
+}
+
+// countBurst sums up what the node's pods take of the budget of the burst pool, and finds those that may still start. A
+// pod that changes has a new PodInfo, and the last pod takes the place of one that goes. With thousands of pods on a
+// virtual node most are unchanged, and are not counted again.
+func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
+	if e.burst == nil {
+		e.burst = &burstPods{}
+	}
+	b, sum := e.burst, aci.Use{}
+	for i, info := range pods {
+		switch {
+		case i == len(b.pods):
+			b.pods, b.uses, b.young = append(b.pods, info), append(b.uses, aci.UseOf(info.GetPod(), p.OnACI())), append(b.young, refusal.MayStart(info.GetPod()))
+		case b.pods[i] != info:
+			b.pods[i], b.uses[i], b.young[i] = info, aci.UseOf(info.GetPod(), p.OnACI()), refusal.MayStart(info.GetPod())
+		}
+		sum = sum.Plus(b.uses[i])
+	}
+	clear(b.pods[len(pods):])
+	b.pods, b.uses, b.young, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.young[:len(pods)], sum
+}
+
+// burstUse returns what runs on the nodes of each burst pool, by the pool's index. It includes pods that earlier cycles
+// placed and that are not bound yet: cycles are serial, so a budget is never exceeded.
+func (x *index) burstUse() []aci.Use {
+	uses := make([]aci.Use, x.pools.Len())
+	for i := range x.pools.Burst() {
+		for _, position := range x.tiers[x.pools.RankAt(i)] {
+			uses[i] = uses[i].Plus(x.entries[position].burst.sum)
+		}
+	}
+	return uses
+}
+
+// young calls visit for each pod on the nodes of the burst pool with index i that has not started yet. It includes pods
+// that earlier cycles placed and that are not bound yet: cycles are serial, so a pool that is tried with one pod gets
+// one.
+func (x *index) young(i int, visit func(*v1.Pod)) {
+	for _, position := range x.tiers[x.pools.RankAt(i)] {
+		b := x.entries[position].burst
+		for k, info := range b.pods {
+			if b.young[k] {
+				visit(info.GetPod())
+			}
+		}
+	}
 }

@@ -22,10 +22,9 @@ const outcomeVM, outcomeBurst = "vm", "burst"
 
 var (
 	gateDecisions = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "gate_decisions_total",
-		Help:           "Times that the gate was asked, once for each burst pool in each scheduling cycle, by pool, decision (open or closed) and the code of the reason.",
-		StabilityLevel: metrics.ALPHA,
+		Subsystem: subsystem,
+		Name:      "gate_decisions_total",
+		Help:      "Times that the gate was asked, once for each burst pool in each scheduling cycle, by pool, decision (open or closed) and the code of the reason.",
 	}, []string{"pool", "decision", "reason"})
 
 	placementsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -33,15 +32,13 @@ var (
 		Name:      "placements_total",
 		Help: "Pods that were bound, by pool (empty for nodes in no pool) and reason: empty on VMs; in a burst pool, the code of that for which the gate was open or, " +
 			"with mode: Observe, for which it would have been closed.",
-		StabilityLevel: metrics.ALPHA,
 	}, []string{"pool", "reason"})
 
 	holdDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Subsystem:      subsystem,
-		Name:           "hold_duration_seconds",
-		Help:           "How long pods that the gate held back had been unschedulable when they were bound, by outcome: vm or burst.",
-		Buckets:        []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1200, 1800},
-		StabilityLevel: metrics.ALPHA,
+		Subsystem: subsystem,
+		Name:      "hold_duration_seconds",
+		Help:      "How long pods that the gate held back had been unschedulable when they were bound, by outcome: vm or burst.",
+		Buckets:   []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1200, 1800},
 	}, []string{"outcome"})
 
 	orderViolations = metrics.NewCounter(&metrics.CounterOpts{
@@ -49,7 +46,6 @@ var (
 		Name:      "order_violations_total",
 		Help: "Pods that were bound to a node of a lower rank than one that was proven to have room, to one of a burst pool that was closed for the pod, " +
 			"or to a virtual kubelet's in no burst pool. Must stay 0.",
-		StabilityLevel: metrics.ALPHA,
 	})
 
 	repeatedFailures = metrics.NewCounter(&metrics.CounterOpts{
@@ -57,7 +53,6 @@ var (
 		Name:      "repeated_failures_total",
 		Help: "Scheduling cycles that found no room without asking each node: others of the pod's kind had found none, and only nodes that had changed since were asked. " +
 			"Where many pods wait, most cycles should be.",
-		StabilityLevel: metrics.ALPHA,
 	})
 )
 
@@ -72,7 +67,8 @@ var registerMetrics = sync.OnceFunc(func() {
 	gatekeeper.RegisterMetrics()
 })
 
-// beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
+// beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no
+// increase to Prometheus.
 func beginMetrics(pools pool.List) {
 	for i := range pools.Len() {
 		reasons := []gate.Entry{{}}
@@ -83,37 +79,39 @@ func beginMetrics(pools pool.List) {
 			placementsTotal.WithLabelValues(pools.At(i).Name, reason.Code).Add(0)
 		}
 	}
-	for _, outcome := range []string{outcomeVM, outcomeBurst} {
-		holdDuration.WithLabelValues(outcome)
-	}
+	holdDuration.WithLabelValues(outcomeVM)
+	holdDuration.WithLabelValues(outcomeBurst)
 }
 
-// recordDecision counts what the gate says, whether or not that is only observed.
-func recordDecision(pools pool.List, d *gate.Decision) {
-	for i := range pools.Burst() {
-		v, decision := &d.Burst[i], "closed"
-		if v.Open && !v.Observed {
-			decision = "open"
-		}
-		gateDecisions.WithLabelValues(pools.At(i).Name, decision, v.Reason.Code).Inc()
-	}
-}
-
-// placement is what is counted of a pod that is bound.
+// placement is what is counted and reported for a pod that is bound.
 type placement struct {
+	node         *v1.Node // nil: it is gone, and the pod will be
 	pool, reason string
+	burst        *burst        // nil: the node is in no burst pool
 	outcome      string        // of a pod that was held; empty for others
 	waited       time.Duration // by that
 	violation    bool          // it is out of order
 }
 
-// placementOf returns what there is to count if the pod is bound to the node. It must be asked before: what is bound is no longer known to be held.
+// burst is why a pod goes to a burst pool.
+type burst struct {
+	record gate.Record
+	story  string
+}
+
+// placementOf returns what to count and report if the pod is bound to the node. It must be called before the pod is
+// bound, because a bound pod is no longer held.
 func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName string) placement {
 	node, err := pl.nodes.Get(nodeName)
 	if err != nil {
-		return placement{} // it is gone, and the pod will be
+		return placement{}
 	}
-	p, outcome := placement{}, outcomeVM
+	p, outcome, waited := placement{node: node}, outcomeVM, time.Duration(0)
+	held := false
+	if pl.gatekeeper != nil {
+		waited = pl.gatekeeper.Waited(pod)
+		_, held = pl.gatekeeper.Lookup(pod.UID)
+	}
 	i := pl.pools.Of(node.Labels)
 	if i != pool.None {
 		p.pool = pl.pools.At(i).Name
@@ -122,18 +120,17 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 		p.violation = pl.violates(c, node)
 		if pl.pools.IsBurst(i) {
 			p.reason, outcome = c.decision.Burst[i].Reason.Code, outcomeBurst
+			p.burst = &burst{record: c.decision.Record(pl.pools, i, waited), story: c.decision.Story(pl.pools, i, waited)}
 		}
 	}
-	if pl.gatekeeper != nil {
-		if _, held := pl.gatekeeper.Lookup(pod.UID); held {
-			p.outcome, p.waited = outcome, pl.gatekeeper.Waited(pod)
-		}
+	if held {
+		p.outcome, p.waited = outcome, waited
 	}
 	return p
 }
 
-// violates reports whether the node is not one that the pod may be put on by what the cycle found. Nodes of the rank that was proven are: what else
-// their labels may say by now is said after the cycle.
+// violates reports whether the cycle does not allow the pod on the node. Nodes of the proven rank are allowed: their
+// labels may have changed after the cycle.
 func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
 	if c.narrowed && c.found.Has(node.Name) {
 		return false

@@ -79,7 +79,7 @@ func TestPlacementOf(t *testing.T) {
 			if got.waited < 0 || !tc.held && got.waited != 0 {
 				t.Errorf("waited %v", got.waited)
 			}
-			got.waited = 0
+			got.waited, got.node, got.burst = 0, nil, nil
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(placement{})); diff != "" {
 				t.Errorf("(-want,+got):\n%s", diff)
 			}

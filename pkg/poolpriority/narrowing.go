@@ -5,85 +5,13 @@ import (
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultpreemption"
-	"k8s.io/utils/clock"
-
-	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
-	"poolpriority.dev/scheduler/pkg/lease"
 )
-
-// Factory makes the plugin for the profiles of one scheduler.
-type Factory struct {
-	// Lease returns the name of the leader's lease, which names the installation. It is asked when a plugin is made; nil: the name is not known.
-	Lease func() string
-
-	leadership *lease.Leadership
-	plugins    map[string]*PoolPriority // by profile
-}
-
-// NewFactory returns a factory for a scheduler that may have others standing by.
-func NewFactory(leadership *lease.Leadership) *Factory {
-	return &Factory{leadership: leadership, plugins: map[string]*PoolPriority{}}
-}
-
-// New is like the function New, for the factory's scheduler.
-func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	for other := range f.plugins { // the second would fail over what the first has registered
-		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", other, Name)
-	}
-	if own, ok := args.(*configv1.PoolPriorityArgs); ok && f.Lease != nil {
-		installation, invalid := configv1.InstallationOf(f.Lease())
-		if invalid != nil {
-			return nil, invalid
-		}
-		own = own.DeepCopy()
-		own.Installation, args = installation, own
-	}
-	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
-	if err != nil {
-		return nil, err
-	}
-	pl.leadership = f.leadership
-	if pl.binder, err = f.leadership.Pods(handle.KubeConfig(), handle.ClientSet().CoreV1()); err != nil {
-		return nil, fmt.Errorf("making the client that binds pods: %w", err)
-	}
-	f.plugins[pl.handle.ProfileName()] = pl
-	if pl.gatekeeper != nil {
-		pl.gatekeeper.EndsWith(f.leadership.Ended)
-	}
-	pl.run(ctx)
-	if pl.gatekeeper != nil {
-		go func() {
-			select {
-			case <-ctx.Done():
-			case <-f.leadership.Began():
-				pl.gatekeeper.Lead()
-			}
-		}()
-	}
-	return pl, nil
-}
-
-// Wrap has the profiles that have the plugin look for the best pool on the cycle's own state, once all PreFilter plugins have run.
-// A plugin by itself has no place for that: it must run them all a second time in its PreFilter, which doubles what a cycle takes for
-// pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption prefers better-ranked pools then, too (preempting.go). To be called before the scheduler runs.
-func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
-	for name, pl := range f.plugins {
-		if profile, ok := profiles[name]; ok {
-			preemption, err := pl.newPreemption(profile)
-			if err != nil {
-				return err
-			}
-			pl.wrapped = true
-			profiles[name] = &narrowing{Framework: profile, pl: pl, preemption: preemption, lowerOnly: preemptsLowerOnly(profile)}
-		}
-	}
-	return nil
-}
 
 // narrowing is a profile whose PreFilter ends with the search for the best pool.
 type narrowing struct {
@@ -112,14 +40,12 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		}
 	}
 	var recalled *objections
-	err = n.pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
-		state.Write(stateKey, proving)
+	err = n.pl.choose(ctx, c, pod, func() (*search, error) {
 		c.search = n.pl.newSearch(state, pod, c.nodes, result)
 		recalled = n.pl.failures.recall(ctx, c.search)
 		c.search.burstOnly = recalled != nil
 		return c.search, nil
 	})
-	state.Write(stateKey, c)
 	if err != nil {
 		return result, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err)), plugins
 	}
@@ -131,10 +57,7 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		}
 	}
 	if c.narrowed {
-		if plugins == nil {
-			plugins = sets.New[string]()
-		}
-		return &fwk.PreFilterResult{NodeNames: c.found}, status, plugins.Insert(Name)
+		return &fwk.PreFilterResult{NodeNames: c.found}, status, plugins.Union(sets.New(Name))
 	}
 	return result, status, plugins
 }
@@ -150,11 +73,34 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	return status
 }
 
-// runFilters runs the profile's Filter plugins as a cycle does, and reports whether no pod is nominated to the node. Such a node, as most
-// are, is spared what the framework prepares for those.
+// runFilters runs the profile's Filter plugins as a cycle does, and reports whether no pod is nominated to the node.
+// Such a node, as most are, is spared what the framework prepares for those.
 func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
 		return profile.RunFilterPlugins(ctx, state, pod, node), true
 	}
 	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node), false
+}
+
+// RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best
+// pool among those where it would do equally little harm; and a pod that preempted others is tried again once they are
+// gone.
+func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	c, err := readCycle(state)
+	if err == nil && n.lowerOnly {
+		n.pl.failures.remember(c, statuses)
+	}
+	switch nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); {
+	case nodes != nil:
+		statuses = &among{NodeToStatusReader: statuses, nodes: nodes}
+	case err == nil && n.lowerOnly && !n.pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes):
+		statuses = &among{NodeToStatusReader: statuses} // where nobody is less important, preemption would look at each node to find that out
+	}
+	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
+	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {
+		if node, err := n.SnapshotSharedLister().NodeInfos().Get(result.NominatedNodeName); err == nil {
+			n.pl.awaitVictims(klog.FromContext(ctx), pod, node)
+		}
+	}
+	return result, status
 }

@@ -27,7 +27,7 @@ const (
 	noRank pool.Rank = -1
 )
 
-// cycle is what was decided for a pod before Filter, which only reads it, apart from the flags.
+// cycle holds what was decided for a pod before Filter, which only reads it, apart from the flags.
 type cycle struct {
 	worst    pool.Rank        // nodes ranked below it are rejected
 	narrowed bool             // worst is the rank that has room
@@ -36,7 +36,6 @@ type cycle struct {
 	pool     int              // that rank's
 	found    sets.Set[string] // nodes of that rank, at least one of which has room
 	decision gate.Decision
-	burst    func() []*v1.Pod // the pod as it is for the nodes of each burst pool, by the pool's index, if it comes to that
 	surge    held.Surge
 	victims  *held.Promise // the place that pods leave which the pod preempts, if there are such
 	promise  *held.Promise // what the pod waits for, if that closed the gate
@@ -47,7 +46,7 @@ type cycle struct {
 	flags *flags
 }
 
-// flags are what Filter found, shared by the copies of a cycle.
+// flags are what Filter found. The copies of a cycle share them.
 type flags struct {
 	// gated is set when a closed gate was all that this plugin had against a node.
 	gated atomic.Bool
@@ -86,30 +85,26 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 	}
 	pl.index.refresh(nodes)
 	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes}
+	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
 		pl.gatekeeper.Lead()
 		c.decision = pl.decide(pod, gate.Wait{})
-		c.burst = sync.OnceValue(func() []*v1.Pod { return pl.asOnBurstNodes(pod) })
 	}
 	if pl.wrapped { // narrowing.go goes on from here when all PreFilters have run
-		state.Write(stateKey, c)
 		return nil, nil
 	}
-	if err := pl.choose(ctx, c, pod, func(proving *cycle) (*search, error) {
-		return pl.nestedSearch(ctx, proving, pod)
-	}); err != nil {
+	if err := pl.choose(ctx, c, pod, func() (*search, error) { return pl.nestedSearch(ctx, c, pod) }); err != nil {
 		return nil, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err))
 	}
-	state.Write(stateKey, c)
 	if c.narrowed {
 		return &fwk.PreFilterResult{NodeNames: c.found}, nil
 	}
 	return nil, nil
 }
 
-// choose completes the cycle: which rank is the best that has room. newSearch is called at most once; while the search that it returns
-// looks, Filter goes by the proving cycle, which has no rank yet.
-func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func(proving *cycle) (*search, error)) error {
+// choose completes the cycle: which rank is the best that has room. newSearch is called at most once. During the
+// search, which has Filter look at nodes, the cycle has no rank yet.
+func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSearch func() (*search, error)) error {
 	defer pl.conclude(ctx, c, pod)
 	if pl.retries.exhausted(pod.UID) {
 		c.widened = true
@@ -122,9 +117,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if !pl.strict && !c.mayWait() {
 		return nil
 	}
-	proving := *c
-	proving.flags = &flags{}
-	search, err := newSearch(&proving)
+	search, err := newSearch()
 	if errors.Is(err, errRejected) {
 		// Either the pod was rejected in the outer run too, and Filter will not be called, or something changed
 		// between the runs. Without a proof no node may be taken; PostFilter has the pod tried again.
@@ -139,6 +132,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if err != nil {
 		return err
 	}
+	c.flags = &flags{} // what Filter met during the search does not count
 	if found.nodes != nil && pl.strict {
 		c.worst, c.narrowed, c.pool, c.found = found.rank, true, pl.pools.PoolAt(found.rank), found.nodes
 		klog.FromContext(ctx).V(5).Info("Found room", "pod", klog.KObj(pod), "rank", found.rank, "nodes", len(found.nodes))
@@ -149,8 +143,8 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 // mayWait reports whether there may be something that the pod can wait for instead of bursting.
 func (c *cycle) mayWait() bool { return c.victims != nil || c.surge.Possible() }
 
-// findBest returns nodes of the best rank that has a feasible one. Before a pod goes to a burst pool that has made others end, or is a
-// new one of a rollout, the gate decides again, with what the pod could wait for instead.
+// findBest returns nodes of the best rank that has a feasible one. Before a pod goes to a burst pool that has made
+// others end, or is a new one of a rollout, the gate decides again, with what the pod could wait for instead.
 func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) (tier, error) {
 	found, err := search.best(ctx, &c.decision)
 	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) || !c.mayWait() {
@@ -184,9 +178,13 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 	if pl.gatekeeper == nil {
 		return
 	}
-	recordDecision(pl.pools, &c.decision)
 	for i := range pl.pools.Burst() {
-		if v := &c.decision.Burst[i]; v.Observed {
+		v, decision := &c.decision.Burst[i], "closed" // whether or not that is only observed
+		if v.Open && !v.Observed {
+			decision = "open"
+		}
+		gateDecisions.WithLabelValues(pl.pools.At(i).Name, decision, v.Reason.Code).Inc()
+		if v.Observed {
 			klog.FromContext(ctx).V(2).Info("Observing: the gate would hold the pod back", "pod", klog.KObj(pod),
 				"pool", pl.pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
@@ -201,16 +199,17 @@ func (pl *PoolPriority) PreFilterExtensions() fwk.PreFilterExtensions { return n
 
 var errRejected = errors.New("rejected by a PreFilter plugin")
 
-// nestedSearch returns a search by a run of its own of the other PreFilters, on a state of its own: only a whole run tells which
-// Filters are skipped, and a Filter whose PreFilter said Skip must not be called. It returns errRejected if one rejects the pod.
-func (pl *PoolPriority) nestedSearch(ctx context.Context, proving *cycle, pod *v1.Pod) (*search, error) {
+// nestedSearch runs the other PreFilters on a state of its own and returns a search with it. Only a whole run shows
+// which Filters are skipped, and a Filter whose PreFilter returned Skip must not be called. If a PreFilter rejects the
+// pod, it returns errRejected.
+func (pl *PoolPriority) nestedSearch(ctx context.Context, c *cycle, pod *v1.Pod) (*search, error) {
 	state := framework.NewCycleState()
-	state.Write(stateKey, proving)
+	state.Write(stateKey, c)
 	result, status, _ := pl.handle.RunPreFilterPlugins(ctx, state, pod)
 	if status.IsRejected() {
 		return nil, errRejected
 	} else if !status.IsSuccess() {
 		return nil, status.AsError()
 	}
-	return pl.newSearch(state, pod, proving.nodes, result), nil
+	return pl.newSearch(state, pod, c.nodes, result), nil
 }

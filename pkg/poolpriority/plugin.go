@@ -1,8 +1,10 @@
-// Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go decides which
-// pool a pod goes to, by a search (search.go) over an index of the snapshot (index.go), and what the new pods of a rollout wait for
-// (surge.go); narrowing.go says when, and failures.go spares pods the search that is known to fail. filtering.go keeps a pod in its pool and keeps burst pools closed, scoring.go weighs the order
-// where it is only preferred, preempting.go has preemption go by it, binding.go binds with the order of scale-in, requeue.go wakes pods that
-// events help, retrying.go tries pods again that lost a race, and profile.go checks the plugin's place among the others. What is decided beside the cycle is package gatekeeper's.
+// Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go
+// decides which pool a pod goes to, by a search (search.go) over an index of the snapshot (index.go), and what the new
+// pods of a rollout wait for (surge.go); narrowing.go says when, and failures.go spares pods the search that is known
+// to fail. filtering.go keeps a pod in its pool and keeps burst pools closed, scoring.go weighs the order where it is
+// only preferred, preempting.go has preemption go by it, binding.go binds with the order of scale-in, requeue.go wakes
+// pods that events help, retrying.go tries pods again that lost a race, and profile.go checks the plugin's place among
+// the others. What is decided beside the cycle is package gatekeeper's.
 package poolpriority
 
 import (
@@ -56,9 +58,9 @@ type PoolPriority struct {
 	mentioned    sync.Map    // kinds of workloads that were said not to go by it
 
 	index      *index
-	filters    func() sets.Set[string] // the names of the filter plugins
-	gatekeeper *gatekeeper.Gatekeeper  // nil without burst pools
-	leadership *lease.Leadership       // nil if this scheduler is the only one
+	filters    sets.Set[string]       // the names of the filter plugins, once all plugins are there
+	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
+	leadership *lease.Leadership      // nil if this scheduler is the only one
 	binder     typedcorev1.PodsGetter
 	wrapped    bool // the profile looks for the best pool after PreFilter
 	retries    retries
@@ -85,25 +87,20 @@ const (
 // Name returns the name of the plugin.
 func (pl *PoolPriority) Name() string { return Name }
 
-// New initializes a new plugin and returns it. It returns an error that lists everything that is wrong with args. The plugin
-// counts as leading, and tells the world of the pools, from the first scheduling cycle on.
+// New returns a plugin, or an error that lists all mistakes in args. The plugin counts as leading, and publishes the
+// states of the pools, from the first scheduling cycle on.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
 	if err != nil {
 		return nil, err
 	}
-	pl.run(ctx)
-	return pl, nil
-}
-
-// run starts what works beside the cycle.
-func (pl *PoolPriority) run(ctx context.Context) {
 	if pl.gatekeeper != nil {
 		go pl.gatekeeper.Run(ctx)
 	}
+	return pl, nil
 }
 
-// newPlugin returns a plugin beside whose cycle nothing runs yet.
+// newPlugin returns a plugin whose gatekeeper is not running yet.
 func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock clock.WithTicker) (*PoolPriority, error) {
 	args, err := validArgs(obj)
 	if err != nil {
@@ -138,13 +135,8 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),
 		deletionCost: *args.ScaleIn.PodDeletionCost,
 		index:        newIndex(pools),
-		filters: sync.OnceValue(func() sets.Set[string] {
-			enabled := sets.New[string]()
-			for _, plugin := range f.ListPlugins().Filter.Enabled {
-				enabled.Insert(plugin.Name)
-			}
-			return enabled
-		}),
+		retries:      newRetries(),
+		filters:      sets.New[string](),
 	}
 	if args.Mode != configv1.ModeObserve {
 		for i := range pools.Burst() {
@@ -157,6 +149,74 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		}
 	}
 	return pl, nil
+}
+
+// Factory creates the plugin for the profiles of one scheduler.
+type Factory struct {
+	// Lease returns the name of the leader's lease, which names the installation. It is called when a plugin is
+	// created. nil: the name is not known.
+	Lease func() string
+
+	leadership *lease.Leadership
+	plugin     *PoolPriority // nil: none has been made
+	profile    string        // the plugin's
+}
+
+// NewFactory returns a factory for a scheduler that may have others standing by.
+func NewFactory(leadership *lease.Leadership) *Factory {
+	return &Factory{leadership: leadership}
+}
+
+// New is like the function New, for the factory's scheduler.
+func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
+	if f.plugin != nil { // the second would fail over what the first has registered
+		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)
+	}
+	if own, ok := args.(*configv1.PoolPriorityArgs); ok && f.Lease != nil {
+		installation, invalid := configv1.InstallationOf(f.Lease())
+		if invalid != nil {
+			return nil, invalid
+		}
+		own = own.DeepCopy()
+		own.Installation, args = installation, own
+	}
+	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
+	if err != nil {
+		return nil, err
+	}
+	pl.leadership = f.leadership
+	if pl.binder, err = f.leadership.Pods(handle.KubeConfig(), handle.ClientSet().CoreV1()); err != nil {
+		return nil, fmt.Errorf("making the client that binds pods: %w", err)
+	}
+	f.plugin, f.profile = pl, pl.handle.ProfileName()
+	if pl.gatekeeper != nil {
+		pl.gatekeeper.EndsWith(f.leadership.Ended)
+		go pl.gatekeeper.Run(ctx)
+		go func() {
+			select {
+			case <-ctx.Done():
+			case <-f.leadership.Began():
+				pl.gatekeeper.Lead()
+			}
+		}()
+	}
+	return pl, nil
+}
+
+// Wrap makes the plugin's profile search for the best pool on the cycle's own state, after all PreFilter plugins.
+// Without it, the plugin must run them all a second time in its own PreFilter, which doubles the time of a cycle for
+// pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption then also
+// prefers better-ranked pools (preempting.go). Call it before the scheduler runs.
+func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
+	if profile, ok := profiles[f.profile]; ok {
+		preemption, err := f.plugin.newPreemption(profile)
+		if err != nil {
+			return err
+		}
+		f.plugin.wrapped = true
+		profiles[f.profile] = &narrowing{Framework: profile, pl: f.plugin, preemption: preemption, lowerOnly: preemptsLowerOnly(profile)}
+	}
+	return nil
 }
 
 // validArgs returns the arguments, or an error that lists everything that is wrong with them.
@@ -182,9 +242,7 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
 		Activate: handle.Activate, Clock: clock, Version: version.String(), SchedulerName: handle.ProfileName(),
 	}
-	if name, err := os.Hostname(); err == nil {
-		config.Identity = name
-	}
+	config.Identity, _ = os.Hostname() // only for people
 	if handle.KubeConfig() != nil {
 		var err error
 		if config.Dynamic, err = dynamic.NewForConfig(handle.KubeConfig()); err != nil {

@@ -54,7 +54,7 @@ func setBurst(cfg *schedconfig.KubeSchedulerConfiguration, change func(*configv1
 
 // TestTwoProfiles: a scheduler that sets up a second profile with the plugin is told what to do instead.
 func TestTwoProfiles(t *testing.T) {
-	f := &Factory{plugins: map[string]*PoolPriority{"first": {}}}
+	f := &Factory{profile: "first", plugin: &PoolPriority{}}
 	if _, err := f.New(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), `profile "first" configures the plugin PoolPriority already, and only one may`) {
 		t.Errorf("New() = %v", err)
 	}

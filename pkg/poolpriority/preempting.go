@@ -24,18 +24,20 @@ import (
 )
 
 const (
-	// candidatesPercentage and candidatesAbsolute are how many nodes preemption is played through on, at the most: DefaultPreemption's defaults.
+	// candidatesPercentage and candidatesAbsolute are how many nodes preemption is played through on, at the most:
+	// DefaultPreemption's defaults.
 	candidatesPercentage, candidatesAbsolute = 10, 100
 
-	// firstLook is how long after its preemption a pod is looked at for the first time, if nothing has woken it; each look after that
-	// comes after twice the time, until lastLook, when the queue tries by itself what has waited for five minutes.
+	// firstLook is when a pod that has preempted others is checked for the first time. The interval doubles until
+	// lastLook: the queue itself retries pods that have waited for five minutes.
 	firstLook = time.Second
 	lastLook  = 2 * time.Minute
 
 	coscheduling = "Coscheduling" // the name of the plugin of scheduler-plugins
 )
 
-// newPreemption returns the in-tree plugin, to be asked which pods it would choose, or nil if the profile does without it.
+// newPreemption returns the in-tree plugin, to be asked which pods it would choose, or nil if the profile does without
+// it.
 func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpreemption.DefaultPreemption, error) {
 	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
 		return nil, nil
@@ -48,32 +50,11 @@ func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpree
 	return plugin, nil
 }
 
-// preemptsLowerOnly reports whether the profile's PostFilter plugins are known, and preempt none but pods of a lower priority.
+// preemptsLowerOnly reports whether the profile's PostFilter plugins are known, and preempt none but pods of a lower
+// priority.
 func preemptsLowerOnly(profile framework.Framework) bool {
 	known := []string{Name, names.DefaultPreemption, names.DynamicResources, coscheduling}
 	return !slices.ContainsFunc(profile.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool { return !slices.Contains(known, p.Name) })
-}
-
-// RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best pool among those where it
-// would do equally little harm; and a pod that preempted others is tried again once they are gone.
-func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	c, err := readCycle(state)
-	if err == nil && n.lowerOnly {
-		n.pl.failures.remember(c, statuses)
-	}
-	switch nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); {
-	case nodes != nil:
-		statuses = &among{NodeToStatusReader: statuses, nodes: nodes}
-	case err == nil && n.lowerOnly && !n.pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes):
-		statuses = &among{NodeToStatusReader: statuses} // where nobody is less important, preemption would look at each node to find that out
-	}
-	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
-	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {
-		if node, err := n.SnapshotSharedLister().NodeInfos().Get(result.NominatedNodeName); err == nil {
-			n.pl.awaitVictims(klog.FromContext(ctx), pod, node)
-		}
-	}
-	return result, status
 }
 
 // among is a cycle's statuses, with preemption on other nodes than those left out.
@@ -90,8 +71,9 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 	return a.NodeToStatusReader.NodesForStatusCode(lister, code)
 }
 
-// preferred returns the nodes of the best-ranked pool among those on which preemption would do equally little harm, or nil where there is no
-// choice between pools. In-tree preemption takes, of those, the node whose most important victims started last; it has no place for an order.
+// preferred returns the nodes of the best-ranked pool among those where preemption does equally little harm, or nil if
+// there is no choice between pools. In-tree preemption takes, of those, the node whose most important victims started
+// last; it has no place for an order.
 func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
 	c, err := readCycle(state)
 	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
@@ -128,7 +110,7 @@ func (pl *PoolPriority) ofSeveralRanks(nodes []fwk.NodeInfo) bool {
 	})
 }
 
-// leastHarm returns the nodes of the best rank among the candidates whose victims are worth least.
+// leastHarm returns the nodes of the best rank among the candidates with the least important victims.
 func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemption.Candidate) []fwk.NodeInfo {
 	var least harm
 	var best pool.Rank
@@ -150,8 +132,8 @@ func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemp
 	return nodes
 }
 
-// harm is what in-tree preemption compares before the victims' age, in its order: budgets violated, the highest priority, the sum of
-// priorities, and the number of pods.
+// harm has the values that in-tree preemption compares before the victims' age, in its order: violated disruption
+// budgets, the highest priority, the sum of priorities, and the number of pods.
 type harm [4]int64
 
 func harmOf(victims *extenderv1.Victims) harm {
@@ -164,10 +146,10 @@ func harmOf(victims *extenderv1.Victims) harm {
 	return h
 }
 
-// awaitVictims has a pod tried again that has preempted others on the node when one of them is gone and the pod still waits there. The
-// scheduler relies on the event of their deletion for that, which is lost if it comes while the pod is in its cycle: two pods may choose
-// the same victim, and preemption that finds it deleted already tells nobody (kubernetes/kubernetes#141694, open as of 1.35). The pod
-// would wait for five minutes beside its free place.
+// awaitVictims requeues a pod that has preempted others on the node once one of them is gone and the pod still waits
+// there. The scheduler relies on the event of their deletion, which is lost if it comes during the pod's cycle: two
+// pods may choose the same victim, and preemption that finds it deleted already sends no event
+// (kubernetes/kubernetes#141694, open as of 1.35). The pod would wait for five minutes beside its free place.
 func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.NodeInfo) {
 	name := node.Node().Name
 	var victims []*v1.Pod

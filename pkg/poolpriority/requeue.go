@@ -21,16 +21,19 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 	if err := pl.checkProfile(); err != nil {
 		return nil, err
 	}
+	for _, plugin := range pl.handle.ListPlugins().Filter.Enabled {
+		pl.filters.Insert(plugin.Name)
+	}
 	return []fwk.ClusterEventWithHint{
 		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in, and so can a
 		// burst node that became ready. Capacity is other plugins' business.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
-		// The pod's own tolerations, because this plugin answers for TaintToleration. A change of the burst annotation would be the general
-		// Update: registered, it has the queue walk all unschedulable pods for each status update of any bound pod. The gatekeeper sees
-		// that change by itself and activates the pod.
+		// The pod's own tolerations, because this plugin answers for TaintToleration. A change of the burst annotation
+		// would be the general Update: registered, it has the queue walk all unschedulable pods for each status update
+		// of any bound pod. The gatekeeper sees that change by itself and activates the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
-		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget the gatekeeper's: it wakes as
-		// many pods as there is room for, the best first.
+		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget
+		// the gatekeeper's: it wakes as many pods as there is room for, the best first.
 	}, nil
 }
 
@@ -68,7 +71,7 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 				return false
 			}
 		}
-		tolerations = pl.asOnBurstNodes(pod)[i].Spec.Tolerations
+		tolerations = pl.asOnBurstNode(pod, i).Spec.Tolerations
 	}
 	_, untolerated := corev1helpers.FindMatchingUntoleratedTaint(logger, node.Spec.Taints, tolerations,
 		helper.DoNotScheduleTaintsFilterFunc(), pl.features.EnableTaintTolerationComparisonOperators)

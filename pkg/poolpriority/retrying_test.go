@@ -198,7 +198,7 @@ func TestMoodyFilter(t *testing.T) {
 	if node == "virtual" {
 		t.Error("the pod is on the virtual node while a pool can grow")
 	}
-	h.plugin.retries.forget(p.UID)
+	h.plugin.retries.Remove(p.UID)
 	if h.plugin.retries.exhausted(p.UID) {
 		t.Error("the next cycle would not be narrowed either")
 	}

@@ -30,24 +30,24 @@ type search struct {
 	burstOnly   bool                               // no other nodes are feasible, as is known
 }
 
-// newSearch returns a search for feasible nodes by a state that all PreFilters have run on, with what they allow. The cycle in it says
-// what our own Filter lets pass.
+// newSearch returns a search for feasible nodes by a state that all PreFilters have run on, with what they allow. The
+// cycle in it says what our own Filter lets pass.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
 	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
 	if !allowed.AllNodes() {
 		s.only = allowed.NodeNames
 	}
 	skipped := state.GetSkipFilterPlugins()
-	s.byResources = pl.filters().Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit)
-	if pl.filters().Has(names.NodeAffinity) && !skipped.Has(names.NodeAffinity) {
+	s.byResources = pl.filters.Has(names.NodeResourcesFit) && !skipped.Has(names.NodeResourcesFit)
+	if pl.filters.Has(names.NodeAffinity) && !skipped.Has(names.NodeAffinity) {
 		affinity := nodeaffinity.GetRequiredNodeAffinity(pod)
 		s.affinity = &affinity
 	}
 	return s
 }
 
-// best returns the best rank that has a feasible node, with some nodes of that rank, at least one of which is feasible. It returns no
-// nodes if none is. Burst pools that the decision closes are left out. What the decision opens must be open in the proving cycle too.
+// best returns the best rank that has a feasible node, with some nodes of that rank, at least one of them feasible. It
+// returns no nodes if none is feasible. Burst pools that the decision closes are left out.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
 	pools := s.pl.pools
 	for rank := range s.pl.index.tiers {
@@ -86,7 +86,7 @@ func (s *search) mayPass(position int) bool {
 	return true
 }
 
-// tier returns the names of nodes of the rank, at least one of which is feasible, or nil if none is.
+// tier returns the names of nodes of the rank, at least one of them feasible, or nil if none is.
 func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
 	positions := s.pl.index.tiers[rank]
 	start := s.pl.index.next[rank]

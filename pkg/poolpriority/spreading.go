@@ -1,15 +1,16 @@
 package poolpriority
 
 import (
+	"cmp"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// spreadsOverHosts reports whether the pod has a DoNotSchedule constraint over hosts that counts nodes by the pod's node affinity, as is the
-// default. Such a constraint counts a burst node as a host without pods, though nothing may go there: a few pods on VMs are skewed then, and no
-// more are placed beside them.
+// spreadsOverHosts reports whether the pod has a DoNotSchedule constraint over hosts that counts nodes by the pod's
+// node affinity, as is the default. Such a constraint counts a burst node as a host without pods, though nothing may go
+// there: a few pods on VMs are skewed then, and no more are placed beside them.
 func spreadsOverHosts(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
 		return c.WhenUnsatisfiable == v1.DoNotSchedule && c.TopologyKey == v1.LabelHostname &&
@@ -17,8 +18,8 @@ func spreadsOverHosts(pod *v1.Pod) bool {
 	})
 }
 
-// asSpread returns the pod as PreFilter plugins are to see it so that nodes of closed burst pools are no hosts to spread over: with a node
-// affinity that rules them out. It is nil if there is no need to.
+// asSpread returns the pod as PreFilter plugins are to see it so that nodes of closed burst pools are no hosts to
+// spread over: with a node affinity that rules them out. It is nil if there is no need to.
 func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 	if pl.gatekeeper == nil || !spreadsOverHosts(pod) {
 		return nil
@@ -36,26 +37,18 @@ func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 		return nil
 	}
 	spread := *pod
-	affinity := &v1.Affinity{}
-	if pod.Spec.Affinity != nil {
-		*affinity = *pod.Spec.Affinity
-	}
-	nodeAffinity := &v1.NodeAffinity{}
-	if affinity.NodeAffinity != nil {
-		*nodeAffinity = *affinity.NodeAffinity
-	}
+	affinity := cmp.Or(pod.Spec.Affinity.DeepCopy(), &v1.Affinity{})
+	affinity.NodeAffinity = cmp.Or(affinity.NodeAffinity, &v1.NodeAffinity{})
 	required := &v1.NodeSelector{NodeSelectorTerms: []v1.NodeSelectorTerm{{MatchFields: others}}}
-	if own := nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; own != nil {
-		required.NodeSelectorTerms = make([]v1.NodeSelectorTerm, len(own.NodeSelectorTerms))
-		for i, term := range own.NodeSelectorTerms {
-			if len(term.MatchExpressions)+len(term.MatchFields) > 0 { // an empty one matches nothing, and must not begin to
-				term.MatchFields = slices.Concat(term.MatchFields, others)
+	if own := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; own != nil {
+		required = own
+		for i := range own.NodeSelectorTerms {
+			if term := &own.NodeSelectorTerms[i]; len(term.MatchExpressions)+len(term.MatchFields) > 0 { // an empty one matches nothing, and must not begin to
+				term.MatchFields = append(term.MatchFields, others...)
 			}
-			required.NodeSelectorTerms[i] = term
 		}
 	}
-	nodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
-	affinity.NodeAffinity = nodeAffinity
+	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
 	spread.Spec.Affinity = affinity
 	return &spread
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -21,17 +22,17 @@ import (
 )
 
 const (
-	// endingSlack is how much longer than its grace period a pod may take to end: the kubelet cleans up after it.
+	// endingSlack is how much longer than its grace period a pod may take to terminate: the kubelet cleans up after it.
 	endingSlack = 5 * time.Second
-	// lookAgain is when a pod that waits for a rollout to go on is tried again at the latest. It is longer where many pods wait.
+	// lookAgain is the longest time between retries of a pod that waits for a rollout. It is longer if many pods wait.
 	lookAgain = 10 * time.Second
-	// maxWait is for how long at most a pod waits for pods that are not ending yet.
+	// maxWait bounds the wait for pods that are not terminating yet.
 	maxWait = 5 * time.Minute
 )
 
-// promise returns what the pod can wait for instead of bursting: a place on a node better than a burst pool's on which it will fit once
-// pods have ended, those that are ending and will be gone by the end of their grace period and, while the rollout goes on without the
-// pod, those that it replaces. What other held pods were promised is theirs. It returns nil if there is no such node.
+// promise returns what the pod can wait for instead of bursting: a node better than a burst pool's that it will fit
+// once pods have terminated. These are pods that are terminating and, while the rollout goes on without the pod, pods
+// that it replaces. Places promised to other held pods do not count. It returns nil if there is no such node.
 func (s *search) promise(ctx context.Context, surge held.Surge) (*held.Promise, error) {
 	if surge.Of == nil {
 		return surge.Unseen, nil
@@ -56,14 +57,12 @@ func (s *search) promise(ctx context.Context, surge held.Surge) (*held.Promise, 
 	if err != nil || node == "" {
 		return nil, err
 	}
-	promise := &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: until}, Node: node, Ending: ending, Since: since,
-		Deployment: surge.Of.Deployment, ReplicaSet: surge.Of.New}
-	promise.Reason.Detail = "on node " + node
-	return promise, nil
+	return &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom.With("on node %s", node), Until: until}, Node: node, Ending: ending, Since: since,
+		Deployment: surge.Of.Deployment, ReplicaSet: surge.Of.New}, nil
 }
 
-// victimsOf returns the place that the pod waits for because pods are ending there which it has preempted, or nil. Only nodes better
-// than a burst pool's count, and victims that will be gone by the end of their grace period.
+// victimsOf returns the place that the pod waits for because pods that it preempted are terminating there, or nil. Only
+// nodes better than a burst pool's count, and victims that will be gone by the end of their grace period.
 func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Promise {
 	if pl.index.endings == 0 {
 		return nil
@@ -81,16 +80,14 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Promi
 			}
 		}
 		if now.Before(until) {
-			promise := &held.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims, Until: until}, Node: e.node.Name, Ending: true}
-			promise.Reason.Detail = "on node " + e.node.Name
-			return promise
+			return &held.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims.With("on node %s", e.node.Name), Until: until}, Node: e.node.Name, Ending: true}
 		}
 	}
 	return nil
 }
 
-// placeAmong returns the best-ranked node on which the pod will fit once those that are ending have ended and, with replaced, those
-// that the rollout replaces; and when those that are ending will have. It returns "" if there is none.
+// placeAmong returns the best-ranked node that the pod will fit once the terminating pods and, with replaced, those
+// that the rollout replaces are gone; and when the terminating ones will be. It returns "" if there is none.
 func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken []held.PromisedPod, replaced bool, now time.Time) (string, time.Time, error) {
 	old := map[int]bool{} // the nodes that have pods which the rollout replaces
 	if replaced {
@@ -123,8 +120,8 @@ func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken [
 	return "", time.Time{}, nil
 }
 
-// leaving returns the pods of the node that will leave it, those that the rollout replaces among them with replaced, and when the
-// last of those that are ending will have left.
+// leaving returns the pods that will leave the node, with replaced also those that the rollout replaces, and when the
+// last terminating one will be gone.
 func (s *search) leaving(position int, surge *rollout.Rollout, replaced bool, now time.Time) (pods []fwk.PodInfo, until time.Time) {
 	for _, info := range s.nodes[position].GetPods() {
 		if end := info.GetPod().DeletionTimestamp; end != nil {
@@ -141,8 +138,8 @@ func (s *search) leaving(position int, surge *rollout.Rollout, replaced bool, no
 	return pods, until
 }
 
-// coming returns the pods that wait for what leaves the node: for those that are ending and, with replaced, for those that the
-// rollout replaces. What other rollouts replace is left to their own pods.
+// coming returns the pods that wait for the leaving pods of the node: for the terminating ones and, with replaced, for
+// those that the rollout replaces. What other rollouts replace is left to their own pods.
 func coming(taken []held.PromisedPod, node string, surge *rollout.Rollout, replaced bool) []*v1.Pod {
 	var pods []*v1.Pod
 	for i := range taken {
@@ -212,7 +209,7 @@ func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.
 	return status.IsSuccess(), nil
 }
 
-// freeAfter is what is free on the node then.
+// freeAfter returns the node's free resources once the leaving pods are gone and the coming ones are there.
 func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod) requests {
 	free := s.pl.index.entries[position].free
 	for _, info := range leaving {
@@ -224,4 +221,89 @@ func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod
 		free.MilliCPU, free.Memory, free.Pods = free.MilliCPU-r.MilliCPU, free.Memory-r.Memory, free.Pods-r.Pods
 	}
 	return free
+}
+
+// ownedPods are those of a node that one owner controls.
+type ownedPods struct {
+	owner          types.UID
+	living, ending int
+}
+
+// podsByOwner are the pods of the snapshot by what controls them.
+type podsByOwner struct {
+	living map[types.UID]int
+	ending map[types.UID]int          // on nodes better than a burst pool's
+	on     map[types.UID]map[int]bool // the positions of those nodes
+}
+
+func newPodsByOwner() podsByOwner {
+	return podsByOwner{living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID]map[int]bool{}}
+}
+
+// end reports whether pods of one of the owners are ending.
+func (p *podsByOwner) end(owners map[types.UID]int) bool {
+	for uid := range owners {
+		if p.ending[uid] > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// podsByOwner counts the pods: those of the nodes that have changed since it last did.
+func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
+	for _, position := range x.stale {
+		e := &x.entries[position]
+		x.owners.add(e, position, -1)
+		e.countOwners(nodes[position].GetPods(), !x.pools.IsBurstRank(e.rank))
+		x.owners.add(e, position, 1)
+		e.stale = false
+	}
+	x.stale = x.stale[:0]
+	return &x.owners
+}
+
+// countOwners counts the node's pods by what controls them.
+func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
+	e.owned, e.better = e.owned[:0], better
+	for _, info := range pods {
+		owner := refusal.OwnerOf(info.GetPod())
+		i := slices.IndexFunc(e.owned, func(o ownedPods) bool { return o.owner == owner })
+		if i < 0 {
+			i = len(e.owned)
+			e.owned = append(e.owned, ownedPods{owner: owner})
+		}
+		if isEnding(info) {
+			e.owned[i].ending++
+		} else {
+			e.owned[i].living++
+		}
+	}
+}
+
+// add adds the node's pods, or takes them away with -1.
+func (p *podsByOwner) add(e *entry, position, times int) {
+	count := func(counts map[types.UID]int, owner types.UID, n int) {
+		if counts[owner] += n * times; counts[owner] == 0 {
+			delete(counts, owner)
+		}
+	}
+	for _, o := range e.owned {
+		count(p.living, o.owner, o.living)
+		if !e.better {
+			continue
+		}
+		count(p.ending, o.owner, o.ending)
+		on := p.on[o.owner]
+		switch {
+		case times < 0:
+			if delete(on, position); len(on) == 0 {
+				delete(p.on, o.owner)
+			}
+		case on == nil:
+			p.on[o.owner] = map[int]bool{position: true}
+		default:
+			on[position] = true
+		}
+	}
 }

@@ -77,7 +77,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		clusterautoscaler.NewTracker(clusterautoscaler.Graces{}).Restore(s.Memory.ClusterAutoscaler, now)
+		clusterautoscaler.NewTracker(0, 0).Restore(s.Memory.ClusterAutoscaler, now)
 		if _, err := s.Encode(); err != nil && !strings.Contains(err.Error(), "year outside of range") {
 			t.Errorf("what was decoded cannot be encoded: %v", err)
 		}

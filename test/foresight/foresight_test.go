@@ -133,11 +133,12 @@ func newPlayer(t testing.TB, options simcluster.Options) *player {
 		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
 		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
 		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, HoldLimit: holdLimit},
-		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{StaleAfter: 3 * time.Minute, Provision: provisionGrace, Backoff: backoffGrace}),
+		tracker: clusterautoscaler.NewTracker(3*time.Minute, provisionGrace),
 		view:    &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())},
 	}
 	for i := range pools.Regular() {
-		p.sources = append(p.sources, clusterautoscaler.Source{Tracker: p.tracker, Groups: clusterautoscaler.GroupsOf(&configs[i])})
+		p.sources = append(p.sources, clusterautoscaler.Source{Tracker: p.tracker, Groups: clusterautoscaler.GroupsOf(&configs[i]),
+			Graces: pool.Graces{Provision: provisionGrace, Backoff: backoffGrace}})
 	}
 	return p
 }
@@ -183,7 +184,7 @@ func (p *player) look() {
 			if i == 0 && p.static != nil {
 				facts[i].Source = *p.static
 			}
-			claims = append(claims, clusterautoscaler.Claim{Groups: p.sources[i].Groups, Nodes: byPool[i]})
+			claims = append(claims, clusterautoscaler.Claim{Source: p.sources[i], Nodes: byPool[i]})
 		}
 	}
 	p.tracker.Look(claims, nodes, now)

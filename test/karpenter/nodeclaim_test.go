@@ -13,6 +13,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // FuzzNodeClaim: no input panics, and by none that Karpenter's types read as launched, or as not yet tried, do launches fail. What is told
@@ -38,11 +39,11 @@ func FuzzNodeClaim(f *testing.F) {
 			f.Add([]byte(event.Object), true)
 		}
 	}
-	const pool = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{"cpu":"7"},"conditions":[{"type":"Ready","status":"True"}]}}`
+	const object = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{"cpu":"7"},"conditions":[{"type":"Ready","status":"True"}]}}`
 	f.Fuzz(func(t *testing.T, data []byte, gone bool) {
 		launches := karpenter.NewLaunches()
-		tracker := karpenter.NewTracker(karpenter.Graces{}, launches)
-		if err := tracker.Observe([]byte(pool), nil, now); err != nil {
+		tracker := karpenter.NewTracker(pool.Graces{}, launches)
+		if err := tracker.Observe([]byte(object), nil, now); err != nil {
 			t.Fatal(err)
 		}
 		changed, err := launches.Observe(data, now)

@@ -16,6 +16,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -50,7 +51,7 @@ func FuzzNodePool(f *testing.F) {
 		f.Add([]byte(head + spec + "}"))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		tracker := karpenter.NewTracker(karpenter.Graces{}, nil)
+		tracker := karpenter.NewTracker(pool.Graces{}, karpenter.NewLaunches())
 		err := tracker.Observe(data, nil, now)
 		got := tracker.Judge(nil, now)
 		if got.State != nodegroups.Full {

@@ -29,14 +29,14 @@ const agentPoolLabel = "kubernetes.azure.com/agentpool"
 
 // subject is the code under test, fed with the same history.
 type subject struct {
-	t       *testing.T
-	configs []configv1.Pool
-	graces  clusterautoscaler.Graces
-	rule    gate.Rule
-	tracker *clusterautoscaler.Tracker
-	sources []clusterautoscaler.Source
-	view    *nodegroups.View
-	reader  *reader
+	t          *testing.T
+	configs    []configv1.Pool
+	staleAfter time.Duration
+	rule       gate.Rule
+	tracker    *clusterautoscaler.Tracker
+	sources    []clusterautoscaler.Source
+	view       *nodegroups.View
+	reader     *reader
 	// classes are what is known of pods by their class, by the view that was assessed.
 	classes  map[string]*gate.Assessment
 	assessed *nodegroups.View
@@ -78,7 +78,7 @@ func newSubject(t *testing.T, h *history) *subject {
 	must.NoError(t, err)
 	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
 	s.reader = newReader(s)
-	s.graces = clusterautoscaler.Graces{StaleAfter: h.staleAfter, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
+	s.staleAfter = h.staleAfter
 	s.start()
 	s.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
 	return s
@@ -86,12 +86,11 @@ func newSubject(t *testing.T, h *history) *subject {
 
 // start makes what a scheduler that starts has.
 func (s *subject) start() {
-	s.tracker = clusterautoscaler.NewTracker(s.graces)
+	s.tracker = clusterautoscaler.NewTracker(s.staleAfter, lasting)
 	s.sources = nil
 	for i := range s.rule.Pools.Regular() {
-		c := s.configs[i].Capacity
 		s.sources = append(s.sources, clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(&s.configs[i]),
-			Graces: &clusterautoscaler.Graces{Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}})
+			Graces: s.rule.Pools.At(i).Graces})
 	}
 }
 
@@ -133,7 +132,7 @@ func (s *subject) look(l *look) {
 	byPool, _ := s.rule.Pools.Group(nodes)
 	var claims []clusterautoscaler.Claim
 	for i := range s.sources {
-		claims = append(claims, clusterautoscaler.Claim{Groups: s.sources[i].Groups, Nodes: byPool[i], Provision: s.sources[i].Graces.Provision})
+		claims = append(claims, clusterautoscaler.Claim{Source: s.sources[i], Nodes: byPool[i]})
 	}
 	s.tracker.Look(claims, nodes, l.at)
 	facts := make([]nodegroups.Facts, s.rule.Pools.Len())

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -29,35 +30,36 @@ import (
 )
 
 const (
-	// quietLooks is how many looks in a row must find nothing: a controller that is about to end may put back what was taken away. There
-	// is one each lookInterval, and at most maxLooks.
+	// quietLooks is how many looks in a row must find nothing: a controller that is about to end may put back what was
+	// taken away. There is one each lookInterval, and at most maxLooks.
 	quietLooks, lookInterval, maxLooks = 3, 2 * time.Second, 30
 
 	// workers is how many pods are written at a time, and page how many are read.
 	workers, page = 10, 500
 )
 
-// ownAnnotations are what we write on pods. The deletion cost is not among them: it is ours only where it is what we wrote.
+// ownAnnotations are the annotations that we write on pods, but for the deletion cost, which is removed only if nobody
+// has changed it.
 var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.RecordAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
 
-// Cleaner takes away the gate taint of nodes, what was written on pods, the leases and the published state. Tolerations that pods were given
-// stay: the API server takes none away. Nothing that would write it again may run any more.
+// Cleaner takes away the gate taint of nodes, what was written on pods, the leases and the published state. Tolerations
+// that pods were given stay: the API server takes none away. Nothing that would write it again may run any more.
 type Cleaner struct {
 	Client client.Client
 	Clock  clock.Clock
-	// Installation is the one whose gate taint goes; what is empty means the default one.
+	// Installation is the installation to clean up after. Empty: the default one.
 	Installation string
 	// TaintOnly leaves all but the taint alone.
 	TaintOnly bool
-	// SchedulerName has only pods looked at that name this scheduler; empty are all, unless there is another installation: whose a pod is cannot
-	// be told otherwise.
+	// SchedulerName restricts the clean-up to pods of this scheduler. Empty: all pods, unless the cluster has another
+	// installation, because a pod does not show which one wrote its annotations.
 	SchedulerName string
 	// Namespace has the Leases and ConfigMaps with these names.
 	Namespace          string
 	Leases, ConfigMaps []string
 }
 
-// found is what a look found.
+// found is the result of one pass.
 type found struct {
 	nodes, pods, objects int
 	starting             int              // pods that may not be changed yet
@@ -66,8 +68,9 @@ type found struct {
 	errs                 []error
 }
 
-// Run takes all of it away, and looks again until nothing comes back. It goes on where something cannot be changed. Pods on burst nodes that
-// have not started are waited for, a minute in all, and keep what they have if they do not start in that time: a change may lose them.
+// Run takes all of it away, and looks again until nothing comes back. It goes on where something cannot be changed.
+// Pods on burst nodes that have not started are waited for, a minute in all, and keep what they have if they do not
+// start in that time: a change may lose them.
 func (c *Cleaner) Run(ctx context.Context) error {
 	taint, err := c.taint()
 	if err != nil {
@@ -113,7 +116,7 @@ func (f *found) left(ctx context.Context) error {
 	return nil
 }
 
-// result is what came of it when the last look was not quiet.
+// result returns the error of a clean-up whose last pass still found something.
 func (f *found) result(ctx context.Context) error {
 	if f.starting > 0 {
 		klog.FromContext(ctx).Info("Pods on burst nodes have not started and keep our annotations, which do no harm: a change might lose them", "pods", f.starting)
@@ -175,11 +178,11 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 		var mu sync.Mutex
 		workqueue.ParallelizeUntil(ctx, workers, len(pods.Items), func(i int) {
 			pod := &pods.Items[i]
-			if c.SchedulerName != "" && pod.Spec.SchedulerName != c.SchedulerName || !marked(pod) {
+			marked := slices.ContainsFunc(ownAnnotations, func(key string) bool { return metav1.HasAnnotation(pod.ObjectMeta, key) })
+			if c.SchedulerName != "" && pod.Spec.SchedulerName != c.SchedulerName || !marked {
 				return
 			}
-			_, burst := pod.Annotations[refusal.BoundAtAnnotation]
-			starting := burst && !refusal.Started(pod)
+			starting := metav1.HasAnnotation(pod.ObjectMeta, refusal.BoundAtAnnotation) && !refusal.Started(pod)
 			var err error
 			if !starting {
 				err = c.unmark(ctx, pod)
@@ -196,17 +199,7 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 	}
 }
 
-// marked reports whether the pod has an annotation of ours.
-func marked(pod *corev1.Pod) bool {
-	for _, key := range ownAnnotations {
-		if _, ok := pod.Annotations[key]; ok {
-			return true
-		}
-	}
-	return false
-}
-
-// unmark takes our annotations off the pod, and its deletion cost if nobody has changed that.
+// unmark removes our annotations from the pod, and its deletion cost if that is still the one that we wrote.
 func (c *Cleaner) unmark(ctx context.Context, pod *corev1.Pod) error {
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if own, ours := pod.Annotations[scalein.OwnCostAnnotation]; ours && own == pod.Annotations[scalein.CostAnnotation] {
@@ -227,7 +220,8 @@ func (c *Cleaner) remove(ctx context.Context, f *found, object client.Object) {
 	f.failed("deleting "+c.Namespace+"/"+object.GetName(), err)
 }
 
-// failed notes an error. What is gone needs nothing, and what somebody else has changed is looked at next.
+// failed records an error. An object that is gone needs nothing, and one that has changed is read again in the next
+// pass.
 func (f *found) failed(doing string, err error) {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return

@@ -21,7 +21,7 @@ API server lets nobody take a toleration away. It needs no --config.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var err error
-			if c.Client, err = newClient(cleanupRate); err != nil {
+			if c.Client, err = newClient("", cleanupRate); err != nil {
 				return err
 			}
 			c.Namespace = o.namespace

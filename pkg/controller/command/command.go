@@ -53,7 +53,8 @@ const (
 	// reconcileTimeout is how long a reconciler may wait for the API server.
 	reconcileTimeout = 2 * time.Minute
 
-	// cleanupRate is how many requests a second what cleans up may make: it may have to change every pod of a large cluster.
+	// cleanupRate is how many requests a second what cleans up may make: it may have to change every pod of a large
+	// cluster.
 	cleanupRate = 500
 	// preflightRate is how many a preflight may make.
 	preflightRate = 20
@@ -140,7 +141,7 @@ func run(ctx context.Context, o options) error {
 	return nil
 }
 
-// newManager returns the manager, whose lock is watched by the one given.
+// newManager returns the manager. lock wraps its leader election lock.
 func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Manager, error) {
 	m, err := ctrl.NewManager(restConfig, ctrl.Options{
 		Scheme: clientgoscheme.Scheme, Logger: klog.Background(),
@@ -151,7 +152,8 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 		HealthProbeBindAddress: o.healthAddress,
 		Metrics: metricsserver.Options{
 			BindAddress: o.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
-			// HTTP/2 is of no use to a scraper, and lets anybody who reaches the port have many requests answered at once.
+			// HTTP/2 is of no use to a scraper, and lets anybody who reaches the port have many requests answered at
+			// once.
 			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }},
 		},
 	})
@@ -169,8 +171,8 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 	return m, nil
 }
 
-// setUpProbes adds what /healthz and /readyz ask: the first, whether anything is stuck; the second also, whether this process leads or could take
-// over.
+// setUpProbes adds what /healthz and /readyz ask: the first, whether anything is stuck; the second also, whether this
+// process leads or could take over.
 func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *watchdog.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
 	kinds := []client.Object{&corev1.Node{}}
 	if args.Mode != configv1.ModeObserve {
@@ -201,7 +203,8 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
 }
 
-// setUp adds the reconcilers that the configuration asks for. Of those that write to anything but nodes, none acts in mode Observe.
+// setUp adds the reconcilers that the configuration asks for. Of those that write to anything but nodes, none acts in
+// mode Observe.
 func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
@@ -224,8 +227,8 @@ func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *
 	return errors.Join(errs...)
 }
 
-// load returns, from the scheduler's configuration file, the profile that configures the plugin, the plugin's arguments in it, and
-// their pools.
+// load returns, from the scheduler's configuration file, the profile that configures the plugin, the plugin's arguments
+// in it, and their pools.
 func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
 		return nil, nil, pool.List{}, errNoConfig
@@ -247,11 +250,9 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end, which may make so many requests a second.
-func newClient(rate float32) (client.Client, error) { return newClientAs("", rate) }
-
-// newClientAs returns one that acts as the user, or with "" as oneself.
-func newClientAs(user string, rate float32) (client.Client, error) {
+// newClient returns a client without a cache, for commands that end, which may make so many requests a second. It acts
+// as the user, or with "" as oneself.
+func newClient(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the cluster's address: %w", err)

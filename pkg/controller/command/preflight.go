@@ -51,12 +51,9 @@ func readSource(file string, stdin io.Reader) (*preflight.Source, error) {
 	if file == "" {
 		return nil, errNoConfig
 	}
-	var data []byte
-	var err error
+	data, err := os.ReadFile(file)
 	if file == "-" {
 		data, err = io.ReadAll(stdin)
-	} else {
-		data, err = os.ReadFile(file)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the configuration: %w", err)
@@ -73,7 +70,7 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	if err != nil {
 		return err
 	}
-	c, err := newClient(preflightRate)
+	c, err := newClient("", preflightRate)
 	if err != nil {
 		return err
 	}
@@ -89,7 +86,7 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	tried := trial{}
 	if *args.GateTaint {
 		account := "system:serviceaccount:" + o.namespace + ":" + cmp.Or(source.ServiceAccount, leaseName)
-		asAccount, err := newClientAs(account, preflightRate)
+		asAccount, err := newClient(account, preflightRate)
 		if err != nil {
 			return err
 		}
@@ -108,14 +105,14 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	return errors.Join(errs...)
 }
 
-// trial is what came of trying to put the gate taint on a node.
+// trial is the result of the dry run that puts the gate taint on a node.
 type trial struct {
 	denied  bool
 	message string // empty if nothing was tried
 }
 
-// try tries by a dry run whether the gate taint may be put on a node: as the controller's account or, if that is not installed yet or its
-// place may not be taken, as oneself.
+// try tries by a dry run whether the gate taint may be put on a node: as the controller's account or, if that is not
+// installed yet or its place may not be taken, as oneself.
 func try(ctx context.Context, asAccount, asOneself client.Client, account string, pools pool.List, nodes []corev1.Node) trial {
 	const you = "you"
 	who, unsure := account, ""

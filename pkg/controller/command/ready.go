@@ -15,11 +15,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// leaseSilence is for how long the lease may be out of reach before the controller is not ready. Who leads gives up before that.
+// leaseSilence is how long the lease may be unreachable before the controller is not ready. A leader gives up before
+// that.
 const leaseSilence = 3 * leaseDuration
 
-// watchedLock is a lock that knows when the API server last answered for it. Leader election asks it again and again, whether or not this process
-// leads.
+// watchedLock is a lock that knows when the API server last answered for it. Leader election asks it again and again,
+// whether or not this process leads.
 type watchedLock struct {
 	resourcelock.Interface
 	clock    clock.PassiveClock
@@ -43,7 +44,8 @@ func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElec
 	return l.note(l.Interface.Update(ctx, record))
 }
 
-// note takes in the answer. That there is no lease yet, or that another process was first, is as good as any.
+// note records the answer. A lease that does not exist yet, or that another process changed first, also shows that the
+// API server answers.
 func (l *watchedLock) note(err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		now := l.clock.Now()
@@ -55,27 +57,25 @@ func (l *watchedLock) note(err error) error {
 	return err
 }
 
-// check returns an error if the lease has been out of reach for leaseSilence: this process could neither lead nor take over. It is a
-// healthz.Checker.
+// check returns an error if the lease has been out of reach for leaseSilence: this process could neither lead nor take
+// over. It is a healthz.Checker.
 func (l *watchedLock) check(*http.Request) error {
-	var why error
-	if refusal := l.refusal.Load(); refusal != nil {
-		why = *refusal
-	}
+	why := l.refusal.Load()
 	switch answered := l.answered.Load(); {
 	case answered == nil && why != nil:
-		return fmt.Errorf("the leader's lease cannot be read: %w", why)
+		return fmt.Errorf("the leader's lease cannot be read: %w", *why)
 	case answered == nil:
 		return errors.New("the leader's lease has not been read yet")
 	case l.clock.Since(*answered) > leaseSilence && why != nil:
-		return fmt.Errorf("the leader's lease has been out of reach since %s: %w", answered.UTC().Format(time.RFC3339), why)
+		return fmt.Errorf("the leader's lease has been out of reach since %s: %w", answered.UTC().Format(time.RFC3339), *why)
 	case l.clock.Since(*answered) > leaseSilence:
 		return fmt.Errorf("the leader's lease has not been looked at since %s", answered.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
 
-// cachesSynced has the cache hold the objects' kinds, also of a process that stands by, and returns a healthz.Checker that fails until it does.
+// cachesSynced has the cache hold the objects' kinds, also of a process that stands by, and returns a healthz.Checker
+// that fails until it does.
 func cachesSynced(ctx context.Context, c cache.Cache, kinds ...client.Object) (func(*http.Request) error, error) {
 	synced := map[string]func() bool{}
 	for _, kind := range kinds {

@@ -1,5 +1,5 @@
-// Package preflight finds what the gate taint would surprise: workloads of other schedulers that it would lock out of burst
-// nodes, and pods that tolerate every taint, which it cannot hide the burst nodes from.
+// Package preflight finds what the gate taint would surprise: workloads of other schedulers that it would lock out of
+// burst nodes, and pods that tolerate every taint, which it cannot hide the burst nodes from.
 package preflight
 
 import (
@@ -11,7 +11,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"k8s.io/klog/v2"
@@ -22,7 +24,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Workload is what makes pods, or a pod that nothing makes.
+// Workload is an object that creates pods, or a pod without a controller.
 type Workload struct {
 	Kind, Namespace, Name string
 	Template              corev1.PodTemplateSpec
@@ -39,12 +41,13 @@ type Finding struct {
 	Message string
 }
 
-// Report is what a preflight finds.
+// Report lists the findings of a preflight.
 type Report struct {
-	// LockedOut are the workloads of other schedulers that run on burst nodes, or could, and do not tolerate the gate taint.
+	// LockedOut are the workloads of other schedulers that run on burst nodes, or could, and do not tolerate the gate
+	// taint.
 	LockedOut []Finding
-	// TolerateAll are the workloads that tolerate every taint, of any scheduler. DaemonSets are left out: autoscalers add no nodes
-	// for their pods.
+	// TolerateAll are the workloads that tolerate every taint, of any scheduler. DaemonSets are left out: autoscalers
+	// add no nodes for their pods.
 	TolerateAll []Finding
 	// BurstNodes are the names of the nodes of burst pools.
 	BurstNodes []string
@@ -158,40 +161,43 @@ func (f *finder) own(kind string, o metav1.Object, by ...string) bool {
 
 // findTemplates adds what has a pod template and is no other workload's.
 func (f *finder) findTemplates(ctx context.Context, c client.Reader) error {
-	deployments, statefulSets, daemonSets := &appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}
-	replicaSets, jobs, cronJobs := &appsv1.ReplicaSetList{}, &batchv1.JobList{}, &batchv1.CronJobList{}
-	for _, list := range []client.ObjectList{deployments, statefulSets, daemonSets, replicaSets, jobs, cronJobs} {
+	lists := []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &batchv1.CronJobList{}, &appsv1.ReplicaSetList{}, &batchv1.JobList{}}
+	for _, list := range lists {
 		if err := c.List(ctx, list); err != nil {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
-	}
-	for i := range deployments.Items {
-		f.add("Deployment", &deployments.Items[i], deployments.Items[i].Spec.Template)
-	}
-	for i := range statefulSets.Items {
-		f.add("StatefulSet", &statefulSets.Items[i], statefulSets.Items[i].Spec.Template)
-	}
-	for i := range daemonSets.Items {
-		f.add("DaemonSet", &daemonSets.Items[i], daemonSets.Items[i].Spec.Template)
-	}
-	for i := range cronJobs.Items {
-		f.add("CronJob", &cronJobs.Items[i], cronJobs.Items[i].Spec.JobTemplate.Spec.Template)
-	}
-	for i := range replicaSets.Items {
-		if !f.own("ReplicaSet", &replicaSets.Items[i], "apps/v1 Deployment") {
-			f.add("ReplicaSet", &replicaSets.Items[i], replicaSets.Items[i].Spec.Template)
-		}
-	}
-	for i := range jobs.Items {
-		if !f.own("Job", &jobs.Items[i], "batch/v1 CronJob") {
-			f.add("Job", &jobs.Items[i], jobs.Items[i].Spec.Template)
+		if err := meta.EachListItem(list, f.addTemplate); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// workloadOf returns the position of the workload that the pod belongs to. One that nothing makes, or something of another kind, is a
-// workload of its own.
+// addTemplate adds the object unless it is another workload's.
+func (f *finder) addTemplate(object runtime.Object) error {
+	switch o := object.(type) {
+	case *appsv1.Deployment:
+		f.add("Deployment", o, o.Spec.Template)
+	case *appsv1.StatefulSet:
+		f.add("StatefulSet", o, o.Spec.Template)
+	case *appsv1.DaemonSet:
+		f.add("DaemonSet", o, o.Spec.Template)
+	case *batchv1.CronJob:
+		f.add("CronJob", o, o.Spec.JobTemplate.Spec.Template)
+	case *appsv1.ReplicaSet:
+		if !f.own("ReplicaSet", o, "apps/v1 Deployment") {
+			f.add("ReplicaSet", o, o.Spec.Template)
+		}
+	case *batchv1.Job:
+		if !f.own("Job", o, "batch/v1 CronJob") {
+			f.add("Job", o, o.Spec.Template)
+		}
+	}
+	return nil
+}
+
+// workloadOf returns the position of the workload that the pod belongs to. One that nothing makes, or something of
+// another kind, is a workload of its own.
 func (f *finder) workloadOf(pod *corev1.Pod) int {
 	f.own("Pod", pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
 	id := key("Pod", pod.Namespace, pod.Name)

@@ -31,9 +31,9 @@ const (
 	controllerName = "pool-priority-controller"
 )
 
-// Find finds the configuration in what a user has of it: a KubeSchedulerConfiguration, a ConfigMap that holds one, or what has pods with the
-// annotation, such as the Deployments that Helm and kustomize render or that the API server has. There may be several documents and lists; what
-// has nothing to do with it is passed over.
+// Find finds the configuration in what a user has of it: a KubeSchedulerConfiguration, a ConfigMap that holds one, or
+// what has pods with the annotation, such as the Deployments that Helm and kustomize render or that the API server has.
+// There may be several documents and lists; what has nothing to do with it is passed over.
 func Find(data []byte) (*Source, error) {
 	f := found{source: &Source{}}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -72,7 +72,8 @@ func (f *found) add(name string, config []byte) {
 	f.source.Config = config
 }
 
-// look looks at an object; text is what it was read from, nil if that is a list.
+// look searches an object for a configuration. text is the document that the object was read from, nil for an item of a
+// list.
 func (f *found) look(text []byte, o unstructured.Unstructured) {
 	items, _, _ := unstructured.NestedSlice(o.Object, "items")
 	for _, item := range items {

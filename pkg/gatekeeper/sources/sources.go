@@ -105,21 +105,20 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 	s := &Sources{
 		statusID: c.ClusterAutoscalerStatus,
 		warned:   map[string]bool{},
-		tracker: clusterautoscaler.NewTracker(clusterautoscaler.Graces{
-			StaleAfter: c.StaleAfter.Duration, Provision: c.ProvisionGrace.Duration, Backoff: c.BackoffGrace.Duration}),
+		tracker:  clusterautoscaler.NewTracker(c.StaleAfter.Duration, c.ProvisionGrace.Duration),
 	}
 	for i := range config.Pools.Regular() {
-		p, graces := &config.Pools.At(i).Pool, &config.Pools.At(i).Graces
+		p := config.Pools.At(i)
 		var source nodegroups.Source
 		var err error
 		switch {
 		case p.ClusterAutoscaler != nil:
-			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(p), Graces: &clusterautoscaler.Graces{Provision: graces.Provision, Backoff: graces.Backoff}}
+			source = clusterautoscaler.Source{Tracker: s.tracker, Groups: clusterautoscaler.GroupsOf(&p.Pool), Graces: p.Graces}
 			err = s.watchStatus(ctx, config)
 		case p.Karpenter != nil:
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool)
 		case p.Static != nil:
-			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: graces.Provision}
+			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: p.Graces.Provision}
 		default:
 			source = static.Fixed{}
 		}
@@ -176,8 +175,8 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 }
 
 // nodePoolGraces are the graces of the NodePool: the longest of those of its pools.
-func nodePoolGraces(config *Config, name string) karpenter.Graces {
-	var graces karpenter.Graces
+func nodePoolGraces(config *Config, name string) pool.Graces {
+	var graces pool.Graces
 	for i := range config.Pools.Regular() {
 		if k := config.Pools.At(i).Karpenter; k != nil && k.NodePool == name {
 			g := &config.Pools.At(i).Graces
@@ -274,7 +273,7 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 		n.version, n.changed = version, now
 	}
 	if !ok {
-		n.tracker.Lose(nodegroups.Reason{}, now)
+		n.tracker.Lose(karpenter.ReasonMissing, now)
 		return obj
 	}
 	data, err := object.MarshalJSON()
@@ -295,7 +294,7 @@ func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	var claims []clusterautoscaler.Claim
 	for i, source := range s.byPool {
 		if source, ok := source.(clusterautoscaler.Source); ok {
-			claims = append(claims, clusterautoscaler.Claim{Groups: source.Groups, Nodes: byPool[i], Provision: source.Graces.Provision})
+			claims = append(claims, clusterautoscaler.Claim{Source: source, Nodes: byPool[i]})
 		}
 	}
 	for _, name := range s.tracker.Look(claims, nodes, now) {

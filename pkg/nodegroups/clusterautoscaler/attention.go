@@ -1,7 +1,6 @@
 package clusterautoscaler
 
 import (
-	"slices"
 	"time"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
@@ -16,18 +15,17 @@ const (
 
 // attention follows the autoscaler's loops: each ends with a new status.
 type attention struct {
-	loops  []Loop // since the one before the declineLoops-th last quiet one
-	looked time.Time
-	pauses []nodegroups.Pause
+	nodegroups.Attention
+	loops []Loop // since the one before the declineLoops-th last quiet one
 }
 
-// Loop is one of the autoscaler's that ended at the time, by our clock. In a quiet one no group rose or began to fail.
+// Loop is one loop of the autoscaler. Ended is by our clock. In a quiet loop no group was scaled up or began to fail.
 type Loop struct {
 	Ended time.Time `json:"ended"`
 	Quiet bool      `json:"quiet,omitempty"`
 }
 
-// loop takes in that a loop has ended. A pause ends with the status that does.
+// loop records the end of a loop, which also ends a pause.
 func (a *attention) loop(quiet bool, now time.Time) {
 	a.resume(now)
 	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet})
@@ -43,28 +41,18 @@ func (a *attention) count() {
 		}
 		// A loop began, at the earliest, when the one before it had ended.
 		if n++; n == declineLoops {
-			a.looked = a.loops[i-1].Ended
+			a.Looked = a.loops[i-1].Ended
 			a.loops = a.loops[i-1:]
 			return
 		}
 	}
 }
 
-// restore takes over what was remembered.
-func (a *attention) restore(loops []Loop, pauses []nodegroups.Pause) {
-	a.loops, a.pauses = slices.Clone(loops), pauses
-	a.count()
-}
+// pause records that the autoscaler has run no loops since then.
+func (a *attention) pause(since time.Time) { a.Pauses = nodegroups.Paused(a.Pauses, since) }
 
-// pause takes in that the autoscaler has not looked since then.
-func (a *attention) pause(since time.Time) { a.pauses = nodegroups.Paused(a.pauses, since) }
+// resume records that an autoscaler has written its status.
+func (a *attention) resume(now time.Time) { a.Pauses = nodegroups.Resumed(a.Pauses, now) }
 
-// resume takes in that there is a status of an autoscaler that looks.
-func (a *attention) resume(now time.Time) { a.pauses = nodegroups.Resumed(a.pauses, now) }
-
-// forget takes in that another autoscaler has taken over.
-func (a *attention) forget() { a.loops, a.looked = nil, time.Time{} }
-
-func (a *attention) is() nodegroups.Attention {
-	return nodegroups.Attention{Looked: a.looked, Pauses: a.pauses}
-}
+// forget drops the counted loops: another autoscaler has taken over.
+func (a *attention) forget() { a.loops, a.Looked = nil, time.Time{} }

@@ -48,7 +48,7 @@ type follower struct {
 }
 
 func follow(t *testing.T) *follower {
-	return &follower{T: t, tracker: NewTracker(graces), target: 1, uid: "1", transition: "a"}
+	return &follower{T: t, tracker: NewTracker(staleAfter, graces.Provision), target: 1, uid: "1", transition: "a"}
 }
 
 func seconds(n int) time.Time { return epoch.Add(time.Duration(n) * time.Second) }
@@ -156,7 +156,7 @@ func TestAttention(t *testing.T) {
 			for _, w := range tc.writes {
 				f.write(w)
 			}
-			got := Source{Tracker: f.tracker, Groups: agentPool("userpool")}.Judge(nil, seconds(tc.writes[len(tc.writes)-1].at)).Attention
+			got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Judge(nil, seconds(tc.writes[len(tc.writes)-1].at)).Attention
 			want := nodegroups.Attention{Pauses: tc.pauses}
 			if tc.looked != never {
 				want.Looked = seconds(tc.looked)

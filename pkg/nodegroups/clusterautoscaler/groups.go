@@ -16,7 +16,7 @@ import (
 // agentPoolLabels are AKS's labels for the agent pool of a node, the current one and the legacy one.
 var agentPoolLabels = []string{"kubernetes.azure.com/agentpool", "agentpool"}
 
-// Groups tells the node groups of one pool.
+// Groups decides which node groups belong to one pool.
 type Groups struct {
 	pool       string // its name
 	patterns   []string
@@ -24,8 +24,8 @@ type Groups struct {
 	selector   labels.Selector
 }
 
-// GroupsOf returns the node groups that the pool's configuration names, by its patterns or by its selector. A pool whose configuration
-// names none has those that its nodes are in.
+// GroupsOf returns the node groups that the pool's configuration names by patterns or by its selector. If it names
+// none, the pool has the groups of its nodes.
 func GroupsOf(p *configv1.Pool) Groups {
 	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups, selector: labels.Everything()}
 	if selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector); err == nil { // as validated
@@ -47,16 +47,13 @@ func GroupsOf(p *configv1.Pool) Groups {
 	return g
 }
 
-// mayHave reports whether nodes of the kind may be the pool's: by its selector, as far as they are known.
+// mayHave reports whether nodes of this shape may match the pool's selector, as far as their labels are known.
 func (g Groups) mayHave(kind nodegroups.Shape) bool {
 	requirements, _ := g.selector.Requirements()
 	return !slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
 		return !nodegroups.IsPlaceLabel(r.Key()) && !slices.Contains(kind.Varied, r.Key()) && !r.Matches(labels.Set(kind.Labels))
 	})
 }
-
-// byNodes reports whether the configuration names no groups.
-func (g Groups) byNodes() bool { return len(g.patterns)+len(g.agentPools) == 0 }
 
 // claim reports whether the configuration names the node group.
 func (g Groups) claim(name string) bool {
@@ -65,20 +62,17 @@ func (g Groups) claim(name string) bool {
 			return true
 		}
 	}
-	for _, agentPool := range g.agentPools {
-		if isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) })
 }
 
-// mayName reports whether the node group is called as that of an agent pool of Windows nodes is, of those that the configuration names.
-func (g Groups) mayName(group string) bool {
-	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, group) })
+// mayClaim reports whether a node group that nothing claims may be the pool's: the configuration names no groups, or
+// the group is called like an agent pool of Windows nodes that it names.
+func (g Groups) mayClaim(name string) bool {
+	return len(g.patterns)+len(g.agentPools) == 0 ||
+		slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, name) })
 }
 
-// labelsOf are the labels that the nodes of the group have as far as its name tells, each with the values that it may have.
+// labelsOf returns the labels of the group's nodes that its name implies, each with its possible values.
 func labelsOf(group string) map[string][]string {
 	agentPool, sku, hasSize := strings.Cut(group, "/")
 	if !hasSize {
@@ -98,20 +92,20 @@ func labelsOf(group string) map[string][]string {
 	return known
 }
 
-// isVMSS reports whether name is that of the scale set of an AKS agent pool: aks-<pool>-<digits>-vmss. Pool names have
-// no dashes, so "pool1" is not taken for "pool10".
+// isVMSS reports whether name is the name of the agent pool's scale set on AKS: aks-<pool>-<digits>-vmss. Pool names
+// have no dashes, so "pool1" does not match "pool10".
 func isVMSS(agentPool, name string) bool {
 	parts := strings.SplitN(name, "-", 5)
 	return len(parts) == 4 && strings.EqualFold(parts[0], "aks") && strings.EqualFold(parts[1], agentPool) && agentPool != "" &&
 		parts[2] != "" && strings.Trim(parts[2], "0123456789") == "" && strings.EqualFold(parts[3], "vmss")
 }
 
-// isWindowsVMSS reports whether name is that of the scale set of an AKS agent pool of Windows nodes: aks<pool>.
+// isWindowsVMSS reports whether name is the name of a Windows agent pool's scale set on AKS: aks<pool>.
 func isWindowsVMSS(agentPool, name string) bool {
 	return agentPool != "" && strings.EqualFold(name, "aks"+agentPool)
 }
 
-// isVirtualMachines reports whether name is that of one size of an AKS agent pool of type VirtualMachines: <pool>/<sku>.
+// isVirtualMachines reports whether name is one size of an AKS agent pool of type VirtualMachines: <pool>/<sku>.
 func isVirtualMachines(agentPool, name string) bool {
 	prefix, sku, found := strings.Cut(name, "/")
 	return found && sku != "" && strings.EqualFold(prefix, agentPool)

@@ -35,7 +35,7 @@ func BenchmarkManyGroups(b *testing.B) {
 	for i := range 50 {
 		status += fmt.Sprintf("- {name: aks-zero%d-12345678-vmss, health: {maxSize: 10}}\n", i)
 	}
-	tracker := NewTracker(Graces{StaleAfter: 24 * time.Hour, Provision: time.Minute, Backoff: time.Minute})
+	tracker := NewTracker(24*time.Hour, time.Minute)
 	if err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: status}}, now); err != nil {
 		b.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func BenchmarkManyGroups(b *testing.B) {
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.azure.com/mode": "user"}}})}
 	for b.Loop() {
 		now = now.Add(time.Second) // as often as there is something to look at, about
-		tracker.Look([]Claim{{Groups: source.Groups, Nodes: nodes}}, nodes, now)
+		tracker.Look([]Claim{{Source: source, Nodes: nodes}}, nodes, now)
 		source.Judge(nodes, now)
 	}
 }

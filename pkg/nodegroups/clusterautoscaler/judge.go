@@ -2,231 +2,81 @@ package clusterautoscaler
 
 import (
 	"fmt"
+	"maps"
 	"slices"
-	"sort"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
-
-// Names returns the names of the node groups in the status, sorted.
-func (t *Tracker) Names() []string {
-	names := make([]string, len(t.groups))
-	for i := range t.groups {
-		names[i] = t.groups[i].Name
-	}
-	sort.Strings(names)
-	return names
-}
-
-// Claim is what a pool has: the groups that its configuration names, and its nodes.
-type Claim struct {
-	Groups Groups
-	Nodes  []*corev1.Node
-	// Provision is the pool's own grace, if that is longer than the tracker's.
-	Provision time.Duration
-}
-
-// Look tells the tracker what each of the pools that it judges has, and which nodes exist, whenever that has changed. The kinds of a group's
-// nodes, of any pool or none, are remembered for the time while it has none. A group of which neither the configuration nor a node, now or
-// before, tells whose it is may be that of any pool that tells its groups by its nodes: it counts for all of them, so that one that is scaled to nothing is not taken
-// for one that cannot grow. It is returned.
-func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orphans []string) {
-	t.members.look(nodes)
-	pools := map[string]bool{}
-	for i := range claims {
-		pools[claims[i].Groups.pool] = true
-		t.see(&claims[i], now)
-	}
-	t.see(&Claim{Nodes: t.members.unclaimed(claims, nodes)}, now)
-	inhabited := map[string]bool{}
-	for _, known := range t.members.byName {
-		for _, name := range known.groups {
-			inhabited[name] = true
-		}
-	}
-	t.orphans = map[string]bool{}
-	for _, name := range sortedKeys(t.memory) { // those of the last status: while there is none, they are what there was
-		named := slices.ContainsFunc(claims, func(c Claim) bool { return c.Groups.claim(name) })
-		if !named && !inhabited[name] && !pools[t.memory[name].Pool] && !t.isElsewhere(name, claims) {
-			t.orphans[name] = true
-			orphans = append(orphans, name)
-		}
-	}
-	return orphans
-}
-
-// isElsewhere reports whether the group's nodes were in no pool that the tracker judges, and would be in none of those that there are now.
-func (t *Tracker) isElsewhere(group string, claims []Claim) bool {
-	m := t.memory[group]
-	return m.Pool == "" && len(m.Seen) > 0 && !slices.ContainsFunc(claims, func(c Claim) bool { return slices.ContainsFunc(m.Seen, c.Groups.mayHave) })
-}
-
-// Shared returns a node that may be in several groups, as far as it tells, with their names; "" if there is none.
-func (t *Tracker) Shared() (node string, groups []string) {
-	for name, known := range t.members.byName {
-		if len(known.groups) > 1 && (node == "" || name < node) {
-			node, groups = name, known.groups
-		}
-	}
-	return node, groups
-}
-
-// seeAgain is how long the kinds of a group's nodes are not looked at again: in a large cluster that takes its time.
-const seeAgain = 10 * time.Second
-
-// see remembers the kinds of the pool's nodes by their groups. Groups that have none now keep what they had.
-func (t *Tracker) see(c *Claim, now time.Time) {
-	byGroup := map[string][]*corev1.Node{}
-	for _, node := range c.Nodes {
-		names, _ := t.members.groupsOf(node)
-		for _, name := range names {
-			byGroup[name] = append(byGroup[name], node)
-		}
-	}
-	grown := now.Add(-max(t.graces.Provision, c.Provision))
-	for name, nodes := range byGroup {
-		m := t.memory[name]
-		if m == nil || m.Pool == c.Groups.pool && !now.Before(t.seen[name]) && now.Before(t.seen[name].Add(seeAgain)) {
-			continue
-		}
-		if m.Pool == c.Groups.pool && len(m.Seen) > 0 {
-			// What young nodes have that those before had not, they are about to lose.
-			nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !n.CreationTimestamp.Time.Before(grown) })
-		}
-		if shapes := nodegroups.SettledShapes(nodes, grown, now); len(shapes) > 0 {
-			m.Pool, m.Seen, t.seen[name] = c.Groups.pool, shapes, now
-		}
-	}
-}
 
 // Source judges one pool by the tracker's status.
 type Source struct {
 	Tracker *Tracker
 	Groups  Groups
-	// Graces are those of the pool, without StaleAfter; nil for the tracker's.
-	Graces *Graces
+	Graces  pool.Graces
 }
 
 var _ nodegroups.Source = Source{}
 
-// Judge implements capacity.Source.
+// Judge implements nodegroups.Source.
 func (s Source) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement {
 	t := s.Tracker
 	problem := t.problem
 	if problem.Code == "" && t.stale(now) {
-		problem = reasonStale
-		problem.Detail = fmt.Sprintf("last change seen at %s", t.changed.UTC().Format(time.RFC3339))
+		problem = reasonStale.With("last change seen at %s", t.changed.UTC().Format(time.RFC3339))
 	}
-	j := nodegroups.Judgement{Attention: t.attention.is()}
-	if problem.Code != "" {
-		j.Groups = s.unknown(nodes, problem)
-	} else {
-		j.Groups = s.known(nodes, now)
-		j.Until = t.changed.Add(t.graces.StaleAfter)
+	j := nodegroups.Judgement{Attention: t.attention.Attention}
+	if problem.Code == "" {
+		j.Until = t.changed.Add(t.staleAfter)
 	}
+	j.Groups = s.groups(nodes, problem, now)
 	if slices.ContainsFunc(j.Groups, func(g nodegroups.Judged) bool { return len(g.Seen) == 0 }) {
 		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // then it is known what the nodes of such a group are like
 	}
 	return j.Summarized()
 }
 
-// unknown are the pool's groups while there is no status: those that are remembered, each with its nodes, as if there were one, so that nothing
-// happens to a group because the status was away for a while. As long as none was seen, there may be any.
-func (s Source) unknown(nodes []*corev1.Node, problem nodegroups.Reason) []nodegroups.Judged {
-	t := s.Tracker
+// groups returns the pool's groups. Without a status, because of the problem, it returns the remembered groups with
+// their nodes, so that they stay as they were. Until a group has been seen, the pool may have any.
+func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.Judged) {
+	t, inhabited, rest := s.Tracker, map[string]bool{}, notScaled
 	members, elsewhere, anywhere := s.split(nodes)
-	var groups []nodegroups.Judged
-	for _, name := range sortedKeys(t.memory) {
-		if s.has(name, len(members[name]) > 0) || s.mayHave(name) {
-			g := nodegroups.Judged{Name: name, State: nodegroups.Unknown, Reason: problem, Members: members[name]}
-			if g.Reason.Detail = name; len(groups) == 0 && problem.Detail != "" { // said once
-				g.Reason.Detail += ": " + problem.Detail
+	if problem.Code != "" {
+		rest = func(nodes []*corev1.Node) nodegroups.Judged {
+			return nodegroups.Judged{State: nodegroups.Unknown, Reason: problem, Members: nodes, Open: len(t.memory) == 0}
+		}
+		for _, name := range slices.Sorted(maps.Keys(t.memory)) {
+			if s.has(name, len(members[name]) > 0) {
+				inhabited[name] = t.memory[name].Present > 0
+				groups = append(groups, s.unknown(name, members[name], problem, len(groups) == 0))
 			}
-			s.tell(&g)
-			groups = append(groups, g)
+		}
+	} else {
+		for i := range t.groups {
+			if g := &t.groups[i]; s.has(g.Name, len(members[g.Name]) > 0) {
+				inhabited[g.Name] = g.Health.NodeCounts.Registered.Ready+g.Health.NodeCounts.Registered.Unready.Total > 0
+				groups = append(groups, s.judged(g, members[g.Name], now))
+			}
+		}
+		if len(groups) == 0 {
+			return s.none(nodes)
 		}
 	}
-	rest := nodegroups.Judged{State: nodegroups.Unknown, Reason: problem, Open: len(t.memory) == 0}
 	if len(anywhere) > 0 {
-		inhabited := func(name string) bool { return t.memory[name].Present > 0 }
-		rest.Members = anywhere
-		groups = s.spread(groups, rest, inhabited)
+		groups = spread(groups, rest(anywhere), inhabited)
 	}
-	if rest.Members = elsewhere; len(elsewhere) > 0 || len(groups) == 0 {
-		groups = append(groups, rest)
+	if len(elsewhere) > 0 || len(groups) == 0 {
+		groups = append(groups, rest(elsewhere))
 	}
 	return groups
 }
 
-// known are the pool's groups by the status.
-func (s Source) known(nodes []*corev1.Node, now time.Time) []nodegroups.Judged {
-	t := s.Tracker
-	members, elsewhere, anywhere := s.split(nodes)
-	var groups []nodegroups.Judged
-	for i := range t.groups {
-		name := t.groups[i].Name
-		if s.has(name, len(members[name]) > 0) || s.mayHave(name) {
-			groups = append(groups, s.judged(&t.groups[i], members[name], now))
-		}
-	}
-	if len(groups) == 0 {
-		return s.none(nodes)
-	}
-	if len(anywhere) > 0 {
-		groups = s.spread(groups, notScaled(anywhere), t.inhabited())
-	}
-	if len(elsewhere) > 0 {
-		groups = append(groups, notScaled(elsewhere))
-	}
-	return groups
-}
-
-// inhabited returns a function that reports whether the group has nodes by the status.
-func (t *Tracker) inhabited() func(string) bool {
-	inhabited := map[string]bool{}
-	for i := range t.groups {
-		g := &t.groups[i]
-		inhabited[g.Name] = g.Health.NodeCounts.Registered.Ready+g.Health.NodeCounts.Registered.Unready.Total > 0
-	}
-	return func(name string) bool { return inhabited[name] }
-}
-
-// notScaled is the group of nodes that no autoscaler adds to.
-func notScaled(nodes []*corev1.Node) nodegroups.Judged {
-	reason, most := reasonNotScaled, len(nodes)
-	reason.Detail = fmt.Sprintf("%d nodes", most)
-	return nodegroups.Judged{State: nodegroups.Full, Reason: reason, Members: nodes, MaxNodes: &most}
-}
-
-// none is what is said of a pool of which the status has no group.
-func (s Source) none(nodes []*corev1.Node) []nodegroups.Judged {
-	t := s.Tracker
-	reason := reasonNoGroup
-	reason.Detail = fmt.Sprintf("the status has %s", strings.Join(t.Names(), ", "))
-	if len(t.groups) == 0 {
-		reason.Detail = "the status has no node groups"
-	}
-	return []nodegroups.Judged{{State: nodegroups.Unknown, Reason: reason, Members: nodes}}
-}
-
-// mayHave reports whether nothing tells whose the group is, and it may be the pool's.
-func (s Source) mayHave(group string) bool {
-	return s.Tracker.orphans[group] && (s.Groups.byNodes() || s.Groups.mayName(group))
-}
-
-// has reports whether the group is the pool's, which may have nodes in it.
-func (s Source) has(group string, hasNodes bool) bool {
-	if len(s.Groups.patterns) > 0 {
-		return s.Groups.claim(group)
-	}
-	return hasNodes || s.Groups.claim(group) || s.Tracker.memory[group].Pool == s.Groups.pool && s.Tracker.memory[group].Pool != ""
-}
-
-// split returns the pool's nodes by their groups, those in no group of the pool's, and those that do not say where they are.
+// split returns the pool's nodes by their groups, the nodes in no group of the pool, and the nodes that do not show
+// their group.
 func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, elsewhere, anywhere []*corev1.Node) {
 	byGroup = map[string][]*corev1.Node{}
 	for _, node := range nodes {
@@ -248,54 +98,95 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 	return byGroup, elsewhere, anywhere
 }
 
+// has reports whether the group belongs to the pool, or may belong to it because nothing shows whose it is.
+func (s Source) has(group string, hasNodes bool) bool {
+	t, g := s.Tracker, s.Groups
+	if len(g.patterns) > 0 {
+		return g.claim(group)
+	}
+	return hasNodes || g.claim(group) || g.pool != "" && t.memory[group].Pool == g.pool || t.orphans[group] && g.mayClaim(group)
+}
+
+// notScaled is the group of nodes that no autoscaler adds to.
+func notScaled(nodes []*corev1.Node) nodegroups.Judged {
+	most := len(nodes)
+	return nodegroups.Judged{State: nodegroups.Full, Reason: reasonNotScaled.With("%d nodes", most), Members: nodes, MaxNodes: &most}
+}
+
+// none returns the only group of a pool that has no group in the status.
+func (s Source) none(nodes []*corev1.Node) []nodegroups.Judged {
+	var names []string
+	for i := range s.Tracker.groups {
+		names = append(names, s.Tracker.groups[i].Name)
+	}
+	slices.Sort(names)
+	reason := reasonNoGroup.With("the status has %s", strings.Join(names, ", "))
+	if len(names) == 0 {
+		reason = reasonNoGroup.With("the status has no node groups")
+	}
+	return []nodegroups.Judged{{State: nodegroups.Unknown, Reason: reason, Members: nodes}}
+}
+
+// group returns the group with its nodes: current, past and expected.
+func (s Source) group(name string, members []*corev1.Node) nodegroups.Judged {
+	j := nodegroups.Judged{Name: name, Members: members}
+	if m := s.Tracker.memory[name]; m.Pool == s.Groups.pool {
+		j.Seen = m.Seen
+	}
+	if len(j.Members)+len(j.Seen) == 0 {
+		j.New = &nodegroups.NewNodes{Choices: labelsOf(name)}
+	}
+	return j
+}
+
+// unknown returns a group that is remembered. The first one has the problem's detail.
+func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.Reason, first bool) nodegroups.Judged {
+	j := s.group(name, members)
+	j.State, j.Reason = nodegroups.Unknown, problem.With("%s", name)
+	if first && problem.Detail != "" {
+		j.Reason.Detail += ": " + problem.Detail
+	}
+	return j
+}
+
+// judged returns a group of the status.
 func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) nodegroups.Judged {
 	t := s.Tracker
-	m := t.memory[g.Name]
-	j := nodegroups.Judged{
-		Name: g.Name, Members: members, Rose: m.Rose, Version: fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation),
-		MaxNodes: &g.Health.MaxSize,
+	j := s.group(g.Name, members)
+	j.Rose, j.MaxNodes = t.memory[g.Name].Rose, &g.Health.MaxSize
+	j.Version = fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)
+	usable, starting := 0, 0
+	for _, node := range members {
+		switch {
+		case nodegroups.IsLeaving(node):
+		case nodegroups.IsStarting(node):
+			starting++
+		default:
+			usable++
+		}
 	}
-	s.tell(&j)
-	j.State, j.Reason, j.Until = t.judge(g, members, s.graces(), now)
+	// What has come since the status was written is believed at once.
+	missing := min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
+	t.judge(&j, g, missing, s.Graces, now)
 	if j.State == nodegroups.Growing {
-		j.Arriving = arriving(g, members)
+		j.Arriving = max(0, missing-starting)
 	}
-	switch j.Reason.Code {
-	case reasonBackingOff.Code, reasonSkipped.Code, reasonShrinking.Code, reasonBehind.Code:
-		j.Skipped = true
-	}
+	j.Skipped = j.State == nodegroups.CanGrow && j.Reason.Code != reasonBelowMax.Code
 	if t.orphans[g.Name] {
 		j.Reason.Detail += " (it is not known yet whether it is this pool's)"
 	}
 	return j
 }
 
-// tell adds what is known of the group's nodes, those before and those to come.
-func (s Source) tell(j *nodegroups.Judged) {
-	if m := s.Tracker.memory[j.Name]; m.Pool == s.Groups.pool {
-		j.Seen = m.Seen
-	}
-	if len(j.Members)+len(j.Seen) == 0 {
-		j.New = &nodegroups.NewNodes{Choices: labelsOf(j.Name)}
-	}
-}
-
-func (s Source) graces() Graces {
-	if s.Graces != nil {
-		return *s.Graces
-	}
-	return s.Tracker.graces
-}
-
-// spread gives the nodes that do not say which group they are in, those of the rest, to the groups that have none of the others and that are
-// inhabited. Several such groups cannot be told apart: they are judged as one. If there are none, the rest is one more.
-func (s Source) spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited func(name string) bool) []nodegroups.Judged {
+// spread assigns the nodes of rest, which do not show their group, to the inhabited groups that have no other nodes.
+// Several such groups cannot be told apart and become one. If there are none, rest is one more group.
+func spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited map[string]bool) []nodegroups.Judged {
 	var told, empty, homes []nodegroups.Judged
 	for _, g := range groups {
 		switch {
 		case len(g.Members) > 0:
 			told = append(told, g)
-		case inhabited(g.Name):
+		case inhabited[g.Name]:
 			homes = append(homes, g)
 		default:
 			empty = append(empty, g)
@@ -315,8 +206,9 @@ func (s Source) spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhab
 	all := nodegroups.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
 	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
-		if homes[i].MaxNodes != nil {
-			most += *homes[i].MaxNodes // each is as the status has it
+		if homes[i].MaxNodes != nil { // as each has with a status
+			most += *homes[i].MaxNodes
+			all.MaxNodes = &most
 		}
 		all.Arriving += homes[i].Arriving
 		names[i], versions[i] = homes[i].Name, homes[i].Version
@@ -324,56 +216,20 @@ func (s Source) spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhab
 			all.Rose = homes[i].Rose
 		}
 	}
-	all.Name, all.Version, all.MaxNodes = strings.Join(names, ","), strings.Join(versions, ","), &most
-	if homes[0].MaxNodes == nil {
-		all.MaxNodes = nil // there is no status
-	}
+	all.Name, all.Version = strings.Join(names, ","), strings.Join(versions, ",")
 	return append(told, all)
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for key := range m {
-		keys = append(keys, key)
+// judge sets the state of a group that misses this many nodes, the reason and, if time alone changes the state, when.
+func (t *Tracker) judge(j *nodegroups.Judged, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
+	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.lost[g.Name])
+	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {
+		j.State, j.Until, j.Reason = state, until, reason.With("%s: %s", g.Name, fmt.Sprintf(format, args...))
 	}
-	sort.Strings(keys)
-	return keys
-}
-
-// missing is how many nodes that were ordered have not come. What has come since the status was written is believed at once.
-func missing(g *nodeGroup, members []*corev1.Node) int {
-	usable := 0
-	for _, node := range members {
-		if !nodegroups.IsStarting(node) && !nodegroups.IsLeaving(node) {
-			usable++
-		}
-	}
-	return min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
-}
-
-// arriving is how many of the missing nodes do not exist yet.
-func arriving(g *nodeGroup, members []*corev1.Node) int {
-	starting := 0
-	for _, node := range members {
-		if nodegroups.IsStarting(node) && !nodegroups.IsLeaving(node) {
-			starting++
-		}
-	}
-	return max(0, missing(g, members)-starting)
-}
-
-// judge returns the state of one node group, which has these nodes, and, if time alone changes it, when.
-func (t *Tracker) judge(g *nodeGroup, members []*corev1.Node, graces Graces, now time.Time) (nodegroups.State, nodegroups.Reason, time.Time) {
-	m := t.memory[g.Name]
-	detail := func(r nodegroups.Reason, format string, args ...any) nodegroups.Reason {
-		r.Detail = g.Name + ": " + fmt.Sprintf(format, args...)
-		return r
-	}
-	size := fmt.Sprintf("%d of %d", g.Health.CloudProviderTarget, g.Health.MaxSize)
+	size, never := fmt.Sprintf("%d of %d", g.Health.CloudProviderTarget, g.Health.MaxSize), time.Time{}
 	atMax := g.Health.CloudProviderTarget >= g.Health.MaxSize
-	upcoming := missing(g, members)
 	late := m.Progress.Add(graces.Provision)
-	backoffEnds := time.Time{}
+	backoffEnds := never
 	if g.ScaleUp.Status != scaleUpBackoff && !m.BackoffSeen.IsZero() {
 		backoffEnds = m.BackoffSeen.Add(backoffMemory)
 	}
@@ -383,27 +239,27 @@ func (t *Tracker) judge(g *nodeGroup, members []*corev1.Node, graces Graces, now
 	unhealthy, unhealthyFull := !m.UnhealthySince.IsZero(), m.UnhealthySince.Add(graces.Backoff)
 
 	switch {
-	case upcoming > 0 && now.Before(late):
-		return nodegroups.Growing, detail(nodegroups.ReasonProvisioning, "%d to come, %s", upcoming, size), late
-	case atMax && t.members.leaving[g.Name] > 0:
-		return nodegroups.CanGrow, detail(reasonShrinking, "%d nodes, %s", t.members.leaving[g.Name], size), time.Time{}
-	case atMax && len(t.members.lost[g.Name]) > 0:
-		return nodegroups.CanGrow, detail(reasonBehind, "%d nodes, %s", len(t.members.lost[g.Name]), size), time.Time{}
-	case upcoming > 0 && atMax:
-		return nodegroups.Full, detail(reasonNodesMissing, "%d missing, %s", upcoming, size), time.Time{}
+	case missing > 0 && now.Before(late):
+		is(nodegroups.Growing, late, nodegroups.ReasonProvisioning, "%d to come, %s", missing, size)
+	case atMax && leaving > 0:
+		is(nodegroups.CanGrow, never, reasonShrinking, "%d nodes, %s", leaving, size)
+	case atMax && lost > 0:
+		is(nodegroups.CanGrow, never, reasonBehind, "%d nodes, %s", lost, size)
+	case missing > 0 && atMax:
+		is(nodegroups.Full, never, reasonNodesMissing, "%d missing, %s", missing, size)
 	case atMax:
-		return nodegroups.Full, detail(reasonAtMax, "%s", size), time.Time{}
+		is(nodegroups.Full, never, reasonAtMax, "%s", size)
 	case inBackoff && !now.Before(backoffFull):
-		return nodegroups.Full, detail(reasonBackoff, "%s: %s", m.BackoffInfo.ErrorCode, m.BackoffInfo.ErrorMessage), backoffEnds
+		is(nodegroups.Full, backoffEnds, reasonBackoff, "%s: %s", m.BackoffInfo.ErrorCode, m.BackoffInfo.ErrorMessage)
 	case unhealthy && !now.Before(unhealthyFull):
-		return nodegroups.Full, detail(reasonUnhealthy, "%s", size), time.Time{}
+		is(nodegroups.Full, never, reasonUnhealthy, "%s", size)
 	case inBackoff && unhealthy:
-		return nodegroups.CanGrow, detail(reasonBackingOff, "%s, %s, unhealthy", m.BackoffInfo.ErrorCode, size), nodegroups.Earliest(backoffFull, unhealthyFull)
+		is(nodegroups.CanGrow, nodegroups.Earliest(backoffFull, unhealthyFull), reasonBackingOff, "%s, %s, unhealthy", m.BackoffInfo.ErrorCode, size)
 	case inBackoff:
-		return nodegroups.CanGrow, detail(reasonBackingOff, "%s, %s", m.BackoffInfo.ErrorCode, size), backoffFull
+		is(nodegroups.CanGrow, backoffFull, reasonBackingOff, "%s, %s", m.BackoffInfo.ErrorCode, size)
 	case unhealthy:
-		return nodegroups.CanGrow, detail(reasonSkipped, "%s", size), unhealthyFull
+		is(nodegroups.CanGrow, unhealthyFull, reasonSkipped, "%s", size)
 	default:
-		return nodegroups.CanGrow, detail(reasonBelowMax, "%s", size), time.Time{}
+		is(nodegroups.CanGrow, never, reasonBelowMax, "%s", size)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // grown is a node of the agent pool that has been ready for an hour, with the label kind, which says what else it is.
@@ -225,7 +226,7 @@ func TestGroups(t *testing.T) {
 		}, []string{"aks-general-1-vmss: Unknown StatusStale g1 seen=plain", "aks-gpu-2-vmss: Unknown StatusStale new agentpool=gpu agentpool=gpu"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(graces)
+			tracker := NewTracker(staleAfter, graces.Provision)
 			var got []string
 			stamp := ""
 			for i, s := range tc.steps {
@@ -243,8 +244,8 @@ func TestGroups(t *testing.T) {
 					t.Fatal(err)
 				}
 				nodes := slices.Concat(s.nodes, s.others)
-				tracker.Look([]Claim{{Groups: tc.groups, Nodes: s.nodes}, {Groups: system, Nodes: s.others}}, nodes, now)
-				j := Source{Tracker: tracker, Groups: tc.groups}.Judge(s.nodes, now)
+				tracker.Look([]Claim{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: s.nodes}, {Source: Source{Groups: system, Graces: graces}, Nodes: s.others}}, nodes, now)
+				j := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Judge(s.nodes, now)
 				got = nil
 				for i := range j.Groups {
 					got = append(got, described(&j.Groups[i]))
@@ -268,18 +269,18 @@ func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
 	if err := yaml.Unmarshal(data, &m); err != nil {
 		t.Fatal(err)
 	}
-	tracker := NewTracker(graces)
+	tracker := NewTracker(staleAfter, graces.Provision)
 	tracker.Restore(m, now)
 	return tracker
 }
 
 // TestOrphansAreTold: those of which nothing tells whose they are, and no others.
 func TestOrphansAreTold(t *testing.T) {
-	tracker := NewTracker(graces)
+	tracker := NewTracker(staleAfter, graces.Provision)
 	if err := tracker.Observe(running(group("aks-b-1-vmss", 0, 0, 3), group("aks-a-1-vmss", 0, 0, 3), group("aks-c-1-vmss", 1, 1, 3), group("aks-d-1-vmss", 0, 0, 3)), epoch); err != nil {
 		t.Fatal(err)
 	}
-	got := tracker.Look([]Claim{{Groups: agentPool("d")}}, []*corev1.Node{grown("c1", "c", "plain")}, epoch)
+	got := tracker.Look([]Claim{{Source: Source{Groups: agentPool("d"), Graces: graces}}}, []*corev1.Node{grown("c1", "c", "plain")}, epoch)
 	if diff := cmp.Diff([]string{"aks-a-1-vmss", "aks-b-1-vmss"}, got); diff != "" {
 		t.Errorf("orphans (-want,+got):\n%s", diff)
 	}
@@ -288,10 +289,10 @@ func TestOrphansAreTold(t *testing.T) {
 // TestElsewhere: a group at zero whose nodes were in no pool is no orphan, unless there is a pool by now that they would be in.
 func TestElsewhere(t *testing.T) {
 	by := func(key, value string) Claim {
-		return Claim{Groups: GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})}
+		return Claim{Source: Source{Graces: graces, Groups: GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})}}
 	}
 	const lone = "aks-lone-1-vmss"
-	before := NewTracker(graces)
+	before := NewTracker(staleAfter, graces.Provision)
 	_ = before.Observe(running(group(lone, 1, 1, 3)), epoch)
 	before.Look([]Claim{by("mode", "user")}, []*corev1.Node{grown("l1", "lone", "plain")}, epoch)
 	for _, tc := range []struct {
@@ -312,21 +313,21 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestGracesOfAPool: a pool's own graces are what its groups are judged by; none is none, and not the tracker's.
+// TestGracesOfAPool: a pool's own graces are what its groups are judged by.
 func TestGracesOfAPool(t *testing.T) {
-	tracker := NewTracker(graces)
+	tracker := NewTracker(staleAfter, graces.Provision)
 	if err := tracker.Observe(running(group("aks-a-1-vmss", 1, 1, 3, inBackoff), group("aks-b-1-vmss", 3, 1, 3)), epoch); err != nil {
 		t.Fatal(err)
 	}
 	for _, tc := range []struct {
 		name  string
-		own   *Graces
+		own   pool.Graces
 		wantA nodegroups.State
 		wantB nodegroups.State
 	}{
-		{"the tracker's", nil, nodegroups.CanGrow, nodegroups.Growing},
-		{"none", &Graces{}, nodegroups.Full, nodegroups.Full},
-		{"longer ones", &Graces{Provision: time.Hour, Backoff: time.Hour}, nodegroups.CanGrow, nodegroups.Growing},
+		{"the usual ones", graces, nodegroups.CanGrow, nodegroups.Growing},
+		{"none", pool.Graces{}, nodegroups.Full, nodegroups.Full},
+		{"longer ones", pool.Graces{Provision: time.Hour, Backoff: time.Hour}, nodegroups.CanGrow, nodegroups.Growing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			a := Source{Tracker: tracker, Groups: agentPool("a"), Graces: tc.own}.Judge(nil, epoch)
@@ -334,7 +335,7 @@ func TestGracesOfAPool(t *testing.T) {
 			if a.State != tc.wantA || b.State != tc.wantB {
 				t.Errorf("%s and %s, want %s and %s", a.State, b.State, tc.wantA, tc.wantB)
 			}
-			if tc.own != nil && tc.own.Provision > 0 && (!a.Groups[0].Until.Equal(epoch.Add(time.Hour)) || !b.Groups[0].Until.Equal(epoch.Add(time.Hour))) {
+			if tc.own.Provision == time.Hour && (!a.Groups[0].Until.Equal(epoch.Add(time.Hour)) || !b.Groups[0].Until.Equal(epoch.Add(time.Hour))) {
 				t.Errorf("until %v and %v", a.Groups[0].Until, b.Groups[0].Until)
 			}
 		})
@@ -343,7 +344,7 @@ func TestGracesOfAPool(t *testing.T) {
 
 // TestVersion: what a group declined, it may do once more is ordered or given up, its limits are others, or another autoscaler is there.
 func TestVersion(t *testing.T) {
-	tracker := NewTracker(graces)
+	tracker := NewTracker(staleAfter, graces.Provision)
 	n := 0
 	version := func(cm *corev1.ConfigMap) string {
 		t.Helper()
@@ -352,7 +353,7 @@ func TestVersion(t *testing.T) {
 		if err := tracker.Observe(cm, epoch); err != nil {
 			t.Fatal(err)
 		}
-		return Source{Tracker: tracker, Groups: agentPool("a")}.Judge(nil, epoch).Groups[0].Version
+		return Source{Tracker: tracker, Groups: agentPool("a"), Graces: graces}.Judge(nil, epoch).Groups[0].Version
 	}
 	const a = "aks-a-1-vmss"
 	last := version(running(group(a, 1, 1, 3)))
@@ -400,9 +401,9 @@ func TestSizes(t *testing.T) {
 		{"no status", nil, []*corev1.Node{old}, 0, 0, -1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(graces)
-			claim := Claim{Groups: agentPool("a"), Nodes: tc.nodes}
-			source := Source{Tracker: tracker, Groups: claim.Groups}
+			tracker := NewTracker(staleAfter, graces.Provision)
+			claim := Claim{Source: Source{Groups: agentPool("a"), Graces: graces}, Nodes: tc.nodes}
+			source := Source{Tracker: tracker, Groups: claim.Groups, Graces: graces}
 			for _, after := range []time.Duration{0, tc.after} {
 				if tc.status != nil {
 					tc.status.Annotations = map[string]string{LastUpdatedAnnotation: after.String()}

@@ -1,6 +1,7 @@
 package clusterautoscaler
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -10,18 +11,18 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// members follows which nodes each group has. The status is written at the end of a loop, with the targets as after the loop's own
-// orders; what the autoscaler removes is tainted first, deleted seconds later, and out of the target only then. The nodes know earlier
-// that a group at its maximum is not, for long: they correct the status.
+// members tracks the nodes of each group. The autoscaler writes its status at the end of a loop, with the targets after
+// the loop's own scale-ups. It taints a node, deletes it seconds later, and only then lowers the target. The nodes
+// therefore show earlier than the status that a group is below its maximum.
 type members struct {
 	looks   int
 	writes  int // of the status
 	byName  map[string]*member
-	leaving map[string]int    // by group: nodes that are being taken away
-	lost    map[string][]loss // by group: nodes that are gone and may be in the target still, the oldest first
-	strays  map[place]int     // nodes that went since the last status, of places in none of its groups
-	targets map[string]int    // by group, of the last status
-	names   []string          // of the groups of the last status that told of them
+	leaving map[string]int   // by group: nodes that are being taken away
+	lost    map[string][]int // by group: how many statuses had been written when each node vanished that may be in the target still, the oldest first
+	strays  map[place]int    // nodes that went since the last status, of places in none of its groups
+	targets map[string]int   // by group, of the last status
+	names   []string         // of the groups of the last status that told of them
 	groups  map[place][]string
 	before  map[string]inhabitants // by group: what another tracker saw; nil once there was a look
 }
@@ -34,18 +35,15 @@ type member struct {
 	groups []string
 }
 
-// loss is a node that vanished when so many statuses had been written.
-type loss struct{ writes int }
-
-// lostFor is after how many statuses a node that vanished is out of the target, whatever the target says: the first may have begun before
-// it vanished.
+// lostFor is the number of statuses after which a deleted node no longer counts in the target. The first of them may
+// have begun before the deletion.
 const lostFor = 2
 
 func newMembers() *members {
-	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]loss{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
+	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]int{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
 }
 
-// written takes in a new status. What its targets fell by is no longer to come.
+// written records a new status. A target that fell accounts for deleted nodes.
 func (m *members) written(groups []nodeGroup) {
 	for p, n := range m.strays {
 		for i := range groups {
@@ -64,7 +62,7 @@ func (m *members) written(groups []nodeGroup) {
 		if before, known := m.targets[name]; known && target < before {
 			lost = lost[min(before-target, len(lost)):]
 		}
-		for len(lost) > 0 && m.writes-lost[0].writes >= lostFor {
+		for len(lost) > 0 && m.writes-lost[0] >= lostFor {
 			lost = lost[1:]
 		}
 		m.lost[name] = lost
@@ -78,13 +76,13 @@ func (m *members) written(groups []nodeGroup) {
 	}
 }
 
-// are takes in which groups there are. While there is no status, they are those of the last one.
+// are sets the names of the groups. While there is no status, they are the last one's.
 func (m *members) are(names []string) {
 	m.names = names
 	clear(m.groups)
 }
 
-// look takes in all nodes of the cluster.
+// look records the nodes of the cluster.
 func (m *members) look(nodes []*corev1.Node) {
 	m.looks++
 	clear(m.leaving)
@@ -120,7 +118,7 @@ func (m *members) look(nodes []*corev1.Node) {
 	}
 }
 
-// unclaimed returns, of the nodes, those of groups that have no node in the claims.
+// unclaimed returns the nodes of the groups that have no node in a claim.
 func (m *members) unclaimed(claims []Claim, nodes []*corev1.Node) []*corev1.Node {
 	claimed, all := map[string]bool{}, 0
 	for i := range claims {
@@ -148,10 +146,10 @@ func (m *members) unclaimed(claims []Claim, nodes []*corev1.Node) []*corev1.Node
 	return rest
 }
 
-// scaleSets is what stands before the name of the scale set in a node's providerID.
+// scaleSets precedes the name of the scale set in a node's providerID.
 const scaleSets = "/virtualMachineScaleSets/"
 
-// place is what a node says of the group that it is in: its scale set or, without one, its agent pool and size.
+// place identifies a node's group: by the scale set or, without one, by agent pool and size.
 type place struct{ scaleSet, agentPool, size string }
 
 func placeOf(node *corev1.Node) place {
@@ -176,13 +174,13 @@ func (p place) holds(group string) bool {
 	return isVMSS(p.agentPool, group) || isVirtualMachines(p.agentPool, group) && strings.EqualFold(sku, p.size) || isWindowsVMSS(p.agentPool, group)
 }
 
-// groupsOf returns the node groups that the node is in, and whether it says where it is at all.
+// groupsOf returns the node groups of the node, and whether the node shows its group at all.
 func (m *members) groupsOf(node *corev1.Node) (names []string, told bool) {
 	p := placeOf(node)
 	return m.groupsAt(p), p != (place{})
 }
 
-// groupsAt returns the node groups that nodes of the place are in. They are looked up once for each status.
+// groupsAt returns the node groups of the place. They are looked up once for each status.
 func (m *members) groupsAt(p place) []string {
 	found, ok := m.groups[p]
 	if ok || p == (place{}) {
@@ -195,4 +193,77 @@ func (m *members) groupsAt(p place) []string {
 	}
 	m.groups[p] = found
 	return found
+}
+
+// maxLost bounds the deleted nodes that are restored from another tracker.
+const maxLost = 20_000
+
+// inhabitants summarizes a group's nodes for the published state, where all names would take too much space.
+type inhabitants struct {
+	nodes  int
+	newest time.Time // when the newest was made
+}
+
+// inhabitants are the groups' nodes, by group.
+func (m *members) inhabitants() map[string]inhabitants {
+	found := map[string]inhabitants{}
+	for _, known := range m.byName {
+		for _, name := range known.groups {
+			in := found[name]
+			in.nodes++
+			if known.made.After(in.newest) {
+				in.newest = known.made
+			}
+			found[name] = in
+		}
+	}
+	return found
+}
+
+// restore starts from the groups that another tracker remembered.
+func (m *members) restore(groups map[string]Group) {
+	m.are(slices.Sorted(maps.Keys(groups)))
+	m.writes, m.before = lostFor, map[string]inhabitants{}
+	for name := range groups {
+		g := groups[name]
+		m.targets[name] = g.Target
+		m.before[name] = inhabitants{g.Nodes, g.Newest}
+		for i := min(len(g.Lost), lostFor) - 1; i >= 0; i-- { // the oldest first
+			m.lose(name, g.Lost[i], m.writes-i)
+		}
+	}
+}
+
+// compare finds the nodes that were deleted while no tracker ran: the remembered count minus the nodes that are as old.
+func (m *members) compare() {
+	for name, before := range m.before {
+		old := 0
+		for _, known := range m.byName {
+			if slices.Contains(known.groups, name) && !known.made.After(before.newest) {
+				old++
+			}
+		}
+		if slices.Contains(m.names, name) {
+			m.lose(name, before.nodes-old, m.writes)
+		}
+	}
+	m.before = nil
+}
+
+// lose records that this many nodes of the group were deleted after this many statuses.
+func (m *members) lose(name string, nodes, writes int) {
+	m.lost[name] = append(m.lost[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxLost))...)
+}
+
+// lostSince returns how many of the group's nodes were deleted since the last status, since the one before it, and so
+// on.
+func (m *members) lostSince(name string) []int {
+	var counts []int
+	for _, writes := range m.lost[name] { // the oldest first
+		if counts == nil {
+			counts = make([]int, m.writes-writes+1)
+		}
+		counts[m.writes-writes]++
+	}
+	return counts
 }

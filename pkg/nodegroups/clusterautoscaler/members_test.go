@@ -95,8 +95,8 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(graces)
-			source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+			tracker := NewTracker(staleAfter, graces.Provision)
+			source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
 			for i, m := range tc.moments {
 				now := epoch.Add(time.Duration(i) * time.Second)
 				if m.write != "" {
@@ -104,7 +104,7 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 					cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
 					_ = tracker.Observe(cm, now)
 				}
-				tracker.Look([]Claim{{Groups: source.Groups, Nodes: m.nodes}}, m.nodes, now)
+				tracker.Look([]Claim{{Source: source, Nodes: m.nodes}}, m.nodes, now)
 				got := source.Judge(m.nodes, now)
 				if got.Reason.Code != m.want || (m.want == "Shrinking" || m.want == "StatusBehind") != (got.State == nodegroups.CanGrow && m.want != "BelowMaxSize") {
 					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)

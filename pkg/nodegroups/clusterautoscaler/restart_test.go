@@ -78,7 +78,7 @@ func TestRestarts(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(graces)
+			tracker := NewTracker(staleAfter, graces.Provision)
 			for i, m := range tc.moments {
 				now := epoch.Add(m.at)
 				if m.restart {
@@ -98,8 +98,8 @@ func TestRestarts(t *testing.T) {
 						CreationTimestamp: metav1.NewTime(epoch.Add(time.Duration(name-'z') * time.Minute))},
 						Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 				}
-				source := Source{Tracker: tracker, Groups: agentPool("userpool")}
-				tracker.Look([]Claim{{Groups: source.Groups, Nodes: nodes}}, nodes, now)
+				source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
+				tracker.Look([]Claim{{Source: source, Nodes: nodes}}, nodes, now)
 				if got := source.Judge(nodes, now); got.Reason.Code != m.want {
 					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)
 				}

@@ -114,10 +114,8 @@ func parse(data string) (*status, error) {
 // check refuses counts that no autoscaler writes: read as they stand, they could make a pool Full that is not.
 func (h *health) check() error {
 	c := h.NodeCounts
-	for _, n := range []int{h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered} {
-		if n < 0 {
-			return fmt.Errorf("negative count %d", n)
-		}
+	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered); least < 0 {
+		return fmt.Errorf("negative count %d", least)
 	}
 	return nil
 }

@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// backoffMemory is how long a back-off is remembered after it was last seen: the autoscaler drops it from its status
-// while no pod is pending. It is the autoscaler's shortest back-off, --initial-node-group-backoff-duration.
+// backoffMemory is how long a backoff counts after it was last seen: the autoscaler drops it from its status while no
+// pod is pending. It equals the autoscaler's shortest backoff, --initial-node-group-backoff-duration.
 const backoffMemory = 5 * time.Minute
 
 // Reasons of this source.
@@ -38,15 +38,10 @@ var (
 	reasonNodesMissing = nodegroups.Reason{Code: "NodesMissing", Sentence: "the pool's node groups are at their maximum size and nodes never came"}
 )
 
-// Graces are the durations that Tracker waits for.
-type Graces struct {
-	StaleAfter, Provision, Backoff time.Duration
-}
-
 // Tracker follows the cluster autoscaler's status and remembers what one status alone does not say. It has no lock.
 type Tracker struct {
-	graces Graces
-
+	staleAfter  time.Duration
+	provision   time.Duration     // the grace for all pools
 	problem     nodegroups.Reason // why there is no status, if there is none
 	err         error             // what is wrong with the status, if it cannot be read
 	orphans     map[string]bool   // groups of which nothing tells whose they are
@@ -64,61 +59,63 @@ type Tracker struct {
 	members     *members
 }
 
-// Memory is what is remembered of the autoscaler's status. It outlives the process in the published state.
+// Memory is the tracker's state, as published. It outlives the process.
 type Memory struct {
-	// Loops are the autoscaler's last loops, as far as they still tell of something, and Pauses the spells in which there were none.
+	// Loops are the autoscaler's last loops that still matter, and Pauses the periods without loops.
 	Loops  []Loop             `json:"loops,omitempty"`
 	Pauses []nodegroups.Pause `json:"pauses,omitempty"`
-	// Incarnation changes when the autoscaler starts anew, and with the cluster's health; Unhealthy says that it is that of an unhealthy one. UID,
-	// the ConfigMap's, changes when that was made anew.
+	// Incarnation changes when the autoscaler restarts and when the cluster's health changes. Unhealthy is that health.
+	// UID is the ConfigMap's.
 	Incarnation string    `json:"incarnation,omitempty"`
 	Unhealthy   bool      `json:"unhealthy,omitempty"`
 	UID         types.UID `json:"uid,omitempty"`
-	// Stamp identifies the status and Changed is when it came, for a status that has not changed for long, or whose loop is among the Loops.
+	// Stamp identifies the status, and Changed is when it came. They are set if the status has not changed for long, or
+	// if its loop is in Loops.
 	Stamp   string    `json:"stamp,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
 	// Groups are the node groups, by name.
 	Groups map[string]Group `json:"groups,omitempty"`
 }
 
-// Group is what is remembered of a node group.
+// Group is the remembered state of a node group.
 type Group struct {
-	// Target is the number of nodes that were ordered, Present those of them that came.
+	// Target is the number of ordered nodes, and Present how many of them have come.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// Rose is when the target was last seen to rise; Progress when it rose, a node came or nothing was on its way: left out of what outlives the
-	// process while nothing is, as of the status that is there.
+	// Rose is the last scale-up that was seen. Progress is the last time when the target rose, a node came or no node
+	// was missing. It is not published while none is missing.
 	Rose     time.Time `json:"rose,omitzero"`
 	Progress time.Time `json:"progress,omitzero"`
-	// BackoffSince and BackoffSeen are the first and the last sight of a back-off; zero without one.
+	// BackoffSince and BackoffSeen are when a backoff was first and last seen; zero without one.
 	BackoffSince time.Time   `json:"backoffSince,omitzero"`
 	BackoffSeen  time.Time   `json:"backoffSeen,omitzero"`
 	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
-	// UnhealthySince is since when the group has been unhealthy without a break; zero while it is not.
+	// UnhealthySince is when the group became unhealthy; zero while it is healthy.
 	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
-	// Nodes is the number of the group's nodes, Newest when the newest of them was made, and Lost how many vanished since the last status and, after
-	// that, since the one before it, and may be in the target still.
+	// Nodes is the number of the group's nodes, and Newest when the newest was created. Lost counts nodes that were
+	// deleted since the last status, since the one before it, and so on: the target may still include them.
 	Nodes  int       `json:"nodes,omitempty"`
 	Newest time.Time `json:"newest,omitzero"`
 	Lost   []int     `json:"lost,omitempty"`
-	// Pool is the pool that nodes of the group were last seen in, and Seen are their kinds. Without a Pool, those are of nodes in none of the pools
-	// that are judged by the groups.
+	// Pool is the pool that the group's nodes were last seen in, and Seen are their shapes. Without a Pool, the nodes
+	// were in no pool that the autoscaler's status judges.
 	Pool string             `json:"pool,omitempty"`
 	Seen []nodegroups.Shape `json:"seen,omitempty"`
 }
 
-// NewTracker returns a tracker that has not seen a status yet.
-func NewTracker(graces Graces) *Tracker {
-	return &Tracker{graces: graces, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
+// NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter is not
+// believed any more. provision is the grace for all pools: the shapes of younger nodes are not remembered.
+func NewTracker(staleAfter, provision time.Duration) *Tracker {
+	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
 
-// quiet is for how long a status must have stayed as it is to be remembered as such: the autoscaler writes every 10 s.
+// quiet is how long a status must stay unchanged before its stamp is published: the autoscaler writes every 10 s.
 const quiet = time.Minute
 
-// Memory returns what is remembered at the time now. Without the loops, which matter while pods wait, it is the same from one write of the
-// status to the next as long as nothing but the time went on, to within a minute.
+// Memory returns the state to publish at the time now. Without the loops, which matter only while pods wait, it stays
+// the same, to within a minute, from one write of the status to the next if nothing else changes.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
-	m := Memory{Pauses: t.attention.pauses, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	m := Memory{Pauses: t.attention.Pauses, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if loops {
 		m.Loops = slices.Clone(t.attention.loops)
 	}
@@ -138,10 +135,11 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	return m
 }
 
-// Restore takes over what another tracker remembered, at the time now.
+// Restore starts from what another tracker remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.restored, t.uid, t.incarnation, t.unhealthy = m, m.UID, m.Incarnation, m.Unhealthy
-	t.attention.restore(m.Loops, m.Pauses)
+	t.attention = attention{Attention: nodegroups.Attention{Pauses: m.Pauses}, loops: slices.Clone(m.Loops)}
+	t.attention.count()
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
 			group.Progress = cmp.Or(m.Changed, now)
@@ -157,20 +155,18 @@ func hash(s string) string {
 	return strconv.FormatUint(h.Sum64(), 16)
 }
 
-// Fail takes in that the ConfigMap cannot be read at the time now.
+// Fail records that the ConfigMap cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
 	t.checkSilence(now)
-	reason := reasonUnreadable
-	reason.Detail = err.Error()
-	t.lose(reason, now)
+	t.lose(reasonUnreadable.With("%v", err), now)
 	t.stamp, t.err = "", err
 }
 
 // Changed is when the status was last seen to change, by our clock; zero if none was seen.
 func (t *Tracker) Changed() time.Time { return t.changed }
 
-// Observe takes in the ConfigMap as it is at the time now: nil if it does not exist. It returns an error that says what
-// is wrong with the status if it cannot be read; the pools are Unknown then.
+// Observe reads the ConfigMap as it is at the time now; nil if it does not exist. If the status cannot be read, it
+// returns the error, and the pools are Unknown.
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if cm == nil {
 		t.checkSilence(now)
@@ -200,15 +196,13 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	return t.err
 }
 
-// read takes in the status. One that is known was taken in before, by the tracker whose memory this one has: it tells nothing new, and a back-off
-// in it was not seen again.
+// read reads the status. A known status was read before, by the tracker whose memory this one has: it ends no loop, and
+// a backoff in it was not seen again.
 func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
 	case err != nil:
-		reason := reasonUnreadable
-		reason.Detail = err.Error()
-		t.lose(reason, now)
+		t.lose(reasonUnreadable.With("%v", err), now)
 		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
 	case status.AutoscalerStatus == autoscalerInitializing:
 		t.lose(reasonInitializing, now)
@@ -223,7 +217,7 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	}
 	t.problem = nodegroups.Reason{}
 	t.groups = status.NodeGroups
-	if known && t.remembersAll() {
+	if known && !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil }) {
 		t.attention.resume(now)
 		return nil
 	}
@@ -249,13 +243,8 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	return nil
 }
 
-// remembersAll reports whether there is a memory of each group of the status.
-func (t *Tracker) remembersAll() bool {
-	return !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil })
-}
-
-// identify tells by the time of the cluster's last transition whether another autoscaler has written the status. That the cluster became
-// unhealthy, or healthy again, is a transition, too. (An autoscaler that is new in between says first that it is Initializing.)
+// identify resets the tracker if another autoscaler has written the status: the time of the cluster's last transition
+// has changed without a change of health. (An autoscaler that restarts during such a change first writes Initializing.)
 func (t *Tracker) identify(status *status, now time.Time) {
 	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
 	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
@@ -264,20 +253,20 @@ func (t *Tracker) identify(status *status, now time.Time) {
 	t.incarnation, t.unhealthy = incarnation, unhealthy
 }
 
-// checkSilence takes in that a status which had not changed for long at the time now, or was the last that was seen before nobody looked for as
-// long, has been one of an autoscaler that does not look: that there is another by then does not say that it did.
+// checkSilence records a pause if the last status is staleAfter old at the time now. A new status does not show that
+// the autoscaler ran loops in between.
 func (t *Tracker) checkSilence(now time.Time) {
 	last := t.changed
 	if t.stamp == "" {
 		last = t.restored.Changed
 	}
-	if !last.IsZero() && now.Sub(last) >= t.graces.StaleAfter {
+	if !last.IsZero() && now.Sub(last) >= t.staleAfter {
 		t.attention.pause(last)
 	}
 }
 
-// forget forgets what made groups count as full, and what was looked at, for another autoscaler has taken over and knows nothing of it: it
-// will try again, and gives nodes that were ordered before as much time as those that it orders now.
+// forget drops backoffs and counted loops: a restarted autoscaler remembers neither and tries again. Nodes that were
+// ordered before get as much time as new ones.
 func (t *Tracker) forget(now time.Time) {
 	t.generation++
 	t.attention.forget()
@@ -292,7 +281,7 @@ func (t *Tracker) lose(reason nodegroups.Reason, now time.Time) {
 	t.attention.pause(now)
 }
 
-// remember takes in what the status says of the group, and reports whether it rose or began to fail.
+// remember records the status of the group, and reports whether it was scaled up or began to fail.
 func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	present := g.Health.CloudProviderTarget - g.Health.upcoming()
 	m, known := t.memory[g.Name]
@@ -326,7 +315,7 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	return happened
 }
 
-// stale reports whether the status has not changed for so long, at the time now, that the autoscaler counts as silent.
+// stale reports whether the status has not changed for staleAfter at the time now.
 func (t *Tracker) stale(now time.Time) bool {
-	return now.Sub(t.changed) >= t.graces.StaleAfter
+	return now.Sub(t.changed) >= t.staleAfter
 }

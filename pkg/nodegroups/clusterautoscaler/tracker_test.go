@@ -18,9 +18,12 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-var graces = Graces{StaleAfter: 3 * time.Minute, Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
+const staleAfter = 3 * time.Minute
+
+var graces = pool.Graces{Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
 
 var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
@@ -69,11 +72,11 @@ func TestSamples(t *testing.T) {
 		{"04-both-pools-at-max.yaml", "user", nodegroups.Unknown, "NoNodeGroup"},
 	} {
 		t.Run(tc.file+" "+tc.pool, func(t *testing.T) {
-			tracker := NewTracker(graces)
+			tracker := NewTracker(staleAfter, graces.Provision)
 			if err := tracker.Observe(sample(t, tc.file), epoch); err != nil {
 				t.Fatal(err)
 			}
-			got := Source{Tracker: tracker, Groups: agentPool(tc.pool)}.Judge(nil, epoch)
+			got := Source{Tracker: tracker, Groups: agentPool(tc.pool), Graces: graces}.Judge(nil, epoch)
 			if got.State != tc.want || got.Reason.Code != tc.code {
 				t.Errorf("Judge() = %s %s (%s), want %s %s", got.State, got.Reason.Code, got.Reason.Detail, tc.want, tc.code)
 			}
@@ -203,8 +206,8 @@ func TestHistories(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(graces)
-			source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+			tracker := NewTracker(staleAfter, graces.Provision)
+			source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
 			for i, m := range tc.moments {
 				now := epoch.Add(m.at)
 				// The annotation does not change in the stale case: the status itself tells writes apart.
@@ -218,7 +221,7 @@ func TestHistories(t *testing.T) {
 				if got.State != m.want || got.Reason.Code != m.code {
 					t.Errorf("after %v: %s %s (%s), want %s %s", m.at, got.State, got.Reason.Code, got.Reason.Detail, m.want, m.code)
 				}
-				if m.until != 0 && !got.Until.Equal(epoch.Add(m.until)) && !(got.Until.Equal(tracker.changed.Add(graces.StaleAfter)) && got.Until.Before(epoch.Add(m.until))) {
+				if m.until != 0 && !got.Until.Equal(epoch.Add(m.until)) && !(got.Until.Equal(tracker.changed.Add(staleAfter)) && got.Until.Before(epoch.Add(m.until))) {
 					t.Errorf("after %v: Until = %v, want %v", m.at, got.Until.Sub(epoch), m.until)
 				}
 			}
@@ -227,8 +230,8 @@ func TestHistories(t *testing.T) {
 }
 
 func TestPausesAndRises(t *testing.T) {
-	tracker := NewTracker(graces)
-	source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+	tracker := NewTracker(staleAfter, graces.Provision)
+	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
 	observe := func(at time.Duration, cm *corev1.ConfigMap) nodegroups.Judgement {
 		cm.Annotations = map[string]string{LastUpdatedAnnotation: at.String()}
 		if err := tracker.Observe(cm, epoch.Add(at)); err != nil {
@@ -290,12 +293,12 @@ func TestUnreadable(t *testing.T) {
 		{"a word for a number", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: many}}]", "parsing it as YAML"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(graces)
+			tracker := NewTracker(staleAfter, graces.Provision)
 			err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: tc.status}}, epoch)
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Observe() = %v, want an error with %q", err, tc.want)
 			}
-			if got := (Source{Tracker: tracker, Groups: agentPool("a")}).Judge(nil, epoch); got.State != nodegroups.Unknown || got.Reason.Code != "StatusUnreadable" {
+			if got := (Source{Tracker: tracker, Groups: agentPool("a"), Graces: graces}).Judge(nil, epoch); got.State != nodegroups.Unknown || got.Reason.Code != "StatusUnreadable" {
 				t.Errorf("Judge() = %s %s, want Unknown", got.State, got.Reason.Code)
 			}
 		})
@@ -317,9 +320,9 @@ func FuzzParse(f *testing.F) {
 	f.Add("Cluster-autoscaler status at 2023")
 	f.Add("autoscalerStatus: Running\nnodeGroups: [{name: aks-userpool-1-vmss, health: {maxSize: 1, cloudProviderTarget: 1}}]")
 	f.Fuzz(func(t *testing.T, data string) {
-		tracker := NewTracker(graces)
+		tracker := NewTracker(staleAfter, graces.Provision)
 		err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: data}}, epoch)
-		got := Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, epoch)
+		got := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Judge(nil, epoch)
 		if got.State != nodegroups.Full {
 			return
 		}
@@ -371,12 +374,12 @@ func TestOrphans(t *testing.T) {
 		{"a group that may have no nodes at all", nil, nil, byNodes, running(group(a, 0, 0, 0)), nodegroups.Full, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(graces)
+			tracker := NewTracker(staleAfter, graces.Provision)
 			if err := tracker.Observe(tc.status, epoch); err != nil {
 				t.Fatal(err)
 			}
-			tracker.Look([]Claim{{Groups: tc.groups, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
-			got := Source{Tracker: tracker, Groups: tc.groups}.Judge(tc.pool, epoch)
+			tracker.Look([]Claim{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
+			got := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Judge(tc.pool, epoch)
 			unseen := slices.ContainsFunc(got.Groups, func(g nodegroups.Judged) bool { return g.New != nil && len(g.Members)+len(g.Seen) == 0 })
 			if got.State != tc.want || unseen != tc.wantUnseen {
 				t.Errorf("Judge() = %s (%s), unseen %v, want %s, %v", got.State, got.Reason.Detail, unseen, tc.want, tc.wantUnseen)
@@ -387,8 +390,8 @@ func TestOrphans(t *testing.T) {
 
 // TestFrozenBackoff: a back-off in a status that nobody writes any more is not seen again and again.
 func TestFrozenBackoff(t *testing.T) {
-	tracker := NewTracker(graces)
-	source := Source{Tracker: tracker, Groups: agentPool("userpool")}
+	tracker := NewTracker(staleAfter, graces.Provision)
+	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
 	frozen := running(group("aks-userpool-1-vmss", 1, 1, 3, inBackoff))
 	for at := time.Duration(0); at <= 20*time.Minute; at += time.Minute {
 		if err := tracker.Observe(frozen, epoch.Add(at)); err != nil {
@@ -419,11 +422,11 @@ func TestRestore(t *testing.T) {
 		}
 	}
 	judge := func(tracker *Tracker, now time.Time) nodegroups.Judgement {
-		return Source{Tracker: tracker, Groups: agentPool("userpool")}.Judge(nil, now)
+		return Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Judge(nil, now)
 	}
 	restart := func(old *Tracker, now time.Time) *Tracker { return again(t, old, now) }
 
-	first := NewTracker(graces)
+	first := NewTracker(staleAfter, graces.Provision)
 	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "1"), at(0))
 	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "2"), at(150*time.Second))
 	if j := judge(first, at(150*time.Second)); j.State != nodegroups.Full {
@@ -470,7 +473,7 @@ func TestRestore(t *testing.T) {
 		cm.Data[StatusKey] += "clusterWide: {health: {lastTransitionTime: \"" + transition + "\"}}\n"
 		return cm
 	}
-	old := NewTracker(graces)
+	old := NewTracker(staleAfter, graces.Provision)
 	for i := range declineLoops + 1 {
 		observe(old, incarnation(stamped(running(group(user, 1, 1, 3)), fmt.Sprint(i)), "a"), at(time.Duration(10*i)*time.Second))
 	}
@@ -486,7 +489,7 @@ func TestRestore(t *testing.T) {
 	}
 
 	// While nothing but the time goes on, nothing new is worth publishing.
-	quiet := NewTracker(graces)
+	quiet := NewTracker(staleAfter, graces.Provision)
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))
 	before := quiet.Memory(false, at(0))
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "2"), at(10*time.Second))

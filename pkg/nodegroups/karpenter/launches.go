@@ -1,34 +1,36 @@
 package karpenter
 
 import (
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is about to.
+// ClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is about
+// to.
 var ClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
-	// rememberFailure is for how long launches count as failing after one was last seen to. Providers do not try what they had none of
-	// for 3 min, and Karpenter makes no NodeClaim meanwhile. Source: github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
+	// rememberFailure is how long launches count as failing after the last failure. Providers do not retry an offering
+	// without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
+	// github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
-	// maxMessage is how many bytes are kept of what Karpenter says of a launch that failed. Karpenter itself keeps 300.
+	// maxMessage is how many bytes of the message of a failed launch are kept. Karpenter itself keeps 300.
 	maxMessage = 200
 	// conditionLaunched is the condition of a NodeClaim that says whether its provider has made the node's VM.
 	conditionLaunched = "Launched"
-	// awaiting is the reason of conditions that Karpenter has only begun with. Source: github.com/awslabs/operatorpkg/status, SetUnknown.
+	// awaiting is the reason of conditions that Karpenter has only begun with. Source:
+	// github.com/awslabs/operatorpkg/status, SetUnknown.
 	awaiting = "AwaitingReconciliation"
 )
 
-// nodeClaim is what is read of a NodeClaim. Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodeClaim.
+// nodeClaim has the fields of a NodeClaim that are read. Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodeClaim.
 type nodeClaim struct {
 	Metadata struct {
 		Name              string       `json:"name"`
@@ -40,81 +42,67 @@ type nodeClaim struct {
 	} `json:"status,omitempty"`
 }
 
-// parseClaim reads a NodeClaim from its JSON, of version karpenter.sh/v1.
-func parseClaim(object []byte) (*nodeClaim, error) {
-	var kind metav1.TypeMeta
-	if err := json.Unmarshal(object, &kind); err != nil {
-		return nil, fmt.Errorf("decoding: %w", err)
-	}
-	if want := ClaimResource.GroupVersion().String(); kind.APIVersion != want || kind.Kind != "NodeClaim" {
-		return nil, fmt.Errorf("it is a %q of %q, not a NodeClaim of %s", kind.Kind, kind.APIVersion, want)
-	}
-	c := &nodeClaim{}
-	if err := json.Unmarshal(object, c); err != nil {
-		return nil, fmt.Errorf("decoding: %w", err)
-	}
-	return c, nil
-}
-
-// launch returns when the NodeClaim was launched, by Karpenter's clock, zero if it was not, and what Karpenter says of a launch that
-// failed. It tries such a one again, for 5 min; one for which there is no capacity, or whose node class is not ready, it deletes at once.
-// Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and launchTimeout.
+// launch returns whether the NodeClaim was launched, when by Karpenter's clock, and the message of a failed launch.
+// Karpenter retries a failed launch for 5 min, but deletes the NodeClaim at once if there is no capacity or its node
+// class is not ready. Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and
+// launchTimeout.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
-	i := slices.IndexFunc(c.Status.Conditions, func(c metav1.Condition) bool { return c.Type == conditionLaunched })
-	if i < 0 {
+	switch condition := meta.FindStatusCondition(c.Status.Conditions, conditionLaunched); {
+	case condition == nil, condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
 		return time.Time{}, false, ""
-	}
-	switch condition := &c.Status.Conditions[i]; {
 	case condition.Status == metav1.ConditionTrue:
 		return condition.LastTransitionTime.Time, true, ""
-	case condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
-		return time.Time{}, false, ""
 	default:
 		return time.Time{}, false, c.says(condition.Reason + ": " + condition.Message)
 	}
 }
 
-// says is the text, as one of the NodeClaim: in one line, and not longer than maxMessage.
+// says returns the text with the NodeClaim's name, in one line of at most maxMessage bytes.
 func (c *nodeClaim) says(text string) string {
 	text = strings.Join(strings.Fields(fmt.Sprintf("NodeClaim %s: %s", c.Metadata.Name, text)), " ")
 	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
 }
 
-// LaunchMemory is what is remembered of a NodePool's launches. It outlives the process in the published state.
+// LaunchMemory is the state of a NodePool's launches, as published. It outlives the process.
 type LaunchMemory struct {
 	// Launched is when a NodeClaim was last launched, by Karpenter's clock.
 	Launched time.Time `json:"launched,omitzero"`
-	// Failing is since when launches have failed and none has succeeded, Failed when one was last seen to fail.
+	// Failing is when launches began to fail without a success since, and Failed when the last failure was seen.
 	Failing time.Time `json:"failing,omitzero"`
 	Failed  time.Time `json:"failed,omitzero"`
-	// Message is what Karpenter said of the last that failed.
+	// Message is Karpenter's message of the last failure.
 	Message string `json:"message,omitempty"`
 }
 
-// Launches follows a NodePool's NodeClaims. Its methods may be called concurrently: NodeClaims that are refused come and go within a
-// second, and are taken in as they do.
+// Launches follows a NodePool's NodeClaims. Its methods may be called concurrently: NodeClaims that are refused come
+// and go within a second, and are taken in as they do.
 type Launches struct {
 	mu     sync.Mutex
 	memory LaunchMemory
-	// unlaunched are the NodeClaims that are not launched, with what Karpenter says of those whose launch failed.
+	// unlaunched are the NodeClaims that are not launched, with the message of a failed launch.
 	unlaunched map[types.UID]string
 	leaving    map[types.UID]bool // NodeClaims that are being deleted
 	left       time.Time          // when one that was launched was last seen to go
 }
 
-// NewLaunches returns launches of which nothing is known yet.
+// NewLaunches returns launches without a history.
 func NewLaunches() *Launches {
 	return &Launches{unlaunched: map[types.UID]string{}, leaving: map[types.UID]bool{}}
 }
 
-// Observe takes in a NodeClaim, as JSON, as it is at the time now. It reports whether that changes what the NodePool is judged by.
+// Observe reads a NodeClaim from its JSON at the time now. It reports whether the NodePool must be judged again.
 func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err error) {
-	c, err := parseClaim(object)
+	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
 		return false, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.observe(c, now), nil
+}
+
+// observe records the NodeClaim, and reports whether the NodePool must be judged again.
+func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	uid := c.Metadata.UID
 	at, launched, failure := c.launch()
 	known, waits := l.unlaunched[uid]
@@ -122,45 +110,39 @@ func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err erro
 	case launched:
 		delete(l.unlaunched, uid)
 		changed = l.succeed(at, now) || waits
-		return l.leave(c, now) || changed, nil
+		return l.leave(c, now) || changed
 	case l.leaving[uid]:
-		return false, nil
+		return false
 	case c.Metadata.DeletionTimestamp != nil:
 		l.leaving[uid] = true
 		l.giveUp(c, failure, now)
-		return true, nil
+		return true
 	}
 	l.unlaunched[uid] = failure
 	if failure != "" && failure != known {
 		l.fail(failure, now)
-		return true, nil
+		return true
 	}
-	return false, nil
+	return false
 }
 
-// Gone takes in that a NodeClaim, as it was last seen, is gone at the time now. It reports whether that changes what the NodePool is
-// judged by.
+// Gone records that a NodeClaim, last seen as object, is gone at the time now. It reports whether the NodePool must be
+// judged again.
 func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) {
-	c, err := parseClaim(object)
+	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
 		return false, err
 	}
 	c.Metadata.DeletionTimestamp = &metav1.Time{Time: now}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	uid := c.Metadata.UID
-	if _, launched, failure := c.launch(); launched {
-		changed = l.leave(c, now)
-	} else if !l.leaving[uid] {
-		l.giveUp(c, failure, now)
-		changed = true
-	}
-	delete(l.unlaunched, uid)
-	delete(l.leaving, uid)
+	changed = l.observe(c, now)
+	delete(l.unlaunched, c.Metadata.UID)
+	delete(l.leaving, c.Metadata.UID)
 	return changed, nil
 }
 
-// leave takes in the NodeClaim, which is launched, if it is being deleted: Karpenter no longer counts it.
+// leave records the deletion of a launched NodeClaim, if it is being deleted: Karpenter no longer counts it.
 func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	if c.Metadata.DeletionTimestamp == nil || l.leaving[c.Metadata.UID] {
 		return false
@@ -170,8 +152,8 @@ func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	return true
 }
 
-// succeed takes in that a NodeClaim was launched, by Karpenter's clock. Of those that fail still, the time begins anew. It reports whether
-// launches had failed.
+// succeed records the launch of a NodeClaim, by Karpenter's clock. For NodeClaims that still fail, the time starts
+// again. It reports whether launches had failed.
 func (l *Launches) succeed(at, now time.Time) bool {
 	if !at.After(l.memory.Launched) {
 		return false // it was launched before others failed
@@ -186,7 +168,7 @@ func (l *Launches) succeed(at, now time.Time) bool {
 	return failing
 }
 
-// giveUp takes in that the NodeClaim is deleted and was not launched.
+// giveUp records the deletion of a NodeClaim that was not launched.
 func (l *Launches) giveUp(c *nodeClaim, failure string, now time.Time) {
 	if failure == "" {
 		failure = c.says("deleted before it was launched")
@@ -195,7 +177,7 @@ func (l *Launches) giveUp(c *nodeClaim, failure string, now time.Time) {
 	delete(l.unlaunched, c.Metadata.UID)
 }
 
-// fail takes in that a launch failed.
+// fail records a failed launch.
 func (l *Launches) fail(message string, now time.Time) {
 	if since, _ := l.since(now); since.IsZero() {
 		l.memory.Failing = now
@@ -203,7 +185,8 @@ func (l *Launches) fail(message string, now time.Time) {
 	l.memory.Failed, l.memory.Message = now, message
 }
 
-// since is since when launches have failed; zero if they do not, or none has failed for long. That ends by itself then; never with a zero time.
+// since returns when launches began to fail, or zero if they do not fail or the last failure is rememberFailure ago.
+// until is when they stop to count as failing by themselves; zero: never.
 func (l *Launches) since(now time.Time) (since, until time.Time) {
 	for _, failure := range l.unlaunched {
 		if failure != "" {
@@ -217,43 +200,31 @@ func (l *Launches) since(now time.Time) (since, until time.Time) {
 	return l.memory.Failing, until
 }
 
-// failing is since when launches have failed and none has succeeded, zero if they do not, when that is forgotten if nothing happens, zero
-// if it is not, and what Karpenter says. Of nil, nothing is known.
+// failing returns when launches began to fail without a success since, zero if they do not fail; when that is forgotten
+// if nothing happens, zero if never; and Karpenter's message.
 func (l *Launches) failing(now time.Time) (since, until time.Time, message string) {
-	if l == nil {
-		return time.Time{}, time.Time{}, ""
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	since, until = l.since(now)
 	return since, until, l.memory.Message
 }
 
-// lastLeft is when a NodeClaim that was launched was last seen to go; zero if never.
+// lastLeft returns when a launched NodeClaim was last seen to go; zero if never.
 func (l *Launches) lastLeft() time.Time {
-	if l == nil {
-		return time.Time{}
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.left
 }
 
-// Memory returns what is remembered. Of nil, nothing is.
+// Memory returns the state to publish.
 func (l *Launches) Memory() LaunchMemory {
-	if l == nil {
-		return LaunchMemory{}
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.memory
 }
 
-// Restore takes over what others remembered, where it does not contradict what was seen since.
+// Restore starts from what another process remembered, unless a launch was seen since.
 func (l *Launches) Restore(m LaunchMemory) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.memory

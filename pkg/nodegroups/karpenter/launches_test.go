@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // claim is a NodeClaim in one of the phases that Karpenter's own go through; made is when it was launched, in minutes.
@@ -81,7 +82,7 @@ func TestLaunches(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			launches := NewLaunches()
-			tracker := NewTracker(Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
+			tracker := NewTracker(pool.Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
 			for i, s := range tc.steps {
 				now := start.Add(time.Duration(s.minute) * time.Minute)
 				name, phase, _ := strings.Cut(s.claim, " ")
@@ -93,7 +94,7 @@ func TestLaunches(t *testing.T) {
 				case name == "restart":
 					memory := tracker.Memory()
 					launches = NewLaunches()
-					tracker = NewTracker(Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
+					tracker = NewTracker(pool.Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
 					tracker.Restore(memory, now)
 				case strings.HasPrefix(name, "-b") && s.until == -1:
 					_, err = launches.Gone(claim(name[1:], "launched", 4), now)
@@ -127,7 +128,7 @@ func TestLaunches(t *testing.T) {
 // TestLaunchMessage: what Karpenter says of the last launch that failed is told in one line, and not for ever.
 func TestLaunchMessage(t *testing.T) {
 	launches := NewLaunches()
-	tracker := NewTracker(Graces{}, launches)
+	tracker := NewTracker(pool.Graces{}, launches)
 	if err := tracker.Observe(object(t, `{}`, `{nodes: 0}`), nil, start); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +178,7 @@ func TestStatusBehind(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			launches := NewLaunches()
 			_, _ = launches.Observe(claim("a", "launched", 0), start)
-			tracker := NewTracker(Graces{Provision: time.Minute}, launches)
+			tracker := NewTracker(pool.Graces{Provision: time.Minute}, launches)
 			observe := func(nodes int, resources string, now time.Time) nodegroups.Judgement {
 				list := nodesOf(max(nodes, -nodes), "s-4", "4")
 				if nodes < 0 {
@@ -192,7 +193,7 @@ func TestStatusBehind(t *testing.T) {
 			present, resources := tc.leave(launches)
 			if present == 1 { // another process takes over meanwhile
 				memory := tracker.Memory()
-				tracker = NewTracker(Graces{Provision: time.Minute}, NewLaunches())
+				tracker = NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 				tracker.Restore(memory, second(1))
 			}
 			j := observe(present, resources, second(1))

@@ -1,17 +1,21 @@
-// Package karpenter reads Karpenter's NodePools, those of AKS node auto-provisioning among them, and judges pools by them.
+// Package karpenter reads Karpenter's NodePools, those of AKS node auto-provisioning among them, and judges pools by
+// them.
 package karpenter
 
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
@@ -23,8 +27,8 @@ var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1",
 // Source: sigs.k8s.io/karpenter/pkg/utils/resources, Node.
 const resourceNodes corev1.ResourceName = "nodes"
 
-// nodePool is what is read of a NodePool. The fields are those of Karpenter's own type, whose doc comments hold.
-// Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
+// nodePool has the fields of a NodePool that are read, as Karpenter's own type documents them. Source:
+// sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
 type nodePool struct {
 	Metadata struct {
 		Name              string       `json:"name"`
@@ -69,51 +73,46 @@ func (l *resources) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[corev1.ResourceName]resource.Quantity)(l))
 }
 
-// parse reads a NodePool from its JSON, of version karpenter.sh/v1.
-func parse(object []byte) (*nodePool, error) {
-	var kind metav1.TypeMeta
-	if err := json.Unmarshal(object, &kind); err != nil {
+// decode reads an object of version karpenter.sh/v1 and of the kind from its JSON.
+func decode[T any](object []byte, kind string) (*T, error) {
+	var found metav1.TypeMeta
+	if err := json.Unmarshal(object, &found); err != nil {
 		return nil, fmt.Errorf("decoding: %w", err)
 	}
-	if want := Resource.GroupVersion().String(); kind.APIVersion != want || kind.Kind != "NodePool" {
-		return nil, fmt.Errorf("it is a %q of %q, not a NodePool of %s", kind.Kind, kind.APIVersion, want)
+	if want := Resource.GroupVersion().String(); found.APIVersion != want || found.Kind != kind {
+		return nil, fmt.Errorf("it is a %q of %q, not a %s of %s", found.Kind, found.APIVersion, kind, want)
 	}
-	n := &nodePool{}
-	if err := json.Unmarshal(object, n); err != nil {
+	decoded := new(T)
+	if err := json.Unmarshal(object, decoded); err != nil {
 		return nil, fmt.Errorf("decoding: %w", err)
 	}
-	return n, nil
+	return decoded, nil
 }
 
-// nodes is the number of nodes that the NodePool has ordered: those on their way are among them.
+// nodes is the number of nodes that the NodePool has ordered, with those that have not come yet.
 func (n *nodePool) nodes() int64 {
 	counted := n.Status.Resources[resourceNodes]
-	ordered := counted.Value()
 	if n.Spec.Replicas != nil {
-		target := *n.Spec.Replicas
-		if limit, ok := n.Spec.Limits[resourceNodes]; ok {
-			target = min(target, limit.Value())
-		}
-		ordered = max(ordered, target)
+		return max(counted.Value(), int64(*n.maxNodes()))
 	}
-	return ordered
+	return counted.Value()
 }
 
-// maxNodes is the most nodes that the NodePool may have: by its limits, or by the number that it keeps; nil if neither says.
+// maxNodes is the most nodes that the NodePool may have: by its limits, or by the number that it keeps; nil if neither
+// says.
 func (n *nodePool) maxNodes() *int {
-	var most *int
-	if limit, ok := n.Spec.Limits[resourceNodes]; ok {
-		most = new(int)
-		*most = int(limit.Value())
+	replicas := n.Spec.Replicas
+	limit, limited := n.Spec.Limits[resourceNodes]
+	switch {
+	case limited && (replicas == nil || limit.Value() < *replicas):
+		return ptr.To(int(limit.Value()))
+	case replicas != nil:
+		return ptr.To(int(*replicas))
 	}
-	if n.Spec.Replicas != nil && (most == nil || *n.Spec.Replicas < int64(*most)) {
-		most = new(int)
-		*most = int(*n.Spec.Replicas)
-	}
-	return most
+	return nil
 }
 
-// remaining is what the NodePool may still order, by resource: nil without limits.
+// remaining returns how much the NodePool may still order, by resource; nil without limits.
 func (n *nodePool) remaining() corev1.ResourceList {
 	if len(n.Spec.Limits) == 0 {
 		return nil
@@ -130,9 +129,9 @@ func (n *nodePool) remaining() corev1.ResourceList {
 // cpuLabels are the labels by which providers let a NodePool choose the number of a node's CPUs.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
-// leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number of CPUs that
-// it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes. (Of memory, Karpenter
-// goes by an estimate, and a real node has something else.)
+// leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number
+// of CPUs that it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes.
+// (Of memory, Karpenter goes by an estimate, and a real node has something else.)
 func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	byType := map[string]resource.Quantity{}
 	for _, node := range own {
@@ -203,19 +202,16 @@ func (n *nodePool) choices() map[string][]string {
 	return choices
 }
 
-// everyNodeHas are the resources of which every node has some: a limit of which nothing is left stops the NodePool. The
-// number of nodes is not among them: Karpenter 1.8 orders one more than its limit, later versions do not. Where it orders none,
-// it declines the pods.
-var everyNodeHas = []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory}
-
-// exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it looks at
-// whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded stops them all.
-// Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
+// exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it
+// looks at whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded
+// stops them all. CPU and memory of which nothing is left stop them, too, because every node has some. The number of
+// nodes does not: Karpenter 1.8 orders one more than its limit, later versions do not, and a NodePool that orders none
+// declines the pods. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
 func (n *nodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()
-	for _, name := range sortedNames(left) {
+	for _, name := range slices.Sorted(maps.Keys(left)) {
 		have := left[name]
-		if have.Sign() < 0 || have.IsZero() && slices.Contains(everyNodeHas, name) {
+		if have.Sign() < 0 || have.IsZero() && (name == corev1.ResourceCPU || name == corev1.ResourceMemory) {
 			return n.describe(name)
 		}
 	}
@@ -231,24 +227,14 @@ func (n *nodePool) describe(name corev1.ResourceName) string {
 	return fmt.Sprintf("%s: %s of %s", name, used.String(), limit.String())
 }
 
-func sortedNames[L ~map[corev1.ResourceName]resource.Quantity](list L) []corev1.ResourceName {
-	names := make([]corev1.ResourceName, 0, len(list))
-	for name := range list {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // notReady returns why Karpenter does not use the NodePool, or "" if it does.
 func (n *nodePool) notReady() string {
-	for _, c := range n.Status.Conditions {
-		if c.Type == "Ready" {
-			if c.Status == metav1.ConditionTrue {
-				return ""
-			}
-			return fmt.Sprintf("Ready is %s: %s", c.Status, c.Message)
-		}
+	ready := meta.FindStatusCondition(n.Status.Conditions, "Ready")
+	switch {
+	case ready == nil:
+		return "it has no Ready condition"
+	case ready.Status == metav1.ConditionTrue:
+		return ""
 	}
-	return "it has no Ready condition"
+	return fmt.Sprintf("Ready is %s: %s", ready.Status, ready.Message)
 }

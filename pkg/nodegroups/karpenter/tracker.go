@@ -2,6 +2,7 @@ package karpenter
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -9,14 +10,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 // Reasons of this source.
 var (
 	// ReasonNoResource is for clusters that do not have Karpenter.
 	ReasonNoResource = nodegroups.Reason{Code: "NoKarpenter", Sentence: "the cluster has no NodePools: Karpenter is not installed"}
+	// ReasonMissing is for a NodePool that does not exist.
+	ReasonMissing = nodegroups.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
 
-	reasonMissing      = nodegroups.Reason{Code: "NodePoolMissing", Sentence: "the pool's NodePool does not exist"}
 	reasonUnreadable   = nodegroups.Reason{Code: "NodePoolUnreadable", Sentence: "the pool's NodePool cannot be read"}
 	reasonDeleting     = nodegroups.Reason{Code: "NodePoolDeleting", Sentence: "the pool's NodePool is being deleted"}
 	reasonNotCounted   = nodegroups.Reason{Code: "NodePoolNotCounted", Sentence: "Karpenter has not counted the NodePool's resources yet"}
@@ -31,49 +34,41 @@ var (
 	reasonNoLimits     = nodegroups.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
-// Memory is what is remembered of a NodePool. It outlives the process in the published state.
+// Memory is the tracker's state, as published. It outlives the process.
 type Memory struct {
-	// Pauses are the spells in which the NodePool could not be read, or Karpenter did not use it.
+	// Pauses are the periods in which the NodePool could not be read, or Karpenter did not use it.
 	Pauses []nodegroups.Pause `json:"pauses,omitempty"`
-	// Present is the number of the NodePool's nodes that exist and stay, Ordered that of those that it has ordered, at the most
-	// since one came.
+	// Present is the number of the NodePool's nodes that exist and stay. Ordered is the most nodes ordered since one
+	// came.
 	Present int64 `json:"present"`
 	Ordered int64 `json:"ordered"`
-	// Rose is when a node was last seen to come; Progress when one came, one was ordered, or nothing was on its way.
+	// Rose is when a node last came. Progress is the last time when a node came, a node was ordered, or none was
+	// missing.
 	Rose     time.Time `json:"rose,omitzero"`
 	Progress time.Time `json:"progress,omitzero"`
-	// Launches is what is remembered of its NodeClaims.
+	// Launches is the state of its NodeClaims.
 	Launches LaunchMemory `json:"launches,omitzero"`
-}
-
-// Graces are how long a NodePool holds pods in states in which it may or may not get nodes.
-type Graces struct {
-	// Provision is how long nodes that were ordered and are missing count as on their way.
-	Provision time.Duration
-	// Backoff is how long launches may fail, none succeeding, before the NodePool counts as full.
-	Backoff time.Duration
 }
 
 // Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
 type Tracker struct {
-	graces    Graces
-	launches  *Launches         // nil if nothing is known of NodeClaims
-	problem   nodegroups.Reason // why there is no NodePool, if there is none
-	nodePool  *nodePool
-	own       []*corev1.Node // the NodePool's
-	left      time.Time      // when one of them was last seen to go
-	memory    Memory
-	remembers bool
+	graces   pool.Graces
+	launches *Launches
+	problem  nodegroups.Reason // why there is no NodePool, if there is none
+	nodePool *nodePool
+	own      []*corev1.Node // the NodePool's
+	left     time.Time      // when one of them was last seen to go
+	memory   Memory
 }
 
 var _ nodegroups.Source = &Tracker{}
 
-// NewTracker returns a tracker that has not seen the NodePool yet. Without launches nothing is known of its NodeClaims.
-func NewTracker(graces Graces, launches *Launches) *Tracker {
-	return &Tracker{graces: graces, launches: launches, problem: reasonMissing}
+// NewTracker returns a tracker that has not seen the NodePool yet.
+func NewTracker(graces pool.Graces, launches *Launches) *Tracker {
+	return &Tracker{graces: graces, launches: launches, problem: ReasonMissing}
 }
 
-// Memory returns what is remembered.
+// Memory returns the state to publish.
 func (t *Tracker) Memory() Memory {
 	m := t.memory
 	m.Launches = t.launches.Memory()
@@ -83,41 +78,36 @@ func (t *Tracker) Memory() Memory {
 	return m
 }
 
-// Restore takes over what another tracker of the NodePool remembered, at the time now.
+// Restore starts from what another tracker of the NodePool remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.Progress.IsZero() {
 		m.Progress = now
 	}
-	t.memory, t.remembers = m, true
+	t.memory = m
 	t.launches.Restore(m.Launches)
 }
 
-// Lose takes in that the NodePool cannot be had at the time now, for the reason; with an empty one, that it does not exist.
+// Lose records that there is no usable NodePool at the time now, and why.
 func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
-	if reason.Code == "" {
-		reason = reasonMissing
-	}
 	t.problem, t.nodePool, t.own = reason, nil, nil
 	t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
 }
 
-// Fail takes in that the NodePool cannot be read at the time now.
+// Fail records that the NodePool cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
-	reason := reasonUnreadable
-	reason.Detail = err.Error()
-	t.Lose(reason, now)
+	t.Lose(reasonUnreadable.With("%v", err), now)
 }
 
-// Observe takes in the NodePool, as JSON, and the nodes of the cluster, as they are at the time now. It returns an error that
-// says what is wrong with the NodePool if it cannot be read; the pool is Unknown then.
+// Observe reads the NodePool from its JSON, with the nodes of the cluster, at the time now. If the NodePool cannot be
+// read, it returns the error, and the pool is Unknown.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
-	n, err := parse(object)
+	n, err := decode[nodePool](object, "NodePool")
 	if err != nil {
 		t.Fail(err, now)
 		return err
 	}
 	t.problem, t.nodePool = nodegroups.Reason{}, n
-	if code := n.unused().Code; code != "" {
+	if n.unused().Code != "" {
 		t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
 	} else {
 		t.memory.Pauses = nodegroups.Resumed(t.memory.Pauses, now)
@@ -125,8 +115,8 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	before := t.own
 	t.own = n.own(nodes)
 	present, ordered := int64(len(t.own)), n.nodes()
-	if !t.remembers {
-		t.memory, t.remembers = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}, true
+	if t.memory.Progress.IsZero() { // nothing is remembered
+		t.memory = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}
 	}
 	m := &t.memory
 	if lost(before, t.own) || present < m.Present {
@@ -142,7 +132,8 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	return nil
 }
 
-// unused returns why Karpenter does not order nodes of the NodePool now, whatever its limits say; none with an empty code if it does.
+// unused returns why Karpenter does not order nodes of the NodePool now, whatever its limits say; none with an empty
+// code if it does.
 func (n *nodePool) unused() nodegroups.Reason {
 	switch {
 	case n.Metadata.DeletionTimestamp != nil:
@@ -175,11 +166,12 @@ func lost(before, after []*corev1.Node) bool {
 	return slices.ContainsFunc(before, func(n *corev1.Node) bool { return !names[n.Name] })
 }
 
-// behind is for how long a NodePool's status may count a node that is gone. Karpenter itself does not, from when the NodeClaim is being
-// deleted on; it writes what it counts every 5 s. Source: sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
+// behind is how long a NodePool's status may count a node that is gone. Karpenter itself stops counting when the
+// NodeClaim is being deleted, and writes its status every 5 s. Source:
+// sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
 const behind = 10 * time.Second
 
-// behindUntil is until when the status may count a node that is gone; zero if it does not at the time now.
+// behindUntil returns until when the status may count a node that is gone; zero if it does not at the time now.
 func (t *Tracker) behindUntil(now time.Time) time.Time {
 	left := t.left
 	if l := t.launches.lastLeft(); l.After(left) {
@@ -191,11 +183,11 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// batching is for how long Karpenter waits for more pods before it orders nodes, at the most.
-// Source: sigs.k8s.io/karpenter, --batch-max-duration.
+// batching is the longest time that Karpenter waits for more pods before it orders nodes. Source:
+// sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
 
-// Judge implements capacity.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
+// Judge implements nodegroups.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
 func (t *Tracker) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement {
 	j := nodegroups.Judgement{Attention: nodegroups.Attention{Uncounted: true, Pauses: t.memory.Pauses}}
 	g := nodegroups.Judged{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
@@ -243,7 +235,7 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) nodegroups.Judged 
 	return t.belowLimits(g, now)
 }
 
-// belowLimits judges a NodePool whose limits leave a node: by whether it can launch one.
+// belowLimits judges a NodePool whose limits leave room for a node, by whether its launches succeed.
 func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Judged {
 	n := t.nodePool
 	failing, forgotten, message := t.launches.failing(now)
@@ -258,13 +250,12 @@ func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Jud
 	case len(n.Spec.Limits) == 0:
 		return n.is(g, nodegroups.CanGrow, reasonNoLimits, "")
 	}
-	return n.is(g, nodegroups.CanGrow, reasonBelowLimits, "%s", n.describe(sortedNames(n.Spec.Limits)[0]))
+	return n.is(g, nodegroups.CanGrow, reasonBelowLimits, "%s", n.describe(slices.Sorted(maps.Keys(n.Spec.Limits))[0]))
 }
 
 // is returns the judgement of the NodePool with the state, for the reason, with a detail that names the NodePool.
 func (n *nodePool) is(g nodegroups.Judged, state nodegroups.State, reason nodegroups.Reason, format string, args ...any) nodegroups.Judged {
-	g.State, g.Reason = state, reason
-	g.Reason.Detail = "NodePool " + n.Metadata.Name
+	g.State, g.Reason = state, reason.With("NodePool %s", n.Metadata.Name)
 	if format != "" {
 		g.Reason.Detail += ": " + fmt.Sprintf(format, args...)
 	}
@@ -274,7 +265,7 @@ func (n *nodePool) is(g nodegroups.Judged, state nodegroups.State, reason nodegr
 // version changes with the limits and with what was ordered.
 func (n *nodePool) version() string {
 	var parts []string
-	for _, name := range sortedNames(n.Spec.Limits) {
+	for _, name := range slices.Sorted(maps.Keys(n.Spec.Limits)) {
 		parts = append(parts, n.describe(name))
 	}
 	return fmt.Sprintf("%d; %s", n.nodes(), strings.Join(parts, "; "))

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/pkg/pool"
 )
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -87,7 +88,7 @@ func TestJudge(t *testing.T) {
 		{"a fixed number of nodes above its limit", `{replicas: 3, limits: {nodes: 2}}`, `{cpu: 8, nodes: 2}`, 2, nodegroups.Full, "FixedReplicas", "NodePool default: 3"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
 				t.Fatal(err)
 			}
@@ -117,7 +118,7 @@ func TestSizes(t *testing.T) {
 		{`{replicas: 4, limits: {nodes: 3}}`, `{cpu: 12, nodes: 3}`, 3, 0, 3},
 		{`{replicas: 2, limits: {nodes: 3}}`, `{cpu: 8, nodes: 2}`, 2, 0, 2},
 	} {
-		tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 		if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestSizes(t *testing.T) {
 }
 
 func TestWhyUnknown(t *testing.T) {
-	tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+	tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 	judge := func() string {
 		return string(tracker.Judge(nil, start).State) + " " + tracker.Judge(nil, start).Reason.Code
 	}
@@ -165,7 +166,7 @@ func TestWhyUnknown(t *testing.T) {
 // TestNodesThatNeverCome: what was ordered counts as on its way for as long as provisionGrace since the last node came, and the
 // clock starts with the order.
 func TestNodesThatNeverCome(t *testing.T) {
-	tracker := NewTracker(Graces{Provision: 10 * time.Minute}, nil)
+	tracker := NewTracker(pool.Graces{Provision: 10 * time.Minute}, NewLaunches())
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	look := func(minute, ordered, present int, want nodegroups.State, code string) {
 		t.Helper()
@@ -209,7 +210,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	look(122, 3, 3, nodegroups.Full, "AtLimits")
 
 	// Another tracker goes on from there.
-	next := NewTracker(Graces{Provision: 10 * time.Minute}, nil)
+	next := NewTracker(pool.Graces{Provision: 10 * time.Minute}, NewLaunches())
 	next.Restore(tracker.Memory(), at(130))
 	tracker = next
 	look(130, 3, 3, nodegroups.Full, "AtLimits")
@@ -220,7 +221,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 
 // TestNewNodes: the template says which pods the pool's nodes could run.
 func TestNewNodes(t *testing.T) {
-	tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+	tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 	object := object(t, `{template: {metadata: {labels: {team: web}}, spec: {
 		taints: [{key: dedicated, value: web, effect: NoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoSchedule}],
 		requirements: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}, {key: kubernetes.io/arch, operator: In, values: [amd64]},
@@ -257,7 +258,7 @@ func TestRealNodePools(t *testing.T) {
 			if err := json.Unmarshal(data, &sample); err != nil {
 				t.Fatal(err)
 			}
-			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			nodes := nodesOf(sample.Nodes, "s-1", "1")
 			if err := tracker.Observe(sample.Object, nodes, start); err != nil {
 				t.Fatal(err)
@@ -288,10 +289,10 @@ func TestPauses(t *testing.T) {
 		}},
 		{"it is not well-formed", func(t *Tracker, now time.Time) { _ = t.Observe([]byte("{"), nil, now) }},
 		{"it cannot be read", func(t *Tracker, now time.Time) { t.Fail(errors.New("no"), now) }},
-		{"it is gone", func(t *Tracker, now time.Time) { t.Lose(nodegroups.Reason{}, now) }},
+		{"it is gone", func(t *Tracker, now time.Time) { t.Lose(ReasonMissing, now) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			observe := func(now time.Time) {
 				if err := tracker.Observe([]byte(ready), nil, now); err != nil {
 					t.Fatal(err)
@@ -304,7 +305,7 @@ func TestPauses(t *testing.T) {
 			if diff := cmp.Diff([]nodegroups.Pause{{From: at(1)}}, j.Pauses); diff != "" || j.State != nodegroups.Unknown || !j.HasLooked(at(1)) {
 				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
 			}
-			next := NewTracker(Graces{Provision: time.Minute}, nil)
+			next := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			next.Restore(tracker.Memory(), at(3))
 			tracker = next
 			tc.lose(tracker, at(3))
@@ -320,7 +321,7 @@ func TestPauses(t *testing.T) {
 // TestVersion: what a NodePool declined, it may do with other limits, or when it has ordered more or less.
 func TestVersion(t *testing.T) {
 	version := func(spec, resources string) string {
-		tracker := NewTracker(Graces{Provision: time.Minute}, nil)
+		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 		if err := tracker.Observe(object(t, spec, resources), nil, start); err != nil {
 			t.Fatal(err)
 		}

@@ -17,8 +17,8 @@ var (
 	reasonFixed    = nodegroups.Reason{Code: "Fixed", Sentence: "the pool does not grow"}
 )
 
-// MaxNodes is the source of a pool that is Full once as many of its nodes exist. Nothing says whether more are coming: a pod for which none
-// has come for the patience will get none.
+// MaxNodes is the source of a pool that is Full once as many of its nodes exist. Nothing says whether more are coming:
+// a pod for which none has come for the patience will get none.
 type MaxNodes struct {
 	Nodes    int32
 	Patience time.Duration
@@ -26,15 +26,14 @@ type MaxNodes struct {
 
 var _ nodegroups.Source = MaxNodes{}
 
-// Judge implements capacity.Source.
+// Judge implements nodegroups.Source.
 func (m MaxNodes) Judge(nodes []*corev1.Node, _ time.Time) nodegroups.Judgement {
-	most := int(m.Nodes)
-	g := nodegroups.Judged{State: nodegroups.CanGrow, Reason: reasonBelowMax, Members: nodes, Patience: m.Patience, MaxNodes: &most}
+	most, detail := int(m.Nodes), fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
+	g := nodegroups.Judged{State: nodegroups.CanGrow, Reason: reasonBelowMax, Members: nodes, Patience: m.Patience, MaxNodes: &most, Version: detail}
 	if len(nodes) >= most {
 		g.State, g.Reason = nodegroups.Full, reasonAtMax
 	}
-	g.Reason.Detail = fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
-	g.Version = g.Reason.Detail
+	g.Reason.Detail = detail
 	return nodegroups.Judgement{Groups: []nodegroups.Judged{g}, Attention: nodegroups.Attention{Uncounted: true}}.Summarized()
 }
 
@@ -43,7 +42,7 @@ type Fixed struct{}
 
 var _ nodegroups.Source = Fixed{}
 
-// Judge implements capacity.Source.
+// Judge implements nodegroups.Source.
 func (Fixed) Judge(nodes []*corev1.Node, _ time.Time) nodegroups.Judgement {
 	most := len(nodes)
 	return nodegroups.Judgement{Groups: []nodegroups.Judged{{State: nodegroups.Full, Reason: reasonFixed, Members: nodes, MaxNodes: &most}}}.Summarized()

@@ -45,8 +45,8 @@ import (
 // defaultLease is the lease that kube-scheduler has if its configuration names none.
 const defaultLease = "kube-system/kube-scheduler"
 
-// New returns the command pool-priority-scheduler: app.NewSchedulerCommand, with a hand on what it sets up. The plugin is told when
-// this scheduler leads.
+// New returns the command pool-priority-scheduler: app.NewSchedulerCommand, changed so that the plugin learns when this
+// scheduler leads.
 func New() *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -106,17 +106,16 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	if err := version.CheckServer(klog.FromContext(ctx), config.Client.Discovery()); err != nil {
 		return err
 	}
-	if config.LeaderElection != nil {
-		if err := checkRights(ctx, config.KubeConfig, config.ComponentConfig.LeaderElection); err != nil {
-			return err
-		}
-	}
 	if err := leadership.Fence(config.Client.CoreV1().RESTClient()); err != nil {
 		return err
 	}
 	if config.LeaderElection != nil {
+		if err := checkRights(ctx, config.KubeConfig, config.ComponentConfig.LeaderElection); err != nil {
+			return err
+		}
 		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
-		// The label of leader_election_master_status, which is "kube-scheduler" otherwise, as that of the cluster's own scheduler.
+		// The label of leader_election_master_status, which is "kube-scheduler" otherwise, as that of the cluster's own
+		// scheduler.
 		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
 	} else {
 		leadership.Extend(time.Now().AddDate(100, 0, 0)) // it is the only one
@@ -131,9 +130,9 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	return app.Run(ctx, config, scheduler)
 }
 
-// read reads the file. It refuses one that is empty, and one with several profiles that configure the plugin, before the plugin is made
-// for each of them: the second one would fail over what the first one has registered. What else may be wrong with the file, app.Setup
-// says, and nil is returned; so it is for a file that is not a regular one, because it may be read only once.
+// read reads the file before the plugin is created. It refuses an empty file, and one with several profiles that
+// configure the plugin. app.Setup reports whatever else is wrong, and read returns nil then, as for a file that is not
+// regular, which may be readable only once.
 func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 		return nil, nil //nolint:nilerr // app.Setup says it
@@ -151,9 +150,9 @@ func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
 	return config, configv1.CheckProfiles(config)
 }
 
-// placeLease has the leader's lease named pool-priority-scheduler, in the namespace that this process runs in, where neither the file nor
-// a flag says otherwise: by kube-scheduler's defaults it would be that of the cluster's default scheduler. A file that does not configure
-// the plugin keeps those.
+// placeLease names the leader's lease pool-priority-scheduler, in this process's namespace, unless the file or a flag
+// sets them: kube-scheduler's default is the lease of the cluster's default scheduler. A file that does not configure
+// the plugin keeps the defaults.
 func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfiguration) error {
 	if file == nil || !configv1.Configures(file) {
 		return nil
@@ -173,8 +172,8 @@ func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfigur
 	return nil
 }
 
-// checkRights waits for the right to the lease, and ends the process when that is gone later: a standby that may not have it would be Ready
-// and of no use.
+// checkRights waits for the right to the lease, and ends the process if it is lost later: otherwise a standby that can
+// never lead would be Ready.
 func checkRights(ctx context.Context, config *rest.Config, election componentbaseconfig.LeaderElectionConfiguration) error {
 	client, err := kubernetes.NewForConfig(config) // of its own: the scheduler's may write nothing before it leads
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// DefaultInstallation is the name of an installation whose configuration names no lease of its own.
+	// DefaultInstallation is the name of the installation if the configuration names no lease.
 	DefaultInstallation = "pool-priority-scheduler"
 
 	// stockLease is the lease's name by kube-scheduler's defaults.
 	stockLease = "kube-scheduler"
 )
 
-// InstallationOf returns the name of the installation whose leader's lease (leaderElection.resourceName) has the name given. It is an error if that
-// cannot be the value of a taint.
+// InstallationOf returns the name of the installation: the name of its leader's lease (leaderElection.resourceName). A
+// name that cannot be the value of a taint is an error.
 func InstallationOf(lease string) (string, *field.Error) {
 	if lease == "" || lease == stockLease { // without leader election, it is nobody's
 		return DefaultInstallation, nil

@@ -1,6 +1,8 @@
 package v1
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,11 +15,22 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// PluginName is the name of the plugin whose arguments PoolPriorityArgs are.
+// PluginName is the name of the plugin that PoolPriorityArgs configure.
 const PluginName = "PoolPriority"
 
-// Load reads a KubeSchedulerConfiguration as Decode does and returns the profile that configures the plugin, which has a
-// scheduler's name, and the arguments in it, defaulted and validated.
+// ConfigAnnotation is the annotation of the scheduler's and the controller's pods that holds their
+// KubeSchedulerConfiguration. A downwardAPI volume gives it to them as a file, byte for byte. It is in the pod
+// template, so that each ReplicaSet keeps the configuration that it was made with. The API server takes 256 KiB of
+// annotations per object.
+const ConfigAnnotation = "poolpriority.dev/config"
+
+// ErrEmpty says that a configuration file has nothing in it: that is how a downwardAPI volume shows an annotation that
+// is missing.
+var ErrEmpty = errors.New("the configuration is empty: the pod has no annotation " + ConfigAnnotation +
+	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config beside it")
+
+// Load reads a KubeSchedulerConfiguration as Decode does and returns the profile that configures the plugin, which has
+// a scheduler's name, and the arguments in it, defaulted and validated.
 func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error) {
 	config, err := Decode(data)
 	if err != nil {
@@ -30,31 +43,31 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	if invalid != nil {
 		return nil, nil, invalid
 	}
-	for i := range config.Profiles {
-		profile := &config.Profiles[i]
-		args := argsOf(profile)
-		if args == nil {
-			continue
-		}
-		if nameOf(profile) == "" {
-			return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each has a name of its own")
-		}
-		if err := Validate(args).ToAggregate(); err != nil {
-			return nil, nil, fmt.Errorf("profile %q: %w", nameOf(profile), err)
-		}
-		args.Installation = installation
-		return profile, args, nil
+	i := slices.IndexFunc(config.Profiles, configures)
+	if i < 0 {
+		return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
 	}
-	return nil, nil, fmt.Errorf("no profile configures the plugin %s", PluginName)
+	profile := &config.Profiles[i]
+	if nameOf(profile) == "" {
+		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each has a name of its own")
+	}
+	args := argsOf(profile)
+	if err := Validate(args).ToAggregate(); err != nil {
+		return nil, nil, fmt.Errorf("profile %q: %w", nameOf(profile), err)
+	}
+	args.Installation = installation
+	return profile, args, nil
 }
+
+func configures(profile configv1.KubeSchedulerProfile) bool { return argsOf(&profile) != nil }
 
 // Configures reports whether a profile configures the plugin.
 func Configures(config *configv1.KubeSchedulerConfiguration) bool {
-	return slices.ContainsFunc(config.Profiles, func(profile configv1.KubeSchedulerProfile) bool { return argsOf(&profile) != nil })
+	return slices.ContainsFunc(config.Profiles, configures)
 }
 
-// CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state of the pools,
-// and there is one controller.
+// CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state
+// of the pools, and there is one controller.
 func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 	var names []string
 	for i := range config.Profiles {
@@ -68,11 +81,12 @@ func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 	return nil
 }
 
-// Decode reads a KubeSchedulerConfiguration without the scheduler's own packages, and refuses what the scheduler's decoder refuses:
-// an unknown or a duplicate field, in the arguments of Kubernetes' own plugins and of PoolPriority, too. One that is empty is ErrEmpty.
-// PoolPriority's arguments are there, defaulted, in every profile that enables the plugin. Of the rest only the name of a single profile is defaulted.
+// Decode reads a KubeSchedulerConfiguration without the scheduler's own packages, and refuses what the scheduler's
+// decoder refuses: an unknown or a duplicate field, in the arguments of Kubernetes' own plugins and of PoolPriority,
+// too. One that is empty is ErrEmpty. PoolPriority's arguments are there, defaulted, in every profile that enables the
+// plugin. Of the rest only the name of a single profile is defaulted.
 func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
-	if empty(data) {
+	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, ErrEmpty
 	}
 	obj, _, err := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDecoder(configv1.SchemeGroupVersion).Decode(data, nil, nil)
@@ -92,8 +106,8 @@ func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	return config, nil
 }
 
-// newScheme returns a scheme of what may be in a configuration. The types are listed and not added by configv1.AddToScheme: in a
-// program that links the scheduler, that adds the scheduler's defaults and conversions, too.
+// newScheme returns a scheme of what may be in a configuration. The types are listed and not added by
+// configv1.AddToScheme: in a program that links the scheduler, that adds the scheduler's defaults and conversions, too.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(configv1.SchemeGroupVersion,

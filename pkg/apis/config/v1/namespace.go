@@ -9,21 +9,20 @@ import (
 const (
 	// NamespaceVariable is the environment variable with the pod's namespace, which the manifests set.
 	NamespaceVariable = "POD_NAMESPACE"
-	// StatusName is the name of the ConfigMap in which the leader publishes the pools' states, unless the arguments name another.
+	// StatusName is the name of the ConfigMap in which the leader publishes the pools' states, unless the arguments
+	// name another.
 	StatusName = "pool-priority-status"
 
 	outsideCluster = "pool-priority-system"
 )
 
-// serviceAccountNamespace is where the kubelet puts the namespace of a pod's ServiceAccount. It is a variable for tests.
+// serviceAccountNamespace is where the kubelet puts the namespace of a pod's ServiceAccount. It is a variable for
+// tests.
 var serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// PodNamespace is the namespace that this process runs in, where its leases and what it publishes are: that of POD_NAMESPACE, or else
-// of the pod's ServiceAccount, or outside of a cluster pool-priority-system.
+// PodNamespace returns the namespace of this process's leases and published state: POD_NAMESPACE, else the namespace of
+// the pod's ServiceAccount, else (outside of a cluster) pool-priority-system.
 func PodNamespace() string {
-	mounted, err := os.ReadFile(serviceAccountNamespace)
-	if err != nil {
-		mounted = nil
-	}
+	mounted, _ := os.ReadFile(serviceAccountNamespace) // empty outside of a pod
 	return cmp.Or(os.Getenv(NamespaceVariable), strings.TrimSpace(string(mounted)), outsideCluster)
 }

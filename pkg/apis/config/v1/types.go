@@ -1,9 +1,12 @@
 package v1
 
 import (
+	"cmp"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Order is a value of PoolPriorityArgs.Order.
@@ -237,13 +240,8 @@ type BurstLimits struct {
 
 // Budget returns the pool's limits, whichever way they were written. What is not set is not limited.
 func (b *Burst) Budget() BurstLimits {
-	var limits BurstLimits
-	if b.Limits != nil {
-		limits = *b.Limits
-	}
-	if limits.Pods == 0 {
-		limits.Pods = b.MaxPods
-	}
+	limits := ptr.Deref(b.Limits, BurstLimits{})
+	limits.Pods = cmp.Or(limits.Pods, b.MaxPods)
 	return limits
 }
 

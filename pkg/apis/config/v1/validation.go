@@ -1,8 +1,11 @@
 package v1
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/utils/ptr"
 )
 
 // minStaleAfter is three writes of the cluster autoscaler, which writes its status every 10 s.
@@ -20,53 +24,35 @@ const minStaleAfter = 30 * time.Second
 // arguments.
 func Validate(args *PoolPriorityArgs) field.ErrorList {
 	var errs field.ErrorList
-	if args.Order != OrderStrict && args.Order != OrderPreferred {
-		errs = append(errs, field.NotSupported(field.NewPath("order"), args.Order, []Order{OrderStrict, OrderPreferred}))
-	}
-	if args.Mode != ModeEnforce && args.Mode != ModeObserve {
-		errs = append(errs, field.NotSupported(field.NewPath("mode"), args.Mode, []Mode{ModeEnforce, ModeObserve}))
-	}
+	errs = oneOf(errs, field.NewPath("order"), args.Order, OrderStrict, OrderPreferred)
+	errs = oneOf(errs, field.NewPath("mode"), args.Mode, ModeEnforce, ModeObserve)
 	errs = append(errs, validateConfigMapID(args.StatusConfigMap, field.NewPath("statusConfigMap"))...)
 	errs = append(errs, validatePools(args.Pools, field.NewPath("pools"))...)
 	for i := range args.Pools {
-		if burst := args.Pools[i].Burst; burst != nil && burst.Return.Enabled && args.Order == OrderPreferred {
-			errs = append(errs, field.Forbidden(field.NewPath("pools").Index(i).Child("burst", "return", "enabled"),
-				"with order: Preferred the replacement may be put into the burst pool again although there is room elsewhere; set order: Strict, or switch return off"))
-		}
+		burst := args.Pools[i].Burst
+		errs = when(errs, burst != nil && burst.Return.Enabled && args.Order == OrderPreferred, field.Forbidden(field.NewPath("pools").Index(i).Child("burst", "return", "enabled"),
+			"with order: Preferred the replacement may be put into the burst pool again although there is room elsewhere; set order: Strict, or switch return off"))
 	}
-	if c := args.ScaleIn.PodDeletionCost; args.ScaleIn.Others && c != nil && !*c {
-		errs = append(errs, field.Forbidden(field.NewPath("scaleIn", "others"), "with podDeletionCost: false no pod is given a cost; remove one of the two"))
-	}
+	errs = when(errs, args.ScaleIn.Others && !ptr.Deref(args.ScaleIn.PodDeletionCost, true),
+		field.Forbidden(field.NewPath("scaleIn", "others"), "with podDeletionCost: false no pod is given a cost; remove one of the two"))
 	return append(errs, validateCapacity(&args.Capacity, field.NewPath("capacity"))...)
 }
 
 func validatePools(pools []Pool, p *field.Path) field.ErrorList {
-	var errs field.ErrorList
 	if len(pools) == 0 {
-		errs = append(errs, field.Required(p, "list at least one pool, most preferred first"))
+		return field.ErrorList{field.Required(p, "list at least one pool, most preferred first")}
 	}
-	firstBurst := len(pools)
-	names := map[string]int{}
+	var errs field.ErrorList
+	firstBurst := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Burst != nil })
+	errs = when(errs, firstBurst == 0, field.Invalid(p.Index(0).Child("burst"), pools[0].Name,
+		"a burst pool opens when the pools before it can grow no more, and there is none before it; put a regular pool first"))
 	for i := range pools {
-		if first, ok := names[pools[i].Name]; ok && pools[i].Name != "" {
-			errs = append(errs, field.Invalid(p.Index(i).Child("name"), pools[i].Name,
-				fmt.Sprintf("pools[%d] has this name already; give each pool a name of its own", first)))
-		} else {
-			names[pools[i].Name] = i
-		}
-		if pools[i].Burst != nil && i < firstBurst {
-			firstBurst = i
-		}
-	}
-	if firstBurst == 0 && len(pools) > 0 {
-		errs = append(errs, field.Invalid(p.Index(0).Child("burst"), pools[0].Name,
-			"a burst pool opens when the pools before it can grow no more, and there is none before it; put a regular pool first"))
-	}
-	hasBurst := firstBurst < len(pools)
-	for i := range pools {
-		errs = append(errs, validatePool(&pools[i], hasBurst, p.Index(i))...)
-		if pools[i].Burst == nil && i > firstBurst {
-			errs = append(errs, field.Invalid(p.Index(i), pools[i].Name,
+		name := pools[i].Name
+		first := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Name == name })
+		errs = when(errs, name != "" && first < i, field.Invalid(p.Index(i).Child("name"), name, fmt.Sprintf("pools[%d] has this name already; give each pool a name of its own", first)))
+		errs = append(errs, validatePool(&pools[i], firstBurst >= 0, p.Index(i))...)
+		if pools[i].Burst == nil && firstBurst >= 0 && i > firstBurst {
+			errs = append(errs, field.Invalid(p.Index(i), name,
 				fmt.Sprintf("a regular pool after the burst pool %q; move it before pools[%d]: burst pools come last", pools[firstBurst].Name, firstBurst)))
 		}
 	}
@@ -74,35 +60,24 @@ func validatePools(pools []Pool, p *field.Path) field.ErrorList {
 }
 
 func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if pool.Name == "" {
-		errs = append(errs, field.Required(p.Child("name"), "give the pool a name"))
-	} else {
-		for _, msg := range utilvalidation.IsDNS1123Label(pool.Name) {
-			errs = append(errs, field.Invalid(p.Child("name"), pool.Name, msg))
-		}
-	}
+	errs := validateName(pool.Name, p.Child("name"), "give the pool a name", utilvalidation.IsDNS1123Label)
 	errs = append(errs, validateSelector(pool.NodeSelector, p.Child("nodeSelector"), "name labels of the pool's nodes: an empty selector would match every node")...)
 	errs = append(errs, validateSource(pool, hasBurst, p)...)
 	if pool.NodeTemplate != nil {
-		if pool.Burst != nil {
-			errs = append(errs, field.Forbidden(p.Child("nodeTemplate"), "a burst pool is not judged by its nodes; remove it"))
-		}
 		errs = append(errs, validateTemplate(pool.NodeTemplate, p.Child("nodeTemplate"))...)
 	}
-	if pool.Capacity != nil {
-		if pool.Burst != nil {
-			errs = append(errs, field.Forbidden(p.Child("capacity"), "a burst pool is not judged; remove it"))
-		}
-		errs = append(errs, validatePoolCapacity(pool.Capacity, p.Child("capacity"))...)
+	if c := pool.Capacity; c != nil {
+		errs = append(errs, validateDurations(p.Child("capacity"), graceRanges(c.ProvisionGrace, c.BackoffGrace, c.DeclineGrace))...)
 	}
 	if pool.Burst != nil {
+		errs = when(errs, pool.NodeTemplate != nil, field.Forbidden(p.Child("nodeTemplate"), "a burst pool is not judged by its nodes; remove it"))
+		errs = when(errs, pool.Capacity != nil, field.Forbidden(p.Child("capacity"), "a burst pool is not judged; remove it"))
 		errs = append(errs, validateBurst(pool.Burst, p.Child("burst"))...)
 	}
 	return errs
 }
 
-// validateSelector validates a selector, of which whatToDo says what it needs if it is empty.
+// validateSelector validates a selector that must not be empty. whatToDo is the advice if it is.
 func validateSelector(selector *metav1.LabelSelector, p *field.Path, whatToDo string) field.ErrorList {
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(p, whatToDo)}
@@ -121,24 +96,22 @@ func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	var sources []string
 	if s := pool.ClusterAutoscaler; s != nil {
 		sources = append(sources, "clusterAutoscaler")
-		errs = append(errs, validateNodeGroups(s.NodeGroups, p.Child("clusterAutoscaler", "nodeGroups"))...)
-		errs = append(errs, validateNodeTemplates(s.NodeTemplates, p.Child("clusterAutoscaler", "nodeTemplates"))...)
+		for i, pattern := range s.NodeGroups {
+			errs = append(errs, validatePattern(pattern, p.Child("clusterAutoscaler", "nodeGroups").Index(i))...)
+		}
+		for i := range s.NodeTemplates {
+			tp := p.Child("clusterAutoscaler", "nodeTemplates").Index(i)
+			errs = append(errs, validatePattern(s.NodeTemplates[i].NodeGroup, tp.Child("nodeGroup"))...)
+			errs = append(errs, validateTemplate(&s.NodeTemplates[i].NodeTemplate, tp.Child("nodeTemplate"))...)
+		}
 	}
 	if s := pool.Karpenter; s != nil {
 		sources = append(sources, "karpenter")
-		if s.NodePool == "" {
-			errs = append(errs, field.Required(p.Child("karpenter", "nodePool"), "name the NodePool"))
-		} else {
-			for _, msg := range utilvalidation.IsDNS1123Subdomain(s.NodePool) {
-				errs = append(errs, field.Invalid(p.Child("karpenter", "nodePool"), s.NodePool, msg))
-			}
-		}
+		errs = append(errs, validateName(s.NodePool, p.Child("karpenter", "nodePool"), "name the NodePool", utilvalidation.IsDNS1123Subdomain)...)
 	}
 	if s := pool.Static; s != nil {
 		sources = append(sources, "static")
-		if s.MaxNodes < 1 {
-			errs = append(errs, field.Invalid(p.Child("static", "maxNodes"), s.MaxNodes, "must be at least 1; use fixed: {} for a pool that never grows"))
-		}
+		errs = when(errs, s.MaxNodes < 1, field.Invalid(p.Child("static", "maxNodes"), s.MaxNodes, "must be at least 1; use fixed: {} for a pool that never grows"))
 	}
 	if pool.Fixed != nil {
 		sources = append(sources, "fixed")
@@ -154,14 +127,6 @@ func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	return errs
 }
 
-func validateNodeGroups(patterns []string, p *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i, pattern := range patterns {
-		errs = append(errs, validatePattern(pattern, p.Index(i))...)
-	}
-	return errs
-}
-
 func validatePattern(pattern string, p *field.Path) field.ErrorList {
 	if pattern == "" {
 		return field.ErrorList{field.Required(p, "give a node group's name or a pattern for it")}
@@ -172,31 +137,83 @@ func validatePattern(pattern string, p *field.Path) field.ErrorList {
 	return nil
 }
 
-func validateNodeTemplates(templates []NodeGroupTemplate, p *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	for i := range templates {
-		errs = append(errs, validatePattern(templates[i].NodeGroup, p.Index(i).Child("nodeGroup"))...)
-		errs = append(errs, validateTemplate(&templates[i].NodeTemplate, p.Index(i).Child("nodeTemplate"))...)
-	}
-	return errs
-}
-
 func validateTemplate(t *NodeTemplate, p *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabels(t.Labels, p.Child("labels"))
 	for i, taint := range t.Taints {
 		tp := p.Child("taints").Index(i)
-		if taint.Key == "" {
-			errs = append(errs, field.Required(tp.Child("key"), "a taint has a key"))
-		}
-		if taint.Effect != corev1.TaintEffectNoSchedule && taint.Effect != corev1.TaintEffectNoExecute && taint.Effect != corev1.TaintEffectPreferNoSchedule {
-			errs = append(errs, field.NotSupported(tp.Child("effect"), taint.Effect,
-				[]corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}))
-		}
+		errs = when(errs, taint.Key == "", field.Required(tp.Child("key"), "a taint has a key"))
+		errs = oneOf(errs, tp.Child("effect"), taint.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 	}
 	for name, quantity := range t.Allocatable {
-		if quantity.Sign() < 0 {
-			errs = append(errs, field.Invalid(p.Child("allocatable").Key(string(name)), quantity.String(), "must not be negative"))
+		errs = when(errs, quantity.Sign() < 0, field.Invalid(p.Child("allocatable").Key(string(name)), quantity.String(), "must not be negative"))
+	}
+	return errs
+}
+
+func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
+	errs := validateTolerations(burst.Tolerations, p.Child("tolerations"))
+	errs = when(errs, burst.MaxPods < 0, field.Invalid(p.Child("maxPods"), burst.MaxPods, "must not be negative; 0 is no limit"))
+	if burst.Limits != nil {
+		errs = append(errs, validateLimits(burst, p)...)
+	}
+	if burst.NamespaceSelector != nil {
+		errs = append(errs, validateSelector(burst.NamespaceSelector, p.Child("namespaceSelector"),
+			"name labels of the namespaces whose pods may burst: an empty selector would match every namespace; remove it for that")...)
+	}
+	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
+	errs = append(errs, validateLargest(burst.Largest, p.Child("largest"))...)
+	errs = append(errs, validateDurations(p, []duration{
+		{"startWithin", burst.StartWithin, time.Second, 24 * time.Hour, "0s, which takes back no pod that was not refused,"},
+		{"waitLimit", &burst.WaitLimit, time.Second, 24 * time.Hour, "0s, which waits as long as it takes,"},
+	})...)
+	return append(errs, validateReturn(&burst.Return, p.Child("return"))...)
+}
+
+// validateLimits validates the limits of a pool that has some.
+func validateLimits(burst *Burst, burstPath *field.Path) field.ErrorList {
+	limits, p := burst.Limits, burstPath.Child("limits")
+	errs := when(nil, *limits == (BurstLimits{}), field.Required(p, "set pods, cpu or memory, or remove limits"))
+	errs = when(errs, limits.Pods < 0, field.Invalid(p.Child("pods"), limits.Pods, "must be at least 1; leave it out for no limit"))
+	errs = when(errs, burst.MaxPods != 0 && limits.Pods != 0, field.Forbidden(p.Child("pods"), "maxPods is the short form of it, and is set as well; remove one of the two"))
+	errs = when(errs, limits.CPU != nil && limits.CPU.Sign() <= 0, field.Invalid(p.Child("cpu"), limits.CPU.String(), "must be positive; leave it out for no limit"))
+	return when(errs, limits.Memory != nil && limits.Memory.Sign() <= 0, field.Invalid(p.Child("memory"), limits.Memory.String(), "must be positive; leave it out for no limit"))
+}
+
+func validateLargest(largest corev1.ResourceList, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, name := range slices.Sorted(maps.Keys(largest)) {
+		quantity, np := largest[name], p.Key(string(name))
+		if errs = oneOf(errs, np, name, corev1.ResourceCPU, corev1.ResourceMemory); name == corev1.ResourceCPU || name == corev1.ResourceMemory {
+			errs = when(errs, quantity.Sign() <= 0, field.Invalid(np, quantity.String(), "must be positive; leave it out if it is not to be judged"))
 		}
+	}
+	return errs
+}
+
+func validateReturn(r *Return, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if d := r.StableFor; d != nil && (d.Duration < time.Second || d.Duration > 24*time.Hour) {
+		errs = append(errs, field.Invalid(p.Child("stableFor"), d.Duration.String(), "must be from 1s to 24h"))
+	}
+	n := r.EvictionsPerMinute
+	errs = when(errs, n < 0 || n > 600, field.Invalid(p.Child("evictionsPerMinute"), n, "must be from 1 to 600; 0 is the default, 2"))
+	return when(errs, r.PerWorkload < 0, field.Invalid(p.Child("perWorkload"), r.PerWorkload, "must be at least 1; 0 is the default, 1"))
+}
+
+func validateTolerations(tolerations []corev1.Toleration, p *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for i, t := range tolerations {
+		tp := p.Index(i)
+		if t.Effect == "" || t.Effect == corev1.TaintEffectNoExecute {
+			errs = append(errs, field.Invalid(tp.Child("effect"), t.Effect,
+				"would match NoExecute taints, which evict running pods whatever the scheduler does; set effect: NoSchedule"))
+		} else {
+			errs = oneOf(errs, tp.Child("effect"), t.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule)
+		}
+		errs = oneOf(errs, tp.Child("operator"), cmp.Or(t.Operator, corev1.TolerationOpEqual), corev1.TolerationOpEqual, corev1.TolerationOpExists)
+		errs = when(errs, t.Operator == corev1.TolerationOpExists && t.Value != "", field.Invalid(tp.Child("value"), t.Value, "must be empty with operator Exists"))
+		errs = when(errs, t.Key == "", field.Required(tp.Child("key"), "name the taint to look past: a toleration without a key would match every taint"))
+		errs = when(errs, t.TolerationSeconds != nil, field.Forbidden(tp.Child("tolerationSeconds"), "has a meaning for NoExecute only; remove it"))
 	}
 	return errs
 }
@@ -214,41 +231,66 @@ type duration struct {
 	name     string
 	value    *metav1.Duration
 	min, max time.Duration
+	zero     string // how to say that it may be 0; empty if it may not
 }
 
 func validateDurations(p *field.Path, durations []duration) field.ErrorList {
 	var errs field.ErrorList
 	for _, d := range durations {
-		if d.value != nil && (d.value.Duration < d.min || d.value.Duration > d.max) {
-			errs = append(errs, field.Invalid(p.Child(d.name), d.value.Duration.String(), fmt.Sprintf("must be between %v and %v", d.min, d.max)))
+		if d.value == nil || d.value.Duration >= d.min && d.value.Duration <= d.max || d.value.Duration == 0 && d.zero != "" {
+			continue
 		}
+		allowed := fmt.Sprintf("between %v and %v", d.min, d.max)
+		if d.zero != "" {
+			allowed = d.zero + " or " + allowed
+		}
+		errs = append(errs, field.Invalid(p.Child(d.name), d.value.Duration.String(), "must be "+allowed))
 	}
 	return errs
 }
 
-func validatePoolCapacity(c *PoolCapacity, p *field.Path) field.ErrorList {
-	return validateDurations(p, []duration{
-		{"provisionGrace", c.ProvisionGrace, 0, 24 * time.Hour},
-		{"backoffGrace", c.BackoffGrace, 0, 24 * time.Hour},
-		{"declineGrace", c.DeclineGrace, time.Second, 24 * time.Hour},
-	})
+// graceRanges are the ranges of the graces that a pool may have of its own.
+func graceRanges(provision, backoff, decline *metav1.Duration) []duration {
+	return []duration{
+		{"provisionGrace", provision, 0, 24 * time.Hour, ""},
+		{"backoffGrace", backoff, 0, 24 * time.Hour, ""},
+		{"declineGrace", decline, time.Second, 24 * time.Hour, ""},
+	}
 }
 
 func validateCapacity(c *Capacity, p *field.Path) field.ErrorList {
 	errs := validateConfigMapID(c.ClusterAutoscalerStatus, p.Child("clusterAutoscalerStatus"))
-	errs = append(errs, validateDurations(p, []duration{
-		{"staleAfter", c.StaleAfter, minStaleAfter, 24 * time.Hour},
-		{"unknownGrace", c.UnknownGrace, 0, 24 * time.Hour},
-		{"provisionGrace", c.ProvisionGrace, 0, 24 * time.Hour},
-		{"backoffGrace", c.BackoffGrace, 0, 24 * time.Hour},
-		{"declineGrace", c.DeclineGrace, time.Second, 24 * time.Hour},
-		{"newPodDelay", c.NewPodDelay, 0, time.Hour},
-	})...)
-	if d := c.HoldLimit; d != nil && d.Duration != 0 && (d.Duration < time.Second || d.Duration > maxHoldLimit) {
-		errs = append(errs, field.Invalid(p.Child("holdLimit"), d.Duration.String(), fmt.Sprintf("must be 0 or between 1s and %v", maxHoldLimit)))
+	return append(errs, validateDurations(p, append(graceRanges(c.ProvisionGrace, c.BackoffGrace, c.DeclineGrace), []duration{
+		{"staleAfter", c.StaleAfter, minStaleAfter, 24 * time.Hour, ""},
+		{"unknownGrace", c.UnknownGrace, 0, 24 * time.Hour, ""},
+		{"newPodDelay", c.NewPodDelay, 0, time.Hour, ""},
+		{"holdLimit", c.HoldLimit, time.Second, maxHoldLimit, "0"},
+	}...))...)
+}
+
+// maxHoldLimit is the longest that a pod can reasonably be held.
+const maxHoldLimit = 30 * 24 * time.Hour
+
+func validateName(name string, p *field.Path, whatToDo string, isValid func(string) []string) field.ErrorList {
+	if name == "" {
+		return field.ErrorList{field.Required(p, whatToDo)}
+	}
+	var errs field.ErrorList
+	for _, msg := range isValid(name) {
+		errs = append(errs, field.Invalid(p, name, msg))
 	}
 	return errs
 }
 
-// maxHoldLimit is as long as anybody would still call it waiting.
-const maxHoldLimit = 30 * 24 * time.Hour
+// when adds the error if the field is wrong.
+func when(errs field.ErrorList, wrong bool, err *field.Error) field.ErrorList {
+	if wrong {
+		return append(errs, err)
+	}
+	return errs
+}
+
+// oneOf adds an error unless the value is one of those that are supported.
+func oneOf[T ~string](errs field.ErrorList, p *field.Path, value T, supported ...T) field.ErrorList {
+	return when(errs, !slices.Contains(supported, value), field.NotSupported(p, value, supported))
+}

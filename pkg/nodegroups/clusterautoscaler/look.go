@@ -1,0 +1,90 @@
+package clusterautoscaler
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"poolpriority.dev/scheduler/pkg/nodegroups"
+)
+
+// Claim is the source and the nodes of a pool.
+type Claim struct {
+	Source
+	Nodes []*corev1.Node
+}
+
+// Look updates the tracker with the pools that it judges and the nodes of the cluster. It remembers the shapes of each
+// group's nodes for the time when the group has none. It returns the orphans: groups that no configuration names and no
+// node, now or before, belonged to. An orphan counts for every pool that has the groups of its nodes, so that a group
+// scaled to zero does not look as if it could not grow.
+func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orphans []string) {
+	t.members.look(nodes)
+	pools := map[string]bool{}
+	for i := range claims {
+		pools[claims[i].Groups.pool] = true
+		t.see(&claims[i], now)
+	}
+	t.see(&Claim{Nodes: t.members.unclaimed(claims, nodes)}, now)
+	inhabited := map[string]bool{}
+	for _, known := range t.members.byName {
+		for _, name := range known.groups {
+			inhabited[name] = true
+		}
+	}
+	t.orphans = map[string]bool{}
+	for _, name := range slices.Sorted(maps.Keys(t.memory)) { // those of the last status: while there is none, they are what there was
+		named := slices.ContainsFunc(claims, func(c Claim) bool { return c.Groups.claim(name) })
+		if !named && !inhabited[name] && !pools[t.memory[name].Pool] && !t.isElsewhere(name, claims) {
+			t.orphans[name] = true
+			orphans = append(orphans, name)
+		}
+	}
+	return orphans
+}
+
+// isElsewhere reports whether the group's nodes were in none of the tracker's pools and would be in none of today's.
+func (t *Tracker) isElsewhere(group string, claims []Claim) bool {
+	m := t.memory[group]
+	return m.Pool == "" && len(m.Seen) > 0 && !slices.ContainsFunc(claims, func(c Claim) bool { return slices.ContainsFunc(m.Seen, c.Groups.mayHave) })
+}
+
+// Shared returns a node that may be in several groups, with their names, or "".
+func (t *Tracker) Shared() (node string, groups []string) {
+	for name, known := range t.members.byName {
+		if len(known.groups) > 1 && (node == "" || name < node) {
+			node, groups = name, known.groups
+		}
+	}
+	return node, groups
+}
+
+// seeAgain is the least time between two reads of the shapes of a group's nodes, which take long in a large cluster.
+const seeAgain = 10 * time.Second
+
+// see remembers the shapes of the pool's nodes by group. A group without nodes keeps its shapes.
+func (t *Tracker) see(c *Claim, now time.Time) {
+	byGroup := map[string][]*corev1.Node{}
+	for _, node := range c.Nodes {
+		names, _ := t.members.groupsOf(node)
+		for _, name := range names {
+			byGroup[name] = append(byGroup[name], node)
+		}
+	}
+	grown := now.Add(-max(t.provision, c.Graces.Provision))
+	for name, nodes := range byGroup {
+		m := t.memory[name]
+		if m == nil || m.Pool == c.Groups.pool && !now.Before(t.seen[name]) && now.Before(t.seen[name].Add(seeAgain)) {
+			continue
+		}
+		if m.Pool == c.Groups.pool && len(m.Seen) > 0 {
+			// What young nodes have that those before had not, they are about to lose.
+			nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !n.CreationTimestamp.Time.Before(grown) })
+		}
+		if shapes := nodegroups.SettledShapes(nodes, grown, now); len(shapes) > 0 {
+			m.Pool, m.Seen, t.seen[name] = c.Groups.pool, shapes, now
+		}
+	}
+}
