@@ -32,7 +32,7 @@ func eventsInCode(t *testing.T) map[string]bool {
 				}
 				if text, ok := literal(n.Values[i]); ok && isWord(text) {
 					constants[name.Name] = text
-					if strings.HasPrefix(name.Name, "event") {
+					if strings.HasPrefix(strings.ToLower(name.Name), "event") {
 						events[text] = true
 					}
 				}

@@ -87,7 +87,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	ps.findUngated(byPool, now)
 	ps.findOthers(byPool)
 	if cm, message := override.Problem(); message != "" {
-		ps.current = append(ps.current, problem{id: sources.CodeOverrideUnreadable, regarding: cm, code: sources.CodeOverrideUnreadable, message: message})
+		ps.current = append(ps.current, problem{id: sources.EventOverrideUnreadable, regarding: cm, code: sources.EventOverrideUnreadable, message: message})
 	}
 }
 

@@ -22,8 +22,8 @@ import (
 const (
 	// eventOverridden and eventOverrideOver are the reasons of events on the ConfigMap that overrides the gate.
 	eventOverridden, eventOverrideOver = "GateOverridden", "GateOverrideOver"
-	// CodeOverrideUnreadable is the code of the problem of one that cannot be read.
-	CodeOverrideUnreadable = "GateOverrideUnreadable"
+	// EventOverrideUnreadable is the code of the problem of one that cannot be read.
+	EventOverrideUnreadable = "GateOverrideUnreadable"
 	// sourceOverride is the value of the label source of metrics.
 	sourceOverride = "override"
 	// overrideRetry is how often it is looked whether a ConfigMap can be read that could not be.
