@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var begin = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -52,13 +53,9 @@ func (s *script) start(p Pod) { p.Started = true; s.See(p, s.now) }
 func (s *script) hand() {
 	s.Helper()
 	data, err := json.Marshal(s.Memory())
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	var m Memory
-	if err := json.Unmarshal(data, &m); err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, json.Unmarshal(data, &m))
 	pods := make([]Pod, 0, len(s.pods))
 	for _, k := range s.pods {
 		pods = append(pods, k.Pod)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var histories = flag.Int("histories", 1500, "how many random histories are compared")
@@ -403,13 +404,9 @@ func (s *pacingSeen) count(p *Pacing, owner types.UID) {
 // successor is the breaker of the next leader.
 func successor(t *testing.T, before *Breaker, there map[types.UID]Pod, now time.Time) *Breaker {
 	data, err := json.Marshal(before.Memory())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var m Memory
-	if err := json.Unmarshal(data, &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, json.Unmarshal(data, &m))
 	next := New(before.rules)
 	next.Restore(m, now)
 	pods := make([]Pod, 0, len(there))

@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // secret is what must not be in a dump.
@@ -108,23 +110,17 @@ func TestDumpTargets(t *testing.T) {
 		}
 	}
 	var inDir []string
-	if err := filepath.WalkDir(put, func(path string, entry fs.DirEntry, err error) error {
+	must.NoError(t, filepath.WalkDir(put, func(path string, entry fs.DirEntry, err error) error {
 		if err == nil && !entry.IsDir() {
 			inDir = append(inDir, "dump"+filepath.ToSlash(strings.TrimPrefix(path, put)))
 		}
 		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
+	}))
 	f, err := os.Open(archived)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	defer f.Close()
 	zip, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var inArchive []string
 	for r := tar.NewReader(zip); ; {
 		header, err := r.Next()

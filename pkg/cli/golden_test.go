@@ -17,6 +17,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 
 	"poolpriority.dev/scheduler/pkg/version"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var update = flag.Bool("update", false, "write the expected outputs in testdata anew")
@@ -63,17 +64,11 @@ func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")
 	if *update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, os.MkdirAll("testdata", 0o755))
+		must.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 	}
 	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want,+got); go test ./pkg/cli -update writes it anew:\n%s", file, diff)
 	}

@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // server answers as an API server that has the objects and whose time stands still.
@@ -56,9 +58,7 @@ func (s *server) put(object runtime.Object) {
 	s.Helper()
 	object = object.DeepCopyObject()
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
-	if err != nil {
-		s.Fatal(err)
-	}
+	must.NoError(s, err)
 	object.GetObjectKind().SetGroupVersionKind(kinds[0])
 	s.mu.Lock()
 	defer s.mu.Unlock()

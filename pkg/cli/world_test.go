@@ -20,6 +20,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/static"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const (
@@ -60,13 +61,9 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 		c(args)
 	}
 	configv1.SetDefaults_PoolPriorityArgs(args)
-	if err := configv1.Validate(args).ToAggregate(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, configv1.Validate(args).ToAggregate())
 	pools, err := pool.ListOf(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(args.Capacity.StaleAfter.Duration, args.Capacity.ProvisionGrace.Duration)}
 	w.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
 	w.provider = breaker.Judgement{State: breaker.Open}
@@ -111,9 +108,7 @@ func (w *world) write(ago, until time.Duration, groups ...string) *world {
 			ObjectMeta: metav1.ObjectMeta{UID: "status", Annotations: map[string]string{clusterautoscaler.LastUpdatedAnnotation: fmt.Sprint(w.loops)}},
 			Data:       map[string]string{clusterautoscaler.StatusKey: "autoscalerStatus: Running\nclusterWide: {health: {status: Healthy}}\nnodeGroups:\n" + strings.Join(groups, "")},
 		}
-		if err := w.tracker.Observe(cm, date.Add(-ago)); err != nil {
-			w.Fatal(err)
-		}
+		must.NoError(w, w.tracker.Observe(cm, date.Add(-ago)))
 		w.judge(ago)
 	}
 	return w
@@ -160,9 +155,7 @@ func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 		w.change(v)
 	}
 	data, err := v.Encode(date.Add(-ago))
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w, err)
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "pool-priority-system", Name: "pool-priority-status"}, Data: map[string]string{published.ViewKey: string(data)}}
 }
 

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // arena is a node that somebody else writes to as well.
@@ -52,26 +53,20 @@ func (a *arena) change(change func(*corev1.Node)) {
 	a.Helper()
 	n := a.node()
 	change(n)
-	if err := a.client.Update(context.Background(), n); err != nil {
-		a.Fatal(err)
-	}
+	must.NoError(a, a.client.Update(context.Background(), n))
 }
 
 func (a *arena) node() *corev1.Node {
 	a.Helper()
 	n := &corev1.Node{}
-	if err := a.client.Get(context.Background(), client.ObjectKey{Name: "virtual"}, n); err != nil {
-		a.Fatal(err)
-	}
+	must.NoError(a, a.client.Get(context.Background(), client.ObjectKey{Name: "virtual"}, n))
 	return n
 }
 
 func (a *arena) reconcile() reconcile.Result {
 	a.Helper()
 	result, err := a.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "virtual"}})
-	if err != nil {
-		a.Fatal(err)
-	}
+	must.NoError(a, err)
 	return result
 }
 
@@ -157,14 +152,10 @@ func TestNotContested(t *testing.T) {
 	}
 	for i := range 5 { // as when its virtual-kubelet makes it anew
 		n := a.node()
-		if err := a.client.Delete(context.Background(), n); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, a.client.Delete(context.Background(), n))
 		anew := node("virtual", map[string]string{"type": "virtual-kubelet"})
 		anew.UID = "uid-" + n.UID
-		if err := a.client.Create(context.Background(), anew); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, a.client.Create(context.Background(), anew))
 		if a.reconcile(); !pool.IsGated(a.node()) {
 			t.Fatalf("made anew %d times: no taint", i)
 		}

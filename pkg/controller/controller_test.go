@@ -22,6 +22,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/scalein"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var (
@@ -48,9 +49,7 @@ func pools(t *testing.T) pool.List {
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Tolerations: []corev1.Toleration{azure}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return list
 }
 
@@ -86,14 +85,10 @@ func TestGateTaint(t *testing.T) {
 			c := nodeClient(func(bool) error { return nil }, node("n", tc.labels, tc.have...))
 			r := &GateTaint{Client: c, Pools: pools(t), Off: tc.off, Clock: clock.RealClock{}}
 			for range 2 { // the second time there is nothing to do
-				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "n"}}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t)(r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "n"}}))
 			}
 			got := &corev1.Node{}
-			if err := c.Get(context.Background(), client.ObjectKey{Name: "n"}, got); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, c.Get(context.Background(), client.ObjectKey{Name: "n"}, got))
 			if diff := cmp.Diff(tc.want, got.Spec.Taints); diff != "" {
 				t.Errorf("taints (-want,+got):\n%s", diff)
 			}
@@ -138,12 +133,8 @@ func TestDeletionCost(t *testing.T) {
 			var versions []string
 			got := &corev1.Pod{}
 			for range 2 { // the second time there is nothing to do, and nothing to say
-				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
-					t.Fatal(err)
-				}
-				if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t)(r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
+				must.NoError(t, c.Get(context.Background(), client.ObjectKeyFromObject(pod), got))
 				versions = append(versions, got.ResourceVersion)
 			}
 			if diff := cmp.Diff(tc.want, got.Annotations); diff != "" {
@@ -168,20 +159,14 @@ func TestCostThatIsRewritten(t *testing.T) {
 	recorder := record.NewFakeRecorder(100)
 	r := &DeletionCost{Client: c, Pools: pools(t), Recorder: recorder}
 	for i := range 50 {
-		if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t)(r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
 		got := &corev1.Pod{}
-		if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.Get(context.Background(), client.ObjectKeyFromObject(pod), got))
 		if cost := got.Annotations[scalein.CostAnnotation]; i > 0 && cost != strconv.Itoa(i) {
 			t.Fatalf("the cost that somebody set to %d is %s", i, cost)
 		}
 		got.Annotations[scalein.CostAnnotation] = strconv.Itoa(i + 1)
-		if err := c.Update(context.Background(), got); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.Update(context.Background(), got))
 	}
 	if n := len(recorder.Events); n != 1 {
 		t.Errorf("%d events, want one", n)

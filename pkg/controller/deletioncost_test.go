@@ -16,6 +16,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestWhoseCosts: pods of our scheduler get a cost and, where that is wanted, those of others, but none of kube-system's and none on a burst
@@ -46,13 +47,9 @@ func TestWhoseCosts(t *testing.T) {
 				c := fake.NewClientBuilder().WithScheme(scheme.Scheme).
 					WithObjects(pod, node("vm", map[string]string{"mode": "user"}), node("virtual", map[string]string{"type": "virtual-kubelet"})).Build()
 				r := &DeletionCost{Client: c, Pools: pools(t), SchedulerName: ours, Others: others, Recorder: record.NewFakeRecorder(10)}
-				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t)(r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
 				got := &corev1.Pod{}
-				if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, c.Get(context.Background(), client.ObjectKeyFromObject(pod), got))
 				if cost := got.Annotations[scalein.CostAnnotation]; cost != want {
 					t.Errorf("with others: %t the cost is %q, want %q", others, cost, want)
 				}
@@ -90,13 +87,9 @@ func TestCostsOfOthersAreTakenBack(t *testing.T) {
 			r := &DeletionCost{Client: c, Pools: pools(t), SchedulerName: "pool-priority-scheduler", Others: tc.others, Recorder: record.NewFakeRecorder(10)}
 			reconciled := func() *corev1.Pod {
 				t.Helper()
-				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t)(r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
 				got := &corev1.Pod{}
-				if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, c.Get(context.Background(), client.ObjectKeyFromObject(pod), got))
 				return got
 			}
 			got := reconciled()
@@ -107,9 +100,7 @@ func TestCostsOfOthersAreTakenBack(t *testing.T) {
 				return
 			}
 			got.Annotations = marked
-			if err := c.Update(context.Background(), got); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, c.Update(context.Background(), got))
 			if diff := cmp.Diff(marked, reconciled().Annotations); diff != "" {
 				t.Errorf("what another writes again (-want,+got):\n%s", diff)
 			}

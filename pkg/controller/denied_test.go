@@ -20,6 +20,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // answered is the API server's answer with the code.
@@ -89,9 +91,7 @@ func TestGateTaintDenied(t *testing.T) {
 		t.Helper()
 		before := patches
 		result, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "virtual"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if patches > before {
 			tried = append(tried, clock.Since(began))
 		}

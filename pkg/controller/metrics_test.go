@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // registered has the counters count.
@@ -27,9 +29,7 @@ func count(t *testing.T, c *metrics.CounterVec, labels ...string) float64 {
 	t.Helper()
 	registered()
 	n, err := testutil.GetCounterMetricValue(c.WithLabelValues(labels...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return n
 }
 
@@ -44,9 +44,7 @@ func TestTaintGauge(t *testing.T) {
 		registry := metrics.NewKubeRegistry()
 		registry.CustomMustRegister(r.Gauges(elected))
 		families, err := registry.Gather()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		var series []string
 		for _, f := range families {
 			for _, m := range f.Metric {
@@ -63,9 +61,7 @@ func TestTaintGauge(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, name := range []string{"a", "c"} {
-		if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t)(r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}))
 	}
 	if got, want := gather(), "pool_priority_gate_taint_missing{aci} 0"; got != want {
 		t.Errorf("when it is set: %q, want %q", got, want)

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var (
@@ -69,14 +70,10 @@ func TestTolerations(t *testing.T) {
 				}}).Build()
 			r := &Tolerations{Client: c, Pools: pools(t)}
 			for range 2 {
-				if _, err := r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t)(r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(pod)}))
 			}
 			got := &corev1.Pod{}
-			if err := c.Get(context.Background(), client.ObjectKeyFromObject(pod), got); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, c.Get(context.Background(), client.ObjectKeyFromObject(pod), got))
 			if diff := cmp.Diff(append(tc.have, tc.add...), got.Spec.Tolerations); diff != "" {
 				t.Errorf("tolerations (-want,+got):\n%s", diff)
 			}

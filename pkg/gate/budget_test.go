@@ -12,6 +12,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // burstPool is user, then aci.
@@ -19,9 +20,7 @@ func burstPool(t testing.TB, burst configv1.Burst) pool.List {
 	t.Helper()
 	pools, err := pool.NewList([]configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &burst}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return pools
 }
 

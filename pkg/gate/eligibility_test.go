@@ -13,6 +13,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func TestEligible(t *testing.T) {
@@ -148,9 +149,7 @@ func TestEligible(t *testing.T) {
 				{Name: "v1", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Platform: configv1.PlatformACI}},
 				{Name: "other", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Platform: configv1.PlatformOther}},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			r := &Rule{Pools: pools}
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {},
 				{Shapes: []nodegroups.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},

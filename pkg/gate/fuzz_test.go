@@ -15,6 +15,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // FuzzEligibility looks for pods at which the table, the budget or the warnings panic, and for answers that contradict one another.
@@ -25,9 +26,7 @@ func FuzzEligibility(f *testing.F) {
 	}
 	for _, file := range files {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			f.Fatal(err)
-		}
+		must.NoError(f, err)
 		f.Add(data)
 	}
 	burst := configv1.Burst{Largest: asking("4", "16Gi").Resources.Requests,
@@ -40,9 +39,7 @@ func FuzzEligibility(f *testing.F) {
 		{Name: "v2", NodeSelector: matching("virtualization", "virtualnode2"), Burst: &burst},
 		{Name: "other", NodeSelector: matching("type", "other"), Burst: &other},
 	})
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	r := &Rule{Pools: pools}
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}, {}, {}}}
 	used := []aci.Use{{}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}, {Pods: 9, MilliCPU: 90_000}}

@@ -14,6 +14,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -37,9 +38,7 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 		{Name: "system", NodeSelector: matching("mode", "system")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute}
 }
 
@@ -314,9 +313,7 @@ func TestUnseenGroups(t *testing.T) {
 
 func TestDecideWithoutBurstPool(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r := Rule{Pools: pools}
 	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, now)
 	if len(decision.Burst) != 0 {
@@ -349,9 +346,7 @@ func TestAsksForBurst(t *testing.T) {
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "v2", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"os": "linux", "virtualization": "virtualnode2"}}, Burst: &configv1.Burst{}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, tc := range []struct {
 		name string
 		pod  func(*corev1.Pod)
@@ -388,9 +383,7 @@ func TestWaitLimitAndBudget(t *testing.T) {
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 10, WaitLimit: metav1.Duration{Duration: time.Minute}}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	r := &Rule{Pools: pools}
 	canGrow, full := in(nodegroups.CanGrow, 0), in(nodegroups.Full, 0)
 	for _, tc := range []struct {

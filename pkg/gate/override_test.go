@@ -13,6 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestOverride: Closed stops every pod, and Open only what the earlier pools say and what pods wait for.
@@ -60,9 +61,7 @@ func TestOverride(t *testing.T) {
 				{Name: "system", NodeSelector: matching("mode", "system")},
 				{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 3, WaitLimit: metav1.Duration{Duration: time.Second}}},
 			})
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			r := Rule{Pools: pools, HoldLimit: time.Minute, Override: tc.override}
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}}
 			if tc.change != nil {

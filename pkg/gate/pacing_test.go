@@ -18,6 +18,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // ofJob is a pod of a Job of one CPU.
@@ -37,9 +38,7 @@ func twoPlainBurstPools(t *testing.T) *Rule {
 		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{}},
 		{Name: "eci", NodeSelector: matching("provider", "eci"), Burst: &configv1.Burst{}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return &Rule{Pools: pools}
 }
 

@@ -14,6 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // twoBurstPools is vm, then aci, then eci.
@@ -24,9 +25,7 @@ func twoBurstPools(t *testing.T) *Rule {
 		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{WaitLimit: metav1.Duration{Duration: time.Minute}, MaxPods: 1}},
 		{Name: "eci", NodeSelector: matching("provider", "eci"), Burst: &configv1.Burst{}},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, HoldLimit: time.Hour}
 }
 

@@ -9,13 +9,12 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func TestRecord(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "user"}, {Name: "system"}, {Name: "aci", Burst: &configv1.Burst{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	full := []Verdict{{Open: true, Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Open: true, Reason: nodegroups.Reason{Code: "Backoff", Detail: "QuotaExceeded"}}}
 	for _, tc := range []struct {
 		name     string

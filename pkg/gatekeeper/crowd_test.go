@@ -19,6 +19,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // waitingPod is the i-th pod, of one of 20 kinds. Every third is of a Job that spends its retries.
@@ -145,9 +146,7 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 		w.setOverride("", map[string]string{"gate": []string{string(gate.OverrideClosed), "garbage"}[r.IntN(2)]})
 	case 6:
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{"agentpool": "other"}}}
-		if _, err := w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{}); err != nil {
-			w.Fatal(err)
-		}
+		must.Do(w.TB)(w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{}))
 	default: // an event of the cluster has the scheduler try pods
 		for range 50 {
 			q.pods <- fmt.Sprint("p", r.IntN(2000))
@@ -214,9 +213,7 @@ func TestCrowdThatChanges(t *testing.T) {
 	}
 	close(done)
 	others.Wait()
-	if err := <-failed; err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, <-failed)
 	if left := w.Promises(""); len(left) > 0 {
 		t.Errorf("promises to pods that are gone: %v", left)
 	}

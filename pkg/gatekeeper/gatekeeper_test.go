@@ -28,6 +28,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // world is a gatekeeper with a fake clock and a fake API server, and no scheduler.
@@ -71,13 +72,9 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 	}}
 	change(args)
 	configv1.SetDefaults_PoolPriorityArgs(args)
-	if err := configv1.Validate(args).ToAggregate(); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, configv1.Validate(args).ToAggregate())
 	pools, err := pool.ListOf(args)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	w := &world{
 		TB: t, clock: testingclock.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)),
 		client: client, recorder: events.NewFakeRecorder(100),
@@ -94,9 +91,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 			}
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return w
 }
 
@@ -179,17 +174,13 @@ nodeGroups:
 	if err := w.client.Tracker().Update(configMaps, cm, cm.Namespace); err == nil {
 		return
 	}
-	if err := w.client.Tracker().Create(configMaps, cm, cm.Namespace); err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w.TB, w.client.Tracker().Create(configMaps, cm, cm.Namespace))
 }
 
 // addPod makes a pending pod, and waits until the gatekeeper's lister has it.
 func (w *world) addPod(p *v1.Pod) {
 	w.Helper()
-	if _, err := w.client.CoreV1().Pods(p.Namespace).Create(w.Context(), p, metav1.CreateOptions{}); err != nil {
-		w.Fatal(err)
-	}
+	must.Do(w.TB)(w.client.CoreV1().Pods(p.Namespace).Create(w.Context(), p, metav1.CreateOptions{}))
 	w.eventually(func() string {
 		if _, err := w.pods.Pods(p.Namespace).Get(p.Name); err != nil {
 			return err.Error()
@@ -251,9 +242,7 @@ func TestRun(t *testing.T) {
 	})
 
 	// A pod that was deleted is forgotten, whether an event says so or the lister does.
-	if err := w.client.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, w.client.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}))
 	w.eventually(func() string {
 		if _, held := w.Lookup("p"); held {
 			return "a deleted pod is held"
@@ -303,9 +292,7 @@ func TestStirred(t *testing.T) {
 	w.run()
 	replicaSet := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", UID: "web-1",
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "web", Controller: ptr.To(true)}}}}
-	if _, err := w.client.AppsV1().ReplicaSets("default").Create(t.Context(), replicaSet, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(w.client.AppsV1().ReplicaSets("default").Create(t.Context(), replicaSet, metav1.CreateOptions{}))
 	late := w.clock.Now().Add(time.Hour)
 	d := gate.Decision{Burst: make([]gate.Verdict, 3)}
 	for _, deployment := range []types.UID{"web", "other"} {
@@ -314,9 +301,7 @@ func TestStirred(t *testing.T) {
 		w.Hold(klog.Background(), p, &d, &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: late}, Deployment: deployment})
 	}
 	replicaSet.Spec.Replicas = ptr.To(int32(3))
-	if _, err := w.client.AppsV1().ReplicaSets("default").Update(t.Context(), replicaSet, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(w.client.AppsV1().ReplicaSets("default").Update(t.Context(), replicaSet, metav1.UpdateOptions{}))
 	until := func(name types.UID) time.Time {
 		held, _ := w.Lookup(name)
 		return held.Promise.Until

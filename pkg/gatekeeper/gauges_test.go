@@ -19,6 +19,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the prefix.
@@ -160,9 +161,7 @@ func TestSourceErrors(t *testing.T) {
 	w := newWorld(t)
 	count := func() float64 {
 		n, err := testutil.GetCounterMetricValue(sources.Errors.WithLabelValues("cluster-autoscaler"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 	before := count()
@@ -174,13 +173,9 @@ func TestSourceErrors(t *testing.T) {
 		t.Errorf("%v errors with a status that is right", got-before)
 	}
 	cm, err := w.client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "cluster-autoscaler-status", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cm.Data["status"] = "Cluster-autoscaler status at 2020"
-	if _, err := w.client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), cm, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(w.client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), cm, metav1.UpdateOptions{}))
 	w.are(map[string]float64{"pool_state_info{user,StatusUnreadable,Unknown}": 1})
 	poke(w.changed) // another look at the same status
 	w.addPod(pod("p"))

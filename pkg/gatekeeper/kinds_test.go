@@ -12,6 +12,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestKindOf: pods that the autoscaler and the gate cannot tell apart are of one kind; those whose places depend on more than themselves are
@@ -120,9 +121,7 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 	p := pod(name)
 	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
 	p.CreationTimestamp = metav1.NewTime(w.clock.Now())
-	if err := w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(p); err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w.TB, w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(p))
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	if !d.Burst[2].Open {
 		w.Gatekeeper.Failed(p, true)

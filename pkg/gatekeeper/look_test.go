@@ -13,6 +13,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // crowd has the world hold n pods of the number of kinds, and go by a view in which two pools that can grow have 200 kinds of nodes, none of which
@@ -42,9 +43,7 @@ func (w *world) crowd(tb testing.TB, n, kinds int) {
 		p := pod(fmt.Sprint("p", i))
 		p.UID = types.UID(p.Name)
 		p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(2 + i%kinds))}}}}
-		if err := indexer.Add(p); err != nil {
-			tb.Fatal(err)
-		}
+		must.NoError(tb, indexer.Add(p))
 		w.held.Add(p, w.kindOf(p), &closed, nil, w.clock.Now())
 	}
 }

@@ -22,6 +22,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // override writes the ConfigMap; with nothing to write, it deletes it.
@@ -35,9 +36,7 @@ func (w *world) setOverride(uid types.UID, data map[string]string) {
 	} else if _, err = configMaps.Update(w.Context(), cm, metav1.UpdateOptions{}); apierrors.IsNotFound(err) {
 		_, err = configMaps.Create(w.Context(), cm, metav1.CreateOptions{})
 	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w.TB, err)
 }
 
 // publishes waits until the published state says so of what is overridden, and has a problem with the words or, without words, none.
@@ -156,9 +155,7 @@ func TestOverride(t *testing.T) {
 func everything(t *testing.T, w *world) []runtime.Object {
 	t.Helper()
 	list, err := w.client.CoreV1().ConfigMaps(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var objects []runtime.Object
 	for i := range list.Items {
 		objects = append(objects, &list.Items[i])
@@ -182,13 +179,9 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 	w.forbidden = true
 	last := published.Status{Memory: published.Memory{Written: w.clock.Now(), Override: published.Override{Override: gate.Override{Gate: gate.OverrideClosed}}}}
 	data, err := last.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
-		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
+	must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
+		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
 	w.run()
 	w.setStatus(1, 1)
 	w.Lead()

@@ -19,6 +19,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/providers"
 	"poolpriority.dev/scheduler/pkg/published"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func burstNode(name string) *v1.Node {
@@ -48,9 +49,7 @@ func (w *world) refuse(p *v1.Pod, message string) {
 
 func (w *world) update(p *v1.Pod) {
 	w.Helper()
-	if _, err := w.client.CoreV1().Pods(p.Namespace).Update(w.Context(), p, metav1.UpdateOptions{}); err != nil {
-		w.Fatal(err)
-	}
+	must.Do(w.TB)(w.client.CoreV1().Pods(p.Namespace).Update(w.Context(), p, metav1.UpdateOptions{}))
 }
 
 // verdict waits until the pod's gate is closed for the reason, or open if that is Open.
@@ -184,9 +183,7 @@ func TestBurstNodeComesLate(t *testing.T) {
 		p.Status.Reason, p.Status.Message = refusal.ReasonProviderFailed, quotaMessage
 		w.addPod(p)
 	}
-	if _, err := w.client.CoreV1().Nodes().Create(t.Context(), burstNode("virtual"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(w.client.CoreV1().Nodes().Create(t.Context(), burstNode("virtual"), metav1.CreateOptions{}))
 	w.verdict(pod("other"), "Refused")
 }
 
@@ -205,13 +202,9 @@ func TestRefusingIsTakenOver(t *testing.T) {
 				state.Memory.BurstPools = map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now.Add(5 * time.Minute), Rests: 3, Code: "HTTP429"}}
 			}
 			data, err := state.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
-				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
+			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
+				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
 			w.judge(t.Context(), w.restore(t.Context()))
 			if got := w.view.Load().Pools[2].Provider; got.State != tc.want {
 				t.Errorf("it starts from %+v, want %s", got, tc.want)

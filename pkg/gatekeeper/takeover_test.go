@@ -16,6 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/publishing"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/published"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestRestore: a gatekeeper starts from what was published; since when a pool is in its state counts only if it was not too
@@ -39,21 +40,15 @@ func TestRestore(t *testing.T) {
 				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
 			}
 			data, err := state.Encode()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
-				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
+			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
+				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
 			created := since.Add(-24 * time.Hour)
 			waiting := func(name string) *v1.Pod {
 				return withCondition(pod(name), v1.ConditionFalse, v1.PodReasonUnschedulable, created)
 			}
 			for _, name := range []string{"gated", "plain"} {
-				if err := w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(waiting(name)); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, w.config.Informers.Core().V1().Pods().Informer().GetIndexer().Add(waiting(name)))
 			}
 			view := g.restore(t.Context())
 			if got := view.Pools[1].State == nodegroups.Unknown && view.Pools[1].Since.Equal(since); got != tc.want {

@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func TestAzureFiles(t *testing.T) {
@@ -28,23 +30,17 @@ func TestAzureFiles(t *testing.T) {
 		claim("files", "files", ""), claim("in-tree", "in-tree", ""), claim("disk", "disk", "files"), claim("lost", "lost", "files"),
 		claim("unbound-files", "", "files"), claim("unbound-disk", "", "disk"), claim("unbound-default", "", ""), claim("unbound-unknown", "", "unknown"),
 	} {
-		if err := factory.Core().V1().PersistentVolumeClaims().Informer().GetIndexer().Add(c); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, factory.Core().V1().PersistentVolumeClaims().Informer().GetIndexer().Add(c))
 	}
 	for _, p := range []*v1.PersistentVolume{
 		volume("files", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "file.csi.azure.com"}}),
 		volume("in-tree", v1.PersistentVolumeSource{AzureFile: &v1.AzureFilePersistentVolumeSource{}}),
 		volume("disk", v1.PersistentVolumeSource{CSI: &v1.CSIPersistentVolumeSource{Driver: "disk.csi.azure.com"}}),
 	} {
-		if err := factory.Core().V1().PersistentVolumes().Informer().GetIndexer().Add(p); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, factory.Core().V1().PersistentVolumes().Informer().GetIndexer().Add(p))
 	}
 	for name, provisioner := range map[string]string{"files": "file.csi.azure.com", "disk": "disk.csi.azure.com"} {
-		if err := factory.Storage().V1().StorageClasses().Informer().GetIndexer().Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, factory.Storage().V1().StorageClasses().Informer().GetIndexer().Add(&storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: provisioner}))
 	}
 	claims := func(names ...string) *v1.Pod {
 		p := pod("p")

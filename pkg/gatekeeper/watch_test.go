@@ -11,6 +11,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestNamespaceIsLabelled: a pod whose namespace may not burst, or is not known yet, is held, and woken when that changes.
@@ -36,18 +37,14 @@ func TestNamespaceIsLabelled(t *testing.T) {
 	}
 	hold()
 	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default", Labels: map[string]string{"burst": "no"}}}
-	if _, err := w.client.CoreV1().Namespaces().Create(w.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(w.client.CoreV1().Namespaces().Create(w.Context(), namespace, metav1.CreateOptions{}))
 	time.Sleep(100 * time.Millisecond)
 	if v := verdict(); v.Open || w.wasActivated("p") {
 		t.Errorf("with another label: %+v", v)
 	}
 	before := w.Signature(p)
 	namespace.Labels["burst"] = "yes"
-	if _, err := w.client.CoreV1().Namespaces().Update(w.Context(), namespace, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(w.client.CoreV1().Namespaces().Update(w.Context(), namespace, metav1.UpdateOptions{}))
 	w.eventually(func() string {
 		if !w.wasActivated("p") {
 			return "the pod was not woken when its namespace was labelled"

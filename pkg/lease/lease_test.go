@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestLeadership: a scheduler binds while its lease lasts, by either clock no longer, and never again once it has run out.
@@ -72,9 +74,7 @@ func TestLeadershipEnds(t *testing.T) {
 		l := NewLeadership()
 		l.Extend(time.Now().Add(time.Hour))
 		ctx, cancel, err := l.Bound(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		defer cancel()
 		end(l)
 		<-ctx.Done()
@@ -97,14 +97,10 @@ func TestBindMany(t *testing.T) {
 	defer server.Close()
 	config := &rest.Config{Host: server.URL, QPS: 20, Burst: 1}
 	client, err := typedcorev1.NewForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	l := NewLeadership()
 	pods, err := l.Pods(config, client)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	const many, lease = 40, time.Second // two seconds' worth of bindings; a busy machine may keep the renewals waiting
 	l.Extend(time.Now().Add(lease))
 	bind := func(n int, results chan<- error) {
@@ -168,13 +164,9 @@ func TestFenceOfAllThatChanges(t *testing.T) {
 	}))
 	defer server.Close()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	l := NewLeadership()
-	if err := l.Fence(client.CoreV1().RESTClient()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, l.Fence(client.CoreV1().RESTClient()))
 	remove := func() error {
 		return client.CoreV1().Pods("default").Delete(t.Context(), "victim", metav1.DeleteOptions{})
 	}

@@ -9,6 +9,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestLimits: the limits are the same, whichever way they are written.
@@ -26,9 +28,7 @@ func TestLimits(t *testing.T) {
 		{"the short form beside others", configv1.Burst{MaxPods: 10, Limits: &configv1.BurstLimits{CPU: cpu}}, Limits{Pods: 10, MilliCPU: 100_000}},
 	} {
 		list, err := NewList([]configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &tc.burst}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if got := list.At(0).Limits(); got != tc.want || !list.At(0).OnACI() {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}

@@ -8,15 +8,15 @@ import (
 	"k8s.io/klog/v2"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestInstallation: of gate taints it is known whose they are, and which of them a pod is given a toleration of.
 func TestInstallation(t *testing.T) {
 	list, err := ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
 		{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if got := list.GateTaint(); list.Installation() != "blue" || got.ToString() != "poolpriority.dev/gate=blue:NoSchedule" {
 		t.Errorf("%s has the gate taint %s", list.Installation(), got.ToString())
 	}

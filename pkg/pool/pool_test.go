@@ -6,6 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func selector(kv ...string) *metav1.LabelSelector {
@@ -23,9 +25,7 @@ func TestRankOf(t *testing.T) {
 		{Name: "v2", NodeSelector: selector("virtualization", "virtualnode2"), Burst: &configv1.Burst{}},
 		{Name: "v1", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, tc := range []struct {
 		name     string
 		labels   map[string]string
@@ -59,9 +59,7 @@ func TestRankOf(t *testing.T) {
 
 func TestRankOfWithoutBurstPool(t *testing.T) {
 	list, err := NewList([]configv1.Pool{{Name: "user", NodeSelector: selector("mode", "user")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if rank, _ := list.RankOf(map[string]string{"type": "virtual-kubelet"}); rank != Excluded {
 		t.Errorf("rank of a virtual kubelet in no burst pool = %d, want Excluded", rank)
 	}

@@ -21,6 +21,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
 	"poolpriority.dev/scheduler/pkg/scalein"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestBind: the pod's place in the order of scale-in is in the Binding, and what the user set since the queue had the pod is
@@ -49,19 +50,13 @@ func TestBind(t *testing.T) {
 			h := newHarness(t, cfg)
 			factory := h.sched.Profiles[ourProfile].SharedInformerFactory().Core().V1()
 			for _, n := range []*v1.Node{userNode("user").Obj(), virtualNode("virtual").Obj()} {
-				if err := factory.Nodes().Informer().GetIndexer().Add(n); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, factory.Nodes().Informer().GetIndexer().Add(n))
 			}
 			queued := pod("p").UID("p").Obj()
 			listed := queued.DeepCopy()
 			listed.Annotations = tc.listed
-			if err := factory.Pods().Informer().GetIndexer().Add(listed); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := h.sched.Profiles[ourProfile].ClientSet().CoreV1().Pods("default").Create(h.ctx, listed, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, factory.Pods().Informer().GetIndexer().Add(listed))
+			must.Do(t)(h.sched.Profiles[ourProfile].ClientSet().CoreV1().Pods("default").Create(h.ctx, listed, metav1.CreateOptions{}))
 			ctx, cancel := context.WithTimeout(h.ctx, 5*time.Second)
 			defer cancel()
 			state := framework.NewCycleState()

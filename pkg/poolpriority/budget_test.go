@@ -14,6 +14,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // withLimits is a scheduler of two virtual nodes and no VM, whose burst pool has the limits.
@@ -80,26 +81,20 @@ func TestLimits(t *testing.T) {
 // TestEndedPodFreesBudget: a pod that has ended takes nothing of it, although it is still on its node.
 func TestEndedPodFreesBudget(t *testing.T) {
 	h := withLimits(t, configv1.BurstLimits{Pods: 1})
-	if _, err := h.schedule(pod("first").Obj()); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(h.schedule(pod("first").Obj()))
 	if _, err := h.schedule(pod("second").Obj()); err == nil {
 		t.Fatal("the budget is overshot")
 	}
 	before := h.bound["first"]
 	stuck := before.DeepCopy()
 	stuck.Status = v1.PodStatus{Phase: v1.PodPending, Reason: "ProviderFailed"}
-	if err := h.sched.Cache.UpdatePod(h.logger, before, stuck); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.sched.Cache.UpdatePod(h.logger, before, stuck))
 	if _, err := h.schedule(pod("third").Obj()); err == nil {
 		t.Fatal("a pod that is stuck takes nothing of the budget")
 	}
 	ended := stuck.DeepCopy()
 	ended.Status = v1.PodStatus{Phase: v1.PodSucceeded}
-	if err := h.sched.Cache.UpdatePod(h.logger, stuck, ended); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.sched.Cache.UpdatePod(h.logger, stuck, ended))
 	if _, err := h.schedule(pod("fourth").Obj()); err != nil {
 		t.Errorf("after the end of the first: %v", err)
 	}
@@ -112,9 +107,7 @@ func TestBurstUse(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		snapshot, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		x.refresh(snapshot)
 		var want aci.Use
 		for _, node := range snapshot {
@@ -128,9 +121,7 @@ func TestBurstUse(t *testing.T) {
 	}
 	cycle := func(name string) {
 		t.Helper()
-		if _, err := h.schedule(pod(name).Req(map[v1.ResourceName]string{"cpu": fmt.Sprint(len(h.bound)%4 + 1)}).Obj()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t)(h.schedule(pod(name).Req(map[v1.ResourceName]string{"cpu": fmt.Sprint(len(h.bound)%4 + 1)}).Obj()))
 	}
 	for i := range 20 {
 		cycle(fmt.Sprint("p", i))
@@ -143,9 +134,7 @@ func TestBurstUse(t *testing.T) {
 	check("after some went")
 	grown := h.bound["p5"].DeepCopy()
 	grown.Spec.Containers[0].Resources.Requests["cpu"] = resource.MustParse("40")
-	if err := h.sched.Cache.UpdatePod(h.logger, h.bound["p5"], grown); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.sched.Cache.UpdatePod(h.logger, h.bound["p5"], grown))
 	h.bound["p5"] = grown
 	cycle("last")
 	check("after one grew")

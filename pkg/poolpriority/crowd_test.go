@@ -21,6 +21,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const crowdNodes = 5000
@@ -105,14 +106,10 @@ nodeGroups:
 		}
 	}
 	h, err := tryHarnessWith(b, aks(b), nil, objects...)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, err)
 	h.shared.Start(h.ctx.Done())
 	h.shared.WaitForCacheSync(h.ctx.Done())
-	if err := h.sched.WaitForHandlersSync(h.ctx); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, h.sched.WaitForHandlersSync(h.ctx))
 	go h.plugin.gatekeeper.Run(h.ctx)
 	plain := func(i int) *v1.Pod { return pod(fmt.Sprint("plain-", i)).Obj() }
 	h.cycles(1, plain) // it leads

@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // failed has the pod go through a cycle that finds no room, with its PostFilter plugins, and returns the cycle and what is said of it.
@@ -113,9 +114,7 @@ func TestFailureEnds(t *testing.T) {
 		"a node goes and another comes in its place": func(h *harness, _ *v1.Pod) {
 			h.remove("filler-1")
 			node := h.node("user-1")
-			if err := h.sched.Cache.RemoveNode(h.logger, node); err != nil {
-				h.Fatal(err)
-			}
+			must.NoError(h, h.sched.Cache.RemoveNode(h.logger, node))
 			h.addNodes(userNode("other"))
 		},
 	}
@@ -206,9 +205,7 @@ func TestOtherPostFilter(t *testing.T) {
 		other.handle = handle
 		return other, nil
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	h.fill()
 	for i := range 3 {
 		other.told = 0
@@ -377,9 +374,7 @@ func (h *history) change() {
 	switch n := h.r.IntN(14); {
 	case n == 0 && len(h.nodes) > 6: // its pods stay
 		name := some(h.r, h.nodes)
-		if err := h.sched.Cache.RemoveNode(h.logger, h.nodes[name]); err != nil {
-			h.Fatal(err)
-		}
+		must.NoError(h, h.sched.Cache.RemoveNode(h.logger, h.nodes[name]))
 		delete(h.nodes, name)
 		h.gone = append(h.gone, name)
 	case n == 1 && len(h.gone) > 0:
@@ -393,14 +388,10 @@ func (h *history) change() {
 		name := some(h.r, h.bound)
 		changed := h.bound[name].DeepCopy()
 		changed.Spec.Containers[0].Resources.Requests[v1.ResourceCPU] = resource.MustParse(fmt.Sprint(1 + h.r.IntN(3)))
-		if err := h.sched.Cache.UpdatePod(h.logger, h.bound[name], changed); err != nil {
-			h.Fatal(err)
-		}
+		must.NoError(h, h.sched.Cache.UpdatePod(h.logger, h.bound[name], changed))
 		h.bound[name] = changed
 	case n == 6 && len(h.assumed) > 0: // its binding failed
-		if err := h.sched.Cache.ForgetPod(h.logger, h.assumed[0]); err != nil {
-			h.Fatal(err)
-		}
+		must.NoError(h, h.sched.Cache.ForgetPod(h.logger, h.assumed[0]))
 		h.assumed = h.assumed[1:]
 	case n == 7:
 		h.setCapacity([]nodegroups.State{nodegroups.CanGrow, nodegroups.CanGrow, nodegroups.CanGrow, nodegroups.Full}[h.r.IntN(4)], nodegroups.Full)
@@ -454,9 +445,7 @@ func (h *history) take(p *v1.Pod, node string) {
 	}
 	assumed := p.DeepCopy()
 	assumed.Spec.NodeName = node
-	if err := h.sched.Cache.AssumePod(h.logger, assumed); err != nil {
-		h.Fatal(err)
-	}
+	must.NoError(h, h.sched.Cache.AssumePod(h.logger, assumed))
 	h.assumed = append(h.assumed, assumed)
 }
 
@@ -492,9 +481,7 @@ func TestSlotsOfNodesThatAreGone(t *testing.T) {
 		name := fmt.Sprint("spot-", i)
 		h.addNodes(userNode(name))
 		h.cycles(1, func(int) *v1.Pod { return pod("comes").Obj() })
-		if err := h.sched.Cache.RemoveNode(h.logger, h.node(name)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, h.sched.Cache.RemoveNode(h.logger, h.node(name)))
 		h.cycles(1, func(int) *v1.Pod { return pod("goes").Obj() })
 	}
 	if n := h.plugin.index.allSlots; n != nodes+1 {
@@ -507,9 +494,7 @@ func TestSlots(t *testing.T) {
 	h := full(t)
 	h.cycles(1, func(int) *v1.Pod { return pod("first").Obj() })
 	before := maps.Clone(h.plugin.index.slotOf)
-	if err := h.sched.Cache.RemoveNode(h.logger, h.node("tainted")); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.sched.Cache.RemoveNode(h.logger, h.node("tainted")))
 	h.addNodes(userNode("a"), userNode("b"))
 	h.cycles(1, func(int) *v1.Pod { return pod("second").Obj() })
 	after := h.plugin.index.slotOf
@@ -535,17 +520,13 @@ func TestSlots(t *testing.T) {
 
 func mustNodes(t testing.TB, h *harness) []fwk.NodeInfo {
 	nodes, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return nodes
 }
 
 // node is the snapshot's.
 func (h *harness) node(name string) *v1.Node {
 	info, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().Get(name)
-	if err != nil {
-		h.Fatal(err)
-	}
+	must.NoError(h, err)
 	return info.Node()
 }

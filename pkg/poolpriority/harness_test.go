@@ -31,6 +31,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const (
@@ -47,9 +48,7 @@ func TestMain(m *testing.M) {
 func loadConfig(t testing.TB, file string) *schedconfig.KubeSchedulerConfiguration {
 	t.Helper()
 	cfg, err := options.LoadConfigFromFile(klog.Background(), file)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return cfg
 }
 
@@ -80,9 +79,7 @@ type harness struct {
 func newHarness(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
 	t.Helper()
 	h, err := tryHarness(t, cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return h
 }
 
@@ -184,9 +181,7 @@ func (h *harness) deletion() func(pod string) {
 
 // wrap has the profile look for the best pool after PreFilter, as our binary does.
 func (h *harness) wrap() {
-	if err := (&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched.Profiles); err != nil {
-		h.Fatal(err)
-	}
+	must.NoError(h, (&Factory{profile: ourProfile, plugin: h.plugin}).Wrap(h.sched.Profiles))
 }
 
 // unwrap leaves the plugin to itself, as in a scheduler of somebody else's.
@@ -235,9 +230,7 @@ func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) 
 func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
 	for h.sched.SchedulingQueue.Add(h.logger, pod); ; {
 		info, err := h.sched.NextPod(h.logger)
-		if err != nil {
-			h.Fatal(err)
-		}
+		must.NoError(h, err)
 		if info.Pod.UID == pod.UID {
 			return info
 		}
@@ -248,25 +241,19 @@ func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
 // wait has a pod that was popped wait in the queue.
 func (h *harness) wait(info *framework.QueuedPodInfo) {
 	info.UnschedulablePlugins.Insert("NodeResourcesFit")
-	if err := h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()); err != nil {
-		h.Fatal(err)
-	}
+	must.NoError(h, h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()))
 }
 
 func (h *harness) place(pod *v1.Pod, node string) {
 	placed := pod.DeepCopy()
 	placed.Spec.NodeName = node
-	if err := h.sched.Cache.AddPod(h.logger, placed); err != nil {
-		h.Fatal(err)
-	}
+	must.NoError(h, h.sched.Cache.AddPod(h.logger, placed))
 	h.sched.SchedulingQueue.DeleteNominatedPodIfExists(placed)
 	h.bound[pod.Name] = placed
 }
 
 func (h *harness) remove(name string) {
-	if err := h.sched.Cache.RemovePod(h.logger, h.bound[name]); err != nil {
-		h.Fatal(err)
-	}
+	must.NoError(h, h.sched.Cache.RemovePod(h.logger, h.bound[name]))
 	delete(h.bound, name)
 }
 

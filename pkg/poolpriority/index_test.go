@@ -16,6 +16,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func TestRequestsFit(t *testing.T) {
@@ -46,9 +47,7 @@ func TestPodsByOwner(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"pool": value}}
 	}
 	pools, err := pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("user")}, {Name: "burst", NodeSelector: matching("burst"), Burst: &configv1.Burst{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	metrics.Register() // the cache sets them
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	cache, logger := internalcache.New(t.Context(), 0, nil), klog.Background()
@@ -67,9 +66,7 @@ func TestPodsByOwner(t *testing.T) {
 			i := r.IntN(len(nodes))
 			name := nodes[i].Name
 			pods = slices.DeleteFunc(pods, func(p *v1.Pod) bool { return p.Spec.NodeName == name && cache.RemovePod(logger, p) == nil })
-			if err := cache.RemoveNode(logger, nodes[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, cache.RemoveNode(logger, nodes[i]))
 			nodes = slices.Delete(nodes, i, i+1)
 		case k == 3:
 			i := r.IntN(len(nodes))
@@ -83,23 +80,17 @@ func TestPodsByOwner(t *testing.T) {
 			if o := r.IntN(4); o > 0 {
 				p.OwnerReferences = owner("ReplicaSet", fmt.Sprint("o", o))
 			}
-			if err := cache.AddPod(logger, p); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, cache.AddPod(logger, p))
 			pods = append(pods, p)
 		case k == 8:
 			i := r.IntN(len(pods))
-			if err := cache.RemovePod(logger, pods[i]); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, cache.RemovePod(logger, pods[i]))
 			pods = slices.Delete(pods, i, i+1)
 		default:
 			i := r.IntN(len(pods))
 			changed := pods[i].DeepCopy()
 			changed.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-			if err := cache.UpdatePod(logger, pods[i], changed); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, cache.UpdatePod(logger, pods[i], changed))
 			pods[i] = changed
 		}
 	}
@@ -109,13 +100,9 @@ func TestPodsByOwner(t *testing.T) {
 		if r.IntN(3) > 0 {
 			continue
 		}
-		if err := cache.UpdateSnapshot(logger, snapshot); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, cache.UpdateSnapshot(logger, snapshot))
 		infos, err := snapshot.NodeInfos().List()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		x.refresh(infos)
 		if r.IntN(2) == 0 {
 			continue // nobody asks

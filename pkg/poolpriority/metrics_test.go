@@ -14,6 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // withNodes gives the plugin's lister a node of each pool, one of none, and a virtual one in no burst pool.
@@ -22,9 +23,7 @@ func (h *harness) withNodes() {
 	for _, node := range []*v1.Node{
 		userNode("user").Obj(), systemNode("system").Obj(), virtualNode("virtual").Obj(), userNode("unlisted").Label("kubernetes.azure.com/mode", "other").Obj(),
 	} {
-		if err := h.shared.Core().V1().Nodes().Informer().GetStore().Add(node); err != nil {
-			h.Fatal(err)
-		}
+		must.NoError(h, h.shared.Core().V1().Nodes().Informer().GetStore().Add(node))
 	}
 }
 
@@ -66,9 +65,7 @@ func TestPlacementOf(t *testing.T) {
 			h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
 			p := pod("p").Obj()
 			if tc.held {
-				if err := h.shared.Core().V1().Pods().Informer().GetStore().Add(p); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, h.shared.Core().V1().Pods().Informer().GetStore().Add(p))
 				d := h.plugin.gatekeeper.Decide(p, gatekeeper.Snapshot{}, gate.Wait{})
 				h.plugin.gatekeeper.Hold(klog.Background(), p, &d, nil)
 			}
@@ -92,23 +89,17 @@ func TestCountPlacement(t *testing.T) {
 	newHarness(t, aks(t)) // registers, and begins
 	count := func(pool, reason string) float64 {
 		n, err := testutil.GetCounterMetricValue(placementsTotal.WithLabelValues(pool, reason))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 	violations := func() float64 {
 		n, err := testutil.GetCounterMetricValue(orderViolations)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 	users, bursts, wrong := count("user", ""), count("aci", "Open"), violations()
 	held, err := testutil.GetHistogramMetricCount(holdDuration.WithLabelValues(outcomeBurst))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, p := range []placement{{pool: "user"}, {pool: "user", violation: true}, {pool: "aci", reason: "Open", outcome: outcomeBurst, waited: 1}} {
 		p.count(klog.Background(), pod("p").Obj(), "node")
 	}

@@ -27,6 +27,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var (
@@ -73,9 +74,7 @@ func TestStrictOrder(t *testing.T) {
 				w.step()
 			}
 			hints, err := testutil.GetCounterMetricValue(metrics.BatchAttemptStats.WithLabelValues(ourProfile, metrics.BatchAttemptHintUsed))
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about, %d preemptions, %d placed after one, %d with a volume, %.0f by batch hints so far",
 				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preemptions, w.preempted, w.volumes, hints)
 			t.Logf("%d failed as others of their kind had, %d of them with nobody nominated to a node", w.repeated, w.compared)
@@ -150,9 +149,7 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 		objects = append(objects, disk(zone)...)
 	}
 	h, err := tryHarness(t, cfg, objects...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	w := &world{harness: h, r: r, size: size}
 	h.victims(func(pod string) {
 		w.mu.Lock()
@@ -319,9 +316,7 @@ func (w *world) step() {
 	switch n := w.r.IntN(40); {
 	case n == 0 && len(w.nodes) > w.size/2:
 		i := w.r.IntN(len(w.nodes))
-		if err := w.sched.Cache.RemoveNode(w.logger, w.nodes[i]); err != nil {
-			w.Fatal(err)
-		}
+		must.NoError(w, w.sched.Cache.RemoveNode(w.logger, w.nodes[i]))
 		w.nodes = slices.Delete(w.nodes, i, i+1)
 	case n == 1 && len(w.nodes) < w.size*3/2:
 		w.addNode()
@@ -403,9 +398,7 @@ func (w *world) step() {
 
 func mustCycle(t testing.TB, state fwk.CycleState) *cycle {
 	c, err := readCycle(state)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return c
 }
 
@@ -477,9 +470,7 @@ func (w *world) hasVirtual(pod *v1.Pod) bool {
 // checkCounted: what the metric of violations goes by tells the node that the pod is on from one that would have been wrong.
 func (w *world) checkCounted(state fwk.CycleState, placed string) {
 	c, err := readCycle(state)
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w, err)
 	other := w.nodes[w.r.IntN(len(w.nodes))]
 	i := slices.IndexFunc(w.nodes, func(n *v1.Node) bool { return n.Name == placed })
 	if w.plugin.violates(c, w.nodes[i]) {
@@ -574,9 +565,7 @@ func (w *world) keepRoom(pod *v1.Pod, ending []string, misjudged bool) {
 	}
 	for name, victim := range left {
 		w.bound[name] = victim
-		if err := w.sched.Cache.AddPod(w.logger, victim); err != nil {
-			w.Fatal(err)
-		}
+		must.NoError(w, w.sched.Cache.AddPod(w.logger, victim))
 	}
 }
 
@@ -639,17 +628,13 @@ func (w *world) park(pod *v1.Pod) {
 // list has the lister that the scheduler's queue and preemption ask know the pods.
 func (w *world) list(pods ...*v1.Pod) {
 	for _, p := range pods {
-		if err := w.shared.Core().V1().Pods().Informer().GetStore().Add(p); err != nil {
-			w.Fatal(err)
-		}
+		must.NoError(w, w.shared.Core().V1().Pods().Informer().GetStore().Add(p))
 	}
 }
 
 func (w *world) unlist(pods ...*v1.Pod) {
 	for _, p := range pods {
-		if err := w.shared.Core().V1().Pods().Informer().GetStore().Delete(p); err != nil {
-			w.Fatal(err)
-		}
+		must.NoError(w, w.shared.Core().V1().Pods().Informer().GetStore().Delete(p))
 	}
 }
 
@@ -664,9 +649,7 @@ func (w *world) feasible(pod *v1.Pod, open bool) map[string]int {
 	lenient.Spec.Tolerations = append(lenient.Spec.Tolerations, v1.Toleration{Key: "virtual-kubelet.io/provider", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule})
 
 	infos, err := oracle.SnapshotSharedLister().NodeInfos().List()
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w, err)
 	result := map[string]int{}
 	for _, asPod := range []*v1.Pod{pod, lenient} {
 		state := framework.NewCycleState()

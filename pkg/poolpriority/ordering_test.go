@@ -14,6 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out of.
@@ -105,9 +106,7 @@ func TestBudget(t *testing.T) {
 	h.setCapacity(nodegroups.Full, nodegroups.Full)
 	h.place(pod("by-others").Obj(), "virtual-1")
 	for i := range 2 {
-		if _, err := h.schedule(pod(fmt.Sprint("p", i)).Obj()); err != nil {
-			t.Fatal(err)
-		}
+		must.Do(t)(h.schedule(pod(fmt.Sprint("p", i)).Obj()))
 	}
 	if _, err := h.schedule(pod("p3").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonBudget.Sentence) {
 		t.Errorf("the pod over the budget was told %v, want %q", err, gate.ReasonBudget.Sentence)

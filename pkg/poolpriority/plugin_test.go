@@ -14,6 +14,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/gatekeeper/held"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func pod(name string) *st.PodWrapper {
@@ -24,9 +25,7 @@ func pod(name string) *st.PodWrapper {
 // hold has the gatekeeper hold the pod, which listers then know.
 func (h *harness) hold(p *v1.Pod, d *gate.Decision, promise *held.Promise) {
 	h.Helper()
-	if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p); err != nil {
-		h.Fatal(err)
-	}
+	must.NoError(h, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
 	h.plugin.gatekeeper.Hold(h.logger, p, d, promise)
 }
 
@@ -82,9 +81,7 @@ func TestConfigurationsThatShip(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if strings.Contains(string(data), "name: Coscheduling") || strings.Contains(string(data), "name: NodeResourcesAllocatable") {
 				return // started by the binary, in the integration tests: this harness has only our plugin
 			}

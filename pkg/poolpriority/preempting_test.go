@@ -11,6 +11,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestPreemptionPrefersBetterPools: of nodes where preemption does equally little harm it takes one of the best-ranked pool, although
@@ -46,9 +47,7 @@ func TestPreemptionPrefersBetterPools(t *testing.T) {
 			if tc.budget {
 				kept := &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "kept", Namespace: "default"},
 					Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "kept"}}}}
-				if err := h.shared.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(kept); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, h.shared.Policy().V1().PodDisruptionBudgets().Informer().GetIndexer().Add(kept))
 			}
 			_ = h.fail(pod("high").Priority(10).Obj())
 			if got := victims(); len(got) != 1 || got[0] != tc.want {
@@ -70,9 +69,7 @@ func TestVictimGoneAlready(t *testing.T) {
 	h.setCapacity(nodegroups.CanGrow, nodegroups.CanGrow)
 	h.place(pod("low").Priority(0).Obj(), "user-1") // the listers, and the API, have it no longer
 	high := pod("high").Priority(10).Obj()
-	if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high))
 	h.sched.SchedulingQueue.Add(h.logger, high)
 	h.sched.ScheduleOne(h.ctx)
 	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {

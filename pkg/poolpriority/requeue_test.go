@@ -15,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func TestIsSchedulableAfterNodeChange(t *testing.T) {
@@ -111,18 +112,12 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			h.watches("pods")
 			pods, lister := h.client.CoreV1().Pods("default"), h.shared.Core().V1().Pods().Lister()
 			p := pod("p").Annotation(pool.BurstAnnotation, tc.from).Obj()
-			if _, err := pods.Create(h.ctx, p, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t)(pods.Create(h.ctx, p, metav1.CreateOptions{}))
 			info, err := h.sched.NextPod(h.logger)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			change := func() {
 				changed := pod("p").Annotation(pool.BurstAnnotation, tc.to).Annotation("changed", "yes").Obj()
-				if _, err := pods.Update(h.ctx, changed, metav1.UpdateOptions{}); err != nil {
-					t.Fatal(err)
-				}
+				must.Do(t)(pods.Update(h.ctx, changed, metav1.UpdateOptions{}))
 				h.eventually("the informer has the change", func() bool {
 					p, err := lister.Pods("default").Get("p")
 					return err == nil && p.Annotations["changed"] == "yes"
@@ -139,9 +134,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			}
 			h.sched.Profiles[ourProfile].RunPostFilterPlugins(h.ctx, state, info.Pod, fit.Diagnosis.NodeToStatus)
 			info.UnschedulablePlugins = fit.Diagnosis.UnschedulablePlugins
-			if err := h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()))
 			if !tc.inCycle {
 				change()
 			}

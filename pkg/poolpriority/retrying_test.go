@@ -22,6 +22,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestNobodyIsKilledForAMoment: where the gate is closed for a moment only, a pod of high priority preempts nobody on the VMs.
@@ -130,9 +131,7 @@ func TestVictimsThatEnd(t *testing.T) {
 			h.place(pod("other").Priority(100).Obj(), "user-2")
 			ending := h.bound["low"].DeepCopy()
 			ending.DeletionTimestamp = ptr.To(metav1.NewTime(time.Now().Add(tc.within)))
-			if err := h.sched.Cache.UpdatePod(h.logger, h.bound["low"], ending); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, h.sched.Cache.UpdatePod(h.logger, h.bound["low"], ending))
 			p := pod("high").Priority(10).Obj()
 			p.Status.NominatedNodeName = tc.nominated
 			if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p); err != nil { // or the queue does not nominate it
@@ -176,9 +175,7 @@ func TestMoodyFilter(t *testing.T) {
 			return &moody{asked: map[string]int{}}, nil
 		},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	h.addNodes(userNode("user-1"), systemNode("system-1"), virtualNode("virtual"))
 	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 	p := pod("p").Obj()
@@ -224,9 +221,7 @@ func (h *harness) countVictims() func() []string {
 func (h *harness) fail(p *v1.Pod) error {
 	h.Helper()
 	for _, known := range append([]*v1.Pod{p}, boundPods(h)...) { // preemption looks at what listers know
-		if err := h.shared.Core().V1().Pods().Informer().GetIndexer().Add(known); err != nil {
-			h.Fatal(err)
-		}
+		must.NoError(h, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(known))
 	}
 	state := framework.NewCycleState()
 	node, err := h.scheduleIn(state, p)

@@ -16,6 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // withSecondVirtualNode adds a burst pool "other" to the end of the list, of the nodes with the label provider=other.
@@ -69,9 +70,7 @@ func TestNextBurstPool(t *testing.T) {
 	// Without another pool, the pod is told why.
 	h.remove("refused")
 	h.remove("beside")
-	if err := h.sched.Cache.RemoveNode(h.logger, second.Obj()); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, h.sched.Cache.RemoveNode(h.logger, second.Obj()))
 	if _, err := h.schedule(pod("probed").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProbed.Sentence) {
 		t.Errorf("the pod was told %v, want %q", err, gate.ReasonProbed.Sentence)
 	}

@@ -22,6 +22,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // world of a rollout: a Deployment of 4 replicas, a surge of 2, whose old pods fill one node of 4 CPU.
@@ -79,9 +80,7 @@ func (w *rolling) deploy(d *appsv1.Deployment, replicaSet string) {
 	if apierrors.IsAlreadyExists(err) {
 		_, err = deployments.Update(w.ctx, d, metav1.UpdateOptions{})
 	}
-	if err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w, err)
 	if !w.followsRollouts {
 		return
 	}
@@ -105,13 +104,11 @@ func (w *rolling) replicas(name string, revision, n int32) {
 
 func (w *rolling) replicasOf(deployment, name string, revision, n int32) {
 	w.Helper()
-	if err := w.shared.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(&appsv1.ReplicaSet{
+	must.NoError(w, w.shared.Apps().V1().ReplicaSets().Informer().GetIndexer().Add(&appsv1.ReplicaSet{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name), OwnerReferences: owner("Deployment", deployment),
 			Annotations: map[string]string{"deployment.kubernetes.io/revision": fmt.Sprint(revision)}},
 		Spec: appsv1.ReplicaSetSpec{Replicas: &n},
-	}); err != nil {
-		w.Fatal(err)
-	}
+	}))
 }
 
 // try schedules a new pod of the ReplicaSet. It returns the node, or what the gate holds the pod for.
@@ -153,9 +150,7 @@ func (w *rolling) end(within time.Duration, names ...string) {
 	for _, name := range names {
 		ending := w.bound[name].DeepCopy()
 		ending.DeletionTimestamp = ptr.To(metav1.NewTime(time.Now().Add(within)))
-		if err := w.sched.Cache.UpdatePod(w.logger, w.bound[name], ending); err != nil {
-			w.Fatal(err)
-		}
+		must.NoError(w, w.sched.Cache.UpdatePod(w.logger, w.bound[name], ending))
 		w.bound[name] = ending
 	}
 }

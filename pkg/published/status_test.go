@@ -16,6 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/clusterautoscaler"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
@@ -42,13 +43,9 @@ func TestRoundTrip(t *testing.T) {
 		},
 	}
 	data, err := want.Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	got, err := Decode(&corev1.ConfigMap{Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
@@ -99,13 +96,9 @@ func (s source) Judge(nodes []*corev1.Node, _ time.Time) nodegroups.Judgement {
 func published(t *testing.T, name string, p *nodegroups.Pool) nodegroups.Pool {
 	t.Helper()
 	data, err := (&Status{Pools: []Pool{Of(name, p)}}).Encode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	read, err := Decode(&corev1.ConfigMap{Data: data})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return read.Pools[0].Restored()
 }
 

@@ -18,6 +18,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/breaker"
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // notPublished are the fields of what the gate goes by that are not published, each with the reason.
@@ -98,13 +99,9 @@ func TestViewHasAll(t *testing.T) {
 	f.fill(t, reflect.ValueOf(want).Elem(), "View")
 	want.APIVersion, want.Kind, want.Written = ViewVersion, ViewKind, now.UTC()
 	data, err := want.Encode(want.Written)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	got, err := DecodeView(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for name := range f.left {
 		if notPublished[name] == "" {
 			t.Errorf("%s is not published, and nobody says why", name)
@@ -210,16 +207,12 @@ func TestLargeView(t *testing.T) {
 			v := testView()
 			tc.enter(v)
 			data, err := v.Encode(now)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if len(data) > maxView {
 				t.Errorf("%d bytes", len(data))
 			}
 			got, err := DecodeView(data)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if !slices.Equal(got.LeftOut, tc.want) {
 				t.Errorf("left out: %v, want %v", got.LeftOut, tc.want)
 			}
@@ -235,9 +228,7 @@ func TestLargeView(t *testing.T) {
 
 func TestDecodeView(t *testing.T) {
 	good, err := testView().Encode(now)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, tc := range []struct {
 		name, old, new, err string
 	}{
@@ -259,9 +250,7 @@ func TestDecodeView(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if foreign := tc.name == "another version"; v.IsForeign() != foreign {
 				t.Errorf("IsForeign() = %v", v.IsForeign())
 			}
@@ -272,9 +261,7 @@ func TestDecodeView(t *testing.T) {
 // FuzzDecodeView: whatever is published, it is an error or decides for a pod, and never panics.
 func FuzzDecodeView(f *testing.F) {
 	good, err := testView().Encode(now)
-	if err != nil {
-		f.Fatal(err)
-	}
+	must.NoError(f, err)
 	f.Add(string(good))
 	f.Add(strings.Replace(string(good), `"held":{`, `"override":{"gate":"Open","until":"2026-11-21T10:00:00Z"},"held":{`, 1))
 	f.Add(strings.Replace(string(good), `"held":{`, `"burst":[{},{"pods":1}],"waits":{"u":{"noRoom":"2026-11-21T10:00:00Z"}},"held":{`, 1))

@@ -8,6 +8,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func pools(t *testing.T) pool.List {
@@ -19,9 +20,7 @@ func pools(t *testing.T) pool.List {
 		{Name: "user", NodeSelector: selecting("user")}, {Name: "system", NodeSelector: selecting("system")},
 		{Name: "aci", NodeSelector: selecting("aci"), Burst: &configv1.Burst{}}, {Name: "aci-2", NodeSelector: selecting("aci-2"), Burst: &configv1.Burst{}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return list
 }
 

@@ -21,6 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const cost, own = "controller.kubernetes.io/pod-deletion-cost", "poolpriority.dev/pod-deletion-cost"
@@ -77,9 +79,7 @@ func state(t *testing.T, c client.Client) map[string]string {
 	got := map[string]string{}
 	pods, nodes, leases, configMaps := &corev1.PodList{}, &corev1.NodeList{}, &coordinationv1.LeaseList{}, &corev1.ConfigMapList{}
 	for _, list := range []client.ObjectList{pods, nodes, leases, configMaps} {
-		if err := c.List(context.Background(), list); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.List(context.Background(), list))
 	}
 	for _, p := range pods.Items {
 		var all []string

@@ -17,14 +17,13 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestTry: whether nodes may be edited is asked for the controller's account, and for oneself only where that cannot be known.
 func TestTry(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	nodes := []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}}}
 	none := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "virtual", errors.New(`User "u" cannot patch resource "nodes" in API group "" at the cluster scope`))
 	impersonate := apierrors.NewForbidden(schema.GroupResource{Resource: "serviceaccounts"}, "a", errors.New(`User "u" cannot impersonate resource "serviceaccounts" in API group "" in the namespace "n"`))

@@ -14,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // answers is a lock that answers as told.
@@ -59,9 +61,7 @@ func TestWatchedLock(t *testing.T) {
 					t.Errorf("before anything: %v", err)
 				}
 				if tc.after > 0 {
-					if err := call(l); err != nil {
-						t.Fatal(err)
-					}
+					must.NoError(t, call(l))
 					c.Step(tc.after)
 				}
 				inner.err = tc.err
@@ -100,14 +100,10 @@ func TestCachesSynced(t *testing.T) {
 	}{{true, ""}, {false, "the cache of *v1.Node has not been filled yet"}} {
 		informers := &informertest.FakeInformers{Scheme: clientgoscheme.Scheme}
 		nodes, err := informers.FakeInformerFor(t.Context(), &corev1.Node{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		nodes.Synced = tc.synced
 		check, err := cachesSynced(t.Context(), informers, &corev1.Node{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		got := ""
 		if err := check(nil); err != nil {
 			got = err.Error()

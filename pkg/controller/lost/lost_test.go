@@ -21,6 +21,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/controller"
 	"poolpriority.dev/scheduler/pkg/returnplan"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestLost: which pods are taken back, and when.
@@ -111,9 +112,7 @@ func TestUnended(t *testing.T) {
 			phase := func() corev1.PodPhase {
 				t.Helper()
 				p := &corev1.Pod{}
-				if err := w.Client.Get(w.ctx, types.NamespacedName{Namespace: "default", Name: "p"}, p); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, w.Client.Get(w.ctx, types.NamespacedName{Namespace: "default", Name: "p"}, p))
 				return p.Status.Phase
 			}
 			w.goOn(endsWithin - time.Second)
@@ -136,9 +135,7 @@ func TestTakenBackSays(t *testing.T) {
 	metrics.NewKubeRegistry().MustRegister(Metrics()...)
 	count := func(reason string) float64 {
 		n, err := testutil.GetCounterMetricValue(takenBack.WithLabelValues("aci", reason))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return n
 	}
 	refused, late := count(reasonRefused), count(reasonLate)

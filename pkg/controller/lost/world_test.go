@@ -26,6 +26,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var (
@@ -55,9 +56,7 @@ func newWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *wor
 		{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}},
 		{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{StartWithin: &metav1.Duration{Duration: startWithin}}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	began := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	w := &world{T: t, began: began, clock: clocktesting.NewFakeClock(began), events: record.NewFakeRecorder(10000),
 		again: map[types.NamespacedName]time.Time{}, evicted: map[string]time.Duration{}, tried: map[string][]time.Duration{}, answers: map[string][]error{}}
@@ -98,9 +97,7 @@ func (w *world) evict(ctx context.Context, c client.Client, subresource string, 
 // add creates a pod, which is seen at once.
 func (w *world) add(p *corev1.Pod) {
 	w.Helper()
-	if err := w.Client.Create(w.ctx, p); err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w, w.Client.Create(w.ctx, p))
 	w.again[client.ObjectKeyFromObject(p)] = w.clock.Now()
 }
 
@@ -109,13 +106,9 @@ func (w *world) becomes(name string, status corev1.PodStatus) {
 	w.Helper()
 	key := types.NamespacedName{Namespace: "default", Name: name}
 	p := &corev1.Pod{}
-	if err := w.Client.Get(w.ctx, key, p); err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w, w.Client.Get(w.ctx, key, p))
 	p.Status = status
-	if err := w.Client.Status().Update(w.ctx, p); err != nil {
-		w.Fatal(err)
-	}
+	must.NoError(w, w.Client.Status().Update(w.ctx, p))
 	w.again[key] = w.clock.Now()
 }
 

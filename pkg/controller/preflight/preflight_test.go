@@ -15,6 +15,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const azure = "virtual-kubelet.io/provider"
@@ -25,9 +26,7 @@ func pools(t *testing.T) pool.List {
 		{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}},
 		{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return list
 }
 
@@ -125,9 +124,7 @@ func TestWorkloads(t *testing.T) {
 		&appsv1.ReplicaSet{ObjectMeta: meta("rollout-1", "Rollout", "rollout")},
 	).Build()
 	found, err := Workloads(context.Background(), c, pools(t), nodes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var got []string
 	for i := range found {
 		got = append(got, found[i].String()+" "+strings.Repeat("x", found[i].OnBurst))

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestFind: the configuration is found in all that a user has of it, and it is said what is wrong where it is not.
@@ -55,9 +57,7 @@ spec:
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			account := ""
 			if source.Namespace != "" || source.ServiceAccount != "" {
 				account = source.Namespace + ":" + source.ServiceAccount

@@ -34,6 +34,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -52,18 +53,12 @@ type cluster struct {
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
 	data, err := os.ReadFile("../../../manifests/overlays/aks/config.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	profile, args, err := configv1.Load(data)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, EvictionsPerMinute: 600, PerWorkload: 100}
 	pools, err := pool.NewList(args.Pools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
@@ -85,13 +80,9 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 		return true, nil, nil
 	})
 	factory := scheduler.NewInformerFactory(c.client, 0)
-	if err := c.setUp(ctx, c.client, factory, c.clock); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.setUp(ctx, c.client, factory, c.clock))
 	factory.Start(ctx.Done())
-	if err := c.rooms.synced(ctx, factory); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.rooms.synced(ctx, factory))
 	return c
 }
 
@@ -170,9 +161,7 @@ func TestStuckFirst(t *testing.T) {
 	c.after(time.Minute)
 	c.expect("after stableFor", c.after(c.interval()), "refused", "young", "older")
 	w, err := c.look()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if members := w.membersOf("rs-refused"); len(members) != 1 || members[0].Ready {
 		t.Errorf("the refused pod counts as ready: %+v", members)
 	}
@@ -217,20 +206,14 @@ func TestBackoffIsNoted(t *testing.T) {
 	c.expect("the pod", c.after(c.interval()), "first")
 	again := pod("again", 0)
 	again.OwnerReferences = pod("first", 0).OwnerReferences
-	if _, err := c.client.CoreV1().Pods("default").Create(c.ctx, again.Obj(), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(c.client.CoreV1().Pods("default").Create(c.ctx, again.Obj(), metav1.CreateOptions{}))
 	c.seen(2)
-	if err := c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}))
 	c.seen(1)
 	get := func() *corev1.Pod {
 		t.Helper()
 		p, err := c.client.CoreV1().Pods("default").Get(c.ctx, "again", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		return p
 	}
 	c.after(c.interval())
@@ -239,9 +222,7 @@ func TestBackoffIsNoted(t *testing.T) {
 		t.Errorf("%q is noted on a pod on a burst node that has not started, which may lose it", note)
 	}
 	noted.Status.Phase = corev1.PodRunning
-	if _, err := c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, noted, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(c.client.CoreV1().Pods("default").UpdateStatus(c.ctx, noted, metav1.UpdateOptions{}))
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && get().Annotations[BackoffAnnotation] == ""; time.Sleep(10 * time.Millisecond) {
 		c.round(c.ctx) // no time passes
 	}
@@ -273,9 +254,7 @@ func TestAnswers(t *testing.T) {
 	c.after(time.Minute)
 	c.expect("the first time", c.after(c.interval()), "refused", "failing", "gone", "another", "fine")
 	for _, name := range []string{"gone", "another", "fine"} {
-		if err := c.client.CoreV1().Pods("default").Delete(c.ctx, name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, name, metav1.DeleteOptions{}))
 	}
 	c.seen(2)
 	first := c.clock.Now()
@@ -307,9 +286,7 @@ func counted(t *testing.T, result string) float64 {
 	t.Helper()
 	registered()
 	n, err := testutil.GetCounterMetricValue(returns.WithLabelValues("aci", result))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return n
 }
 
@@ -319,14 +296,10 @@ func TestLanded(t *testing.T) {
 	before := counted(t, resultLanded)
 	c.after(time.Minute)
 	c.expect("the pod", c.after(c.interval()), "first")
-	if err := c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, c.client.CoreV1().Pods("default").Delete(c.ctx, "first", metav1.DeleteOptions{}))
 	replacement := pod("replacement", 0).Node("user").Phase(corev1.PodRunning).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
 	replacement.OwnerReferences = pod("first", 2).OwnerReferences
-	if _, err := c.client.CoreV1().Pods("default").Create(c.ctx, replacement, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	must.Do(t)(c.client.CoreV1().Pods("default").Create(c.ctx, replacement, metav1.CreateOptions{}))
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline) && counted(t, resultLanded) == before; time.Sleep(10 * time.Millisecond) {
 		c.round(c.ctx) // no time passes
 	}
@@ -344,17 +317,11 @@ func TestOwnProfile(t *testing.T) {
 	}
 	for _, file := range append(files, examples...) {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		profile, args, err := configv1.Load(data)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		pools, err := pool.NewList(args.Pools)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		client := fake.NewClientset()
 		r := &Returner{Profile: profile, Pools: pools}
 		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {
@@ -379,9 +346,7 @@ func TestProfilesWithoutDefaults(t *testing.T) {
 	} {
 		profile, _, err := configv1.Load([]byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- schedulerName: s\n  plugins: " + points +
 			"\n  pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]\n"))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		client := fake.NewClientset()
 		r := &Returner{Profile: profile}
 		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {

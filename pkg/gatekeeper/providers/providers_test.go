@@ -15,6 +15,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
 	"poolpriority.dev/scheduler/pkg/refusal"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // newProviders returns Providers of a list of the pools user and aci, with a node each, vm and virtual. They lead.
@@ -27,9 +28,7 @@ func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeR
 		{Name: "user", NodeSelector: matching("agentpool", "userpool"), Fixed: &configv1.FixedSource{}},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	client := fake.NewClientset()
 	core := informers.NewSharedInformerFactory(client, 0).Core().V1()
 	nodes := []*v1.Node{
@@ -37,9 +36,7 @@ func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeR
 		{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}},
 	}
 	for _, node := range nodes {
-		if err := core.Nodes().Informer().GetIndexer().Add(node); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, core.Nodes().Informer().GetIndexer().Add(node))
 	}
 	recorder := events.NewFakeRecorder(100)
 	config := Config{Pools: pools, Client: client, Nodes: core.Nodes().Lister(), Pods: core.Pods().Lister(), Recorder: recorder, Now: time.Now,

@@ -12,6 +12,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func matching(key, value string) *metav1.LabelSelector {
@@ -21,9 +22,7 @@ func matching(key, value string) *metav1.LabelSelector {
 // TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as long as it lasts.
 func TestBurstNodeNotGated(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	node := func(name string, effect v1.TaintEffect) *v1.Node {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if effect != "" {
@@ -81,9 +80,7 @@ func TestBurstNodeNotGated(t *testing.T) {
 func TestNodeInTwoInstallations(t *testing.T) {
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("type", "vm")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	node := func(name, value string) *v1.Node {
 		return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: configv1.GateTaintKey, Value: value, Effect: v1.TaintEffectNoSchedule}}}}
 	}

@@ -17,6 +17,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/usage"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // configOf is what a Publisher needs to build a status of the pools user, system and aci with the nodes.
@@ -28,9 +29,7 @@ func configOf(t *testing.T, nodes ...*v1.Node) Config {
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}}
 	pools, err := pool.NewList(args.Pools)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return Config{Args: args, Pools: pools, Client: fake.NewClientset(), Held: held.New(), Kinds: gate.NewKinds(), Usage: usage.New(),
 		Nodes: func() ([][]*v1.Node, []*v1.Node) { return pools.Group(nodes) }}
 }

@@ -20,6 +20,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // failingClaim is a NodeClaim of the NodePool "default" that Karpenter fails to launch.
@@ -49,9 +50,7 @@ func TestWatchClaims(t *testing.T) {
 		return true, w, err
 	})
 	launches, changed := karpenter.NewLaunches(), make(chan struct{}, 10)
-	if err := watchClaims(ctx, &Config{Dynamic: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, "default", launches); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, watchClaims(ctx, &Config{Dynamic: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, "default", launches))
 	for _, want := range []string{"NodeClaim a: LaunchFailed: no quota", "NodeClaim b: LaunchFailed: no quota"} {
 		select {
 		case <-changed:
@@ -63,9 +62,7 @@ func TestWatchClaims(t *testing.T) {
 		}
 		if want[10] == 'a' {
 			<-watching
-			if _, err := client.Resource(karpenter.ClaimResource).Create(ctx, failingClaim("b"), metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+			must.Do(t)(client.Resource(karpenter.ClaimResource).Create(ctx, failingClaim("b"), metav1.CreateOptions{}))
 		}
 	}
 }
@@ -95,18 +92,14 @@ func TestTrimClaim(t *testing.T) {
 	whole := failingClaim("a")
 	whole.SetDeletionTimestamp(&now)
 	trimmed, err := trimClaim(whole.DeepCopy())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	got := trimmed.(*unstructured.Unstructured)
 	if _, ok := got.Object["spec"]; ok || got.GetName() != "a" {
 		t.Errorf("kept %v", got.Object)
 	}
 	memory := func(c *unstructured.Unstructured) karpenter.LaunchMemory {
 		data, err := c.MarshalJSON()
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		l := karpenter.NewLaunches()
 		if _, err := l.Observe(data, now.Time); err != nil {
 			t.Error(err)

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // BenchmarkManyGroups judges a pool of 15,000 nodes beside 50 node groups at zero, as a look at the pools does.
@@ -36,9 +38,7 @@ func BenchmarkManyGroups(b *testing.B) {
 		status += fmt.Sprintf("- {name: aks-zero%d-12345678-vmss, health: {maxSize: 10}}\n", i)
 	}
 	tracker := NewTracker(24*time.Hour, time.Minute)
-	if err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: status}}, now); err != nil {
-		b.Fatal(err)
-	}
+	must.NoError(b, tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: status}}, now))
 	source := Source{Tracker: tracker, Groups: GroupsOf(&configv1.Pool{Name: "user", ClusterAutoscaler: &configv1.ClusterAutoscalerSource{},
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.azure.com/mode": "user"}}})}
 	for b.Loop() {

@@ -16,6 +16,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // grown is a node of the agent pool that has been ready for an hour, with the label kind, which says what else it is.
@@ -240,9 +241,7 @@ func TestGroups(t *testing.T) {
 				if s.anew {
 					tracker = again(t, tracker, now)
 				}
-				if err := tracker.Observe(s.status, now); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, tracker.Observe(s.status, now))
 				nodes := slices.Concat(s.nodes, s.others)
 				tracker.Look([]Claim{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: s.nodes}, {Source: Source{Groups: system, Graces: graces}, Nodes: s.others}}, nodes, now)
 				j := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Judge(s.nodes, now)
@@ -262,13 +261,9 @@ func TestGroups(t *testing.T) {
 func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
 	t.Helper()
 	data, err := yaml.Marshal(old.Memory(true, now))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	var m Memory
-	if err := yaml.Unmarshal(data, &m); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal(data, &m))
 	tracker := NewTracker(staleAfter, graces.Provision)
 	tracker.Restore(m, now)
 	return tracker
@@ -277,9 +272,7 @@ func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
 // TestOrphansAreTold: those of which nothing tells whose they are, and no others.
 func TestOrphansAreTold(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
-	if err := tracker.Observe(running(group("aks-b-1-vmss", 0, 0, 3), group("aks-a-1-vmss", 0, 0, 3), group("aks-c-1-vmss", 1, 1, 3), group("aks-d-1-vmss", 0, 0, 3)), epoch); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tracker.Observe(running(group("aks-b-1-vmss", 0, 0, 3), group("aks-a-1-vmss", 0, 0, 3), group("aks-c-1-vmss", 1, 1, 3), group("aks-d-1-vmss", 0, 0, 3)), epoch))
 	got := tracker.Look([]Claim{{Source: Source{Groups: agentPool("d"), Graces: graces}}}, []*corev1.Node{grown("c1", "c", "plain")}, epoch)
 	if diff := cmp.Diff([]string{"aks-a-1-vmss", "aks-b-1-vmss"}, got); diff != "" {
 		t.Errorf("orphans (-want,+got):\n%s", diff)
@@ -316,9 +309,7 @@ func TestElsewhere(t *testing.T) {
 // TestGracesOfAPool: a pool's own graces are what its groups are judged by.
 func TestGracesOfAPool(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
-	if err := tracker.Observe(running(group("aks-a-1-vmss", 1, 1, 3, inBackoff), group("aks-b-1-vmss", 3, 1, 3)), epoch); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tracker.Observe(running(group("aks-a-1-vmss", 1, 1, 3, inBackoff), group("aks-b-1-vmss", 3, 1, 3)), epoch))
 	for _, tc := range []struct {
 		name  string
 		own   pool.Graces
@@ -350,9 +341,7 @@ func TestVersion(t *testing.T) {
 		t.Helper()
 		n++
 		cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(n)}
-		if err := tracker.Observe(cm, epoch); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tracker.Observe(cm, epoch))
 		return Source{Tracker: tracker, Groups: agentPool("a"), Graces: graces}.Judge(nil, epoch).Groups[0].Version
 	}
 	const a = "aks-a-1-vmss"
@@ -408,9 +397,7 @@ func TestSizes(t *testing.T) {
 				if tc.status != nil {
 					tc.status.Annotations = map[string]string{LastUpdatedAnnotation: after.String()}
 				}
-				if err := tracker.Observe(tc.status, epoch.Add(after)); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, tracker.Observe(tc.status, epoch.Add(after)))
 				tracker.Look([]Claim{claim}, tc.nodes, epoch.Add(after))
 			}
 			view := nodegroups.Build([]nodegroups.Facts{{Nodes: tc.nodes, Source: source}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, epoch.Add(tc.after))

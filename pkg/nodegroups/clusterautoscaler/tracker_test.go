@@ -19,6 +19,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 const staleAfter = 3 * time.Minute
@@ -31,13 +32,9 @@ var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 func sample(t testing.TB, name string) *corev1.ConfigMap {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	cm := &corev1.ConfigMap{}
-	if err := yaml.Unmarshal(data, cm); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, yaml.Unmarshal(data, cm))
 	if cm.Kind == "" {
 		cm.Data = map[string]string{StatusKey: string(data)}
 	}
@@ -73,9 +70,7 @@ func TestSamples(t *testing.T) {
 	} {
 		t.Run(tc.file+" "+tc.pool, func(t *testing.T) {
 			tracker := NewTracker(staleAfter, graces.Provision)
-			if err := tracker.Observe(sample(t, tc.file), epoch); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, tracker.Observe(sample(t, tc.file), epoch))
 			got := Source{Tracker: tracker, Groups: agentPool(tc.pool), Graces: graces}.Judge(nil, epoch)
 			if got.State != tc.want || got.Reason.Code != tc.code {
 				t.Errorf("Judge() = %s %s (%s), want %s %s", got.State, got.Reason.Code, got.Reason.Detail, tc.want, tc.code)
@@ -214,9 +209,7 @@ func TestHistories(t *testing.T) {
 				if m.cm != nil && !strings.Contains(tc.name, "stale") {
 					m.cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
 				}
-				if err := tracker.Observe(m.cm, now); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, tracker.Observe(m.cm, now))
 				got := source.Judge(nil, now)
 				if got.State != m.want || got.Reason.Code != m.code {
 					t.Errorf("after %v: %s %s (%s), want %s %s", m.at, got.State, got.Reason.Code, got.Reason.Detail, m.want, m.code)
@@ -234,9 +227,7 @@ func TestPausesAndRises(t *testing.T) {
 	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
 	observe := func(at time.Duration, cm *corev1.ConfigMap) nodegroups.Judgement {
 		cm.Annotations = map[string]string{LastUpdatedAnnotation: at.String()}
-		if err := tracker.Observe(cm, epoch.Add(at)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tracker.Observe(cm, epoch.Add(at)))
 		return source.Judge(nil, epoch.Add(at))
 	}
 	got := observe(0, running(group("aks-userpool-1-vmss", 1, 1, 3)))
@@ -375,9 +366,7 @@ func TestOrphans(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(staleAfter, graces.Provision)
-			if err := tracker.Observe(tc.status, epoch); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, tracker.Observe(tc.status, epoch))
 			tracker.Look([]Claim{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
 			got := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Judge(tc.pool, epoch)
 			unseen := slices.ContainsFunc(got.Groups, func(g nodegroups.Judged) bool { return g.New != nil && len(g.Members)+len(g.Seen) == 0 })
@@ -394,13 +383,9 @@ func TestFrozenBackoff(t *testing.T) {
 	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
 	frozen := running(group("aks-userpool-1-vmss", 1, 1, 3, inBackoff))
 	for at := time.Duration(0); at <= 20*time.Minute; at += time.Minute {
-		if err := tracker.Observe(frozen, epoch.Add(at)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tracker.Observe(frozen, epoch.Add(at)))
 	}
-	if err := tracker.Observe(running(group("aks-userpool-1-vmss", 1, 1, 3)), epoch.Add(20*time.Minute)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tracker.Observe(running(group("aks-userpool-1-vmss", 1, 1, 3)), epoch.Add(20*time.Minute)))
 	if got := source.Judge(nil, epoch.Add(20*time.Minute)); got.State != nodegroups.CanGrow || got.Reason.Code != "BelowMaxSize" {
 		t.Errorf("after the autoscaler came back: %s %s", got.State, got.Reason.Code)
 	}
@@ -417,9 +402,7 @@ func TestRestore(t *testing.T) {
 	}
 	observe := func(tracker *Tracker, cm *corev1.ConfigMap, now time.Time) {
 		t.Helper()
-		if err := tracker.Observe(cm, now); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tracker.Observe(cm, now))
 	}
 	judge := func(tracker *Tracker, now time.Time) nodegroups.Judgement {
 		return Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Judge(nil, now)

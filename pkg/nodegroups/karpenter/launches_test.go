@@ -13,6 +13,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // claim is a NodeClaim in one of the phases that Karpenter's own go through; made is when it was launched, in minutes.
@@ -106,9 +107,7 @@ func TestLaunches(t *testing.T) {
 				if err == nil {
 					err = tracker.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`), nodes(1), now)
 				}
-				if err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, err)
 				j := tracker.Judge(nil, now)
 				until := start.Add(time.Duration(s.until) * time.Minute)
 				switch s.until {
@@ -129,9 +128,7 @@ func TestLaunches(t *testing.T) {
 func TestLaunchMessage(t *testing.T) {
 	launches := NewLaunches()
 	tracker := NewTracker(pool.Graces{}, launches)
-	if err := tracker.Observe(object(t, `{}`, `{nodes: 0}`), nil, start); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tracker.Observe(object(t, `{}`, `{nodes: 0}`), nil, start))
 	for _, tc := range []struct{ name, phase, want string }{
 		{"a", "failing", "NodePool default: NodeClaim a: LaunchFailed: no quota for a"},
 		{"b", "refused", "NodePool default: NodeClaim b: deleted before it was launched"},
@@ -184,9 +181,7 @@ func TestStatusBehind(t *testing.T) {
 				if nodes < 0 {
 					list[1].Name = "another"
 				}
-				if err := tracker.Observe(object(t, spec, resources), list, now); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, tracker.Observe(object(t, spec, resources), list, now))
 				return tracker.Judge(nil, now)
 			}
 			observe(2, `{cpu: 8, nodes: 2}`, start)
@@ -219,9 +214,7 @@ func TestRealNodeClaims(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var sample struct {
 				Want   string
 				Events []struct {
@@ -229,9 +222,7 @@ func TestRealNodeClaims(t *testing.T) {
 					Object json.RawMessage
 				}
 			}
-			if err := json.Unmarshal(data, &sample); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, json.Unmarshal(data, &sample))
 			launches := NewLaunches()
 			for i, event := range sample.Events {
 				observe := launches.Observe

@@ -18,6 +18,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -32,9 +33,7 @@ metadata: {name: default}
 spec: %s
 status: {resources: %s, conditions: [{type: Ready, status: "True", reason: Ready, message: "", lastTransitionTime: "2026-11-21T09:00:00Z"}]}
 `, spec, resources)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	return data
 }
 
@@ -89,9 +88,7 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
-			if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start))
 			j := tracker.Judge(nodes(tc.nodes), start)
 			want := nodegroups.Reason{Code: tc.code, Sentence: j.Reason.Sentence, Detail: tc.detail}
 			if diff := cmp.Diff(want, j.Reason); diff != "" || j.State != tc.want {
@@ -119,9 +116,7 @@ func TestSizes(t *testing.T) {
 		{`{replicas: 2, limits: {nodes: 3}}`, `{cpu: 8, nodes: 2}`, 2, 0, 2},
 	} {
 		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
-		if err := tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start))
 		g, most := tracker.Judge(nodes(tc.nodes), start).Groups[0], -1
 		if g.MaxNodes != nil {
 			most = *g.MaxNodes
@@ -170,9 +165,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	look := func(minute, ordered, present int, want nodegroups.State, code string) {
 		t.Helper()
-		if err := tracker.Observe(object(t, `{limits: {cpu: 12}}`, fmt.Sprintf("{cpu: %d, nodes: %d}", 4*ordered, ordered)), nodes(present), at(minute)); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 12}}`, fmt.Sprintf("{cpu: %d, nodes: %d}", 4*ordered, ordered)), nodes(present), at(minute)))
 		if j := tracker.Judge(nodes(present), at(minute)); j.State != want || j.Reason.Code != code {
 			t.Errorf("minute %d: %s %s, want %s %s", minute, j.State, j.Reason.Code, want, code)
 		}
@@ -201,9 +194,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	at = func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Hour) } // for long, nobody looked
 	leaving := nodes(3)
 	leaving[1].Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
-	if err := tracker.Observe(object(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)))
 	if j := tracker.Judge(nil, at(121)); j.State != nodegroups.Growing {
 		t.Errorf("while a node is replaced: %s %+v, want Growing", j.State, j.Reason)
 	}
@@ -226,9 +217,7 @@ func TestNewNodes(t *testing.T) {
 		taints: [{key: dedicated, value: web, effect: NoSchedule}, {key: node.kubernetes.io/not-ready, effect: NoSchedule}],
 		requirements: [{key: kubernetes.io/arch, operator: In, values: [amd64, arm64]}, {key: kubernetes.io/arch, operator: In, values: [amd64]},
 			{key: topology.kubernetes.io/zone, operator: NotIn, values: [a]}]}}}`, `{cpu: 0}`)
-	if err := tracker.Observe(object, nil, start); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, tracker.Observe(object, nil, start))
 	want := &nodegroups.NewNodes{
 		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, nodegroups.KarpenterNodePoolLabel: {"default"}},
 		Taints:  []corev1.Taint{{Key: "dedicated", Value: "web", Effect: corev1.TaintEffectNoSchedule}},
@@ -247,22 +236,16 @@ func TestRealNodePools(t *testing.T) {
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var sample struct {
 				Nodes  int             `json:"nodes"`
 				Want   string          `json:"want"`
 				Object json.RawMessage `json:"object"`
 			}
-			if err := json.Unmarshal(data, &sample); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, json.Unmarshal(data, &sample))
 			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			nodes := nodesOf(sample.Nodes, "s-1", "1")
-			if err := tracker.Observe(sample.Object, nodes, start); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, tracker.Observe(sample.Object, nodes, start))
 			if j := tracker.Judge(nodes, start); string(j.State)+" "+j.Reason.Code != sample.Want {
 				t.Errorf("%s %+v, want %s", j.State, j.Reason, sample.Want)
 			}
@@ -294,9 +277,7 @@ func TestPauses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			observe := func(now time.Time) {
-				if err := tracker.Observe([]byte(ready), nil, now); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, tracker.Observe([]byte(ready), nil, now))
 			}
 			observe(at(0))
 			tc.lose(tracker, at(1))
@@ -322,9 +303,7 @@ func TestPauses(t *testing.T) {
 func TestVersion(t *testing.T) {
 	version := func(spec, resources string) string {
 		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
-		if err := tracker.Observe(object(t, spec, resources), nil, start); err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, tracker.Observe(object(t, spec, resources), nil, start))
 		g := tracker.Judge(nil, start).Groups[0]
 		if !g.Open || g.Patience != batching || g.Name != "default" {
 			t.Errorf("open %v, patience %v, name %q", g.Open, g.Patience, g.Name)

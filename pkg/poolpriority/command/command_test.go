@@ -13,6 +13,7 @@ import (
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestRefusals: what is wrong with the configuration's file is said before anything talks to an API server: there is none.
@@ -36,9 +37,7 @@ func TestRefusals(t *testing.T) {
 				if tc.file == empty {
 					text = ""
 				}
-				if err := os.WriteFile(opts.ConfigFile, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
+				must.NoError(t, os.WriteFile(opts.ConfigFile, []byte(text), 0o600))
 			}
 			err := run(t.Context(), opts, opts.ComponentGlobalsRegistry.FeatureGateFor(basecompatibility.DefaultKubeComponent))
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -100,26 +99,16 @@ func TestPlaceLease(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv("POD_NAMESPACE", "mine")
 			opts := options.NewOptions()
-			if err := opts.Flags.FlagSet("leader election").Parse(tc.flags); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, opts.Flags.FlagSet("leader election").Parse(tc.flags))
 			opts.ConfigFile = filepath.Join(t.TempDir(), "config.yaml")
 			text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {" + tc.leaderElection + "}\nprofiles: [{" + tc.profile + "}]\n"
-			if err := os.WriteFile(opts.ConfigFile, []byte(text), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, os.WriteFile(opts.ConfigFile, []byte(text), 0o600))
 			file, err := read(opts.ConfigFile)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := placeLease(opts, file); err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
+			must.NoError(t, placeLease(opts, file))
 			scheme.Register()
 			config, err := options.LoadConfigFromFile(klog.Background(), opts.ConfigFile)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			opts.ApplyLeaderElectionTo(config)
 			if got := config.LeaderElection.ResourceNamespace + "/" + config.LeaderElection.ResourceName; got != tc.want {
 				t.Errorf("the lease is %s, want %s", got, tc.want)

@@ -19,6 +19,8 @@ import (
 	schedscheme "k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 func TestMain(m *testing.M) {
@@ -82,9 +84,7 @@ func TestDecodersAgree(t *testing.T) {
 	refused := 0
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must.NoError(t, err)
 		if files[file] {
 			data = configuration("PoolPriority", string(data))
 		}
@@ -164,14 +164,10 @@ func agree(t *testing.T, name string, data []byte) error {
 // TestRoundTrip: the scheduler writes the defaulted arguments out.
 func TestRoundTrip(t *testing.T) {
 	found, err := decode(configuration("PoolPriority", "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
 	out, err := runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), found["default-scheduler"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "clusterAutoscaler: {}", "unknownGrace: 15m0s"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not in what is written out:\n%s", want, out)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // configuration is a KubeSchedulerConfiguration with the arguments.
@@ -25,9 +27,7 @@ func decodeArgs(args string) (*PoolPriorityArgs, error) {
 
 func TestDefaults(t *testing.T) {
 	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	c := args.Capacity
 	if args.Order != OrderStrict || c.ClusterAutoscalerStatus != "kube-system/cluster-autoscaler-status" ||
 		c.StaleAfter.Duration != 3*time.Minute || c.UnknownGrace.Duration != 15*time.Minute || c.ProvisionGrace.Duration != 15*time.Minute ||
@@ -56,9 +56,7 @@ pools:
     startWithin: 0s
 scaleIn: {others: true}
 `)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if errs := Validate(args); len(errs) > 0 {
 		t.Errorf("Validate() = %v", errs)
 	}
@@ -78,9 +76,7 @@ scaleIn: {others: true}
 
 func TestZeroGraceIsKept(t *testing.T) {
 	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]\ncapacity: {unknownGrace: 0s}")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, err)
 	if args.Capacity.UnknownGrace.Duration != 0 {
 		t.Errorf("unknownGrace: 0s became %v", args.Capacity.UnknownGrace)
 	}
@@ -125,9 +121,7 @@ func TestLoad(t *testing.T) {
 				}
 				return
 			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if *profile.SchedulerName != tc.scheduler || args.Order != OrderStrict || len(args.Pools) != 1 {
 				t.Errorf("profile %q with %+v, want %q with defaulted arguments", *profile.SchedulerName, args, tc.scheduler)
 			}
@@ -144,9 +138,7 @@ func TestBadArguments(t *testing.T) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			var said string
 			count := 1
 			if args, err := decodeArgs(string(data)); err != nil {

@@ -4,14 +4,14 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"poolpriority.dev/scheduler/test/must"
 )
 
 // TestPodNamespace: what is published follows the pod, unless the arguments say where.
 func TestPodNamespace(t *testing.T) {
 	mounted := filepath.Join(t.TempDir(), "namespace")
-	if err := os.WriteFile(mounted, []byte("mounted\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	must.NoError(t, os.WriteFile(mounted, []byte("mounted\n"), 0o600))
 	before := serviceAccountNamespace
 	t.Cleanup(func() { serviceAccountNamespace = before })
 	for _, tc := range []struct{ name, variable, file, args, want string }{
@@ -24,9 +24,7 @@ func TestPodNamespace(t *testing.T) {
 			t.Setenv(NamespaceVariable, tc.variable)
 			serviceAccountNamespace = tc.file
 			args, err := decodeArgs(tc.args + "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must.NoError(t, err)
 			if args.StatusConfigMap != tc.want {
 				t.Errorf("published in %s, want %s", args.StatusConfigMap, tc.want)
 			}
