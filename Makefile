@@ -178,6 +178,7 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
 	@hack/step.sh "imports" go test ./test/imports
+	@hack/step.sh "retired words" go test ./test/docs -run '^TestRetiredWords$$'
 	@hack/step.sh "code lines" hack/lines.sh $(MAX_LINES_SHIPPED) $(MAX_LINES_OTHER)
 	@hack/step.sh "generated and copied files" hack/verify-generated.sh
 

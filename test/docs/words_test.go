@@ -1,0 +1,54 @@
+package docs
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"poolpriority.dev/scheduler/test/markdown"
+)
+
+// part matches a word, or a part of an identifier such as fooBar or HTTPServer.
+var part = regexp.MustCompile(`[A-Z]+[a-z]*|[a-z]+`)
+
+// TestRetiredWords: no text uses a word that docs/glossary.md retires, as a word or as a part of an identifier.
+func TestRetiredWords(t *testing.T) {
+	glossary := filepath.Join(root, "docs/glossary.md")
+	page, err := markdown.Read(root, "docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	instead := map[string]string{}
+	for _, row := range page.Tables[len(page.Tables)-1].Rows {
+		for word := range strings.SplitSeq(row.Cells[0], ", ") {
+			instead[word] = row.Cells[1]
+		}
+	}
+	if instead["woken"] == "" {
+		t.Fatal("the glossary's last table is not that of the retired words")
+	}
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if entry.IsDir() && slices.Contains([]string{".git", ".devcluster", "bin"}, entry.Name()) {
+			return filepath.SkipDir
+		}
+		if err != nil || path == glossary || !slices.Contains([]string{".go", ".md", ".sh", ".txt", ".yaml"}, filepath.Ext(path)) {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for i, line := range strings.Split(string(text), "\n") {
+			for _, word := range part.FindAllString(line, -1) {
+				if write := instead[strings.ToLower(word)]; write != "" && path != filepath.Join(root, "test/docs/words_test.go") {
+					t.Errorf("%s:%d: %s is retired; write: %s", strings.TrimPrefix(path, root+"/"), i+1, word, write)
+				}
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
