@@ -139,7 +139,7 @@ test-upstream: tools ## Run Kubernetes' own tests of the scheduler with the plug
 bench: tools build ## Measure a scheduling cycle against other profiles and beside 10,000 pods that wait, how fast the gate acts, what binding costs, throughput, and memory
 	@go run ./test/perf
 	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|BoundPodUpdate' -benchtime 1x
-	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Look
+	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Sync
 	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Arrivals' -benchtime 3x -bin $(CURDIR)/bin
 	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput|Arrivals' -benchtime 1x -bin $(CURDIR)/bin
 

@@ -1,5 +1,5 @@
-// Command configdoc writes the tables of fields in docs/configuration.md, from the types in pkg/apis/config/v1. It reads
-// and writes below the working directory.
+// Command configdoc writes the tables of fields in docs/configuration.md, from the types in pkg/apis/config/v1. It
+// reads and writes below the working directory.
 package main
 
 import (

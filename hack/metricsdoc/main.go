@@ -58,13 +58,13 @@ func labels() []label {
 		states[i] = string(state)
 	}
 	return []label{
-		{"pool", "the name of a pool in the configuration"},
+		{"pool", "the name of a pool in the configuration, or `none`"},
 		{"state", code(states)},
 		{"reason` of `pool_state_info", "the code of a reason, as `pool-priority-status` has it"},
 		{"reason` of `held_pods` and, where `decision` is `closed`, of `gate_decisions_total", "the code of a reason why [a pod waits](reasons.md#a-pod-waits-and-the-gate-may-open-by-itself)"},
-		{"reason` of `placements_total` and, where `decision` is `open`, of `gate_decisions_total", code(codes(gate.Reasons(gate.Kind.Opens)))},
+		{"reason` of `placements_total` and, where `decision` is `open`, of `gate_decisions_total", code(codes(gate.Reasons(gate.Kind.Opens))) + ", `none`"},
 		{"source", "`cluster-autoscaler`, its status; `nodepool/NAME`, a NodePool that the configuration names; `override`, the ConfigMap pool-priority-override (`source_errors_total` only)"},
-		{"resource`, `unit", "`cpu`, `cores`; `memory`, `bytes`"},
+
 		{"code", "one that the scheduler knows of the provider's, or `other`"},
 	}
 }

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Use is what pods that have not ended take of a budget: their number, thousandths of a CPU, and bytes of memory.
+// Use is how much of a budget pods that have not ended use: their number, thousandths of a CPU, and bytes of memory.
 type Use struct {
 	Pods     int   `json:"pods"`
 	MilliCPU int64 `json:"milliCPU,omitempty"`
@@ -15,13 +15,13 @@ type Use struct {
 }
 
 const (
-	// aciMilliCPU and aciMemory are what Azure Container Instances gives to a container that requests no CPU or no memory, and bills. Source:
-	// azure-aci v1.6.4, getContainers.
+	// aciMilliCPU and aciMemory are the CPU and memory that Azure Container Instances gives to a container without
+	// requests, and bills. Source: azure-aci v1.6.4, getContainers.
 	aciMilliCPU, aciMemory = 1000, 1_500_000_000
 )
 
-// UseOf is what the pod takes of a burst pool's budget, as the provider bills it: on Azure Container Instances or, without onACI, elsewhere. A pod
-// that has ended takes nothing; one that never started does.
+// UseOf is what the pod takes of a burst pool's budget, as the provider bills it: on Azure Container Instances or,
+// without onACI, elsewhere. A pod that has ended takes nothing; one that never started does.
 func UseOf(pod *corev1.Pod, onACI bool) Use {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return Use{}
@@ -31,8 +31,8 @@ func UseOf(pod *corev1.Pod, onACI bool) Use {
 	return use
 }
 
-// Billed is what the provider bills for the pod: what it requests, as kube reckons it. Azure Container Instances know of no overhead, and of no
-// requests of the pod as a whole.
+// Billed returns what the provider bills for the pod: its requests, as Kubernetes counts them. Azure Container
+// Instances ignores overhead and pod-level requests.
 func Billed(pod *corev1.Pod, onACI bool) Use {
 	if onACI {
 		return ofContainers(pod, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
@@ -44,7 +44,7 @@ func Billed(pod *corev1.Pod, onACI bool) Use {
 	return use.Plus(requested(pod.Spec.Overhead, Use{}))
 }
 
-// ofContainers is what the containers request together, or are given where they do not.
+// ofContainers sums the requests of the containers, with the given amounts where there are none.
 func ofContainers(pod *corev1.Pod, given Use) Use {
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {
@@ -63,7 +63,7 @@ func ofContainers(pod *corev1.Pod, given Use) Use {
 	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
 }
 
-// requested is what is requested and, of what is not, what is given.
+// requested returns the requests, with the given amounts where there are none.
 func requested(list corev1.ResourceList, given Use) Use {
 	if cpu, ok := list[corev1.ResourceCPU]; ok {
 		given.MilliCPU = cpu.MilliValue()

@@ -6,13 +6,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// tokenVolume begins the names of the volumes by which pods are given the token of their ServiceAccount, whether they use it or not. Source: the
-// ServiceAccount admission plugin.
+// tokenVolume begins the names of the volumes by which pods are given the token of their ServiceAccount, whether they
+// use it or not. Source: the ServiceAccount admission plugin.
 const tokenVolume = "kube-api-access-"
 
-// ignored is what the connector of AKS's virtual nodes does without, and says nothing of. Source: azure-aci v1.6.4. What next to every pod has is
-// not among it: the usual hardening (runAsNonRoot, dropped capabilities, seccomp profiles, read-only root file systems), default modes of
-// files, the token of the ServiceAccount where nothing says that it is used.
+// ignored lists features that the connector of AKS's virtual nodes ignores silently. Source: azure-aci v1.6.4. It
+// leaves out what nearly every pod has: the usual hardening (runAsNonRoot, dropped capabilities, seccomp profiles,
+// read-only root file systems), default modes of files, the token of the ServiceAccount where nothing says that it is
+// used.
 var ignored = []struct {
 	what string // read on in "it runs without …"
 	used func(*corev1.Pod) bool

@@ -29,12 +29,12 @@ func anyVolume(match func(*corev1.Volume) bool) func(*corev1.Pod) bool {
 	}
 }
 
-func isClaim(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
+func isPVC(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
 // isUnknownVolume reports whether the volume is of no kind that runs, or that another feature speaks of.
 func isUnknownVolume(v *corev1.Volume) bool {
 	inlineFiles := v.CSI != nil && v.CSI.Driver == AzureFilesDriver
-	return v.HostPath == nil && !isClaim(v) && v.DownwardAPI == nil &&
+	return v.HostPath == nil && !isPVC(v) && v.DownwardAPI == nil &&
 		v.EmptyDir == nil && v.Secret == nil && v.ConfigMap == nil && v.Projected == nil && v.AzureFile == nil && !inlineFiles
 }
 
@@ -65,7 +65,7 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// isDemanding reports whether an init container has what those of Azure Container Instances cannot have.
+// isDemanding reports whether an init container has a feature that Azure Container Instances does not support there.
 func isDemanding(c *corev1.Container) bool {
 	return len(c.Ports) > 0 || len(c.Resources.Requests) > 0 || len(c.Resources.Limits) > 0 ||
 		c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil
@@ -90,7 +90,8 @@ func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
 	return !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
 }
 
-// hasLateField reports whether a variable is taken from the pod's status. The connector fills in variables as it creates the container group, once.
+// hasLateField reports whether a variable is taken from the pod's status. The connector fills in variables as it
+// creates the container group, once.
 func hasLateField(c *corev1.Container) bool {
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil && strings.HasPrefix(from.FieldRef.FieldPath, "status.") {

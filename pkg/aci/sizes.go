@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// cpuStep is what the connector rounds CPU requests down to, in thousandths of a CPU, and memoryStep what it rounds requests and limits of
-	// memory down to, in bytes. Both are also the least that it asks for.
+	// The connector rounds CPU requests down to a multiple of cpuStep, in thousandths of a CPU, and requests and limits
+	// of memory to one of memoryStep, in bytes. Both are also its minimum.
 	cpuStep, memoryStep = 10, 100_000_000
 )
 
@@ -27,7 +27,7 @@ func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
 	return ""
 }
 
-// asked is what all containers request together as the connector asks for it, and without its rounding CPU down.
+// asked returns the sum of the containers' requests as the connector sends it, and without its rounding of CPU.
 func asked(p *corev1.Pod) (rounded, exact Use) {
 	for i := range p.Spec.Containers {
 		use := requested(p.Spec.Containers[i].Resources.Requests, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
@@ -50,7 +50,8 @@ func limitAboveRequests(p *corev1.Pod) bool {
 	})
 }
 
-// fractionalCPU reports whether that is so only because the connector rounds CPU requests down to a multiple of 10m, and limits not.
+// fractionalCPU reports whether that is so only because the connector rounds CPU requests down to a multiple of 10m,
+// and limits not.
 func fractionalCPU(p *corev1.Pod) bool {
 	if !unusualLimits(p) {
 		return false
@@ -59,7 +60,8 @@ func fractionalCPU(p *corev1.Pod) bool {
 	return anyLimit(p, func(cpu, _ int64) bool { return cpu > rounded.MilliCPU && cpu <= exact.MilliCPU })
 }
 
-// unusualLimits reports whether limits have to be looked at: they are not just what the containers request, as most are.
+// unusualLimits reports whether limits have to be looked at: they are not just what the containers request, as most
+// are.
 func unusualLimits(p *corev1.Pod) bool {
 	for i := range p.Spec.Containers {
 		r := &p.Spec.Containers[i].Resources

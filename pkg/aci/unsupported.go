@@ -26,9 +26,10 @@ const (
 	withAzureFiles // if all volumes that the pod claims are of Azure Files
 )
 
-// features are what a virtual kubelet cannot run, on Azure Container Instances if not said otherwise. Sources: what azure-aci v1.6.4, the
-// connector of AKS's virtual nodes, was measured to refuse or to lose, and the limitations in the documentation of AKS virtual nodes. Virtual
-// nodes v2 have another connector: of them, the documentation is the source, and what it does not say is left to them.
+// features are what a virtual kubelet cannot run, on Azure Container Instances if not said otherwise. Sources: what
+// azure-aci v1.6.4, the connector of AKS's virtual nodes, was measured to refuse or to lose, and the limitations in the
+// documentation of AKS virtual nodes. Virtual nodes v2 have another connector: of them, the documentation is the
+// source, and what it does not say is left to them.
 var features = []Feature{
 	{Code: "DaemonSetPod", What: "DaemonSet pods", used: ownedByDaemonSet, Any: true},
 	{Code: "MirrorPod", What: "static pods", Any: true, used: func(p *corev1.Pod) bool { _, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; return ok }},
@@ -42,7 +43,7 @@ var features = []Feature{
 	})},
 	{Code: "HostAliases", What: "pods with host aliases", v2: always, used: func(p *corev1.Pod) bool { return len(p.Spec.HostAliases) > 0 }},
 	{Code: "HostPath", What: "pods with hostPath volumes", used: anyVolume(func(v *corev1.Volume) bool { return v.HostPath != nil })},
-	{Code: "PersistentVolume", What: "pods with persistent volumes", v2: withAzureFiles, used: anyVolume(isClaim)},
+	{Code: "PersistentVolume", What: "pods with persistent volumes", v2: withAzureFiles, used: anyVolume(isPVC)},
 	{Code: "DownwardAPIVolume", What: "pods with downwardAPI volumes", used: anyVolume(func(v *corev1.Volume) bool { return v.DownwardAPI != nil })},
 	{Code: "VolumeType", What: "pods with volumes other than emptyDir, secret, configMap, projected and azureFile", used: anyVolume(isUnknownVolume)},
 	{Code: "Sidecar", What: "pods with sidecars (init containers that are restarted)", v2: always, used: anyInitContainer(isSidecar)},
@@ -67,8 +68,8 @@ var features = []Feature{
 // Features returns all features that a virtual kubelet may be unable to run.
 func Features() []Feature { return slices.Clone(features) }
 
-// Unsupported returns the first feature of the pod that nodes of the platform cannot run, and whether there is one. azureFiles says that all
-// volumes that the pod claims are of Azure Files.
+// Unsupported returns the first feature of the pod that nodes of the platform cannot run, and whether there is one.
+// azureFiles says that all volumes that the pod claims are of Azure Files.
 func Unsupported(pod *corev1.Pod, on Platform, azureFiles bool) (Feature, bool) {
 	for _, f := range features {
 		runs := on == Other || on == V2 && (f.v2 == always || f.v2 == withAzureFiles && azureFiles)

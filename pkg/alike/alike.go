@@ -1,5 +1,5 @@
-// Package alike computes keys of pods. Two pods with the same key are the same to its reader: the autoscaler, a view of the pools, kube-scheduler,
-// Filter plugins, or a burst pool's provider. It is pure.
+// Package alike computes keys of pods. Two pods with the same key are the same to its reader: the autoscaler, a view of
+// the pools, kube-scheduler, Filter plugins, or a burst pool's provider. It is pure.
 package alike
 
 import (
@@ -18,12 +18,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1, PodGroupLabel.
+// podGroupLabel marks the pods of a gang. Source: sigs.k8s.io/scheduler-plugins/apis/scheduling/v1alpha1,
+// PodGroupLabel.
 const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 
-// Autoscaler returns what an autoscaler, and the gate, look at of the pod: what the autoscaler does not do for one, it does not do for another with the
-// same key. What must be equal: all that its simulated Filters and its pod list read, priority and its own annotations included, and Scheduler. It is
-// empty for a pod that is like no other: what that can use depends on other pods, on volumes or on a gang.
+// Autoscaler returns what an autoscaler, and the gate, look at of the pod: what the autoscaler does not do for one, it
+// does not do for another with the same key. What must be equal: all that its simulated Filters and its pod list read,
+// priority and its own annotations included, and Scheduler. It is empty for a pod that is like no other: what that can
+// use depends on other pods, on volumes or on a gang.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 	s := &pod.Spec
 	if _, gang := pod.Labels[podGroupLabel]; gang || s.WorkloadRef != nil || len(s.ResourceClaims) > 0 {
@@ -78,20 +80,21 @@ func View(pod *corev1.Pod) string {
 		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
 }
 
-// Scheduler returns a fragment of the pod's signature for kube-scheduler: what decides, besides requests, whether the pod may use burst pools and what
-// it takes of their budgets.
+// Scheduler returns a fragment of the pod's signature for kube-scheduler: what decides, besides requests, whether the
+// pod may use burst pools and what it takes of their budgets.
 func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool) any {
 	return append([]string{pod.Annotations[pool.BurstAnnotation], strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
 }
 
-// Filter returns what Filter plugins read of the pod that read nothing else but the node. requests are the pod's, as NodeResourcesFit counts them.
+// Filter returns what Filter plugins read of the pod that read nothing else but the node. requests are the pod's, as
+// NodeResourcesFit counts them.
 func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
 	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, requiredNodeAffinity(pod))
 }
 
-// Template returns what tells the template that the pod is made of from others: what controls the pod and, where that may change its template, which
-// one it is. A burst pool's provider that refuses one pod for what it is refuses all with the same key. It is empty for a pod that nothing controls:
-// there is no other like it.
+// Template returns what tells the template that the pod is made of from others: what controls the pod and, where that
+// may change its template, which one it is. A burst pool's provider that refuses one pod for what it is refuses all
+// with the same key. It is empty for a pod that nothing controls: there is no other like it.
 func Template(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
@@ -103,7 +106,8 @@ func Template(pod *corev1.Pod) string {
 	if revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision != "" {
 		return string(owner.UID) + "/" + revision
 	}
-	// What providers look at of the containers, without what differs between pods of one template: the mounts of the token's volume, whose name is random.
+	// What providers look at of the containers, without what differs between pods of one template: the mounts of the
+	// token's volume, whose name is random.
 	var containers []corev1.Container
 	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for _, c := range all {

@@ -1,5 +1,6 @@
-// Package breaker is the circuit breaker of a burst pool. By what becomes of the pods on the pool's nodes it decides whether more may be sent there.
-// The published states describe the provider. Open: the circuit is closed. Refusing: it is open. Probing: it is half-open.
+// Package breaker is the circuit breaker of a burst pool. By what becomes of the pods on the pool's nodes it decides
+// whether more may be sent there. The published states describe the provider. Open: the circuit is closed. Refusing: it
+// is open. Probing: it is half-open.
 package breaker
 
 import (
@@ -14,45 +15,47 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// State says whether a burst pool's provider takes pods.
+// State is whether a burst pool's provider takes pods.
 type State string
 
 const (
-	// Open means that it does, as far as is known.
+	// Open means that it takes pods, or has not refused any.
 	Open State = "Open"
 	// Refusing means that it does not, and that no pod is sent to it for a while.
 	Refusing State = "Refusing"
-	// Probing means that it did not, and that one pod is sent to it to see.
-	Probing State = "Probing"
+	// HalfOpen means that it did not, and that one pod is sent to it to see.
+	HalfOpen State = "HalfOpen"
 )
 
-// defaultStart is how long a pod that is not late, because none ever is, counts as starting.
+// defaultStart is how long a pod counts as starting in a pool without startWithin.
 const defaultStart = 15 * time.Minute
 
 // Rules are what a Breaker goes by.
 type Rules struct {
-	// StartWithin is how long a pod may take from its binding to its start. The next pods of an owner whose pod was late have more (TimeToStart).
-	// 0: no pod is ever late.
+	// StartWithin is how long a pod may take from its binding to its start. The next pods of an owner whose pod was
+	// late have more (TimeToStart). 0: no pod is ever late.
 	StartWithin time.Duration
-	// Alone is for how long a pod must have been refused for what the pool is to be enough by itself.
+	// Alone is how long one pod's pool error must last to close the pool by itself.
 	Alone time.Duration
-	// Evidence is for how long a failure counts, if no success comes before.
+	// Evidence is how long a failure counts, unless a pod starts before.
 	Evidence time.Duration
-	// FirstRest is for how long a pool rests that begins to refuse; it doubles with each probe that fails, up to MaxRest.
-	FirstRest, MaxRest time.Duration
-	// InFlight is how much later than the last pod that was seen when the pool closed a pod may have been bound by a decision from before.
+	// FirstBackoff is the first backoff of a refusing pool; it doubles with each failed trial, up to MaxBackoff.
+	FirstBackoff, MaxBackoff time.Duration
+	// InFlight is how much later than the last pod that was seen when the pool closed a pod may have been bound by a
+	// decision from before.
 	InFlight time.Duration
-	// Template is for how long a template is ineligible after a pod of it was last refused for what it is, and Curable if that may be over by
-	// itself.
+	// Template is how long a template is ineligible after the last pod error, and Curable the same for an error that
+	// may pass.
 	Template, Curable time.Duration
-	// Answer is how long the provider may take to refuse a pod: one that has neither started nor been refused by then counts as taken.
+	// Answer is how long the provider may take to refuse a pod: one that has neither started nor been refused by then
+	// counts as taken.
 	Answer time.Duration
-	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long a refused pod counts for its owner: a Job never
-	// forgets, and by the hour one that runs for long would fail.
+	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long a refused pod counts for
+	// its owner. It is long because a Job counts failures for ever: with an hour, a long Job would fail.
 	Trust, Forget time.Duration
 }
 
-// ban is for how long a template is ineligible after a pod of it was refused.
+// ban returns how long a template is ineligible after a pod of it was refused.
 func (r *Rules) ban(curable bool) time.Duration {
 	if curable {
 		return r.Curable
@@ -60,30 +63,30 @@ func (r *Rules) ban(curable bool) time.Duration {
 	return r.Template
 }
 
-// NewRules returns the rules that hold for a pool whose pods must start within the time given.
+// NewRules returns the rules for a pool with this startWithin.
 func NewRules(startWithin time.Duration) Rules {
 	return Rules{
-		StartWithin: startWithin, Alone: 2 * time.Minute, Evidence: time.Hour, FirstRest: time.Minute, MaxRest: 10 * time.Minute,
+		StartWithin: startWithin, Alone: 2 * time.Minute, Evidence: time.Hour, FirstBackoff: time.Minute, MaxBackoff: 10 * time.Minute,
 		InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
 		Answer: 10 * time.Second, Trust: 10 * time.Minute, Forget: 24 * time.Hour,
 	}
 }
 
-// Pod is what is looked at of a pod on a burst pool's nodes.
+// Pod has the fields of a pod on a burst pool's nodes that a Tracker uses.
 type Pod struct {
 	UID       types.UID
 	Namespace string
-	// Owner is what controls the pod, or the pod itself.
+	// Owner is the controlling owner's UID, or the pod's own.
 	Owner types.UID
-	// Template is alike.Template of the pod.
-	Template string
+	// TemplateKey is alike.TemplateKey of the pod.
+	TemplateKey string
 	// CountsFailures is CountsFailures of the pod.
 	CountsFailures bool
-	// MilliCPU is what the provider bills for the pod, in thousandths of a CPU. PodOf does not say it.
+	// MilliCPU is the CPU that the provider bills for the pod, in thousandths. PodOf does not set it.
 	MilliCPU int64
 	Bound    time.Time
 	Started  bool
-	// Ending says that it is being deleted or has ended, and will neither start nor be refused.
+	// Ending is set if it is being deleted or has ended: it will neither start nor be refused.
 	Ending bool
 	// Refusal is nil for a pod that was not refused.
 	Refusal *refusal.Refusal
@@ -92,7 +95,7 @@ type Pod struct {
 // PodOf returns what is looked at of the pod.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
-		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), Template: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod),
+		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod),
 		Started: refusal.Began(pod), Ending: pod.DeletionTimestamp != nil,
 	}
 	if r, refused := refusal.Of(pod); refused {
@@ -106,7 +109,7 @@ func PodOf(pod *corev1.Pod) Pod {
 // mayStart is MayStart of the pod.
 func (p *Pod) mayStart() bool { return !p.Started && !p.Ending && p.Refusal == nil }
 
-// startLimit is for how long a pod of a pool with this startWithin is waited for; 0 means the default.
+// startLimit returns how long a pod may be starting in a pool with this startWithin; 0 means the default.
 func startLimit(startWithin time.Duration) time.Duration {
 	if startWithin == 0 {
 		return defaultStart
@@ -114,46 +117,48 @@ func startLimit(startWithin time.Duration) time.Duration {
 	return startWithin
 }
 
-// Judgement is what a Breaker says of a burst pool. It must not be changed.
-type Judgement struct {
+// Status is what a Breaker says of a burst pool. It must not be changed.
+type Status struct {
 	State State `json:"state,omitempty"`
-	// Since is when the pool was last known to come into or out of Open.
+	// Since is when the pool last entered or left Open.
 	Since time.Time `json:"since,omitzero"`
-	// Lapsed says of a pool that is Open again that no pod has started there: none was refused for so long that it is not known any more.
-	Lapsed bool `json:"lapsed,omitempty"`
-	// Until is when a pool that is Refusing is probed.
+	// Expired is set for a pool that is Open again only because its last refusal is too old: no pod has started there.
+	Expired bool `json:"expired,omitempty"`
+	// Until is when a Refusing pool becomes half-open.
 	Until time.Time `json:"until,omitzero"`
-	// Code and Message are what the provider said, and Failed is how many pods it refused or did not start since it last started one.
+	// Code and Message are the provider's, and Failed is how many pods it refused or did not start since it last
+	// started one.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Failed  int    `json:"failed,omitempty"`
 	// Starting is how many pods on the pool's nodes may still start.
 	Starting int `json:"starting,omitempty"`
-	// Templates are those of which the provider has refused pods for what they are, by alike.Template.
+	// Templates are those of which the provider has refused pods for what they are, by alike.TemplateKey.
 	Templates map[string]Template `json:"templates,omitempty"`
-	// Pacing is that of all owners; nil: there is none.
+	// Pacing has the limits of all owners; nil: none.
 	Pacing *Pacing `json:"pacing,omitempty"`
-	// Next is when the judgement changes by itself; zero if it does not.
+	// Next is when the status changes without an event; zero if it does not.
 	Next time.Time `json:"next,omitzero"`
 }
 
-// Template is what the provider said of a template's pods.
+// Template is the provider's answer for a template's pods.
 type Template struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	// At is when a pod of it was last refused.
 	At time.Time `json:"at"`
-	// Curable says that it may be eligible again without a change.
-	Curable bool `json:"curable,omitempty"`
+	// MayPass is set if it may become eligible again without a change.
+	MayPass bool `json:"curable,omitempty"`
 	// Until is when it is tried again.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Breaker judges one burst pool by the pods on its nodes. It has no clock: it is told what it sees and when. Its methods must not be called by
-// several goroutines at once.
+// Breaker is the circuit breaker of one burst pool. Its input are the pods on the pool's nodes; it has no clock of its
+// own. It is not safe for concurrent use.
 //
-// Times of binding are the leader's or the API server's, and only compared with one another: a failure counts for nothing once a pod has started that was
-// bound later, and a pool that is closed opens when a pod has started that was bound after the last one before it closed.
+// Times of binding are the leader's or the API server's, and only compared with one another: a failure counts for
+// nothing once a pod has started that was bound later, and a pool that is closed opens when a pod has started that was
+// bound after the last one before it closed.
 type Breaker struct {
 	rules     Rules
 	pods      map[types.UID]*known
@@ -177,13 +182,13 @@ type Breaker struct {
 	closed       time.Time // newest, when the pool closed
 	probed       time.Time // newest, when it was opened for a probe
 	shut         time.Time // when it was closed last, by the clock
-	lapsed       bool      // it is open because nothing was refused for a while, and not because a pod has started
+	expired      bool      // it is open because nothing was refused for a while, and not because a pod has started
 }
 
 // known is a pod on the pool's nodes.
 type known struct {
 	Pod
-	class    refusal.Class // of its refusal, as counted; empty if it was not refused
+	cause    refusal.Cause // of its refusal, as counted; empty if it was not refused
 	late     bool          // it was counted as late
 	seen     time.Time     // when it was first seen, by the clock
 	slowness int           // its owner's, then
@@ -194,8 +199,8 @@ type known struct {
 type Failure struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
-	// Class is OfPool, Unknown, or empty for a pod that is late.
-	Class   refusal.Class `json:"class,omitempty"`
+	// Cause is OfPool, Unknown, or empty for a pod that is late.
+	Cause   refusal.Cause `json:"class,omitempty"`
 	Code    string        `json:"code,omitempty"`
 	Message string        `json:"message,omitempty"`
 	Bound   time.Time     `json:"bound"`
@@ -203,7 +208,7 @@ type Failure struct {
 	At time.Time `json:"at"`
 }
 
-// Lateness is how often in a row pods of an owner were late.
+// Lateness counts how often in a row pods of an owner were late.
 type Lateness struct {
 	Times int       `json:"times"`
 	At    time.Time `json:"at"`
@@ -217,18 +222,18 @@ func New(rules Rules) *Breaker {
 	}
 }
 
-// News says what a Breaker learnt of a pod.
-type News struct {
-	// Changed says that the judgement may have.
-	Changed bool
+// Change says what a Breaker learnt of a pod.
+type Change struct {
+	// StatusChanged is set if the Status may have changed.
+	StatusChanged bool
 	// Refused is the refusal, if it is the pod's first.
 	Refused *refusal.Refusal
-	// Ineligible says that the pod's template was found to be, or the pod itself if nothing controls it.
+	// Ineligible is set if the pod's template became ineligible, or the pod itself if it has no controlling owner.
 	Ineligible bool
 }
 
 // See takes in how a pod on the pool's nodes is at the time now.
-func (b *Breaker) See(pod Pod, now time.Time) News {
+func (b *Breaker) See(pod Pod, now time.Time) Change {
 	k, seen := b.pods[pod.UID]
 	if !seen {
 		k = &known{seen: now, slowness: b.slow[pod.Owner].Times}
@@ -237,13 +242,13 @@ func (b *Breaker) See(pod Pod, now time.Time) News {
 			delete(b.counted, pod.UID)
 			k.late = pod.Refusal == nil
 			if pod.Refusal != nil {
-				k.class = pod.Refusal.Class
+				k.cause = pod.Refusal.Cause
 			}
 			b.countRefused(&pod)
 		}
 		b.pods[pod.UID] = k
 	}
-	news := News{Changed: !seen || pod.Ending != k.Ending}
+	change := Change{StatusChanged: !seen || pod.Ending != k.Ending}
 	if seen { // what a provider reports later may be dated back, and a container group that is repaired has started all the same
 		pod.Bound = latest(k.Bound, pod.Bound)
 		pod.Started = pod.Started || k.Started && pod.Refusal == nil
@@ -263,7 +268,7 @@ func (b *Breaker) See(pod Pod, now time.Time) News {
 	}
 	switch {
 	case started:
-		news.Changed = true
+		change.StatusChanged = true
 		delete(b.failures, pod.UID)
 		delete(b.refusedPods, pod.UID)
 		b.accepted = latest(b.accepted, pod.Bound)
@@ -273,61 +278,62 @@ func (b *Breaker) See(pod Pod, now time.Time) News {
 		if now.Before(pod.Bound.Add(b.rules.StartWithin)) {
 			delete(b.slow, pod.Owner)
 		}
-	case pod.Refusal != nil && worse(k.class, pod.Refusal.Class):
-		news.Changed = true
-		if k.class == "" {
-			news.Refused = pod.Refusal
+	case pod.Refusal != nil && worse(k.cause, pod.Refusal.Cause):
+		change.StatusChanged = true
+		if k.cause == "" {
+			change.Refused = pod.Refusal
 			b.countRefused(&k.Pod)
 		}
-		k.class = pod.Refusal.Class
-		news.Ineligible = b.refused(k, now)
+		k.cause = pod.Refusal.Cause
+		change.Ineligible = b.refused(k, now)
 	}
-	return news
+	return change
 }
 
-// worse reports whether a refusal of the class, after one of the class before (empty if there was none), says something new: a kubelet that
-// tries again may be told something else.
-func worse(before, class refusal.Class) bool {
+// worse reports whether a refusal with this cause adds something after one with the cause before (empty: none): a
+// kubelet that tries again may get another answer.
+func worse(before, cause refusal.Cause) bool {
 	switch before {
 	case "":
 		return true
-	case refusal.OfNeither:
-		return class != refusal.OfNeither
+	case refusal.NeitherError:
+		return cause != refusal.NeitherError
 	case refusal.Unknown:
-		return class == refusal.OfPool || class == refusal.OfPod
+		return cause == refusal.PoolError || cause == refusal.PodError
 	}
 	return false
 }
 
-// refused takes in why a pod was refused, and reports whether it is the pod's own fault and was not known to be.
+// refused processes a refusal, and reports whether it is the first pod error of the template.
 func (b *Breaker) refused(k *known, now time.Time) bool {
-	switch k.Refusal.Class {
-	case refusal.OfPod:
+	switch k.Refusal.Cause {
+	case refusal.PodError:
 		delete(b.failures, k.UID)
-		if k.Template == "" {
+		if k.TemplateKey == "" {
 			return true
 		}
-		_, old := b.templates[k.Template]
+		_, old := b.templates[k.TemplateKey]
 		b.ban(&k.Pod, now)
 		return !old
-	case refusal.OfPool, refusal.Unknown:
+	case refusal.PoolError, refusal.Unknown:
 		b.failed(&k.Pod, now)
 	}
 	return false
 }
 
-// ban has the pod's template be ineligible, as of the time given.
+// ban makes the pod's template ineligible, as of the time given.
 func (b *Breaker) ban(p *Pod, at time.Time) {
 	r := p.Refusal
 	b.templates = maps.Clone(b.templates) // judgements have the one before
-	b.templates[p.Template] = Template{Code: r.Code, Message: r.Message, Curable: r.Curable, At: at, Until: at.Add(b.rules.ban(r.Curable))}
+	b.templates[p.TemplateKey] = Template{Code: r.Code, Message: r.Message, MayPass: r.MayPass, At: at, Until: at.Add(b.rules.ban(r.MayPass))}
 	trim(b.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 }
 
-// failed takes in that a pod was refused at the time given for what may be the pool. If it surely is, no more is known to run at once than what does.
+// failed counts a refusal that may be a pool error. A certain pool error lowers the known concurrency to the pods that
+// run now.
 func (b *Breaker) failed(p *Pod, at time.Time) {
-	b.fail(Failure{UID: p.UID, Namespace: p.Namespace, Class: p.Refusal.Class, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
-	if p.Refusal.Class == refusal.OfPool {
+	b.fail(Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
+	if p.Refusal.Cause == refusal.PoolError {
 		b.peak, b.recent = b.running, b.running
 	}
 }
@@ -337,7 +343,7 @@ func (b *Breaker) fail(f Failure) {
 	trim(b.failures, maxFailures, func(uid types.UID, x Failure) (time.Time, string) { return x.At, string(uid) })
 }
 
-// Gone takes in that a pod is not on the pool's nodes any more, and reports whether the judgement may have changed.
+// Gone removes a pod that left the pool's nodes, and reports whether the status may have changed.
 func (b *Breaker) Gone(uid types.UID) bool {
 	k, seen := b.pods[uid]
 	if seen {
@@ -349,8 +355,8 @@ func (b *Breaker) Gone(uid types.UID) bool {
 	return seen
 }
 
-// Starting is how many pods may still start at the time now: those on the pool's nodes that were not bound too long ago, and those of the pods placed
-// (by their UIDs) that are not known yet, because the API server does not say yet that they are bound.
+// Starting returns how many pods may still start at the time now: recently bound pods on the pool's nodes, and those of
+// the assumed pods (by UID) whose binding the informer has not seen yet.
 func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	n := 0
 	for _, k := range b.waiting {
@@ -366,7 +372,7 @@ func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	return n
 }
 
-// startsUntil is until when the pod is waited for.
+// startsUntil returns until when the pod counts as starting.
 func (k *known) startsUntil(startWithin time.Duration) time.Time {
 	return k.Bound.Add(startLimit(startWithin))
 }

@@ -37,13 +37,13 @@ func (s *script) at(after time.Duration) *script {
 // bound is a pod named namespace/owner/number, which was bound now.
 func (s *script) bound(name string) Pod {
 	parts := strings.Split(name, "/")
-	p := Pod{UID: types.UID(name), Namespace: parts[0], Owner: types.UID(parts[0] + "/" + parts[1]), Template: parts[1], Bound: s.now}
+	p := Pod{UID: types.UID(name), Namespace: parts[0], Owner: types.UID(parts[0] + "/" + parts[1]), TemplateKey: parts[1], Bound: s.now}
 	s.See(p, s.now)
 	return p
 }
 
-func (s *script) refuse(p Pod, class refusal.Class) News {
-	p.Refusal = &refusal.Refusal{Code: "Code" + string(class), Class: class, Message: "no"}
+func (s *script) refuse(p Pod, cause refusal.Cause) Change {
+	p.Refusal = &refusal.Refusal{Code: "Code" + string(cause), Cause: cause, Message: "no"}
 	return s.See(p, s.now)
 }
 
@@ -62,14 +62,14 @@ func (s *script) hand() {
 	}
 	s.Breaker = New(s.rules)
 	s.Restore(m, s.now)
-	s.SeeAll(pods, s.now, func(pod Pod, news News) {
-		if news.Refused != nil || news.Ineligible {
+	s.SeeAll(pods, s.now, func(pod Pod, change Change) {
+		if change.Refused != nil || change.Ineligible {
 			s.Errorf("pod %s is news", pod.UID)
 		}
 	})
 }
 
-func (s *script) is(want State) Judgement {
+func (s *script) is(want State) Status {
 	s.Helper()
 	j := s.Judge(s.now)
 	if j.State != want {
@@ -81,11 +81,11 @@ func (s *script) is(want State) Judgement {
 func TestTwoPodsClose(t *testing.T) {
 	s := newScript(t)
 	a, b := s.bound("ns/web/1"), s.bound("ns/web/2")
-	s.refuse(a, refusal.OfPool)
+	s.refuse(a, refusal.PoolError)
 	s.is(Open)
-	s.refuse(a, refusal.OfPool) // the same pod again
+	s.refuse(a, refusal.PoolError) // the same pod again
 	s.is(Open)
-	s.at(time.Second).refuse(b, refusal.OfPool)
+	s.at(time.Second).refuse(b, refusal.PoolError)
 	j := s.is(Refusing)
 	if want := s.now.Add(time.Minute); !j.Until.Equal(want) || !j.Next.Equal(want) || j.Code != "CodePool" || j.Message != "no" || j.Failed != 2 || !j.Since.Equal(s.now) {
 		t.Errorf("it is %+v", j)
@@ -95,7 +95,7 @@ func TestTwoPodsClose(t *testing.T) {
 func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 	s := newScript(t)
 	a := s.bound("ns/web/1")
-	s.refuse(a, refusal.OfPool)
+	s.refuse(a, refusal.PoolError)
 	if j := s.is(Open); !j.Next.Equal(begin.Add(2 * time.Minute)) {
 		t.Errorf("it is looked at again at %v", j.Next)
 	}
@@ -103,7 +103,7 @@ func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 	s.at(2 * time.Minute).is(Refusing)
 
 	s = newScript(t)
-	s.refuse(s.bound("ns/web/1"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/1"), refusal.PoolError)
 	s.at(time.Minute).Gone("ns/web/1")
 	s.at(time.Hour - time.Second).is(Open) // it is gone
 }
@@ -111,66 +111,67 @@ func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 // TestSuccessBetween: what was refused before a pod that was bound later started counts for nothing.
 func TestSuccessBetween(t *testing.T) {
 	s := newScript(t)
-	s.refuse(s.bound("ns/web/1"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/1"), refusal.PoolError)
 	s.at(10 * time.Second).start(s.bound("ns/web/2"))
-	s.at(20*time.Second).refuse(s.bound("ns/web/3"), refusal.OfPool)
+	s.at(20*time.Second).refuse(s.bound("ns/web/3"), refusal.PoolError)
 	s.is(Open)
 
 	s = newScript(t)
 	early := s.bound("ns/web/1")
-	s.at(10*time.Second).refuse(s.bound("ns/web/2"), refusal.OfPool)
+	s.at(10*time.Second).refuse(s.bound("ns/web/2"), refusal.PoolError)
 	s.at(20 * time.Second).start(early) // it was bound before: that says nothing of now
-	s.at(21*time.Second).refuse(s.bound("ns/web/3"), refusal.OfPool)
+	s.at(21*time.Second).refuse(s.bound("ns/web/3"), refusal.PoolError)
 	s.is(Refusing)
 }
 
-// TestBackOff goes through a pool that refuses for a while: each probe that fails doubles the rest, and one that starts opens the pool.
+// TestBackOff goes through a pool that refuses for a while: each probe that fails doubles the rest, and one that starts
+// opens the pool.
 func TestBackOff(t *testing.T) {
 	s := newScript(t)
-	s.refuse(s.bound("ns/web/a"), refusal.OfPool)
-	s.refuse(s.bound("ns/web/b"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/a"), refusal.PoolError)
+	s.refuse(s.bound("ns/web/b"), refusal.PoolError)
 	s.is(Refusing)
 	at := time.Duration(0)
 	for i, rest := range []time.Duration{1, 2, 4, 8, 10, 10} {
 		s.at(at + rest*time.Minute - time.Second).is(Refusing)
 		at += rest * time.Minute
-		s.at(at).is(Probing)
+		s.at(at).is(HalfOpen)
 		at += 20 * time.Second
 		probe := s.at(at).bound(fmt.Sprint("ns/web/", i))
-		if j := s.is(Probing); j.Starting != 1 {
+		if j := s.is(HalfOpen); j.Starting != 1 {
 			t.Errorf("%d pods are starting, want the probe", j.Starting)
 		}
-		s.refuse(probe, refusal.OfPool)
+		s.refuse(probe, refusal.PoolError)
 		s.is(Refusing)
 	}
 	at += 10 * time.Minute
-	s.at(at).is(Probing)
+	s.at(at).is(HalfOpen)
 	probe := s.bound("ns/web/last")
 	s.at(at + time.Minute).start(probe)
 	if j := s.is(Open); j.Failed != 0 || j.Code != "" || !j.Until.IsZero() {
 		t.Errorf("it is %+v", j)
 	}
-	s.refuse(s.bound("ns/web/x"), refusal.OfPool)
-	s.refuse(s.bound("ns/web/y"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/x"), refusal.PoolError)
+	s.refuse(s.bound("ns/web/y"), refusal.PoolError)
 	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(time.Minute)) {
 		t.Errorf("it rests until %v, want a minute, as at first", j.Until)
 	}
 }
 
-// TestProbe: what a probe comes to.
-func TestProbe(t *testing.T) {
+// TestHalfOpen: what a probe comes to.
+func TestHalfOpen(t *testing.T) {
 	probing := func(t *testing.T) (*script, Pod) {
 		s := newScript(t)
-		s.refuse(s.bound("ns/web/a"), refusal.OfPool)
-		s.refuse(s.bound("ns/web/b"), refusal.OfPool)
+		s.refuse(s.bound("ns/web/a"), refusal.PoolError)
+		s.refuse(s.bound("ns/web/b"), refusal.PoolError)
 		s.is(Refusing)
-		s.at(time.Minute).is(Probing)
+		s.at(time.Minute).is(HalfOpen)
 		return s, s.bound("ns/web/probe")
 	}
 	t.Run("refused for what it is", func(t *testing.T) {
 		s, probe := probing(t)
-		s.refuse(probe, refusal.OfPod)
-		if j := s.is(Probing); j.Starting != 0 {
+		s.refuse(probe, refusal.PodError)
+		if j := s.is(HalfOpen); j.Starting != 0 {
 			t.Errorf("%d are starting", j.Starting)
 		}
 	})
@@ -181,68 +182,70 @@ func TestProbe(t *testing.T) {
 	})
 	t.Run("refused for nothing", func(t *testing.T) {
 		s, probe := probing(t)
-		s.refuse(probe, refusal.OfNeither)
-		s.is(Probing)
+		s.refuse(probe, refusal.NeitherError)
+		s.is(HalfOpen)
 	})
 	t.Run("deleted", func(t *testing.T) {
 		s, probe := probing(t)
 		if !s.Gone(probe.UID) {
 			t.Error("it is not said that this changes anything")
 		}
-		if j := s.is(Probing); j.Starting != 0 {
+		if j := s.is(HalfOpen); j.Starting != 0 {
 			t.Errorf("%d are starting", j.Starting)
 		}
 	})
 	t.Run("late", func(t *testing.T) {
 		s, _ := probing(t)
-		s.at(16*time.Minute - time.Second).is(Probing)
+		s.at(16*time.Minute - time.Second).is(HalfOpen)
 		s.at(16 * time.Minute).is(Refusing)
 	})
 	t.Run("a pod of before starts", func(t *testing.T) {
 		s := newScript(t)
 		early := s.bound("ns/web/early")
-		s.refuse(s.bound("ns/web/a"), refusal.OfPool)
-		s.refuse(s.bound("ns/web/b"), refusal.OfPool)
+		s.refuse(s.bound("ns/web/a"), refusal.PoolError)
+		s.refuse(s.bound("ns/web/b"), refusal.PoolError)
 		s.is(Refusing)
 		s.at(3 * time.Second)
 		inFlight := s.bound("ns/web/in-flight")
 		s.at(50 * time.Second).start(early)
 		s.start(inFlight)
 		s.is(Refusing)
-		s.at(time.Minute).is(Probing)
+		s.at(time.Minute).is(HalfOpen)
 	})
 }
 
-// TestProbeThatNobodyNeeds: a pool that is to be tried, and that no pod needs, counts as open an hour after the last refusal, whoever leads.
-func TestProbeThatNobodyNeeds(t *testing.T) {
+// TestHalfOpenWithoutPods: a pool that is to be tried, and that no pod needs, counts as open an hour after the last
+// refusal, whoever leads.
+func TestHalfOpenWithoutPods(t *testing.T) {
 	s := newScript(t)
-	s.refuse(s.bound("ns/web/a"), refusal.OfPool)
-	s.refuse(s.bound("ns/web/b"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/a"), refusal.PoolError)
+	s.refuse(s.bound("ns/web/b"), refusal.PoolError)
 	inFlight := s.bound("ns/web/c")
 	s.is(Refusing)
-	s.at(10*time.Second).refuse(inFlight, refusal.OfPool)
+	s.at(10*time.Second).refuse(inFlight, refusal.PoolError)
 	for _, uid := range []types.UID{"ns/web/a", "ns/web/b", "ns/web/c"} {
 		s.Gone(uid)
 	}
-	if j := s.at(time.Minute).is(Probing); !j.Next.Equal(begin.Add(time.Hour)) {
+	if j := s.at(time.Minute).is(HalfOpen); !j.Next.Equal(begin.Add(time.Hour)) {
 		t.Errorf("it is looked at again at %v", j.Next)
 	}
 	s.hand()
-	if j := s.at(time.Hour).is(Probing); !j.Next.Equal(s.now.Add(10 * time.Second)) {
+	if j := s.at(time.Hour).is(HalfOpen); !j.Next.Equal(s.now.Add(10 * time.Second)) {
 		t.Errorf("while a pod was refused less than an hour ago, it is looked at again at %v", j.Next)
 	}
-	if j := s.at(time.Hour + 10*time.Second).is(Open); !j.Lapsed || !j.Since.Equal(s.now) || j.Code != "" || j.Failed != 0 {
+	if j := s.at(time.Hour + 10*time.Second).is(Open); !j.Expired || !j.Since.Equal(s.now) || j.Code != "" || j.Failed != 0 {
 		t.Errorf("it is %+v", j)
 	}
-	s.refuse(s.bound("ns/web/d"), refusal.OfPool)
-	s.refuse(s.bound("ns/web/e"), refusal.OfPool)
-	if j := s.is(Refusing); j.Lapsed || !j.Until.Equal(s.now.Add(time.Minute)) {
+	s.refuse(s.bound("ns/web/d"), refusal.PoolError)
+	s.refuse(s.bound("ns/web/e"), refusal.PoolError)
+	if j := s.is(Refusing); j.Expired || !j.Until.Equal(s.now.Add(time.Minute)) {
 		t.Errorf("it is %+v, want a rest of a minute, as at first", j)
 	}
 }
 
-// TestOneImageClosesForNobody: failures that may be a pod's own count only if pods in two namespaces fail and none starts between.
-func TestOneImageClosesForNobody(t *testing.T) {
+// TestOneImageDoesNotClose: failures that may be a pod's own count only if pods in two namespaces fail and none starts
+// between.
+func TestOneImageDoesNotClose(t *testing.T) {
 	s := newScript(t)
 	for i := range 5 {
 		s.refuse(s.bound(fmt.Sprint("ns/web/", i)), refusal.Unknown)
@@ -299,16 +302,16 @@ func TestLargeImages(t *testing.T) {
 func TestTemplates(t *testing.T) {
 	s := newScript(t)
 	a := s.bound("ns/web/1")
-	if news := s.refuse(a, refusal.OfPod); !news.Ineligible || news.Refused == nil {
-		t.Errorf("the first: %+v", news)
+	if change := s.refuse(a, refusal.PodError); !change.Ineligible || change.Refused == nil {
+		t.Errorf("the first: %+v", change)
 	}
-	if news := s.refuse(s.bound("ns/web/2"), refusal.OfPod); news.Ineligible || news.Refused == nil {
-		t.Errorf("the second: %+v", news)
+	if change := s.refuse(s.bound("ns/web/2"), refusal.PodError); change.Ineligible || change.Refused == nil {
+		t.Errorf("the second: %+v", change)
 	}
 	bare := s.bound("ns/bare/1")
-	bare.Template = ""
-	if news := s.refuse(bare, refusal.OfPod); !news.Ineligible {
-		t.Errorf("a pod that nothing controls: %+v", news)
+	bare.TemplateKey = ""
+	if change := s.refuse(bare, refusal.PodError); !change.Ineligible {
+		t.Errorf("a pod that nothing controls: %+v", change)
 	}
 	j := s.is(Open)
 	if got := j.Templates["web"]; len(j.Templates) != 1 || got.Code != "CodePod" || !got.Until.Equal(begin.Add(24*time.Hour)) || !j.Next.Equal(begin.Add(24*time.Hour)) {
@@ -318,7 +321,7 @@ func TestTemplates(t *testing.T) {
 		t.Errorf("after a day: %+v", j.Templates)
 	}
 	for i := range maxTemplates + 5 {
-		s.at(24*time.Hour+time.Duration(i)*time.Second).refuse(s.bound(fmt.Sprintf("ns/t%d/1", i)), refusal.OfPod)
+		s.at(24*time.Hour+time.Duration(i)*time.Second).refuse(s.bound(fmt.Sprintf("ns/t%d/1", i)), refusal.PodError)
 	}
 	j = s.is(Open)
 	if _, oldest := j.Templates["t4"]; len(j.Templates) != maxTemplates || oldest {
@@ -326,19 +329,19 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestToldLater: a kubelet that tries again may be told what counts only then.
-func TestToldLater(t *testing.T) {
+// TestSeenLater: a kubelet that tries again may be told what counts only then.
+func TestSeenLater(t *testing.T) {
 	s := newScript(t)
 	a, b := s.bound("ns/web/1"), s.bound("ns/web/2")
-	s.refuse(a, refusal.OfNeither)
+	s.refuse(a, refusal.NeitherError)
 	s.refuse(b, refusal.Unknown)
 	s.is(Open)
-	if news := s.refuse(a, refusal.OfPool); !news.Changed || news.Refused != nil {
-		t.Errorf("%+v", news)
+	if change := s.refuse(a, refusal.PoolError); !change.StatusChanged || change.Refused != nil {
+		t.Errorf("%+v", change)
 	}
-	s.refuse(b, refusal.OfPool)
+	s.refuse(b, refusal.PoolError)
 	s.is(Refusing)
-	s.refuse(b, refusal.OfNeither)
+	s.refuse(b, refusal.NeitherError)
 	if j := s.is(Refusing); j.Failed != 2 {
 		t.Errorf("it is %+v", j)
 	}
@@ -355,29 +358,29 @@ func TestHandedOn(t *testing.T) {
 	if m := s.Memory(); m.State != "" || len(m.Failures) > 0 || !m.Accepted.Equal(begin) {
 		t.Errorf("while all is well it remembers %+v, want what changes seldom", m)
 	}
-	s.at(10*time.Second).refuse(s.bound("ns/web/1"), refusal.OfPool)
-	s.refuse(s.bound("ns/odd/1"), refusal.OfPod)
+	s.at(10*time.Second).refuse(s.bound("ns/web/1"), refusal.PoolError)
+	s.refuse(s.bound("ns/odd/1"), refusal.PodError)
 	s.hand()
 	if j := s.is(Open); j.Failed != 1 || len(j.Templates) != 1 || !j.Templates["odd"].Until.Equal(s.now.Add(24*time.Hour)) {
 		t.Errorf("it is %+v", j)
 	}
-	s.refuse(s.bound("ns/web/2"), refusal.OfPool)
+	s.refuse(s.bound("ns/web/2"), refusal.PoolError)
 	before := s.is(Refusing)
 	s.hand()
 	if j := s.is(Refusing); !j.Until.Equal(before.Until) || !j.Since.Equal(before.Since) || j.Message != before.Message {
 		t.Errorf("it is %+v, want %+v", j, before)
 	}
-	s.at(before.Until.Sub(begin)).is(Probing)
+	s.at(before.Until.Sub(begin)).is(HalfOpen)
 	s.hand()
 	probe := s.bound("ns/web/3")
 	s.hand()
-	s.is(Probing)
-	s.refuse(probe, refusal.OfPool)
+	s.is(HalfOpen)
+	s.refuse(probe, refusal.PoolError)
 	if j := s.is(Refusing); !j.Until.Equal(s.now.Add(2 * time.Minute)) {
 		t.Errorf("it rests until %v, want twice as long", j.Until)
 	}
 	s.hand()
-	s.at(s.until.Sub(begin)).is(Probing)
+	s.at(s.until.Sub(begin)).is(HalfOpen)
 	probe = s.bound("ns/web/4")
 	s.hand()
 	s.start(probe)
@@ -396,7 +399,7 @@ func TestHandedOn(t *testing.T) {
 // TestRestoreNonsense: what is handed on comes from outside.
 func TestRestoreNonsense(t *testing.T) {
 	s := newScript(t)
-	s.Restore(Memory{State: Refusing, Until: begin.Add(1000 * time.Hour), Rests: -3, Failures: []Failure{{}, {UID: "a", At: begin.Add(1000 * time.Hour)}},
+	s.Restore(Memory{State: Refusing, Until: begin.Add(1000 * time.Hour), Backoffs: -3, Failures: []Failure{{}, {UID: "a", At: begin.Add(1000 * time.Hour)}},
 		Slow: map[types.UID]Lateness{"o": {Times: 1000}}, Templates: map[string]Template{"t": {At: begin.Add(1000 * time.Hour)}}}, begin)
 	if j := s.is(Refusing); j.Until.After(begin.Add(10*time.Minute)) || j.Failed != 0 || len(j.Templates) != 0 {
 		t.Errorf("it is %+v", j)
@@ -461,13 +464,13 @@ func TestStarting(t *testing.T) {
 	is("too late", 0)
 	is("too late, and the scheduler's cache has it still", 0, "ns/web/1")
 	b := s.bound("ns/web/2")
-	s.refuse(b, refusal.OfPool)
+	s.refuse(b, refusal.PoolError)
 	is("refused", 0)
 	is("refused, and the scheduler's cache does not know", 0, "ns/web/2")
 	s.See(b, s.now)
 	is("its kubelet tries again", 1)
 	s.at(40 * time.Minute).Judge(s.now)
-	if len(s.slow) != 1 || s.slow["ns/web"].Times != 1 || s.failures["ns/web/2"].Class != refusal.OfPool {
+	if len(s.slow) != 1 || s.slow["ns/web"].Times != 1 || s.failures["ns/web/2"].Cause != refusal.PoolError {
 		t.Errorf("one that was refused counts as late: %+v, %+v", s.slow, s.failures)
 	}
 	s.start(b)
@@ -484,15 +487,15 @@ func TestStarting(t *testing.T) {
 	is("where no pod is late, one of 14 minutes", 1)
 }
 
-// TestStartIsDatedBack: the connector dates a pod's binding to its creation once it runs. That pods started which had waited for the pool opens it
-// all the same; and a pod that has started stays so, unless it is refused.
+// TestStartIsDatedBack: the connector dates a pod's binding to its creation once it runs. That pods started which had
+// waited for the pool opens it all the same; and a pod that has started stays so, unless it is refused.
 func TestStartIsDatedBack(t *testing.T) {
 	breaker := New(NewRules(15 * time.Minute))
 	now := begin
 	see := func(uid string, bound time.Time, started bool, refused *refusal.Refusal) {
 		breaker.See(Pod{UID: types.UID(uid), Namespace: "a", Owner: "web", Bound: bound, Started: started, Refusal: refused}, now)
 	}
-	quota := &refusal.Refusal{Code: "ContainerGroupQuotaReached", Class: refusal.OfPool}
+	quota := &refusal.Refusal{Code: "ContainerGroupQuotaReached", Cause: refusal.PoolError}
 	for _, uid := range []string{"1", "2"} {
 		see(uid, now, false, nil)
 		see(uid, now, false, quota)
@@ -502,7 +505,7 @@ func TestStartIsDatedBack(t *testing.T) {
 		t.Fatalf("after two refusals: %s", got)
 	}
 	now = now.Add(time.Minute)
-	if got := breaker.Judge(now).State; got != Probing {
+	if got := breaker.Judge(now).State; got != HalfOpen {
 		t.Fatalf("after a minute: %s", got)
 	}
 	see("probe", now, false, nil)

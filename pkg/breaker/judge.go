@@ -13,8 +13,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Judge says how the pool is at the time now.
-func (b *Breaker) Judge(now time.Time) Judgement {
+// Status returns the pool's status at the time now.
+func (b *Breaker) Judge(now time.Time) Status {
 	b.forget(now)
 	b.findLate(now)
 	if b.state != Open && b.accepted.After(b.closed.Add(b.rules.InFlight)) {
@@ -27,14 +27,14 @@ func (b *Breaker) Judge(now time.Time) Judgement {
 			b.close(now, func(Failure) bool { return true })
 		}
 	case b.state == Refusing && !now.Before(b.until):
-		b.state, b.until, b.probed = Probing, time.Time{}, b.newest
-	case b.state == Probing && b.anyFailure(b.ofProbe):
-		b.close(now, b.ofProbe)
-	case b.state == Probing && b.lapses(now):
+		b.state, b.until, b.probed = HalfOpen, time.Time{}, b.newest
+	case b.state == HalfOpen && b.anyFailure(b.ofTrial):
+		b.close(now, b.ofTrial)
+	case b.state == HalfOpen && b.expires(now):
 		b.open(now)
-		b.lapsed = true
+		b.expired = true
 	}
-	j := Judgement{State: b.state, Since: b.since, Lapsed: b.lapsed, Until: b.until, Failed: len(b.failures), Templates: b.templates,
+	j := Status{State: b.state, Since: b.since, Expired: b.expired, Until: b.until, Failed: len(b.failures), Templates: b.templates,
 		Pacing: b.Pacing("", nil, now)}
 	if b.state != Open {
 		j.Code, j.Message = b.code, b.text
@@ -77,16 +77,17 @@ func (b *Breaker) findLate(now time.Time) {
 	}
 }
 
-// mayBeLate reports whether the pod, which may still start, counts as late if it does not in time: it has not failed yet, in one way or the other.
-func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.class == "" }
+// mayBeLate reports whether the pod, which may still start, counts as late if it does not in time: it has not failed
+// yet, in one way or the other.
+func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.cause == "" }
 
-// refuses reports whether the pool, which is open, refuses pods: two were refused for what it is, or one that was has been for a while, or pods
-// in two namespaces failed. Two namespaces are two owners: one mistyped image must not close the pool for everybody.
+// refuses reports whether an open pool has to close: two pods had a pool error, or one has had it for a while, or pods
+// in two namespaces failed. Two namespaces mean two owners: one mistyped image must not close the pool for all.
 func (b *Breaker) refuses(now time.Time) bool {
 	ofPool, namespaces := 0, map[string]bool{}
 	for _, f := range b.failures {
 		namespaces[f.Namespace] = true
-		if f.Class != refusal.OfPool {
+		if f.Cause != refusal.PoolError {
 			continue
 		}
 		ofPool++
@@ -97,17 +98,18 @@ func (b *Breaker) refuses(now time.Time) bool {
 	return ofPool >= 2 || len(namespaces) >= 2
 }
 
-// lapses reports whether a pool that is to be tried, and that nobody needed, counts as open at the time now: what it was closed for is too long ago.
-func (b *Breaker) lapses(now time.Time) bool {
+// expires reports whether a half-open pool that no pod has tried counts as open at the time now: the failures are too
+// old.
+func (b *Breaker) expires(now time.Time) bool {
 	return len(b.failures) == 0 && !now.Before(b.shut.Add(b.rules.Evidence))
 }
 
 func (b *Breaker) open(now time.Time) {
-	b.state, b.since, b.until, b.rests, b.lapsed = Open, now, time.Time{}, 0, false
+	b.state, b.since, b.until, b.rests, b.expired = Open, now, time.Time{}, 0, false
 }
 
-// ofProbe reports whether the pod that failed was bound after the pool was opened for a probe.
-func (b *Breaker) ofProbe(f Failure) bool { return f.Bound.After(b.probed) }
+// ofTrial reports whether the pod that failed was bound after the pool was opened for a probe.
+func (b *Breaker) ofTrial(f Failure) bool { return f.Bound.After(b.probed) }
 
 func (b *Breaker) anyFailure(match func(Failure) bool) bool {
 	for _, f := range b.failures {
@@ -118,30 +120,31 @@ func (b *Breaker) anyFailure(match func(Failure) bool) bool {
 	return false
 }
 
-// close closes the pool, because of failures that match. What is told of them is the last one of the kind that says most.
+// close closes the pool because of the failures that match. The code and message are the last failure's, a pool error's
+// first.
 func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	var why Failure
-	weight := map[refusal.Class]int{refusal.OfPool: 2, refusal.Unknown: 1}
+	weight := map[refusal.Cause]int{refusal.PoolError: 2, refusal.Unknown: 1}
 	for _, f := range b.failures {
-		if match(f) && cmp.Or(cmp.Compare(weight[f.Class], weight[why.Class]), f.At.Compare(why.At), cmp.Compare(f.UID, why.UID)) > 0 {
+		if match(f) && cmp.Or(cmp.Compare(weight[f.Cause], weight[why.Cause]), f.At.Compare(why.At), cmp.Compare(f.UID, why.UID)) > 0 {
 			why = f
 		}
 	}
-	rest := backoff.Pause(b.rules.FirstRest, b.rests, b.rules.MaxRest)
-	b.state, b.until, b.closed, b.shut, b.lapsed = Refusing, now.Add(rest), b.newest, now, false
+	rest := backoff.Pause(b.rules.FirstBackoff, b.rests, b.rules.MaxBackoff)
+	b.state, b.until, b.closed, b.shut, b.expired = Refusing, now.Add(rest), b.newest, now, false
 	b.code, b.text = why.Code, why.Message
 	b.rests = min(b.rests+1, 30)
 }
 
 // schedule counts the pods that may still start, and finds when the judgement changes by itself.
-func (b *Breaker) schedule(j *Judgement, now time.Time) {
+func (b *Breaker) schedule(j *Status, now time.Time) {
 	at := func(due time.Time) {
 		if due.After(now) && (j.Next.IsZero() || due.Before(j.Next)) {
 			j.Next = due
 		}
 	}
 	at(b.until)
-	if b.state == Probing {
+	if b.state == HalfOpen {
 		at(b.shut.Add(b.rules.Evidence))
 	}
 	j.Starting = b.Starting(nil, now)
@@ -153,7 +156,7 @@ func (b *Breaker) schedule(j *Judgement, now time.Time) {
 	}
 	for uid, f := range b.failures {
 		at(f.At.Add(b.rules.Evidence))
-		if _, there := b.pods[uid]; there && f.Class == refusal.OfPool {
+		if _, there := b.pods[uid]; there && f.Cause == refusal.PoolError {
 			at(f.At.Add(b.rules.Alone))
 		}
 	}

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These bound what a Breaker remembers beside the pods that there are, the oldest being forgotten first, and how much of it is handed on: a
-// template that the next leader does not know of costs one more refused pod.
+// These bound what a Breaker remembers beside the pods that there are, the oldest being forgotten first, and how much
+// of it is handed on: a template that the next leader does not know of costs one more refused pod.
 const (
 	maxFailures, maxTemplates, maxOwners = 100, 1000, 1000
 	handedCounted, handedTemplates       = 500, 200
@@ -17,20 +17,23 @@ const (
 
 // Memory is what a Breaker hands on to that of the next leader.
 type Memory struct {
-	// State, Since, Until, Code and Message are those of the Judgement, and Rests is how many times in a row the pool has been closed.
-	State   State     `json:"state,omitempty"`
-	Since   time.Time `json:"since,omitzero"`
-	Until   time.Time `json:"until,omitzero"`
-	Rests   int       `json:"rests,omitempty"`
-	Code    string    `json:"code,omitempty"`
-	Message string    `json:"message,omitempty"`
-	// Accepted, Closed and Probed are when the last pod was bound that started, that was seen when the pool closed, and when it was probed.
-	Accepted time.Time `json:"accepted,omitzero"`
-	Closed   time.Time `json:"closed,omitzero"`
-	Probed   time.Time `json:"probed,omitzero"`
+	// State, Since, Until, Code and Message are the Status's, and Backoffs is how many times in a row the pool has
+	// closed.
+	State    State     `json:"state,omitempty"`
+	Since    time.Time `json:"since,omitzero"`
+	Until    time.Time `json:"until,omitzero"`
+	Backoffs int       `json:"rests,omitempty"`
+	Code     string    `json:"code,omitempty"`
+	Message  string    `json:"message,omitempty"`
+	// Accepted, Closed and HalfOpened are binding times: of the last pod that started, of the last pod seen when the
+	// pool closed, and when it became half-open.
+	Accepted   time.Time `json:"accepted,omitzero"`
+	Closed     time.Time `json:"closed,omitzero"`
+	HalfOpened time.Time `json:"probed,omitzero"`
 	// Shut is when it was closed last, by the clock.
 	Shut time.Time `json:"shut,omitzero"`
-	// Failures are the pods that failed since the last one started, and Counted those on the pool's nodes whose failure was counted.
+	// Failures are the pods that failed since the last one started, and Counted those on the pool's nodes whose failure
+	// was counted.
 	Failures []Failure   `json:"failures,omitempty"`
 	Counted  []types.UID `json:"counted,omitempty"`
 	// Slow are the owners whose pods were late last.
@@ -48,7 +51,7 @@ func (m Memory) IsZero() bool {
 func (b *Breaker) Memory() Memory {
 	var m Memory
 	if b.state != Open {
-		m = Memory{State: b.state, Since: b.since.UTC(), Until: b.until.UTC(), Rests: b.rests, Code: b.code, Message: b.text, Closed: b.closed.UTC(), Probed: b.probed.UTC(), Shut: b.shut.UTC()}
+		m = Memory{State: b.state, Since: b.since.UTC(), Until: b.until.UTC(), Backoffs: b.rests, Code: b.code, Message: b.text, Closed: b.closed.UTC(), HalfOpened: b.probed.UTC(), Shut: b.shut.UTC()}
 	}
 	if m.Accepted = b.accepted.UTC(); b.state == Open && len(b.failures) == 0 {
 		m.Accepted = m.Accepted.Truncate(time.Minute) // while all is well, what is handed on need not change with each pod
@@ -60,7 +63,7 @@ func (b *Breaker) Memory() Memory {
 	}
 	counted := map[types.UID]time.Time{}
 	for uid, k := range b.pods {
-		if !k.Started && (k.class != "" || k.late) {
+		if !k.Started && (k.cause != "" || k.late) {
 			counted[uid] = k.Bound
 		}
 	}
@@ -76,30 +79,30 @@ func (b *Breaker) Memory() Memory {
 			m.Templates = map[string]Template{}
 		}
 		x := b.templates[key]
-		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader reckons it anew
+		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader counts it anew
 		m.Templates[key] = x
 	}
 	return m
 }
 
-// Restore has a Breaker that has seen nothing start from what was handed on, at the time now. What cannot be is left out: it comes from
-// outside.
+// Restore has a Breaker that has seen nothing start from what was handed on, at the time now. What cannot be is left
+// out: it comes from outside.
 func (b *Breaker) Restore(m Memory, now time.Time) {
-	if m.State == Refusing || m.State == Probing {
-		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Rests, 1), 30)
-		b.code, b.text, b.closed, b.probed = m.Code, m.Message, m.Closed, m.Probed
+	if m.State == Refusing || m.State == HalfOpen {
+		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Backoffs, 1), 30)
+		b.code, b.text, b.closed, b.probed = m.Code, m.Message, m.Closed, m.HalfOpened
 		if b.shut = m.Shut; b.shut.After(now) {
 			b.shut = now // the clock of the leader before was ahead
 		}
 		if m.State == Refusing {
 			b.until = m.Until
-			if rest := now.Add(b.rules.MaxRest); b.until.After(rest) {
+			if rest := now.Add(b.rules.MaxBackoff); b.until.After(rest) {
 				b.until = rest // the clock of the leader before was ahead
 			}
 		}
 	}
 	b.accepted = m.Accepted
-	b.newest = latest(latest(m.Closed, m.Probed), m.Accepted)
+	b.newest = latest(latest(m.Closed, m.HalfOpened), m.Accepted)
 	for _, f := range m.Failures[max(0, len(m.Failures)-maxFailures):] {
 		if f.UID != "" && !f.At.After(now.Add(b.rules.Evidence)) {
 			b.failures[f.UID] = f
@@ -116,7 +119,7 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 	}
 	for key, x := range m.Templates {
 		if len(b.templates) < maxTemplates && !x.At.After(now.Add(b.rules.Template)) {
-			x.Until = x.At.Add(b.rules.ban(x.Curable))
+			x.Until = x.At.Add(b.rules.ban(x.MayPass))
 			b.templates[key] = x
 		}
 	}
@@ -125,9 +128,9 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 // byBinding orders pods as they were bound.
 func byBinding(a, b Pod) int { return a.Bound.Compare(b.Bound) }
 
-// SeeAll takes in all pods on the pool's nodes at once, in the order in which they were bound, and forgets the others. It calls heard for what
-// is learnt of each.
-func (b *Breaker) SeeAll(pods []Pod, now time.Time, heard func(Pod, News)) {
+// SeeAll processes all pods on the pool's nodes, in the order of their binding, and forgets the others. It calls heard
+// with the change of each.
+func (b *Breaker) SeeAll(pods []Pod, now time.Time, heard func(Pod, Change)) {
 	there := make(map[types.UID]bool, len(pods))
 	for _, pod := range slices.SortedFunc(slices.Values(pods), byBinding) {
 		there[pod.UID] = true

@@ -32,8 +32,8 @@ type history struct {
 	steps []step
 	late  map[types.UID]int           // the step at which a pod was found to be late, or -1; each is looked for once
 	may   map[types.UID]time.Duration // how long it may take
-	// lapsed is how often the pool was open again because nothing was refused for long enough.
-	lapsed int
+	// expired is how often the pool was open again because nothing was refused for long enough.
+	expired int
 }
 
 // seen returns the pod as it was last seen by the step k, when it was first seen, and whether it is gone.
@@ -143,22 +143,23 @@ func (h *history) failures(k int) []Failure {
 		f := Failure{UID: uid, Namespace: p.Namespace, Bound: p.Bound}
 		for i := first; i <= k; i++ {
 			q, _, _ := h.seen(uid, i)
-			if q.Refusal != nil && (q.Refusal.Class == refusal.OfPool || q.Refusal.Class == refusal.Unknown) {
-				f.Class, f.At = q.Refusal.Class, h.steps[i].at
+			if q.Refusal != nil && (q.Refusal.Cause == refusal.PoolError || q.Refusal.Cause == refusal.Unknown) {
+				f.Cause, f.At = q.Refusal.Cause, h.steps[i].at
 				break
 			}
 			if h.lateSince(uid) == i {
 				f.At = p.Bound.Add(h.within(uid))
 			}
 		}
-		if !f.At.IsZero() && (p.Refusal == nil || p.Refusal.Class != refusal.OfPod) && h.steps[k].at.Sub(f.At) < h.rules.Evidence {
+		if !f.At.IsZero() && (p.Refusal == nil || p.Refusal.Cause != refusal.PodError) && h.steps[k].at.Sub(f.At) < h.rules.Evidence {
 			all = append(all, f)
 		}
 	}
 	return all
 }
 
-// pacing is what must be said of the owner at the step k, in the state, since when there has been the same leader (a step).
+// pacing is what must be said of the owner at the step k, in the state, since when there has been the same leader (a
+// step).
 func (h *history) pacing(owner types.UID, k, since int, state State) *Pacing {
 	var p Pacing
 	var known OwnerPacing
@@ -199,8 +200,8 @@ func (h *history) pacing(owner types.UID, k, since int, state State) *Pacing {
 	return &p
 }
 
-// peaks are the most that ran at once by the step k, since a leader came or a pod was refused for the pool, and the most since one started after none
-// had for long.
+// peaks are the most that ran at once by the step k, since a leader came or a pod was refused for the pool, and the
+// most since one started after none had for long.
 func (h *history) peaks(k, since int) (peak, recent Size) {
 	var lastStart time.Time
 	for i := since; i <= k; i++ {
@@ -212,7 +213,7 @@ func (h *history) peaks(k, since int) (peak, recent Size) {
 		}
 		before, first, _ := h.seen(pod.UID, i-1)
 		switch {
-		case pod.Refusal != nil && pod.Refusal.Class == refusal.OfPool && before.Refusal == nil:
+		case pod.Refusal != nil && pod.Refusal.Cause == refusal.PoolError && before.Refusal == nil:
 			peak, recent = running, running
 		case pod.Started && !before.Started && first >= 0:
 			if h.steps[i].at.Sub(lastStart) >= h.rules.Trust {
@@ -250,7 +251,7 @@ func (h *history) verdicts() []verdict {
 		ofPool, alone, namespaces, ofProbe := 0, false, map[string]bool{}, false
 		for _, f := range failures {
 			namespaces[f.Namespace] = true
-			if f.Class == refusal.OfPool {
+			if f.Cause == refusal.PoolError {
 				ofPool++
 				_, _, gone := h.seen(f.UID, k)
 				alone = alone || !gone && s.at.Sub(f.At) >= h.rules.Alone
@@ -262,16 +263,16 @@ func (h *history) verdicts() []verdict {
 		}
 		switch {
 		case state == Open && (ofPool > 1 || alone || len(namespaces) > 1):
-			rest = h.rules.FirstRest
+			rest = h.rules.FirstBackoff
 			state, until, closed, shut = Refusing, s.at.Add(rest), h.newest(k), s.at
 		case state == Refusing && !s.at.Before(until):
-			state, probed = Probing, h.newest(k)
-		case state == Probing && ofProbe:
-			rest = min(2*rest, h.rules.MaxRest)
+			state, probed = HalfOpen, h.newest(k)
+		case state == HalfOpen && ofProbe:
+			rest = min(2*rest, h.rules.MaxBackoff)
 			state, until, closed, shut = Refusing, s.at.Add(rest), h.newest(k), s.at
-		case state == Probing && len(failures) == 0 && s.at.Sub(shut) >= h.rules.Evidence:
+		case state == HalfOpen && len(failures) == 0 && s.at.Sub(shut) >= h.rules.Evidence:
 			state = Open
-			h.lapsed++
+			h.expired++
 		}
 		v := verdict{state: state}
 		if state == Refusing {
@@ -294,7 +295,7 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 			number++
 			p := &Pod{UID: types.UID(fmt.Sprintf("%03d", number)), Namespace: []string{"a", "a", "a", "b"}[r.IntN(4)], Bound: at.Add(-time.Duration(r.IntN(3)) * time.Second).Truncate(time.Second)}
 			p.Owner = types.UID(p.Namespace + []string{"/web", "/api"}[r.IntN(2)])
-			p.Template = string(p.Owner)
+			p.TemplateKey = string(p.Owner)
 			p.CountsFailures, p.MilliCPU = r.IntN(2) == 0, int64(100*(1+r.IntN(3)))
 			pods = append(pods, p)
 			s.pod = p
@@ -305,7 +306,7 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 			case r.IntN(3) == 0:
 				p.Started = true
 			default:
-				p.Refusal = &refusal.Refusal{Class: []refusal.Class{refusal.OfPool, refusal.OfPool, refusal.Unknown, refusal.OfPod, refusal.OfNeither}[r.IntN(5)], Code: "Code"}
+				p.Refusal = &refusal.Refusal{Cause: []refusal.Cause{refusal.PoolError, refusal.PoolError, refusal.Unknown, refusal.PodError, refusal.NeitherError}[r.IntN(5)], Code: "Code"}
 			}
 			for i := range pods {
 				if pods[i].UID == p.UID {
@@ -323,25 +324,26 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 	return h
 }
 
-// TestAgainstTheWholeHistory compares a Breaker, at each moment of random histories, with a statement that looks at all that ever happened.
-// In every other history pods never go and are never late, and leaders do: what is handed on must make no difference.
+// TestAgainstTheWholeHistory compares a Breaker, at each moment of random histories, with a statement that looks at all
+// that ever happened. In every other history pods never go and are never late, and leaders do: what is handed on must
+// make no difference.
 func TestAgainstTheWholeHistory(t *testing.T) {
 	n := *histories
 	if testing.Short() {
 		n /= 10
 	}
-	states, lapsed, paced := map[State]int{}, 0, pacingSeen{}
+	states, expired, paced := map[State]int{}, 0, pacingSeen{}
 	for seed := range uint64(n) {
 		r := rand.New(rand.NewPCG(seed, 16))
 		restarts := seed%2 == 1
-		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstRest: time.Minute, MaxRest: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
+		rules := Rules{StartWithin: 3 * time.Minute, Alone: 2 * time.Minute, Evidence: 20 * time.Minute, FirstBackoff: time.Minute, MaxBackoff: 5 * time.Minute, InFlight: 5 * time.Second, Template: 24 * time.Hour, Curable: 10 * time.Minute,
 			Answer: 10 * time.Second, Trust: 2 * time.Minute, Forget: 30 * time.Minute}
 		if restarts {
 			rules.StartWithin = 0
 		}
 		h := randomHistory(r, rules, 40, !restarts)
 		want := h.verdicts()
-		lapsed += h.lapsed
+		expired += h.expired
 		breaker, there, since := New(rules), map[types.UID]Pod{}, 0
 		for k, s := range h.steps {
 			if restarts && r.IntN(5) == 0 {
@@ -375,7 +377,7 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 			}
 		}
 	}
-	for _, state := range []State{Open, Refusing, Probing} {
+	for _, state := range []State{Open, Refusing, HalfOpen} {
 		if states[state] < n {
 			t.Errorf("the histories are too tame: %v", states)
 		}
@@ -383,10 +385,10 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 	if least := n / 10; paced.trusted < least || paced.starting < least || paced.refused < least || paced.beyond < least {
 		t.Errorf("the histories have too little pacing: %+v", paced)
 	}
-	if lapsed < n/20 {
-		t.Errorf("of %d histories %d have a pool that nobody needed to try", n, lapsed)
+	if expired < n/20 {
+		t.Errorf("of %d histories %d have a pool that nobody needed to try", n, expired)
 	}
-	t.Logf("judged %v, open without a probe %d times; pacing %+v", states, lapsed, paced)
+	t.Logf("judged %v, open without a probe %d times; pacing %+v", states, expired, paced)
 }
 
 // pacingSeen counts the kinds of pacing that were compared.
@@ -413,8 +415,8 @@ func successor(t *testing.T, before *Breaker, there map[types.UID]Pod, now time.
 	for _, pod := range there {
 		pods = append(pods, pod)
 	}
-	next.SeeAll(pods, now, func(pod Pod, news News) {
-		if news.Refused != nil {
+	next.SeeAll(pods, now, func(pod Pod, change Change) {
+		if change.Refused != nil {
 			t.Fatalf("the refusal of pod %s is news to the next leader", pod.UID)
 		}
 	})

@@ -12,9 +12,10 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and their like, whose pods always restart, count
-// nothing. A Job counts each pod of restartPolicy Never that fails, and each of OnFailure that is evicted, towards its backoffLimit. Other
-// controllers that run pods to completion do the same. Source: Kubernetes v1.35, pkg/controller/job, isPodFailed.
+// CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and their like, whose
+// pods always restart, count nothing. A Job counts each pod of restartPolicy Never that fails, and each of OnFailure
+// that is evicted, towards its backoffLimit. Other controllers that run pods to completion do the same. Source:
+// Kubernetes v1.35, pkg/controller/job, isPodFailed.
 func CountsFailures(pod *corev1.Pod) bool {
 	return (pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure) && metav1.GetControllerOfNoCopy(pod) != nil
 }
@@ -39,20 +40,22 @@ func (s Size) Within(o Size) bool { return s.Pods <= o.Pods && s.MilliCPU <= o.M
 type Pacing struct {
 	// Peak is the most that ran at once since this process started or the provider last refused a pod.
 	Peak Size `json:"peak"`
-	// Recent is the most that ran at once since then, and since a pod last started after none had for ten minutes: meanwhile the quota may have
-	// fallen unseen.
+	// Recent is the most that ran at once since then, and since a pod last started after none had for ten minutes:
+	// meanwhile the quota may have fallen without notice.
 	Recent Size `json:"recent"`
-	// Used is what all pods on the pool's nodes are together.
+	// Used is the sum of all pods on the pool's nodes.
 	Used Size `json:"used"`
-	// TrustedUntil is until when Recent is trusted. Zero if no pod has started, or none that was bound after the last refusal.
+	// TrustedUntil is until when Recent is trusted. Zero if no pod has started, or none that was bound after the last
+	// refusal.
 	TrustedUntil time.Time `json:"trustedUntil,omitzero"`
-	// Owners are those with pods that are starting or were refused.
+	// Owners have pods that are starting or were refused.
 	Owners map[types.UID]OwnerPacing `json:"owners,omitempty"`
 }
 
-// OwnerPacing is what is known of one owner's pods.
+// OwnerPacing has the times of one owner's pods.
 type OwnerPacing struct {
-	// Starting has, for each pod that is starting, when it counts as accepted. Refused has, for each refused pod, when that is forgotten.
+	// Starting has, for each pod that is starting, when it counts as accepted. Refused has, for each refused pod, when
+	// that is forgotten.
 	Starting []time.Time `json:"starting,omitempty"`
 	Refused  []time.Time `json:"refused,omitempty"`
 }
@@ -63,8 +66,8 @@ type refusedPod struct {
 	bound time.Time
 }
 
-// Pacing returns the pacing of the owner, or of all owners if it is empty, at the time now. Pods of the owner that were placed, by UID, may not
-// be bound yet.
+// Pacing returns the pacing of the owner, or of all owners if it is empty, at the time now. Pods of the owner that were
+// placed, by UID, may not be bound yet.
 func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pacing {
 	p := &Pacing{Peak: b.peak, Recent: b.recent, Used: b.used, Owners: map[types.UID]OwnerPacing{}}
 	if b.state == Open && len(b.failures) == 0 && !b.lastStart.IsZero() {
@@ -100,7 +103,8 @@ func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pa
 	return p
 }
 
-// measure keeps the sums and their maxima: before is the pod as it was known, nil if it was not, and after as it is, nil if it is gone.
+// measure updates the sums and their maxima: before is the pod's old state, nil for a new pod, and after its new state,
+// nil if it is gone.
 func (b *Breaker) measure(before, after *Pod) {
 	if before != nil {
 		b.used = b.used.minus(before.size())
@@ -140,7 +144,8 @@ func (b *Breaker) forgetRefused(now time.Time) {
 	maps.DeleteFunc(b.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= b.rules.Forget })
 }
 
-// Recall takes in a pod that was refused and has ended, perhaps before this process started. It counts once, as of its binding.
+// Recall takes in a pod that was refused and has ended, perhaps before this process started. It counts once, as of its
+// binding.
 func (b *Breaker) Recall(pod Pod, now time.Time) {
 	r := pod.Refusal
 	if r == nil || pod.Bound.After(now.Add(b.rules.Evidence)) {
@@ -149,12 +154,12 @@ func (b *Breaker) Recall(pod Pod, now time.Time) {
 	if now.Sub(pod.Bound) < b.rules.Forget {
 		b.countRefused(&pod)
 	}
-	switch r.Class {
-	case refusal.OfPod:
-		if template, known := b.templates[pod.Template]; pod.Template != "" && (!known || template.At.Before(pod.Bound)) {
+	switch r.Cause {
+	case refusal.PodError:
+		if template, known := b.templates[pod.TemplateKey]; pod.TemplateKey != "" && (!known || template.At.Before(pod.Bound)) {
 			b.ban(&pod, pod.Bound)
 		}
-	case refusal.OfPool, refusal.Unknown:
+	case refusal.PoolError, refusal.Unknown:
 		if _, known := b.failures[pod.UID]; !known && now.Sub(pod.Bound) < b.rules.Evidence && !pod.Bound.Before(b.accepted) {
 			b.newest = latest(b.newest, pod.Bound)
 			b.failed(&pod, pod.Bound)

@@ -69,7 +69,7 @@ func TestPacing(t *testing.T) {
 	s.start(b)
 	s.at(20 * time.Second)
 	c := s.ofJob("ns/job/3")
-	s.refuse(c, refusal.OfPool)
+	s.refuse(c, refusal.PoolError)
 	s.Gone(c.UID)
 	refused := of(OwnerPacing{Refused: []time.Time{begin.Add(20*time.Second + 24*time.Hour)}})
 	s.paces("one was refused, and is gone", Pacing{Peak: Size{2, 2000}, Recent: Size{2, 2000}, Used: Size{3, 2000}, Owners: refused})
@@ -87,7 +87,7 @@ func TestPacing(t *testing.T) {
 	if peak := s.Pacing("ns/job", nil, s.now).Peak; peak != (Size{3, 2000}) {
 		t.Errorf("a refusal that may not be the pool's: %+v", peak)
 	}
-	s.refuse(s.ofJob("ns/job/5"), refusal.OfPool)
+	s.refuse(s.ofJob("ns/job/5"), refusal.PoolError)
 	if peak := s.Pacing("ns/job", nil, s.now).Peak; peak != (Size{1, 1000}) {
 		t.Errorf("the pool's: %+v, want what runs", peak)
 	}
@@ -114,7 +114,8 @@ func (s *script) refusedOf() []time.Time {
 	return s.Pacing("ns/job", nil, s.now).Owners["ns/job"].Refused
 }
 
-// TestLateIsRefused: a pod that does not start in time is evicted, which its owner counts, unless it starts before that.
+// TestLateIsRefused: a pod that does not start in time is evicted, which its owner counts, unless it starts before
+// that.
 func TestLateIsRefused(t *testing.T) {
 	s := newScript(t)
 	p := s.ofJob("ns/job/1")
@@ -130,13 +131,13 @@ func TestLateIsRefused(t *testing.T) {
 
 // TestRecall: pods that were refused while nobody looked count as of their binding, once.
 func TestRecall(t *testing.T) {
-	refused := func(name string, class refusal.Class, age time.Duration) Pod {
-		return Pod{UID: types.UID(name), Namespace: "ns", Owner: "ns/job", Template: "t-" + name, CountsFailures: true, Bound: begin.Add(-age), Refusal: &refusal.Refusal{Code: "C", Class: class}}
+	refused := func(name string, cause refusal.Cause, age time.Duration) Pod {
+		return Pod{UID: types.UID(name), Namespace: "ns", Owner: "ns/job", TemplateKey: "t-" + name, CountsFailures: true, Bound: begin.Add(-age), Refusal: &refusal.Refusal{Code: "C", Cause: cause}}
 	}
 	s := newScript(t)
 	s.start(s.ofJob("ns/web/1"))
-	pods := []Pod{refused("1", refusal.OfPool, time.Minute), refused("2", refusal.OfPool, 2*time.Hour), refused("3", refusal.OfPool, 25*time.Hour), refused("4", refusal.OfPod, time.Hour),
-		refused("5", refusal.OfPod, 25*time.Hour), {UID: "6", Owner: "ns/job", CountsFailures: true, Bound: begin}, refused("7", refusal.OfPool, -2*time.Hour)}
+	pods := []Pod{refused("1", refusal.PoolError, time.Minute), refused("2", refusal.PoolError, 2*time.Hour), refused("3", refusal.PoolError, 25*time.Hour), refused("4", refusal.PodError, time.Hour),
+		refused("5", refusal.PodError, 25*time.Hour), {UID: "6", Owner: "ns/job", CountsFailures: true, Bound: begin}, refused("7", refusal.PoolError, -2*time.Hour)}
 	for range 2 {
 		for _, p := range pods {
 			s.Recall(p, s.now)
@@ -156,7 +157,7 @@ func TestRecall(t *testing.T) {
 	if j := s.is(Open); j.Failed != 1 {
 		t.Errorf("one that was refused counts: %+v", j)
 	}
-	s.Recall(refused("8", refusal.OfPool, 30*time.Second), s.now)
+	s.Recall(refused("8", refusal.PoolError, 30*time.Second), s.now)
 	s.is(Refusing)
 	s.hand()
 	until := s.is(Refusing).Until
@@ -166,5 +167,5 @@ func TestRecall(t *testing.T) {
 	if j := s.at(time.Minute - time.Second).is(Refusing); !j.Until.Equal(until) || j.Failed != 2 {
 		t.Errorf("they count again: %+v", j)
 	}
-	s.at(time.Minute).is(Probing)
+	s.at(time.Minute).is(HalfOpen)
 }

@@ -29,7 +29,7 @@ const (
 	// what is wrong.
 	exitDone, exitFailed = 0, 2
 
-	// defaultStatus is where the scheduler publishes, if its configuration does not say otherwise.
+	// defaultStatus is the ConfigMap that the scheduler publishes to by default.
 	defaultStatus = "pool-priority-system/pool-priority-status"
 )
 
@@ -41,7 +41,7 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 	return o.run(ctx, args[1:])
 }
 
-// options are what all commands share.
+// options are shared by all commands.
 type options struct {
 	genericiooptions.IOStreams
 	kube *genericclioptions.ConfigFlags
@@ -49,7 +49,7 @@ type options struct {
 	// status is the namespace/name of the published ConfigMap.
 	status, output, color string
 	noHeaders             bool
-	// clock measures the time since the API server said what time it is, and zone is that in which times are printed.
+	// clock measures the time since the API server's last Date header, and zone is the time zone of the output.
 	clock clock.PassiveClock
 	zone  *time.Location
 	// isTerminal reports whether what is printed is for a terminal.
@@ -83,7 +83,7 @@ func (o *options) run(ctx context.Context, args []string) int {
 	return exitDone
 }
 
-// displayName is how the program is called: a kubectl plugin by kubectl and the words of its name.
+// displayName is the name to show: for a kubectl plugin, kubectl and the words of its file name.
 func displayName(program string) string {
 	name := strings.TrimSuffix(filepath.Base(program), ".exe")
 	if words, plugin := strings.CutPrefix(name, "kubectl-"); plugin {
@@ -122,7 +122,7 @@ var (
 	colors  = []string{"auto", "always", "never"}
 )
 
-// check says what is wrong with the flags that all commands share.
+// check validates the flags that all commands share.
 func (o *options) check() error {
 	if o.output != "" && !slices.Contains(outputs, o.output) {
 		return fmt.Errorf("--output=%s: use %s", o.output, strings.Join(outputs, ", "))

@@ -29,10 +29,11 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestColors: there are colours on a terminal, unless NO_COLOR says otherwise, or where they are asked for, and they say nothing that words do not.
+// TestColors: there are colours on a terminal, unless NO_COLOR says otherwise, or where they are asked for, and they
+// say nothing that words do not.
 func TestColors(t *testing.T) {
 	w := growing(t)
-	s := newServer(t, w.published(0), pod(held, 42*time.Second, told(41*time.Second, sentenceOf(t, "PoolGrowing"))))
+	s := newServer(t, w.published(0), pod(held, 42*time.Second, reported(41*time.Second, sentenceOf(t, "PoolGrowing"))))
 	for _, tc := range []struct {
 		terminal    bool
 		environment string
@@ -80,7 +81,7 @@ func TestColors(t *testing.T) {
 	}
 }
 
-// TestServersClock: times are reckoned by the server's clock, whatever ours says.
+// TestServersClock: times are counted by the server's clock, whatever ours says.
 func TestServersClock(t *testing.T) {
 	s := newServer(t, growing(t).published(5*time.Second))
 	s.now = date.Add(10 * time.Minute) // ours, which stands still, is behind

@@ -25,7 +25,7 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// cluster is what commands read from.
+// cluster reads objects for commands.
 type cluster struct {
 	client kubernetes.Interface
 	// namespace is the one of the flags or of the kubeconfig.

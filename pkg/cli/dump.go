@@ -279,7 +279,7 @@ func (d *dump) workloads(ctx context.Context, scheduler string) {
 	d.events(ctx, namespace, kindPod, uids)
 }
 
-// dumpRank orders pods by how much they tell.
+// dumpRank orders pods by how useful they are in a dump.
 func dumpRank(p *corev1.Pod) int {
 	switch {
 	case p.Spec.NodeName == "":

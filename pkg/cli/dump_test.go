@@ -63,7 +63,7 @@ func dumped(t *testing.T) []runtime.Object {
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status"}, Data: map[string]string{"status": "the autoscaler's"}},
 		&coordinationv1.Lease{ObjectMeta: meta("pool-priority-scheduler")}, &corev1.Secret{ObjectMeta: meta("token"), Data: map[string][]byte{"token": []byte(secret)}},
 		event("web-5", "Pod", "web-5"), event("stranger", "Pod", "stranger"), event("node-1", "Node", "node-1"),
-		pod("talkative", time.Minute, told(time.Minute, sentenceOf(t, "PoolGrowing")), secrets),
+		pod("talkative", time.Minute, reported(time.Minute, sentenceOf(t, "PoolGrowing")), secrets),
 	}
 	return append(objects, crowd(t)...)
 }

@@ -23,7 +23,7 @@ func with(cm *corev1.ConfigMap, before, after string) *corev1.ConfigMap {
 
 // TestLess: what is shown when something is missing, in a line.
 func TestLess(t *testing.T) {
-	waiting := pod(held, 42*time.Second, told(41*time.Second, sentenceOf(t, "PoolGrowing")))
+	waiting := pod(held, 42*time.Second, reported(41*time.Second, sentenceOf(t, "PoolGrowing")))
 	burst := pod(bursting, 80*time.Minute, recorded(72*time.Minute, open))
 	vm := pod("web-7d4b9-2m9xv", 3*time.Hour, on(3*time.Hour, systemNode, "system", "1000"))
 	bare := pod("web-7d4b9-p6c2l", 3*time.Hour, on(3*time.Hour, systemNode, "", ""), func(p *corev1.Pod) { p.Annotations = nil })

@@ -136,15 +136,15 @@ func (e *explainer) situation() func() string {
 	case pod.Spec.NodeName != "":
 		return e.onVM
 	case condition != nil && condition.Reason == corev1.PodReasonSchedulingGated:
-		return e.gated
+		return e.schedulingGated
 	case condition == nil:
 		return e.notTried
 	}
 	return e.waits
 }
 
-// isOurs reports whether the pod asks for the scheduler that published. While that is not known, every pod does that
-// does not ask for Kubernetes' own.
+// isOurs reports whether the pod's schedulerName is that of the scheduler that published. If that is unknown, any name
+// except Kubernetes' default counts.
 func (e *explainer) isOurs() bool {
 	asked := cmp.Or(e.pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
 	if e.published != nil && e.published.view.SchedulerName != "" {
@@ -153,7 +153,7 @@ func (e *explainer) isOurs() bool {
 	return asked != corev1.DefaultSchedulerName
 }
 
-func (e *explainer) gated() string {
+func (e *explainer) schedulingGated() string {
 	var gates []string
 	for _, g := range e.pod.Spec.SchedulingGates {
 		gates = append(gates, g.Name)
@@ -164,7 +164,7 @@ func (e *explainer) gated() string {
 
 func (e *explainer) notTried() string {
 	e.Situation, e.Since = NotTried, e.pod.CreationTimestamp.UTC()
-	if e.now.Sub(e.Since) > silence/3 {
+	if e.now.Sub(e.Since) > staleStatus/3 {
 		e.Advice = append(e.Advice, "does the scheduler run? kubectl pools version says who leads")
 	}
 	return fmt.Sprintf(" was made %s ago, and %s has not tried it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
@@ -215,9 +215,9 @@ func (e *explainer) waitsFor(reason string) string {
 		return fmt.Sprintf(", and %s is open for it: what keeps it from there is in what the scheduler said.", open)
 	}
 	for _, closed := range []struct{ code, text string }{ // the first of them that there is
-		{gate.ReasonBudget.Code, " for room in the budget of %s."},
-		{gate.ReasonRefused.Code, ": the provider of %s refuses pods."},
-		{gate.ReasonProbed.Code, ": the provider of %s refused pods, and is tried with another one."},
+		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},
+		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
+		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and is tried with another one."},
 	} {
 		if i := slices.IndexFunc(e.Pools, func(v PoolVerdict) bool { return v.Burst && v.Reason.Code == closed.code }); i >= 0 {
 			return fmt.Sprintf(closed.text, e.Pools[i].Name)
@@ -238,8 +238,7 @@ func (e *explainer) addHints() {
 	}
 }
 
-// addLockedOut adds that a pod tolerates the gate taint before it has a node, if it does: autoscalers believe that it
-// fits burst nodes.
+// addLockedOut warns if a pending pod tolerates the gate taint: autoscalers compute that it fits burst nodes.
 func (e *explainer) addLockedOut() {
 	p := e.published
 	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {

@@ -59,7 +59,7 @@ func tolerates(tolerations ...corev1.Toleration) func(*corev1.Pod) {
 func recorded(ago time.Duration, r gate.Record) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		on(ago, virtualNode, "aci", "-1000")(p)
-		p.Annotations[gate.RecordAnnotation] = r.Encode()
+		p.Annotations[gate.DecisionAnnotation] = r.Encode()
 		p.Annotations[refusal.BoundAtAnnotation] = date.Add(-ago).Format(time.RFC3339)
 		tolerates(corev1.Toleration{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 			corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule})(p)
@@ -89,35 +89,35 @@ func TestExplainPod(t *testing.T) {
 		pod   *corev1.Pod
 		more  []string // arguments
 	}{
-		{"held", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), nil},
-		{"held-wide", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), []string{"-o", "wide"}},
-		{"held-json", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), []string{"-o", "json"}},
+		{"held", growing(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
+		{"held-wide", growing(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), []string{"-o", "wide"}},
+		{"held-json", growing(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), []string{"-o", "json"}},
 		{"can-grow", newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 2)),
-			pod(held, 21*time.Second, told(20*time.Second, said("PoolCanGrow"))), nil},
+			pod(held, 21*time.Second, reported(20*time.Second, said("PoolCanGrow"))), nil},
 		{"declined", newWorld(t).vms(2, 1).write(5*time.Minute, 0, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 1, 1, 2)),
-			pod(held, 3*time.Minute, told(3*time.Minute, said("PoolCanGrow"))), nil},
+			pod(held, 3*time.Minute, reported(3*time.Minute, said("PoolCanGrow"))), nil},
 		{"backing-off", newWorld(t).vms(2, 2).write(5*time.Minute, time.Minute, nodeGroup(userGroup, 2, 2, 3), nodeGroup(systemGroup, 2, 2, 2)).
-			write(50*time.Second, 0, nodeGroup(userGroup, 2, 2, 3, backoff), nodeGroup(systemGroup, 2, 2, 2)), pod(held, 3*time.Minute, told(3*time.Minute, said("PoolCanGrow"))), nil},
-		{"changed", growing(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolCanGrow"))), nil},
-		{"opened", full(t), pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), nil},
-		{"dead", dead(t), pod(held, 8*time.Minute, told(8*time.Minute, said("PoolUnknown"))), nil},
-		{"not-applicable", growing(t), pod(held, time.Minute, told(time.Minute, said("PoolGrowing")), selects("mode", "system")), nil},
-		{"chose", growing(t), pod(held, time.Minute, told(time.Minute, said("BudgetSpent")), selects("type", "virtual-kubelet")), nil},
-		{"cannot-burst", growing(t), pod("db-0", 3*time.Minute, told(3*time.Minute, said("PersistentVolume")), claims("data-db-0"), ownedBy("StatefulSet", "db")), nil},
-		{"opted-out", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("OptedOut")), annotate(pool.BurstAnnotation, "Never")), nil},
-		{"unknown-value", full(t), pod(held, 3*time.Minute, told(3*time.Minute, said("UnknownBurstValue")), annotate(pool.BurstAnnotation, "never")), nil},
-		{"tolerates-all", growing(t), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})), nil},
-		{"tolerates-gate", growing(t, installedAs("blue")), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("blue"))), nil},
-		{"tolerates-gate-of-others", growing(t, installedAs("blue")), pod(held, 6*time.Minute, told(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("green"))), nil},
-		{"rollout", full(t), pod(held, 20*time.Second, told(19*time.Second, said("RolloutMakesRoom"))), nil},
-		{"behind", full(t), pod(held, 20*time.Second, told(time.Second, said("NodesUnseen"))), nil},
-		{"victims", full(t), pod(held, 20*time.Second, told(19*time.Second, said("VictimsEnding"))), nil},
-		{"refused", refusing(t), pod(held, 4*time.Minute, told(3*time.Minute, said("Refused"))), nil},
-		{"spent", worlds["spent"](t), pod(held, 4*time.Minute, told(3*time.Minute, said("BudgetSpent"))), nil},
+			write(50*time.Second, 0, nodeGroup(userGroup, 2, 2, 3, backoff), nodeGroup(systemGroup, 2, 2, 2)), pod(held, 3*time.Minute, reported(3*time.Minute, said("PoolCanGrow"))), nil},
+		{"changed", growing(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolCanGrow"))), nil},
+		{"opened", full(t), pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
+		{"dead", dead(t), pod(held, 8*time.Minute, reported(8*time.Minute, said("PoolUnknown"))), nil},
+		{"not-applicable", growing(t), pod(held, time.Minute, reported(time.Minute, said("PoolGrowing")), selects("mode", "system")), nil},
+		{"chose", growing(t), pod(held, time.Minute, reported(time.Minute, said("BudgetSpent")), selects("type", "virtual-kubelet")), nil},
+		{"cannot-burst", growing(t), pod("db-0", 3*time.Minute, reported(3*time.Minute, said("PersistentVolume")), claims("data-db-0"), ownedBy("StatefulSet", "db")), nil},
+		{"opted-out", full(t), pod(held, 3*time.Minute, reported(3*time.Minute, said("OptedOut")), annotate(pool.BurstAnnotation, "Never")), nil},
+		{"unknown-value", full(t), pod(held, 3*time.Minute, reported(3*time.Minute, said("UnknownBurstValue")), annotate(pool.BurstAnnotation, "never")), nil},
+		{"tolerates-all", growing(t), pod(held, 6*time.Minute, reported(6*time.Minute, said("PoolGrowing")), tolerates(corev1.Toleration{Operator: corev1.TolerationOpExists})), nil},
+		{"tolerates-gate", growing(t, installedAs("blue")), pod(held, 6*time.Minute, reported(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("blue"))), nil},
+		{"tolerates-gate-of-others", growing(t, installedAs("blue")), pod(held, 6*time.Minute, reported(6*time.Minute, said("PoolGrowing")), tolerates(gateToleration("green"))), nil},
+		{"rollout", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("RolloutTerminating"))), nil},
+		{"behind", full(t), pod(held, 20*time.Second, reported(time.Second, said("SnapshotStale"))), nil},
+		{"victims", full(t), pod(held, 20*time.Second, reported(19*time.Second, said("VictimsTerminating"))), nil},
+		{"refused", refusing(t), pod(held, 4*time.Minute, reported(3*time.Minute, said("Refused"))), nil},
+		{"spent", worlds["spent"](t), pod(held, 4*time.Minute, reported(3*time.Minute, said("BudgetSpent"))), nil},
 		{"wait-limit", growing(t, func(args *configv1.PoolPriorityArgs) { args.Pools[2].Burst.WaitLimit.Duration = 2 * time.Minute }),
-			pod(held, 42*time.Second, told(41*time.Second, said("PoolGrowing"))), nil},
+			pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
 		{"no-room", full(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 Too many pods, 5 Insufficient cpu.")), nil},
-		{"nominated", growing(t), pod(held, time.Minute, told(time.Minute, said("PoolGrowing")), func(p *corev1.Pod) { p.Status.NominatedNodeName = userNode }), nil},
+		{"nominated", growing(t), pod(held, time.Minute, reported(time.Minute, said("PoolGrowing")), func(p *corev1.Pod) { p.Status.NominatedNodeName = userNode }), nil},
 		{"failed", growing(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonSchedulerError, "running Bind plugin: the server is away")), nil},
 		{"not-tried", growing(t), pod(held, 2*time.Second), nil},
 		{"never-tried", growing(t), pod(held, 2*time.Minute), nil},
@@ -129,7 +129,7 @@ func TestExplainPod(t *testing.T) {
 		{"burst", full(t, returns), pod(bursting, 80*time.Minute, recorded(72*time.Minute, open)), nil},
 		{"burst-would-wait", growing(t), pod(bursting, 80*time.Minute, recorded(72*time.Minute, open)), nil},
 		{"burst-observed", full(t, observe), pod(bursting, 80*time.Minute, recorded(72*time.Minute, gate.Record{Reason: "PoolCanGrow", Observed: true, Pools: map[string]string{"user": "BelowMaxSize"}})), nil},
-		{"burst-chose", growing(t, returns), pod("job-x7", 80*time.Minute, recorded(72*time.Minute, gate.Record{Reason: "Asked"}), selects("type", "virtual-kubelet"), ownedBy("Job", "job")), nil},
+		{"burst-chose", growing(t, returns), pod("job-x7", 80*time.Minute, recorded(72*time.Minute, gate.Record{Reason: "SelectedByPod"}), selects("type", "virtual-kubelet"), ownedBy("Job", "job")), nil},
 		{"burst-refused", refusing(t), pod(bursting, 4*time.Minute, recorded(3*time.Minute, open), func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason = corev1.PodPending, refusal.ReasonProviderFailed
 			p.Status.Message = quotaReached
@@ -188,7 +188,7 @@ func TestExplainWorkload(t *testing.T) {
 		&batchv1.CronJob{ObjectMeta: meta("nightly"), Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}},
 		pod("a", time.Hour, on(time.Hour, userNode, "user", "2000")), pod("b", time.Hour, on(time.Hour, userNode, "user", "2000")),
 		pod("c", time.Hour, on(time.Hour, systemNode, "system", "1000")), pod("d", 30*time.Minute, recorded(20*time.Minute, open)),
-		pod("e", time.Minute, told(time.Minute, said("PoolGrowing"))), pod("f", time.Minute, told(time.Minute, said("PoolGrowing"))), pod("g", time.Second),
+		pod("e", time.Minute, reported(time.Minute, said("PoolGrowing"))), pod("f", time.Minute, reported(time.Minute, said("PoolGrowing"))), pod("g", time.Second),
 		pod("h", time.Hour, on(time.Hour, systemNode, "", ""), func(p *corev1.Pod) { p.Annotations = nil }),
 		pod("i", time.Hour, func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }),
 		pod("j", time.Hour, on(time.Hour, systemNode, "system", "1000"), func(p *corev1.Pod) { p.Labels = nil }),
@@ -260,10 +260,11 @@ metadata: {name: of}
 	golden(t, "explain-file-missing", s.run("explain", "-f", "testdata/none.yaml"))
 }
 
-// TestSaidIsTheGatesOwn: each sentence that the scheduler may write is found in a pod's condition, by its code, whatever else is there.
+// TestSaidIsTheGatesOwn: each sentence that the scheduler may write is found in a pod's condition, by its code,
+// whatever else is there.
 func TestSaidIsTheGatesOwn(t *testing.T) {
 	for _, r := range gate.Reasons(gate.Kind.InCondition) {
-		p := pod("p", time.Minute, told(time.Minute, r.Sentence))
+		p := pod("p", time.Minute, reported(time.Minute, r.Sentence))
 		if said := saidOf(gate.ScheduledCondition(p).Message); len(said) != 1 || said[0] != r.Reason {
 			t.Errorf("%s is read as %+v", r.Code, said)
 		}

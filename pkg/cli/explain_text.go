@@ -33,7 +33,7 @@ func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 	o.printNotes(w, e.Notes, paint)
 }
 
-// lines are what is said below the pools, each with its heading.
+// lines are the lines below the pools, each with its heading.
 func (o *options) lines(e *Explanation, now time.Time) []Fact {
 	var lines []Fact
 	add := func(name string, texts ...string) {
@@ -63,7 +63,7 @@ func (o *options) lines(e *Explanation, now time.Time) []Fact {
 	return lines
 }
 
-// nowText says how the decision now differs from what the scheduler said.
+// nowText describes how the decision now differs from the scheduler's last one.
 func (e *Explanation) nowText() []string {
 	var parts []string
 	more := "; the scheduler tries the pod again when a gate opens for it"
@@ -85,7 +85,7 @@ func (e *Explanation) nowText() []string {
 	return parts
 }
 
-// changesText is what changes the decision, in one line.
+// changesText lists what changes the decision, in one line.
 func (o *options) changesText(e *Explanation, now time.Time) string {
 	var parts []string
 	for _, c := range e.Changes {
@@ -133,16 +133,16 @@ func verdictText(v *PoolVerdict) cell {
 	case !v.Burst:
 		return regularText(v.Verdict == verdictHolds, v.State, v.Reason)
 	case v.Verdict == verdictOpen:
-		return cell{"open", costly}
+		return cell{"open", caution}
 	case v.Verdict == verdictObserved:
-		return cell{"open (observed)", costly}
+		return cell{"open (observed)", caution}
 	case gate.Lookup(v.Reason.Code).Kind.MayOpen():
 		return text("closed")
 	}
 	return cell{"cannot use it", quiet}
 }
 
-// regularText is that of a regular pool or of a node group in the state.
+// regularText formats the state of a regular pool or of a node group.
 func regularText(holds bool, state string, reason nodegroups.Reason) cell {
 	switch {
 	case holds:
@@ -163,7 +163,7 @@ func sentence(r nodegroups.Reason) string {
 	return r.Sentence + " (" + r.Detail + ")"
 }
 
-// detail is what else is to be said of a pool.
+// detail returns the rest of a pool's line.
 func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 	if !v.Burst {
 		if v.Reason.Detail != "" && !o.wide() {
@@ -178,7 +178,7 @@ func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 		said = "opens when " + list(holders) + " can give it no node"
 	case v.Verdict == verdictObserved:
 		said = "would be closed, if the gate did not only observe"
-	case v.Reason.Detail != "" && v.Reason.Code != gate.ReasonBudget.Code && !ofEarlier:
+	case v.Reason.Detail != "" && v.Reason.Code != gate.ReasonBudgetSpent.Code && !ofEarlier:
 		said = v.Reason.Detail
 	}
 	if v.Budget != "" {

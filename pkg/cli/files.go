@@ -95,8 +95,8 @@ func workloadOf(object *unstructured.Unstructured, namespace string) (*workload,
 	return w, nil
 }
 
-// setDefaults sets those of the API server's defaults that the gate looks at: a container that has a limit and no
-// request requests the limit.
+// setDefaults sets the API server's defaults that the gate reads: a container with a limit and no request requests the
+// limit.
 func setDefaults(spec *corev1.PodSpec) {
 	if spec.SchedulerName == "" {
 		spec.SchedulerName = corev1.DefaultSchedulerName

@@ -38,7 +38,8 @@ func (s *server) command() *command {
 	return &command{o, in, out, errOut}
 }
 
-// run is what is seen of the command with the arguments: the command, what it prints, and its exit status if that is not 0.
+// run is what is seen of the command with the arguments: the command, what it prints, and its exit status if that is
+// not 0.
 func (s *server) run(args ...string) string { return s.runWith("", args...) }
 
 func (s *server) runWith(input string, args ...string) string {

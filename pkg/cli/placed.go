@@ -39,7 +39,7 @@ func (e *explainer) inBurst() bool {
 	if e.published != nil && e.placed {
 		return e.published.pools.IsBurst(e.published.indexOf(e.Pool))
 	}
-	_, recorded := e.pod.Annotations[gate.RecordAnnotation]
+	_, recorded := e.pod.Annotations[gate.DecisionAnnotation]
 	return recorded
 }
 
@@ -88,7 +88,7 @@ func (e *explainer) inBurstPool() string {
 	if !refusal.Began(e.pod) {
 		verb = "is to run"
 	}
-	value, recorded := e.pod.Annotations[gate.RecordAnnotation]
+	value, recorded := e.pod.Annotations[gate.DecisionAnnotation]
 	record, err := gate.ParseRecord(value)
 	switch {
 	case !recorded:
@@ -97,7 +97,7 @@ func (e *explainer) inBurstPool() string {
 		e.note("why it was let in cannot be read: %v", oneLine(err))
 	default:
 		e.Record = &record
-		e.fact("Let in because", "%s", story(&record, e.published))
+		e.fact("Let in because", "%s", message(&record, e.published))
 	}
 	e.addRefusal()
 	e.addScaleIn()
@@ -109,7 +109,7 @@ func (e *explainer) inBurstPool() string {
 	return fmt.Sprintf(" %s in burst pool %s, where it was put %s ago.", verb, cmp.Or(e.Pool, none), age(e.Since, e.now))
 }
 
-// addRefusal adds what the provider of a burst pool said, if it refused the pod.
+// addRefusal adds the provider's message if it refused the pod.
 func (e *explainer) addRefusal() {
 	if r, refused := refusal.Of(e.pod); refused {
 		text := r.Message
@@ -117,12 +117,12 @@ func (e *explainer) addRefusal() {
 			text = r.Code + ": " + text
 		}
 		e.fact("Refused", "its provider refused it: %s", text)
-		e.Advice = append(e.Advice, "the controller takes refused pods back: kubectl get events shows TakenBack on it")
+		e.Advice = append(e.Advice, "the controller takes refused pods back: kubectl get events shows BurstEvicted on it")
 	}
 }
 
-// story is why a pod was let into a burst pool, in words.
-func story(r *gate.Record, p *publishedState) string {
+// message describes why a pod was let into a burst pool.
+func message(r *gate.Record, p *publishedState) string {
 	said := cmp.Or(gate.Lookup(r.Reason).Sentence, r.Reason)
 	if r.Observed {
 		said = "the gate was only observed; it would have been closed: " + r.Reason
@@ -203,7 +203,7 @@ func (e *explainer) addToday(i int) {
 		now = "the gate would be closed for it (" + v.Reason.Code + "), and is only observed"
 	case v.Verdict == verdictOpen:
 		now = "it would be let in again"
-	case v.Reason.Code == gate.ReasonBudget.Code:
+	case v.Reason.Code == gate.ReasonBudgetSpent.Code:
 		now = "it would be let in again, if it were not for the budget"
 	default:
 		now = "it would wait (" + v.Reason.Code + ")"
@@ -231,7 +231,7 @@ func (e *explainer) onVM() string {
 	}
 }
 
-// addBetter adds why the pod is in no better pool, as far as that is known.
+// addBetter adds why the pod is in no better pool, if that is known.
 func (e *explainer) addBetter() {
 	better := e.published.names()[:e.published.pools.Regular()]
 	if i := e.published.indexOf(e.Pool); i != pool.None {

@@ -106,7 +106,7 @@ func comparePods(a, b Pod) int {
 	return cmp.Or(cmp.Compare(placed(a), placed(b)), cmp.Compare(cost(a), cost(b)), since, cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 }
 
-// podOf is what is printed of the pod.
+// podOf returns the pod's row.
 func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.Node) Pod {
 	p := Pod{Namespace: pod.Namespace, Name: pod.Name, Node: pod.Spec.NodeName, Phase: string(pod.Status.Phase), Since: pod.CreationTimestamp.UTC()}
 	if n, err := strconv.Atoi(pod.Annotations[scalein.CostAnnotation]); err == nil {
@@ -121,7 +121,7 @@ func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.
 		return p
 	}
 	p.Pool, _ = published.poolOf(pod, nodes)
-	if record, err := gate.ParseRecord(pod.Annotations[gate.RecordAnnotation]); err == nil {
+	if record, err := gate.ParseRecord(pod.Annotations[gate.DecisionAnnotation]); err == nil {
 		p.Since = refusal.BoundAt(pod).UTC()
 		p.Reasons = []string{record.Reason}
 	}

@@ -21,8 +21,8 @@ func crowd(t *testing.T) []runtime.Object {
 		pod("web-4", 5*time.Minute, recorded(4*time.Minute, open), func(p *corev1.Pod) {
 			p.Status.Phase, p.Status.Reason, p.Status.Message = corev1.PodPending, refusal.ReasonProviderFailed, quotaReached
 		}),
-		pod("web-5", time.Minute, told(50*time.Second, said("PoolGrowing"))),
-		pod("db-0", 3*time.Minute, told(3*time.Minute, said("PersistentVolume")), claims("data")),
+		pod("web-5", time.Minute, reported(50*time.Second, said("PoolGrowing"))),
+		pod("db-0", 3*time.Minute, reported(3*time.Minute, said("PersistentVolume")), claims("data")),
 		pod("web-6", time.Second),
 		pod("big", 2*time.Minute, condition(2*time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 6 Insufficient cpu.")),
 		pod("bare", time.Hour, on(time.Hour, systemNode, "", ""), func(p *corev1.Pod) { p.Annotations = nil }),

@@ -21,17 +21,17 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
-// silence is how old what was published must be for nobody to lead: three heartbeats.
-const silence = 3 * published.Heartbeat
+// staleStatus is the age from which the published state means that no scheduler leads: three heartbeats.
+const staleStatus = 3 * published.Heartbeat
 
-// publishedState is what the scheduler's leader says of the pools.
+// publishedState is the state that the leader published.
 type publishedState struct {
 	view  *published.View
 	pools pool.List
 	where string // namespace/name
 }
 
-// published reads what the leader published. An error says in one line what keeps it from being shown, and what to do.
+// published reads the state that the leader published. An error is one line: what failed and what to do.
 func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.get(ctx, cm, c.statusNamespace, c.statusName)
@@ -79,10 +79,10 @@ func readPublished(cm *corev1.ConfigMap) (*publishedState, error) {
 
 func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
-// notes are what is to be known of what was published, a sentence each.
+// notes are warnings about the published state, a sentence each.
 func (p *publishedState) notes(now time.Time) []string {
 	var notes []string
-	if age := now.Sub(p.view.Written); age > silence {
+	if age := now.Sub(p.view.Written); age > staleStatus {
 		namespace, _, _ := strings.Cut(p.where, "/")
 		notes = append(notes, fmt.Sprintf("no leader for %s: this is as of then; kubectl -n %s get pods,leases", duration.HumanDuration(age), namespace))
 	}
@@ -215,10 +215,10 @@ func (c *cluster) azureFiles(ctx context.Context, pod *corev1.Pod) (bool, error)
 		}
 	}
 	lookup := gate.Volumes{ // what cannot be read is empty, and no Azure Files
-		Claim: func(namespace, name string) *corev1.PersistentVolumeClaim {
-			claim := &corev1.PersistentVolumeClaim{}
-			note(c.get(ctx, claim, namespace, name))
-			return claim
+		PVC: func(namespace, name string) *corev1.PersistentVolumeClaim {
+			pvc := &corev1.PersistentVolumeClaim{}
+			note(c.get(ctx, pvc, namespace, name))
+			return pvc
 		},
 		Volume: func(name string) *corev1.PersistentVolume {
 			volume := &corev1.PersistentVolume{}

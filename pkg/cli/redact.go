@@ -9,8 +9,8 @@ import (
 // leftOut stands for what may be secret and is not needed.
 const leftOut = "(left out)"
 
-// keptAnnotations are the prefixes of the annotations that are dumped: those that somebody here reads. Others may hold
-// anything, whole manifests too.
+// keptAnnotations are the prefixes of the annotations that are dumped: those that this project or an autoscaler reads.
+// Others may hold anything, even whole manifests.
 var keptAnnotations = []string{
 	"poolpriority.dev/", "cluster-autoscaler.kubernetes.io/", "controller.kubernetes.io/", "karpenter.sh/", "kubernetes.io/config.", "deployment.kubernetes.io/", "scheduling.x-k8s.io/",
 }

@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// The states of burst pools, beside those of their providers.
+// The states of burst pools, besides their providers' states.
 const (
 	stateOpen, stateClosed, stateSpent, stateDown = "Open", "Closed", "Spent", "Down"
 )
@@ -61,7 +61,7 @@ func (o *options) runStatus(ctx context.Context, pools []string) error {
 	return o.print(list, names, func(w io.Writer) { o.printStatus(w, list, len(pools) == 0, now) })
 }
 
-// list is how the pools are at the time now, by what was published.
+// list returns the pools' status at the time now, by the published state.
 func (p *publishedState) list(now time.Time) *PoolStatusList {
 	v := p.view
 	l := &PoolStatusList{TypeMeta: typeMeta("PoolStatusList"), Written: v.Written, Leader: v.Leader, Version: v.Version, Notes: p.notes(now)}
@@ -136,18 +136,18 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 	item.Limits = limitsOf(p.pools.At(i))
 	switch {
 	case item.Nodes.Total == 0 || item.Nodes.Ready != nil && *item.Nodes.Ready == 0:
-		item.State, item.Reason = stateDown, gate.ReasonUnavailable
+		item.State, item.Reason = stateDown, gate.ReasonNotAvailable
 		item.Reason.Detail = "it has no nodes"
 		if item.Nodes.Total > 0 {
 			item.Reason.Detail = "its " + count(item.Nodes.Total, "node is", "nodes are") + " not ready or cordoned"
 		}
-	case provider.State == breaker.Refusing || provider.State == breaker.Probing:
+	case provider.State == breaker.Refusing || provider.State == breaker.HalfOpen:
 		item.State, item.Since, item.Until = string(provider.State), provider.Since, provider.Until
-		item.Reason = gate.ReasonRefused
+		item.Reason = gate.ReasonProviderRefusing
 		item.Reason.Detail = provider.Code + ": " + strings.TrimSuffix(provider.Message, ".")
 	case verdict.Open && !verdict.Observed:
 		item.State = stateOpen
-	case verdict.Reason.Code == gate.ReasonBudget.Code:
+	case verdict.Reason.Code == gate.ReasonBudgetSpent.Code:
 		item.State = stateSpent
 	default:
 		item.State = stateClosed

@@ -36,7 +36,7 @@ func dead(t *testing.T) *world {
 	w := newWorld(t).vms(3, 2)
 	w.write(30*time.Minute, 9*time.Minute, nodeGroup(userGroup, 3, 3, 3), nodeGroup(systemGroup, 1, 1, 2))
 	for ago := 8 * time.Minute; ago >= 0; ago -= time.Minute {
-		w.judge(ago)
+		w.evaluate(ago)
 	}
 	w.change = func(v *published.View) {
 		v.Problems = []string{"pool user, system: " + w.view.Pools[0].Reason.Sentence + ": last change seen at 2026-11-21T14:34:08Z"}
@@ -48,9 +48,9 @@ func dead(t *testing.T) *world {
 // refusing is a world that is full and in which the provider of aci refuses pods.
 func refusing(t *testing.T) *world {
 	w := full(t)
-	w.provider = breaker.Judgement{State: breaker.Refusing, Since: date.Add(-3 * time.Minute), Until: date.Add(50 * time.Second), Failed: 3,
+	w.provider = breaker.Status{State: breaker.Refusing, Since: date.Add(-3 * time.Minute), Until: date.Add(50 * time.Second), Failed: 3,
 		Code: "ContainerGroupQuotaReached", Message: "Resource type 'StandardCores' container group quota '100' exceeded in region 'westeurope'."}
-	return w.judge(0)
+	return w.evaluate(0)
 }
 
 func observe(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }

@@ -22,10 +22,10 @@ const (
 	gigabytes = 1e9 // as providers count
 )
 
-// styles are what the states mean.
+// styles are the styles of the states.
 var styles = map[string]style{
 	string(nodegroups.Full): quiet, string(nodegroups.CanGrow): good, string(nodegroups.Growing): moving, string(nodegroups.Unknown): bad,
-	stateOpen: costly, stateSpent: bad, stateDown: bad, string(breaker.Refusing): bad, string(breaker.Probing): bad,
+	stateOpen: caution, stateSpent: bad, stateDown: bad, string(breaker.Refusing): bad, string(breaker.HalfOpen): bad,
 }
 
 // printStatus prints the pools and, with the rest, who waits.
@@ -64,7 +64,7 @@ func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now tim
 	o.printNotes(w, append(append([]string{}, l.Problems...), l.Notes...), paint)
 }
 
-// printNotes prints what is to be known, after an empty line.
+// printNotes prints the notes, after an empty line.
 func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
 	for i, note := range notes {
 		if i == 0 {
@@ -144,13 +144,13 @@ func (o *options) why(p *PoolStatus, now time.Time) string {
 		s = p.Reason.Detail
 	case p.State == string(breaker.Refusing) && !p.Until.IsZero():
 		s = p.Reason.Detail + ", tried again at " + o.clockTime(p.Until, now)
-	case p.State == string(breaker.Probing):
+	case p.State == string(breaker.HalfOpen):
 		s = p.Reason.Detail + ", being tried with one pod"
 	}
 	return s
 }
 
-// heldByText says of the pools because of which a gate is closed how they are.
+// heldByText describes the pools that keep a gate closed.
 func heldByText(pools []PoolState) string {
 	words := map[string]string{string(nodegroups.CanGrow): "can grow", string(nodegroups.Growing): "is growing", string(nodegroups.Unknown): "is unknown"}
 	said := make([]string, len(pools))
@@ -160,7 +160,7 @@ func heldByText(pools []PoolState) string {
 	return list(said)
 }
 
-// heldText says how many pods the gate holds back, and what for.
+// heldText gives the number of held pods, by reason.
 func heldText(h *published.Held, now time.Time) string {
 	if h.Total == 0 {
 		return "No pod waits at the gate."

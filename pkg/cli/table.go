@@ -13,20 +13,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// style is what a word means; colours say it once more.
+// style is the meaning of a word; colours repeat it.
 type style int
 
 const (
-	plain  style = iota
-	quiet        // nothing is to be expected: Full
-	good         // there is room to come: CanGrow
-	moving       // something happens: Growing
-	bad          // Unknown, Refusing
-	costly       // Open
+	plain   style = iota
+	quiet         // nothing is to be expected: Full
+	good          // there is room to come: CanGrow
+	moving        // something happens: Growing
+	bad           // Unknown, Refusing
+	caution       // Open
 )
 
 // escapes are the styles' ANSI escape sequences (SGR).
-var escapes = map[style]string{quiet: "90", good: "32", moving: "34", bad: "31", costly: "33"}
+var escapes = map[style]string{quiet: "90", good: "32", moving: "34", bad: "31", caution: "33"}
 
 // painter colours text, or does not.
 type painter bool
@@ -122,10 +122,10 @@ func (o *options) print(object any, names []string, text func(io.Writer)) error 
 	return nil
 }
 
-// none stands for what is not known.
+// none stands for an unknown value.
 const none = "–"
 
-// age is how long ago the time was, as kubectl has it; a dash for one that is not known.
+// age formats the time since then as kubectl does; a dash for an unknown time.
 func age(t, now time.Time) string {
 	if t.IsZero() {
 		return none
@@ -133,7 +133,7 @@ func age(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// until is in how long a time is that is to come.
+// until formats the time until then.
 func until(t, now time.Time) string {
 	if !t.After(now) {
 		return "now"

@@ -11,24 +11,23 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// APIVersion is that of the objects that are printed with -o json and -o yaml. Times are in RFC 3339, quantities
-// strings.
+// APIVersion is the apiVersion of the output of -o json and -o yaml. Times are in RFC 3339, quantities strings.
 const APIVersion = published.ViewVersion
 
 func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: APIVersion, Kind: kind}
 }
 
-// PoolStatusList is what status prints.
+// PoolStatusList is the output of status.
 type PoolStatusList struct {
 	metav1.TypeMeta `json:",inline"`
-	// Written is when the scheduler's leader last said so, by its clock.
+	// Written is when the leader last published, by its clock.
 	Written time.Time `json:"written,omitzero"`
 	// Leader is the leader's name, Version its version, and SchedulerName that by which pods ask for it.
 	Leader        string `json:"leader,omitempty"`
 	Version       string `json:"version,omitempty"`
 	SchedulerName string `json:"schedulerName,omitempty"`
-	// Mode and Order are those of the configuration.
+	// Mode and Order are from the configuration.
 	Mode  string `json:"mode,omitempty"`
 	Order string `json:"order,omitempty"`
 	// Items are the pools, most preferred first.
@@ -37,36 +36,36 @@ type PoolStatusList struct {
 	Held published.Held `json:"held"`
 	// UnlistedNodes is the number of nodes in no pool.
 	UnlistedNodes int `json:"unlistedNodes,omitempty"`
-	// Problems are what the scheduler found that can be mended; Notes are what is to be known of these figures.
+	// Problems are mistakes that the scheduler found and the user can fix; Notes are warnings about these figures.
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
 }
 
-// PoolStatus is how a pool is.
+// PoolStatus is the status of a pool.
 type PoolStatus struct {
 	Name string `json:"name"`
 	// Rank is the pool's place in the order.
 	Rank  int  `json:"rank"`
 	Burst bool `json:"burst,omitempty"`
-	// State of a regular pool is CanGrow, Growing, Full or Unknown. That of a burst pool is the gate's for
-	// gate.PlainPod: Open or Closed; or Spent (its budget), Refusing or Probing (its provider), or Down (none of its
-	// nodes can be used).
+	// State of a regular pool is CanGrow, Growing, Full or Unknown. State of a burst pool is Open or Closed, the gate's
+	// decision for gate.PlainPod, or Spent (its budget), Refusing or HalfOpen (its provider), or Down (none of its
+	// nodes is usable).
 	State  string            `json:"state"`
 	Reason nodegroups.Reason `json:"reason,omitzero"`
-	// HeldBy are the pools because of which the gate of a burst pool is closed.
+	// HeldBy are the pools that keep the gate of a burst pool closed.
 	HeldBy []PoolState `json:"heldBy,omitempty"`
-	// Since is when the pool came into the state, if that is known, and Until when it may change by itself.
+	// Since is when the pool entered the state, if known, and Until when it may change without an event.
 	Since time.Time  `json:"since,omitzero"`
 	Until time.Time  `json:"until,omitzero"`
 	Nodes NodeCounts `json:"nodes"`
-	// Pods is the number of pods on its nodes that have not ended; not set if it is not known.
+	// Pods is the number of pods on its nodes that have not ended; not set if unknown.
 	Pods *int `json:"pods,omitempty"`
-	// Requested is what those request or, in a burst pool, what the provider bills for them.
+	// Requested is the sum of their requests or, in a burst pool, of the resources that the provider bills.
 	Requested   corev1.ResourceList `json:"requested,omitempty"`
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 	// Limits are a burst pool's budget.
 	Limits corev1.ResourceList `json:"limits,omitempty"`
-	// Source is what says whether a regular pool can grow: ClusterAutoscaler, Karpenter, Static or Fixed.
+	// Source is the source of a regular pool's state: ClusterAutoscaler, Karpenter, Static or Fixed.
 	Source string        `json:"source,omitempty"`
 	Groups []GroupStatus `json:"groups,omitempty"`
 }
@@ -80,16 +79,16 @@ type PoolState struct {
 // NodeCounts counts the nodes of a pool.
 type NodeCounts struct {
 	Total int `json:"total"`
-	// Ready are those that can be used: ready, and not cordoned; not set if it is not known.
+	// Ready are ready and not cordoned; not set if unknown.
 	Ready *int `json:"ready,omitempty"`
-	// OnTheirWay are those that were ordered or exist, and cannot be used yet.
+	// OnTheirWay were ordered, or exist and are not usable yet.
 	OnTheirWay int `json:"onTheirWay,omitempty"`
 	Leaving    int `json:"leaving,omitempty"`
-	// Max is the most that there may be; not set if that is not limited, or not known.
+	// Max is the limit; not set if there is none, or if it is unknown.
 	Max *int `json:"max,omitempty"`
 }
 
-// GroupStatus is how a node group is.
+// GroupStatus is the status of a node group.
 type GroupStatus struct {
 	// Name is empty for nodes that are in no group.
 	Name   string            `json:"name,omitempty"`
@@ -101,7 +100,7 @@ type GroupStatus struct {
 	Max    *int              `json:"max,omitempty"`
 }
 
-// Situation says what there is to explain of an object.
+// Situation is the kind of explanation for an object.
 type Situation string
 
 const (
@@ -121,11 +120,11 @@ const (
 	Ended Situation = "Ended"
 	// OtherScheduler is a pod that another scheduler is asked for.
 	OtherScheduler Situation = "OtherScheduler"
-	// Template is what pods are made from.
+	// Template is for a workload's template, without a pod.
 	Template Situation = "Template"
 )
 
-// Explanation is what explain prints.
+// Explanation is the output of explain.
 type Explanation struct {
 	metav1.TypeMeta `json:",inline"`
 	Object          corev1.ObjectReference `json:"object"`
@@ -139,33 +138,33 @@ type Explanation struct {
 	Node string `json:"node,omitempty"`
 	// CannotBurst is the code of the reason for which no burst pool will ever take the pod as it is.
 	CannotBurst string `json:"cannotBurst,omitempty"`
-	// Said is what the scheduler said at its last try; Message is all of it.
+	// Said are the reasons of the scheduler's last try; Message is its full text.
 	Said    []nodegroups.Reason `json:"said,omitempty"`
 	Message string              `json:"message,omitempty"`
-	// Changed says that the decision now is not what the scheduler said: it will try the pod again by itself.
+	// Changed is set if the decision now differs from the scheduler's last one: it will requeue the pod by itself.
 	Changed bool `json:"changed,omitempty"`
 	// Pools are the decision now, the scheduler's own by what it published.
 	Pools []PoolVerdict `json:"pools,omitempty"`
-	// Changes are what changes the decision.
+	// Changes are the events that change the decision.
 	Changes []Change `json:"changes,omitempty"`
-	// Record is why the pod was let into a burst pool, written when it was bound.
+	// Record has the reason of the pod's placement in a burst pool, written when it was bound.
 	Record *gate.Record `json:"record,omitempty"`
 	// Facts are further facts, each with a heading.
 	Facts []Fact `json:"facts,omitempty"`
 	// Pods counts the pods of a workload by where they are; those that wait are in "".
 	Pods map[string]int `json:"pods,omitempty"`
-	// Advice is what helps, and Notes are what is to be known of all this.
+	// Advice is what to do, and Notes are warnings about the explanation.
 	Advice []string `json:"advice,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 }
 
-// ExplanationList is what explain prints of several objects.
+// ExplanationList is the output of explain for several objects.
 type ExplanationList struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []*Explanation `json:"items"`
 }
 
-// PoolVerdict is what is decided of a pool for a pod.
+// PoolVerdict is the decision on a pool for a pod.
 type PoolVerdict struct {
 	Name  string `json:"name"`
 	Rank  int    `json:"rank"`
@@ -176,9 +175,9 @@ type PoolVerdict struct {
 	// State is the pool's, as status has it; empty for burst pools.
 	State  string            `json:"state,omitempty"`
 	Reason nodegroups.Reason `json:"reason,omitzero"`
-	// Until is when a closed gate may open by itself.
+	// Until is when a closed gate may open without an event.
 	Until time.Time `json:"until,omitzero"`
-	// Budget is how much of a burst pool's is used, for people.
+	// Budget is the usage of a burst pool's budget, as text.
 	Budget string         `json:"budget,omitempty"`
 	Groups []GroupVerdict `json:"groups,omitempty"`
 }
@@ -189,7 +188,7 @@ const (
 	verdictOpen, verdictClosed, verdictObserved = "Open", "Closed", "Observed"
 )
 
-// GroupVerdict is what a node group says of a pod.
+// GroupVerdict is the verdict of a node group for a pod.
 type GroupVerdict struct {
 	Name   string            `json:"name,omitempty"`
 	Holds  bool              `json:"holds,omitempty"`
@@ -198,11 +197,11 @@ type GroupVerdict struct {
 	Until  time.Time         `json:"until,omitzero"`
 }
 
-// Change is what changes a decision.
+// Change is an event or a time that changes a decision.
 type Change struct {
-	// When is what must happen; empty: time is enough.
+	// When is the event; empty: only time must pass.
 	When string `json:"when,omitempty"`
-	// At is when that happens by itself, and By the setting that it is by; not set if it does not.
+	// At is when it happens without an event, and By the setting that limits it; not set otherwise.
 	At time.Time `json:"at,omitzero"`
 	By string    `json:"by,omitempty"`
 }
@@ -213,7 +212,7 @@ type Fact struct {
 	Text string `json:"text"`
 }
 
-// PodList is what pods prints: first those that go first when their workloads shrink, those that wait before all.
+// PodList is the output of pods: pending pods first, then the order of scale-in.
 type PodList struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []Pod    `json:"items"`
@@ -227,7 +226,7 @@ type Pod struct {
 	// Pool is the pool that it is in: empty while it waits, or if it is in none.
 	Pool string `json:"pool,omitempty"`
 	Node string `json:"node,omitempty"`
-	// Held says that the gate holds it back.
+	// Held is set if the gate holds the pod.
 	Held  bool   `json:"held,omitempty"`
 	Phase string `json:"phase,omitempty"`
 	// Since is since when it has been waiting or, if it has a node, when it was bound.
@@ -239,7 +238,7 @@ type Pod struct {
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// Version is what version prints.
+// Version is the output of version.
 type Version struct {
 	metav1.TypeMeta `json:",inline"`
 	Client          string `json:"client"`

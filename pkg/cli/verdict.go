@@ -14,8 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// saidOf finds in what the scheduler said of a pod, the message of its condition PodScheduled, the reasons that are
-// ours, in the order in which they are there.
+// saidOf finds our reasons in the message of a pod's condition PodScheduled, in their order.
 func saidOf(message string) []nodegroups.Reason {
 	message, _, _ = strings.Cut(message, " preemption: ")
 	var said []nodegroups.Reason
@@ -71,9 +70,8 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	}
 }
 
-// takeSaid takes over from what the scheduler said what it alone can know: that its snapshot is behind, that the pod's
-// owner is unseen, that a rollout or the pod's own victims make room. Such a gate would be open by all that is
-// published.
+// takeSaid keeps the scheduler's reasons that the published state cannot show: a stale snapshot, an unknown ReplicaSet,
+// a rollout or the pod's victims that are terminating. By the published state alone such a gate would be open.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
@@ -85,7 +83,7 @@ func (e *explainer) takeSaid(decision *gate.Decision) {
 	}
 }
 
-// isChanged reports whether the gate is closed now for something else than what the scheduler said, or is open.
+// isChanged reports whether the gate is open now, or closed for another reason than the scheduler's last one.
 func (e *explainer) isChanged() bool {
 	before, after := map[string]bool{}, map[string]bool{}
 	for _, reason := range e.Said {
@@ -98,7 +96,7 @@ func (e *explainer) isChanged() bool {
 	}
 	for i, v := range e.Pools {
 		if !v.Burst || e.published.view.Capacity.Pools[i].Nodes == 0 || v.Verdict == verdictObserved {
-			continue // nothing is said of nodes that do not exist, nor of what is only observed
+			continue // there is no reason for nodes that do not exist, nor with mode: Observe
 		}
 		if v.Verdict == verdictOpen {
 			return true
@@ -141,7 +139,7 @@ func (e *Explanation) first(verdict string) string {
 	return ""
 }
 
-// budget is how much of the burst pool's is used.
+// budget formats the usage of the burst pool's budget.
 func (p *publishedState) budget(i int) string {
 	if p.view.Burst == nil {
 		return ""
@@ -179,7 +177,7 @@ func (e *explainer) addChanges() {
 	for i := range e.Pools {
 		v := &e.Pools[i]
 		isThen := func(c Change) bool { return c.When == "" && c.At.Equal(v.Until) }
-		matters := e.CannotBurst == "" || v.Reason.Code == gate.ReasonTemplate.Code
+		matters := e.CannotBurst == "" || v.Reason.Code == gate.ReasonTemplateRefused.Code
 		if v.Verdict == verdictClosed && matters && !slices.ContainsFunc(e.Changes, isThen) {
 			e.change(e.burstChanges(i, v)...)
 		}
@@ -235,7 +233,7 @@ func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 		return "unknownGrace"
 	case g.State == string(nodegroups.Growing):
 		return "provisionGrace"
-	case e.published.view.Capacity.Pools[i].Groups[k].Skipped:
+	case e.published.view.Capacity.Pools[i].Groups[k].BackingOff:
 		return "backoffGrace"
 	}
 	return declineGrace
@@ -244,19 +242,19 @@ func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 // burstChanges are what changes that a burst pool is closed, beside what regular pools say.
 func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	switch v.Reason.Code {
-	case gate.ReasonBudget.Code:
+	case gate.ReasonBudgetSpent.Code:
 		return []Change{{When: "a pod of " + v.Name + " ends"}, {When: "its limits are raised"}}
-	case gate.ReasonRefused.Code:
+	case gate.ReasonProviderRefusing.Code:
 		return []Change{{When: v.Name + " is tried with one pod", At: v.Until}}
-	case gate.ReasonProbed.Code:
+	case gate.ReasonHalfOpen.Code:
 		return []Change{{When: "the pod with which " + v.Name + " is tried starts or is refused"}}
-	case gate.ReasonTemplate.Code:
+	case gate.ReasonTemplateRefused.Code:
 		return []Change{{When: "the workload's template changes"}, {At: v.Until}}
-	case gate.ReasonRoom.Code:
+	case gate.ReasonRolloutTerminating.Code:
 		return []Change{{When: "the pods that the rollout replaces have made room"}}
-	case gate.ReasonVictims.Code:
+	case gate.ReasonVictimsTerminating.Code:
 		return []Change{{When: "the pods that it preempted have ended"}}
-	case gate.ReasonEarly.Code, gate.ReasonUnseen.Code:
+	case gate.ReasonReplicaSetUnknown.Code, gate.ReasonSnapshotStale.Code:
 		return []Change{{When: "the scheduler has caught up, in a moment"}}
 	}
 	if v.Until.IsZero() {

@@ -57,7 +57,7 @@ func parseObject(argument string) (kind schema.GroupVersionKind, name string, er
 	return kind, name, nil
 }
 
-// workload is what makes pods.
+// workload is an object that creates pods.
 type workload struct {
 	reference corev1.ObjectReference
 	kind      schema.GroupVersionKind
@@ -129,7 +129,7 @@ func (w *workload) newPod() *corev1.Pod {
 	switch w.reference.Kind {
 	case kindPod:
 		return pod
-	case "Deployment", "CronJob": // what makes their pods is that which made the last one
+	case "Deployment", "CronJob": // their pods come from the owner of the last one
 		owner.Kind = map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job"}[w.reference.Kind]
 		if last := w.last(); last != nil {
 			owner = last
@@ -139,7 +139,7 @@ func (w *workload) newPod() *corev1.Pod {
 	return pod
 }
 
-// last is what controls the youngest pod that was made from the template; nil if there is none.
+// last is the controlling owner of the template's youngest pod; nil if there is none.
 func (w *workload) last() *metav1.OwnerReference {
 	var last *metav1.OwnerReference
 	var made metav1.Time
@@ -221,7 +221,7 @@ func (e *explainer) count() string {
 	return strings.Join(codes, ", ")
 }
 
-// codesOf are the codes of what the scheduler said of a pod that waits.
+// codesOf returns the codes in a pending pod's condition.
 func codesOf(p *corev1.Pod) []string {
 	condition := gate.ScheduledCondition(p)
 	if condition == nil {

@@ -28,8 +28,8 @@ const (
 	backoff                = "  scaleUp: {status: Backoff, backoffInfo: {errorCode: QuotaExceeded, errorMessage: the quota is used up}}\n"
 )
 
-// world has pools user, system and aci, as a leader sees them that reads what an autoscaler writes: the published view comes from the
-// scheduler's own judges.
+// world has pools user, system and aci, as a leader sees them that reads what an autoscaler writes: the published view
+// comes from the scheduler's own judges.
 type world struct {
 	*testing.T
 	args    *configv1.PoolPriorityArgs
@@ -40,7 +40,7 @@ type world struct {
 	use     aci.Use
 	held    published.Held
 	// provider is what the provider of aci makes of pods.
-	provider breaker.Judgement
+	provider breaker.Status
 	loops    int
 	change   func(*published.View)
 }
@@ -66,7 +66,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	must.NoError(t, err)
 	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(args.Capacity.StaleAfter.Duration, args.Capacity.ProvisionGrace.Duration)}
 	w.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
-	w.provider = breaker.Judgement{State: breaker.Open}
+	w.provider = breaker.Status{State: breaker.Open}
 	w.add("virtual-node-aci-linux", "type", "virtual-kubelet", "")
 	return w
 }
@@ -99,7 +99,8 @@ func nodeGroup(name string, target, ready, most int, more ...string) string {
 	return fmt.Sprintf("- name: %s\n  health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}\n%s", name, target, most, ready, strings.Join(more, ""))
 }
 
-// write has the autoscaler write its status so long ago, and then for each of its loops, every 10 s, until as long ago as until, and judges the pools each time.
+// write has the autoscaler write its status so long ago, and then for each of its loops, every 10 s, until as long ago
+// as until, and judges the pools each time.
 func (w *world) write(ago, until time.Duration, groups ...string) *world {
 	w.Helper()
 	for ; ago >= until; ago -= 10 * time.Second {
@@ -109,16 +110,16 @@ func (w *world) write(ago, until time.Duration, groups ...string) *world {
 			Data:       map[string]string{clusterautoscaler.StatusKey: "autoscalerStatus: Running\nclusterWide: {health: {status: Healthy}}\nnodeGroups:\n" + strings.Join(groups, "")},
 		}
 		must.NoError(w, w.tracker.Observe(cm, date.Add(-ago)))
-		w.judge(ago)
+		w.evaluate(ago)
 	}
 	return w
 }
 
-// judge judges the pools as they were so long ago.
-func (w *world) judge(ago time.Duration) *world {
+// evaluate judges the pools as they were so long ago.
+func (w *world) evaluate(ago time.Duration) *world {
 	at := date.Add(-ago)
 	byPool, _ := w.pools.Group(w.nodes)
-	var claims []clusterautoscaler.Claim
+	var claims []clusterautoscaler.OwnedGroups
 	facts := make([]nodegroups.Facts, w.pools.Len())
 	for i := range facts {
 		p := w.pools.At(i)
@@ -126,7 +127,7 @@ func (w *world) judge(ago time.Duration) *world {
 		switch {
 		case p.ClusterAutoscaler != nil:
 			source := clusterautoscaler.Source{Tracker: w.tracker, Groups: clusterautoscaler.GroupsOf(&p.Pool), Graces: p.Graces}
-			claims = append(claims, clusterautoscaler.Claim{Source: source, Nodes: byPool[i]})
+			claims = append(claims, clusterautoscaler.OwnedGroups{Source: source, Nodes: byPool[i]})
 			facts[i].Source = source
 		case p.Fixed != nil:
 			facts[i].Source = static.Fixed{}
@@ -134,7 +135,7 @@ func (w *world) judge(ago time.Duration) *world {
 			facts[i].Provider = w.provider
 		}
 	}
-	w.tracker.Look(claims, w.nodes, at)
+	w.tracker.ObserveNodes(claims, w.nodes, at)
 	w.view = nodegroups.Build(facts, w.view, at)
 	return w
 }
@@ -189,8 +190,9 @@ func pod(name string, ago time.Duration, changes ...func(*corev1.Pod)) *corev1.P
 	return p
 }
 
-// told has the scheduler say that the pod is unschedulable, since so long ago: nodes are full, and burst nodes are refused with the sentences.
-func told(ago time.Duration, sentences ...string) func(*corev1.Pod) {
+// reported has the scheduler say that the pod is unschedulable, since so long ago: nodes are full, and burst nodes are
+// refused with the sentences.
+func reported(ago time.Duration, sentences ...string) func(*corev1.Pod) {
 	message := "0/6 nodes are available: "
 	for _, s := range sentences {
 		message += "1 " + s + ", "

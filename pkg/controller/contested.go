@@ -14,34 +14,35 @@ import (
 )
 
 const (
-	// contestedRetry is how long after a change of a node's taints that was undone it is made again, and maxContestedRetry how long after many. A
-	// change that lasted for as long as that was not contested: what undoes it then is answered at once.
+	// contestedRetry is the first backoff after a change of a node's taints was undone, and maxContestedRetry the
+	// longest. A change that lasted longer was not contested: if it is undone later, it is made again at once.
 	contestedRetry, maxContestedRetry = time.Second, time.Minute
-	// contestedAfter is how many changes in a row must have been undone for somebody to be told.
+	// contestedAfter is how many changes in a row must be undone before an event is written.
 	contestedAfter = 3
 
-	// ReasonGateTaintContested is the reason of the event on a node whose gate taint somebody changes again and again.
+	// ReasonGateTaintContested is the reason of the event on a node whose gate taint another component changes
+	// repeatedly.
 	ReasonGateTaintContested = "GateTaintContested"
 )
 
-// side is what is wanted of a node. Where that is another thing than before, or the node another, nothing is contested.
+// side is the wanted state of a node. If it changes, or if the node is another one, nothing is contested.
 type side struct {
 	uid     types.UID
 	tainted bool
 }
 
-// contests are the nodes whose taints were changed, by name.
+// contests has the nodes whose taints were changed, by name.
 type contests struct {
 	mu    sync.Mutex
 	nodes map[string]contest
 }
 
 type contest struct {
-	side   side
-	inARow int       // changes, of which all but the last were undone soon
-	last   time.Time // when the last one was
-	undone bool      // that it was undone has been seen
-	told   bool
+	side     side
+	inARow   int       // changes in a row; all but the last were undone soon
+	last     time.Time // when the last one was
+	undone   bool      // that it was undone has been seen
+	reported bool
 }
 
 // written notes a change.
@@ -60,8 +61,8 @@ func (c *contests) written(node string, of side, now time.Time) {
 	c.nodes[node] = e
 }
 
-// undone notes that the last change was undone, if there was one, and returns for how long the node is left alone, and how many changes in a row
-// were undone if somebody is to be told.
+// undone notes that the last change was undone, if there was one. It returns the backoff and, if an event is due, how
+// many changes in a row were undone.
 func (c *contests) undone(node string, of side, now time.Time) (wait time.Duration, tell int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +76,8 @@ func (c *contests) undone(node string, of side, now time.Time) (wait time.Durati
 		return 0, 0
 	}
 	e.undone = true
-	if e.inARow >= contestedAfter && !e.told {
-		e.told, tell = true, e.inARow
+	if e.inARow >= contestedAfter && !e.reported {
+		e.reported, tell = true, e.inARow
 	}
 	c.nodes[node] = e
 	return e.last.Add(backoff.Pause(contestedRetry, e.inARow-1, maxContestedRetry)).Sub(now), tell
@@ -103,8 +104,7 @@ func (c *contests) forget(node string) {
 	delete(c.nodes, node)
 }
 
-// undone returns for how long the node, which is not in line, is left alone because changes of it were undone, and says so if they were again and
-// again.
+// undone returns the backoff for a node whose changes were undone, and writes an event if that happens repeatedly.
 func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now time.Time) time.Duration {
 	wait, times := r.contests.undone(node.Name, of, now)
 	if times == 0 {

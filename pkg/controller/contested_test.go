@@ -70,7 +70,8 @@ func (a *arena) reconcile() reconcile.Result {
 	return result
 }
 
-// pass has the time go by, with a reconciliation and what somebody does after it every 100 ms: a node's status changes all the time.
+// pass has the time go by, with a reconciliation and what somebody does after it every 100 ms: a node's status changes
+// all the time.
 func (a *arena) pass(d time.Duration, somebody func()) {
 	a.Helper()
 	for end := a.clock.Now().Add(d); a.clock.Now().Before(end); a.clock.SetTime(a.clock.Now().Add(100 * time.Millisecond)) {
@@ -85,8 +86,9 @@ func (a *arena) pass(d time.Duration, somebody func()) {
 
 func untaint(n *corev1.Node) { n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, pool.IsGateTaint) }
 
-// TestContested: a gate taint that somebody takes away again and again, whether after it was written or in the very write, is set ever later, at
-// most once a second and once a minute in the end, with one event; when that is over it is set at once again.
+// TestContested: a gate taint that somebody takes away again and again, whether after it was written or in the very
+// write, is set ever later, at most once a second and once a minute in the end, with one event; when that is over it is
+// set at once again.
 func TestContested(t *testing.T) {
 	for _, inTheWrite := range []bool{false, true} {
 		a := newArena(t, node("virtual", map[string]string{"type": "virtual-kubelet"}, other))
@@ -95,7 +97,7 @@ func TestContested(t *testing.T) {
 			a.mutates = untaint
 		} else {
 			mutator = func() {
-				if pool.IsGated(a.node()) {
+				if pool.HasGateTaint(a.node()) {
 					a.change(untaint)
 				}
 			}
@@ -121,14 +123,14 @@ func TestContested(t *testing.T) {
 		// When it is gone, the taint is there within the minute, and what happens once after that is put right at once.
 		a.mutates = nil
 		a.pass(time.Minute+time.Second, nil)
-		if !pool.IsGated(a.node()) {
+		if !pool.HasGateTaint(a.node()) {
 			t.Fatalf("in the write %v: no taint a minute after nobody takes it away any more", inTheWrite)
 		}
 		a.pass(time.Minute, nil)
 		for _, after := range []time.Duration{0, time.Minute} { // and once more
 			a.pass(after, nil)
 			a.change(untaint)
-			if a.reconcile(); !pool.IsGated(a.node()) {
+			if a.reconcile(); !pool.HasGateTaint(a.node()) {
 				t.Errorf("in the write %v: the taint is not set at once when that is over", inTheWrite)
 			}
 		}
@@ -146,7 +148,7 @@ func TestNotContested(t *testing.T) {
 		a.change(func(n *corev1.Node) {
 			n.Labels["type"] = map[bool]string{true: "virtual-kubelet", false: "metal"}[burst]
 		})
-		if a.reconcile(); pool.IsGated(a.node()) != burst {
+		if a.reconcile(); pool.HasGateTaint(a.node()) != burst {
 			t.Fatalf("relabelled %d times: gated: %v", i, !burst)
 		}
 	}
@@ -156,7 +158,7 @@ func TestNotContested(t *testing.T) {
 		anew := node("virtual", map[string]string{"type": "virtual-kubelet"})
 		anew.UID = "uid-" + n.UID
 		must.NoError(t, a.client.Create(context.Background(), anew))
-		if a.reconcile(); !pool.IsGated(a.node()) {
+		if a.reconcile(); !pool.HasGateTaint(a.node()) {
 			t.Fatalf("made anew %d times: no taint", i)
 		}
 	}
@@ -169,7 +171,7 @@ func TestNotContested(t *testing.T) {
 func TestContestedRemoval(t *testing.T) {
 	a := newArena(t, node("virtual", map[string]string{"mode": "user"}))
 	a.pass(10*time.Minute, func() {
-		if !pool.IsGated(a.node()) {
+		if !pool.HasGateTaint(a.node()) {
 			a.change(func(n *corev1.Node) { n.Spec.Taints = append(n.Spec.Taints, gateTaint) })
 		}
 	})

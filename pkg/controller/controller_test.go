@@ -173,8 +173,8 @@ func TestCostThatIsRewritten(t *testing.T) {
 	}
 }
 
-// TestConflicts: that somebody else wrote an object first is no error, and has it looked at again; other failures are, unless the object
-// is gone. (A gate taint that may not be set is TestGateTaintDenied's.)
+// TestConflicts: that somebody else wrote an object first is no error, and has it looked at again; other failures are,
+// unless the object is gone. (A gate taint that may not be set is TestGateTaintDenied's.)
 func TestConflicts(t *testing.T) {
 	yes := true
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "default", UID: "p",

@@ -26,30 +26,31 @@ import (
 // nodeNameField is the field by which pods are indexed.
 const nodeNameField = "spec.nodeName"
 
-// DeletionCost brings the deletion costs of our scheduler's pods in line where their pool changed because the list was edited or a node was
-// relabelled and, with Others, of pods that others bound. Without it, it takes from those what it wrote when it had Others, once: what comes again
-// is another's, who would write it for ever. It looks at pods of ReplicaSets only, as nothing else reads the cost, and leaves
-// a cost alone that somebody else set. A pod on a burst node is left alone until it has started: virtual-kubelet creates
-// one that changes before that again, which may lose it.
+// DeletionCost corrects the deletion costs of our scheduler's pods whose pool changed, because the list was edited or a
+// node was relabelled, and with Others those of pods that other schedulers bound. Without Others it removes its earlier
+// costs from such pods, once: a cost that returns is another component's, which would write it for ever. It changes
+// only pods of ReplicaSets, because nothing else reads the cost, and keeps a cost that another component set. It leaves
+// a pod on a burst node alone until it has started: virtual-kubelet creates a pod again that changes before, which may
+// lose it.
 type DeletionCost struct {
 	Client client.Client
 	Pools  pool.List
 	// SchedulerName is the name of our scheduler.
 	SchedulerName string
-	// Others has pods of listed pools that name another scheduler given a cost, too, but for those of kube-system.
+	// Others gives pods of other schedulers in listed pools a cost, too, except in kube-system.
 	Others   bool
 	Recorder record.EventRecorder
 	Progress *watchdog.Watch
 
-	mu     sync.Mutex
-	told   map[types.NamespacedName]types.UID // pods of which it was said, by this process, that somebody changed their cost
-	undone map[types.NamespacedName]types.UID // pods from which it was taken, by this process
+	mu       sync.Mutex
+	reported map[types.NamespacedName]types.UID // pods for which this process wrote the event DeletionCostKept
+	undone   map[types.NamespacedName]types.UID // pods from which it was taken, by this process
 }
 
 var _ reconcile.Reconciler = &DeletionCost{}
 
-// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet that changes, and for the pods of a
-// node that is relabelled.
+// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet that changes, and for the
+// pods of a node that is relabelled.
 func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeNameField, func(o client.Object) []string {
 		return []string{o.(*corev1.Pod).Spec.NodeName}
@@ -119,7 +120,7 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 		return scalein.Undo(pod.Annotations)
 	}
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
-	if foreign && r.first(&r.told, name, pod.UID) {
+	if foreign && r.first(&r.reported, name, pod.UID) {
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "DeletionCostKept",
 			"the annotation %s was changed by somebody else and is left alone; remove %s and it to have it set again", scalein.CostAnnotation, scalein.OwnCostAnnotation)
 	}
@@ -177,6 +178,6 @@ func (r *DeletionCost) retry(name types.NamespacedName) {
 func (r *DeletionCost) forget(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.told, name)
+	delete(r.reported, name)
 	delete(r.undone, name)
 }

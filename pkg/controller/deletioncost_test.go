@@ -19,8 +19,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestWhoseCosts: pods of our scheduler get a cost and, where that is wanted, those of others, but none of kube-system's and none on a burst
-// node that has not started.
+// TestWhoseCosts: pods of our scheduler get a cost and, where that is wanted, those of others, but none of
+// kube-system's and none on a burst node that has not started.
 func TestWhoseCosts(t *testing.T) {
 	const ours = "pool-priority-scheduler"
 	yes := true

@@ -20,23 +20,24 @@ import (
 )
 
 const (
-	// deniedRetry is how long after a denial a node is tried again, and maxDeniedRetry how long after many.
+	// deniedRetry is the first backoff after a denial, and maxDeniedRetry the longest.
 	deniedRetry, maxDeniedRetry = 10 * time.Second, 5 * time.Minute
 
 	// ReasonGateTaintDenied is the reason of the event on a node whose taints may not be changed.
 	ReasonGateTaintDenied = "GateTaintDenied"
 
-	// consequence is what follows from nodes that may not be changed.
+	// consequence describes the effect of a missing gate taint.
 	consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node"
-	// lasting is what follows from a gate taint that may not be taken off, as in mode Observe, in which the controller has no rights to.
+	// lasting describes the effect of a gate taint that cannot be removed, as in mode Observe, where the controller
+	// lacks the right.
 	lasting = "the gate taint stays there and hides the node from other schedulers: have somebody who may edit nodes take it off, by pool-priority-controller cleanup --taint-only"
-	// rightsAdvice and exemptionAdvice say what to do.
+	// rightsAdvice and exemptionAdvice tell users what to do.
 	rightsAdvice    = "give the controller the rights of manifests/rbac/controller-write.yaml"
 	exemptionAdvice = "an admission rule denies it: exempt the controller's ServiceAccount there. AKS's deployment safeguards, for one, " +
 		"deny changes of single nodes to accounts that they do not know, by the policy \"Cannot Edit Individual Nodes\""
 )
 
-// DenialAdvice says what to do where nodes may not be changed, for which the error is given.
+// DenialAdvice returns what to do about the error, which denied a change of a node.
 func DenialAdvice(err error) string {
 	if WithoutRight(err) {
 		return consequence + "; " + rightsAdvice
@@ -44,8 +45,8 @@ func DenialAdvice(err error) string {
 	return consequence + "; " + exemptionAdvice
 }
 
-// TryGateTaint tries by a dry run whether the client may put the gate taint on a node: on one of a burst pool, or on any if there is
-// none. It returns the node, nil if there is none that has room for the taint. Nothing is changed.
+// TryGateTaint tries by a dry run whether the client may put the gate taint on a node: on one of a burst pool, or on
+// any if there is none. It returns the node, nil if there is none that has room for the taint. Nothing is changed.
 func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
 	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) && pools.OtherOf(&n) == "" })
 	if i < 0 {
@@ -68,14 +69,15 @@ func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes [
 	return node, nil
 }
 
-// Denied reports whether the API server, or an admission policy or webhook in it, denies the request, and would deny it again.
+// Denied reports whether the API server, or an admission policy or webhook in it, denies the request, and would deny it
+// again.
 func Denied(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
 	}
 	s := status.Status()
-	if strings.Contains(s.Message, "does not support dry run") { // of a webhook with side effects; nothing is known then
+	if strings.Contains(s.Message, "does not support dry run") { // of a webhook with side effects: the dry run has no result
 		return false
 	}
 	switch s.Code {
@@ -85,8 +87,8 @@ func Denied(err error) bool {
 	return strings.Contains(s.Message, "denied the request") // a webhook may choose another code
 }
 
-// WithoutRight reports whether what denies the request is not an admission rule but that the account may not do such a thing at all.
-// The words are those of k8s.io/apiserver, pkg/endpoints/handlers/responsewriters/errors.go.
+// WithoutRight reports whether RBAC, and not an admission rule, denied the request. The text is from k8s.io/apiserver,
+// pkg/endpoints/handlers/responsewriters/errors.go.
 func WithoutRight(err error) bool {
 	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot patch resource ") || strings.Contains(err.Error(), " cannot impersonate resource "))
 }
@@ -100,8 +102,8 @@ func (r *GateTaint) backoff() *flowcontrol.Backoff {
 	return r.denials
 }
 
-// try tries once whether nodes may be changed: that there is none to be changed now says nothing of the next one. It returns no error,
-// which would end the controller.
+// try tests once whether nodes may be changed, because a later node may need it. It returns no error, which would end
+// the controller.
 func (r *GateTaint) try(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	err := r.Client.List(ctx, nodes)
@@ -111,15 +113,15 @@ func (r *GateTaint) try(ctx context.Context) error {
 	}
 	switch {
 	case Denied(err) && node != nil:
-		r.tell(ctx, node, err)
+		r.report(ctx, node, err)
 	case err != nil:
 		log.FromContext(ctx).Info("It cannot be told whether the controller may put the gate taint on nodes", "answer", err.Error())
 	}
 	return nil
 }
 
-// tell says that the node may not be changed, and returns when to try again.
-func (r *GateTaint) tell(ctx context.Context, node *corev1.Node, err error) time.Duration {
+// report writes an event that the node may not be changed, and returns when to try again.
+func (r *GateTaint) report(ctx context.Context, node *corev1.Node, err error) time.Duration {
 	r.backoff().Next(node.Name, r.Clock.Now())
 	pause := r.backoff().Get(node.Name)
 	advice := DenialAdvice(err)

@@ -59,7 +59,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// nodeClient is a client of the nodes, whose patches are answered by the function, if they are valid: a node has one taint of a key and an effect.
+// nodeClient is a client of the nodes, whose patches are answered by the function, if they are valid: a node has one
+// taint of a key and an effect.
 func nodeClient(answer func(dryRun bool) error, nodes ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(nodes...).
 		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -78,8 +79,8 @@ func nodeClient(answer func(dryRun bool) error, nodes ...client.Object) client.C
 		}}).Build()
 }
 
-// TestGateTaintDenied: a denied change is told, is tried again ever later however often the node's status changes, and is made once it is
-// let pass.
+// TestGateTaintDenied: a denied change is told, is tried again ever later however often the node's status changes, and
+// is made once it is let pass.
 func TestGateTaintDenied(t *testing.T) {
 	denial, patches := answered(http.StatusForbidden, `admission webhook "w" denied the request: nodes are not to be edited`), 0
 	c := nodeClient(func(bool) error { patches++; return denial }, node("virtual", map[string]string{"type": "virtual-kubelet"}))

@@ -1,5 +1,5 @@
-// Package controller holds the reconcilers that run beside the scheduler: what must be written to the cluster and has no
-// place in a scheduling cycle.
+// Package controller holds the reconcilers that run beside the scheduler: what must be written to the cluster and has
+// no place in a scheduling cycle.
 package controller
 
 import (
@@ -22,14 +22,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// GateTaint keeps the installation's gate taint on the nodes of burst pools and off all others. Where the API server denies it that, or somebody
-// undoes it again and again, it says so, and tries again ever later.
+// GateTaint keeps the installation's gate taint on the nodes of burst pools and off all others. If the API server
+// denies that, or another component undoes it repeatedly, it writes an event and retries with backoff.
 type GateTaint struct {
 	Client client.Client
 	Pools  pool.List
 	// Off takes the taint off all nodes.
 	Off bool
-	// Recorder says on a node that its taints may not be changed, or are changed by somebody else.
+	// Recorder writes events on nodes whose taints may not be changed, or are changed by another component.
 	Recorder record.EventRecorder
 	Clock    clock.Clock
 	Progress *watchdog.Watch
@@ -42,8 +42,8 @@ type GateTaint struct {
 
 var _ reconcile.Reconciler = &GateTaint{}
 
-// SetupWithManager has the manager call the reconciler for every node that changes, and once, when the process begins to lead, has it
-// try by a dry run whether it may change a node.
+// SetupWithManager has the manager call the reconciler for every node that changes, and once, when the process begins
+// to lead, has it try by a dry run whether it may change a node.
 func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 	if !r.Off {
 		if err := m.Add(manager.RunnableFunc(r.try)); err != nil {
@@ -77,7 +77,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	}
 	switch err := r.Write(ctx, node); {
 	case Denied(err):
-		return reconcile.Result{RequeueAfter: r.tell(ctx, node, err)}, nil
+		return reconcile.Result{RequeueAfter: r.report(ctx, node, err)}, nil
 	case err != nil:
 		return NotWritten(err)
 	}
@@ -112,19 +112,20 @@ func (r *GateTaint) Write(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// InLine reports whether the node has the installation's gate taint exactly if it should, and no other taint that is the installation's.
+// InLine reports whether the node has the installation's gate taint exactly if it should, and no other taint that is
+// the installation's.
 func (r *GateTaint) InLine(node *corev1.Node) bool {
 	return slices.Equal(r.taints(node), node.Spec.Taints)
 }
 
-// wants reports whether the node should have the installation's gate taint. One that has another installation's is hidden from autoscalers and from
-// our scheduler, and has no room for it.
+// wants reports whether the node should have the installation's gate taint. One that has another installation's is
+// hidden from autoscalers and from our scheduler, and has no room for it.
 func (r *GateTaint) wants(node *corev1.Node) bool {
 	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
 }
 
-// taints returns the taints that the node should have. A gate taint with the installation's name is ours; one with another effect, which hides the
-// node from nobody or would evict pods, goes. Others' stay.
+// taints returns the taints that the node should have. A gate taint with the installation's name is ours; with another
+// effect, which has no use or would evict pods, it is removed. Other installations' taints stay.
 func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
 	want, own := r.wants(node), r.Pools.GateTaint()
 	has := false

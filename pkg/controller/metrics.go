@@ -20,20 +20,21 @@ const resultWritten, resultConflict, resultFailed = "written", "conflict", "fail
 var (
 	costWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
-		Name:      "cost_writes_total",
-		Help: "Deletion costs of running pods that were brought in line, by result: written; conflict, somebody else changed the pod, and it is looked at again; " +
-			"failed. Those that are bound with a pod are not among them.",
+		Name:      "deletion_cost_writes_total",
+		Help: "Deletion costs of running pods that were corrected, by result: written; conflict, the pod changed meanwhile and is tried again; " +
+			"failed. Costs that are written when a pod is bound do not count.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 
-	taintMissing = metrics.NewDesc(metrics.BuildFQName("", subsystem, "gate_taint_missing"),
+	taintMissing = metrics.NewDesc(metrics.BuildFQName("", subsystem, "gate_taint_missing_nodes"),
 		"Nodes of a burst pool without the gate taint. Only a controller that leads and keeps the taint has it.", []string{"pool"}, nil, metrics.ALPHA, "")
 )
 
 // Metrics returns the metrics of this package but for Gauges.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites} }
 
-// BeginMetrics has the counters exist before anything is counted: that one appears with the value 1 is no increase to Prometheus.
+// BeginMetrics has the counters exist before anything is counted: that one appears with the value 1 is no increase to
+// Prometheus.
 func BeginMetrics() {
 	for _, result := range []string{resultWritten, resultConflict, resultFailed} {
 		costWrites.WithLabelValues(result).Add(0)
@@ -53,8 +54,8 @@ func countCostWrite(err error) {
 	}
 }
 
-// Gauges returns the collector of what is known of burst nodes. It has series while the process leads, which is when elected is closed, and none
-// with the taint switched off. The client must have a cache.
+// Gauges returns the collector of the burst nodes' gauges. It has series while the process leads, which is once elected
+// is closed, and none with the taint switched off. The client must have a cache.
 func (r *GateTaint) Gauges(elected <-chan struct{}) metrics.StableCollector {
 	return &gauges{taint: r, elected: elected}
 }
@@ -86,7 +87,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 	missing := make([]int, c.taint.Pools.Len())
 	for k := range nodes.Items {
-		if node := &nodes.Items[k]; !pool.IsGated(node) {
+		if node := &nodes.Items[k]; !pool.HasGateTaint(node) {
 			if i := c.taint.Pools.Of(node.Labels); c.taint.Pools.IsBurst(i) {
 				missing[i]++
 			}

@@ -57,13 +57,13 @@ func TestTaintGauge(t *testing.T) {
 		t.Errorf("a standby has %s", got)
 	}
 	close(elected)
-	if got, want := gather(), "pool_priority_gate_taint_missing{aci} 2"; got != want {
+	if got, want := gather(), "pool_priority_gate_taint_missing_nodes{aci} 2"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for _, name := range []string{"a", "c"} {
 		must.Do(t)(r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Name: name}}))
 	}
-	if got, want := gather(), "pool_priority_gate_taint_missing{aci} 0"; got != want {
+	if got, want := gather(), "pool_priority_gate_taint_missing_nodes{aci} 0"; got != want {
 		t.Errorf("when it is set: %q, want %q", got, want)
 	}
 	r.Off = true

@@ -22,11 +22,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Tolerations adds to pods that run on a node of a burst pool the tolerations that the scheduler looked past its taints by, so
-// that the pod's spec is true for every other component. It touches no pod that is not bound: a pending pod that tolerates the gate
-// taint keeps autoscalers from adding nodes for it, and a toleration cannot be taken away again. And none that does not run yet:
-// virtual-kubelet syncs a pod again when its tolerations change, and the ACI connector may then create a container group twice, which
-// loses the pod (azure-aci v1.6.4). A pod that the provider refused, or that has ended, needs none any more.
+// Tolerations adds to pods that run on a node of a burst pool the tolerations that the scheduler looked past its taints
+// by, so that the pod's spec is true for every other component. It touches no pod that is not bound: a pending pod that
+// tolerates the gate taint keeps autoscalers from adding nodes for it, and a toleration cannot be taken away again. And
+// none that does not run yet: virtual-kubelet syncs a pod again when its tolerations change, and the ACI connector may
+// then create a container group twice, which loses the pod (azure-aci v1.6.4). A pod that the provider refused, or that
+// has ended, needs none any more.
 type Tolerations struct {
 	Client   client.Client
 	Pools    pool.List
@@ -35,8 +36,8 @@ type Tolerations struct {
 
 var _ reconcile.Reconciler = &Tolerations{}
 
-// SetupWithManager has the manager call the reconciler for every pod that runs, when it begins to and when it changes, and for those on
-// a burst node whose taints change.
+// SetupWithManager has the manager call the reconciler for every pod that runs, when it begins to and when it changes,
+// and for those on a burst node whose taints change.
 func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 	runs := predicate.NewPredicateFuncs(func(o client.Object) bool { return running(o.(*corev1.Pod)) })
 	tainted := predicate.Funcs{
@@ -100,8 +101,8 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	return reconcile.Result{}, nil
 }
 
-// missing returns those of the burst pool's tolerations without which the pod would not tolerate a taint of its node, or the gate taint,
-// which may be on its way there. A pod that tolerates them in another form, such as {operator: Exists}, lacks nothing.
+// missing returns the burst pool's tolerations that the pod needs for its node's taints and for the gate taint, which
+// may come later. A pod that tolerates them in another form, such as {operator: Exists}, needs none.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
 	i := r.Pools.Of(node.Labels)
 	if !r.Pools.IsBurst(i) {

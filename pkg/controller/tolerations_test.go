@@ -23,7 +23,8 @@ var (
 	refused = corev1.PodStatus{Phase: corev1.PodPending, Reason: refusal.ReasonProviderFailed, Message: "no"}
 )
 
-// TestTolerations: a pod that runs on a burst node tolerates what is there, with what it lacks for that and nothing else.
+// TestTolerations: a pod that runs on a burst node tolerates what is there, with what it lacks for that and nothing
+// else.
 func TestTolerations(t *testing.T) {
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	anyEffect := corev1.Toleration{Key: gate.Key, Operator: corev1.TolerationOpExists}

@@ -8,12 +8,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ConflictRetry is how long after a conflict an object is looked at again. Mostly the change that it was about comes from the cache
-// before that, and has it looked at.
+// ConflictRetry is how long after a conflict an object is reconciled again. Mostly the cache delivers the other change
+// before that.
 const ConflictRetry = time.Second
 
-// NotWritten is the answer of a reconciler that could not write an object. A conflict is no error: somebody else wrote first, and what
-// they wrote is looked at next. An object that is gone needs nothing.
+// NotWritten returns the result of a reconciler that could not write an object. A conflict is no error: the object is
+// reconciled again. An object that is gone needs nothing.
 func NotWritten(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: ConflictRetry}, nil

@@ -20,9 +20,9 @@ import (
 // nodeNameField is the only field that a node selector term can match.
 const nodeNameField = "metadata.name"
 
-// misfit is why a node would not run a pod: one thing of the pod's or the node's. It is put into words only for those who read it. An empty one is
-// that of a node that might.
-type misfit struct {
+// mismatch is one reason why a node cannot run a pod. It is formatted only when it is shown. An empty one means that
+// the node might.
+type mismatch struct {
 	what   string // selector, affinity, taint or size; empty: none
 	key    string // of the selector, or the resource
 	value  string // of the selector
@@ -32,52 +32,52 @@ type misfit struct {
 }
 
 const (
-	misfitSelector = "selector"
-	misfitAffinity = "affinity"
-	misfitTaint    = "taint"
-	misfitSize     = "size"
+	mismatchSelector = "selector"
+	mismatchAffinity = "affinity"
+	mismatchTaint    = "taint"
+	mismatchSize     = "size"
 )
 
-func (m *misfit) String() string {
+func (m *mismatch) String() string {
 	switch m.what {
-	case misfitSelector:
+	case mismatchSelector:
 		return "node selector " + m.key + "=" + m.value
-	case misfitAffinity:
+	case mismatchAffinity:
 		return "required node affinity"
-	case misfitTaint:
+	case mismatchTaint:
 		return "taint " + m.taint.ToString()
-	case misfitSize:
+	case mismatchSize:
 		return fmt.Sprintf("requests %s %s of at most %s", m.asked.String(), m.key, m.offers.String())
 	}
 	return ""
 }
 
-// fits reports whether it is an empty one.
-func (m *misfit) fits() bool { return m.what == "" }
+// none reports whether it is an empty one.
+func (m *mismatch) none() bool { return m.what == "" }
 
-// notApplicable returns why no node that the group of the pool has or could get would run the pod with the requests, or an empty misfit if one
-// might.
-func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) misfit {
-	var first misfit
-	for i := range known.Shapes {
-		s := &known.Shapes[i]
+// notApplicable returns why no node that the group has or could get can run the pod with the requests, or an empty
+// mismatch if one might.
+func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) mismatch {
+	var first mismatch
+	for i := range known.NodeTemplates {
+		s := &known.NodeTemplates[i]
 		m := newNode{labels: s.Labels, taints: s.Taints, allocatable: s.Allocatable, varied: s.Varied}.refuses(pod, requests)
-		if m.fits() {
+		if m.none() {
 			return m
 		}
-		if first.fits() {
+		if first.none() {
 			first = m
 		}
 	}
-	if len(known.Shapes) > 0 && !known.Open {
+	if len(known.NodeTemplates) > 0 && !known.Open {
 		return first
 	}
-	return unseenNode(p, known).refuses(pod, requests)
+	return futureNode(p, known).refuses(pod, requests)
 }
 
-// unseenNode is a node that a group of the pool could get and has none of: as its template says or, without one, of which only what the pool's
-// selector and its source say is known.
-func unseenNode(p *pool.Pool, known *nodegroups.Group) newNode {
+// futureNode returns a node that a group without nodes could get: its nodeTemplate or, without one, what the pool's
+// selector and its source imply.
+func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
 	template := p.Template(known.Name)
 	if template == nil {
 		n := newNode{labels: knownLabels(p), open: true}
@@ -91,7 +91,7 @@ func unseenNode(p *pool.Pool, known *nodegroups.Group) newNode {
 	if known.New != nil {
 		n.choices = maps.Clone(known.New.Choices)
 		for key := range template.Labels {
-			delete(n.choices, key) // the configuration knows better
+			delete(n.choices, key) // the configuration has precedence
 		}
 	}
 	// A selector that leaves a choice leaves a label open.
@@ -113,9 +113,9 @@ func knownLabels(p *pool.Pool) map[string]string {
 	return known
 }
 
-// asksForBurst reports whether the pod's node selector or required affinity can be satisfied by nodes of burst pools only.
-// Outside of them no node of a virtual kubelet is used, and any other node lacks one of the labels that the pool's
-// selector asks for.
+// asksForBurst reports whether the pod's node selector or required affinity can be satisfied by nodes of burst pools
+// only. Outside of them no node of a virtual kubelet is used, and any other node lacks one of the labels that the
+// pool's selector asks for.
 func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 	if refusedWithout(pod, pool.VirtualKubeletLabel, pool.VirtualKubeletType) {
 		return true
@@ -136,7 +136,7 @@ func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 // refusedWithout reports whether the pod's constraints rule out every node that does not have the label with the value.
 func refusedWithout(pod *corev1.Pod, key, value string) bool {
 	m := newNode{open: true, notKey: key, notValue: value}.notSelected(pod)
-	return !m.fits()
+	return !m.none()
 }
 
 // newNode is a node that a pool could get.
@@ -145,41 +145,42 @@ type newNode struct {
 	taints      []corev1.Taint
 	allocatable corev1.ResourceList // empty: not known
 	choices     map[string][]string // labels of which only these values are possible
-	varied      []string            // keys of labels of which nothing is known
+	varied      []string            // keys of labels with unknown values
 	open        bool                // labels that are not listed are not known
-	// notKey, if not empty, is the key of a label that is not known but for one value that it does not have.
+	// notKey, if not empty, is the key of an unknown label that does not have the value notValue.
 	notKey, notValue string
 }
 
-// refuses returns why the node would not run the pod with the requests, or an empty misfit if it might.
-func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) misfit {
-	if m := n.notSelected(pod); !m.fits() {
+// refuses returns why the node cannot run the pod with the requests, or an empty mismatch if it might.
+func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch {
+	if m := n.notSelected(pod); !m.none() {
 		return m
 	}
 	if taint, untolerated := corev1helpers.FindMatchingUntoleratedTaint(klog.Background(), n.taints, pod.Spec.Tolerations, nil, true); untolerated {
-		return misfit{what: misfitTaint, taint: taint}
+		return mismatch{what: mismatchTaint, taint: taint}
 	}
 	return n.tooSmall(requests)
 }
 
-// notSelected returns what of the pod's node selector and required affinity rules the node out, or an empty misfit if nothing does.
-func (n newNode) notSelected(pod *corev1.Pod) misfit {
-	first := "" // in the order of the keys, so that the same is said each time
+// notSelected returns which part of the pod's node selector and required affinity excludes the node, or an empty
+// mismatch.
+func (n newNode) notSelected(pod *corev1.Pod) mismatch {
+	first := "" // in the order of the keys, so that the message does not change
 	for key, value := range pod.Spec.NodeSelector {
 		if (first == "" || key < first) && !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
 			first = key
 		}
 	}
 	if first != "" {
-		return misfit{what: misfitSelector, key: first, value: pod.Spec.NodeSelector[first]}
+		return mismatch{what: mismatchSelector, key: first, value: pod.Spec.NodeSelector[first]}
 	}
 	if affinity := pod.Spec.Affinity; affinity != nil && affinity.NodeAffinity != nil {
 		if required := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil &&
 			!slices.ContainsFunc(required.NodeSelectorTerms, n.matchesTerm) {
-			return misfit{what: misfitAffinity}
+			return mismatch{what: mismatchAffinity}
 		}
 	}
-	return misfit{}
+	return mismatch{}
 }
 
 func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
@@ -200,7 +201,7 @@ func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
 	return true
 }
 
-// matches reports whether the node might satisfy the requirement: where its label is not known, it might.
+// matches reports whether the node might satisfy the requirement. With an unknown label it might.
 func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 	if values, ok := n.choices[req.Key]; ok {
 		return slices.ContainsFunc(values, func(value string) bool { return satisfies(req, value, true) })
@@ -211,7 +212,7 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 	}
 	if !has {
 		if req.Key == corev1.LabelHostname {
-			// Every node has this label, and a new one has a value that nobody can ask for yet.
+			// Every node has this label, and no pod can select a new node's value yet.
 			return req.Operator == corev1.NodeSelectorOpExists || req.Operator == corev1.NodeSelectorOpNotIn
 		}
 		if req.Key == n.notKey && req.Operator == corev1.NodeSelectorOpIn {
@@ -251,9 +252,9 @@ func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool 
 }
 
 // tooSmall compares the requests with what a whole node offers.
-func (n newNode) tooSmall(requests corev1.ResourceList) misfit {
+func (n newNode) tooSmall(requests corev1.ResourceList) mismatch {
 	if len(n.allocatable) == 0 {
-		return misfit{}
+		return mismatch{}
 	}
 	var first corev1.ResourceName // in the order of the names
 	for name, request := range requests {
@@ -266,7 +267,7 @@ func (n newNode) tooSmall(requests corev1.ResourceList) misfit {
 		}
 	}
 	if first == "" {
-		return misfit{}
+		return mismatch{}
 	}
-	return misfit{what: misfitSize, key: string(first), asked: requests[first], offers: n.allocatable[first]}
+	return mismatch{what: mismatchSize, key: string(first), asked: requests[first], offers: n.allocatable[first]}
 }

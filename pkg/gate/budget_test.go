@@ -78,7 +78,7 @@ func TestBurstLimits(t *testing.T) {
 			}
 			r := &Rule{Pools: burstPool(t, tc.burst)}
 			got := r.Decide(Request{Pod: pod, Burst: []aci.Use{{}, tc.used}}, &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}}}, now).Burst[1]
-			if tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != ReasonBudget.Code || got.Reason.Detail != tc.want) {
+			if tc.want == "" && !got.Open || tc.want != "" && (got.Open || got.Reason.Code != ReasonBudgetSpent.Code || got.Reason.Detail != tc.want) {
 				t.Errorf("Decide() = %+v, want %q", got, tc.want)
 			}
 		})

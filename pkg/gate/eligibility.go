@@ -11,8 +11,8 @@ import (
 )
 
 // ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod, or none with an empty code.
-func ineligible(req Request, p *pool.Pool, shapes []nodegroups.Shape) nodegroups.Reason {
-	if feature, ok := aci.Unsupported(req.Pod, aci.PlatformOf(p.OnACI(), isV2(p, shapes)), req.AzureFiles); ok {
+func ineligible(req Request, p *pool.Pool, templates []nodegroups.NodeTemplate) nodegroups.Reason {
+	if feature, ok := aci.Unsupported(req.Pod, aci.PlatformOf(p.OnACI(), isV2(p, templates)), req.AzureFiles); ok {
 		return reasonsUnsupported[feature.Code]
 	}
 	if detail := aci.TooLarge(req.Pod, p.OnACI(), p.Burst.Largest); detail != "" {
@@ -21,16 +21,16 @@ func ineligible(req Request, p *pool.Pool, shapes []nodegroups.Shape) nodegroups
 	return nodegroups.Reason{}
 }
 
-// missingTopology returns a label over which the pod must be spread (DoNotSchedule) and that no node of the burst pool has, or "". Nodes
-// without it are none for such a pod. Nothing is known of a pool without nodes.
+// missingTopology returns a topology key of a DoNotSchedule constraint of the pod that no node of the burst pool has,
+// or "". Such a pod cannot use nodes without that label. A pool without nodes has no answer: "".
 func missingTopology(pod *corev1.Pod, p *nodegroups.Pool) string {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		c := &pod.Spec.TopologySpreadConstraints[i]
-		has := p.Places[c.TopologyKey] || slices.ContainsFunc(p.Shapes, func(s nodegroups.Shape) bool {
+		has := p.Places[c.TopologyKey] || slices.ContainsFunc(p.NodeTemplates, func(s nodegroups.NodeTemplate) bool {
 			_, ok := s.Labels[c.TopologyKey]
 			return ok || slices.Contains(s.Varied, c.TopologyKey)
 		})
-		if c.WhenUnsatisfiable == corev1.DoNotSchedule && len(p.Shapes) > 0 && !has {
+		if c.WhenUnsatisfiable == corev1.DoNotSchedule && len(p.NodeTemplates) > 0 && !has {
 			return c.TopologyKey
 		}
 	}
@@ -38,14 +38,14 @@ func missingTopology(pod *corev1.Pod, p *nodegroups.Pool) string {
 }
 
 // isV2 reports whether all nodes of the pool are virtual nodes v2: by its selector or by what it has.
-func isV2(p *pool.Pool, shapes []nodegroups.Shape) bool {
+func isV2(p *pool.Pool, templates []nodegroups.NodeTemplate) bool {
 	if aci.IsV2(knownLabels(p)) {
 		return true
 	}
-	for i := range shapes {
-		if !aci.IsV2(shapes[i].Labels) {
+	for i := range templates {
+		if !aci.IsV2(templates[i].Labels) {
 			return false
 		}
 	}
-	return len(shapes) > 0
+	return len(templates) > 0
 }

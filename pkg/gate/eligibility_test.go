@@ -152,8 +152,8 @@ func TestEligible(t *testing.T) {
 			must.NoError(t, err)
 			r := &Rule{Pools: pools}
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {},
-				{Shapes: []nodegroups.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},
-				{Shapes: []nodegroups.Shape{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}, {}}}
+				{NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"virtualization": "virtualnode2"}}}},
+				{NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"virtualization": "virtualnode2"}}, {}}}, {}}}
 			azureFiles := false
 			check := func(want ...string) {
 				t.Helper()
@@ -192,7 +192,7 @@ func TestEligible(t *testing.T) {
 
 // TestMissingTopology: a pod that must be spread over what a burst pool does not have never bursts, and is told so.
 func TestMissingTopology(t *testing.T) {
-	virtual := nodegroups.Pool{Shapes: []nodegroups.Shape{{Labels: map[string]string{"type": "virtual-kubelet"}}}, Places: map[string]bool{corev1.LabelHostname: true}}
+	virtual := nodegroups.Pool{NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"type": "virtual-kubelet"}}}, Places: map[string]bool{corev1.LabelHostname: true}}
 	for _, tc := range []struct {
 		name string
 		key  string

@@ -22,7 +22,7 @@ func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decisio
 	return r.DecideFor(req, r.Assess(req, view), view, now)
 }
 
-// DecideFor is Decide for a pod of whose class it is known what the view says.
+// DecideFor is Decide with the Assessment for the pod's ViewKey.
 func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now time.Time) Decision {
 	d := Decision{Regular: make([]Verdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
 	e := newEvaluation(r, &req, a, view, now)
@@ -68,8 +68,8 @@ type evaluation struct {
 	a    *Assessment
 	view *nodegroups.View
 	now  time.Time
-	// clock is since when the autoscaler has had the pod before it and nothing has happened that could help it, and came when a node last came that the
-	// pod might use.
+	// clock is since when the autoscaler has had the pod before it and nothing has happened that could help it, and
+	// came when a node last came that the pod might use.
 	clock, came time.Time
 	// earlier is what the regular pools say.
 	earlier Verdict
@@ -81,8 +81,8 @@ func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, 
 	return e
 }
 
-// steps run in this order until one closes the gate. Each gets the burst pool's index and the open verdict of the steps before it. earlierPools
-// replaces that verdict.
+// steps run in this order until one closes the gate. Each gets the burst pool's index and the open verdict of the steps
+// before it. earlierPools replaces that verdict.
 var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).namespace,
 	(*evaluation).annotation,
@@ -108,16 +108,17 @@ func (e *evaluation) burst(i int) Verdict {
 // namespace closes the gate to pods of namespaces that the pool does not select.
 func (e *evaluation) namespace(i int, v Verdict) Verdict {
 	if e.req.NotSelected != nil && e.req.NotSelected[i] {
-		return closed(reasonNamespace, "")
+		return closed(reasonNamespaceNotSelected, "")
 	}
 	return v
 }
 
-// annotation closes the gate to pods that opt out. It closes it to pods that a virtual kubelet cannot run, unless they say that it can.
+// annotation closes the gate to pods that opt out. It closes it to pods that a virtual kubelet cannot run, unless they
+// say that it can.
 func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	switch value := e.req.Pod.Annotations[pool.BurstAnnotation]; value {
 	case pool.BurstNever:
-		return closed(ReasonOptOut, "")
+		return closed(ReasonOptedOut, "")
 	case pool.BurstAlways:
 		return v
 	case "":
@@ -126,12 +127,12 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 		}
 		return v
 	default:
-		return closed(reasonValue, fmt.Sprintf("the value is %q", value))
+		return closed(reasonUnknownBurstValue, fmt.Sprintf("the value is %q", value))
 	}
 }
 
-// template closes the gate to pods whose template the provider has refused. The annotation poolpriority.dev/burst: Always does not override that: it
-// says that the table of what cannot run is wrong, but this template was tried.
+// template closes the gate to pods whose template the provider has refused. The annotation poolpriority.dev/burst:
+// Always does not override that: it says that the table of what cannot run is wrong, but this template was tried.
 func (e *evaluation) template(i int, v Verdict) Verdict {
 	templates := e.view.Pools[i].Provider.Templates
 	if len(templates) == 0 {
@@ -141,7 +142,7 @@ func (e *evaluation) template(i int, v Verdict) Verdict {
 	if !ok || !e.now.Before(refused.Until) {
 		return v
 	}
-	v = closed(ReasonTemplate, refused.Code+": "+refused.Message)
+	v = closed(ReasonTemplateRefused, refused.Code+": "+refused.Message)
 	v.Until = refused.Until
 	return v
 }
@@ -149,12 +150,13 @@ func (e *evaluation) template(i int, v Verdict) Verdict {
 // spread closes the gate to pods that must be spread over a label which the pool's nodes lack.
 func (e *evaluation) spread(i int, v Verdict) Verdict {
 	if key := e.a.burst[i].topology; key != "" {
-		return closed(reasonSpread, "label "+key)
+		return closed(reasonTopologyMissing, "label "+key)
 	}
 	return v
 }
 
-// earlierPools closes the gate while an earlier pool holds it. An override, the pod's own constraints, waitLimit and holdLimit open it.
+// earlierPools closes the gate while an earlier pool holds it. An override, the pod's own constraints, waitLimit and
+// holdLimit open it.
 func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	v, overridden := e.overridden(e.earlier, e.now)
 	if v.Open || overridden {
@@ -166,7 +168,7 @@ func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	limits := []struct {
 		reason nodegroups.Reason
 		end    time.Time
-	}{{reasonWaited, e.waitEnds(i)}, {reasonHeldLong, e.holdEnds()}}
+	}{{reasonWaitLimit, e.waitEnds(i)}, {reasonHoldLimit, e.holdEnds()}}
 	for _, limit := range limits {
 		if !limit.end.IsZero() && !e.now.Before(limit.end) {
 			return Verdict{Open: true, Reason: limit.reason}
@@ -194,16 +196,16 @@ func (e *evaluation) holdEnds() time.Time {
 	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
 }
 
-// provider closes the gate while the provider refuses pods. During a probe one pod passes. waitLimit, holdLimit and an override do not change that: the
-// pod would not start.
+// provider closes the gate while the provider refuses pods. During a probe one pod passes. waitLimit, holdLimit and an
+// override do not change that: the pod would not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
-	if provider.State != breaker.Refusing && provider.State != breaker.Probing {
+	if provider.State != breaker.Refusing && provider.State != breaker.HalfOpen {
 		return v
 	}
 	said := fmt.Sprintf("%s since %s: %s", provider.Code, provider.Since.UTC().Format(time.RFC3339), provider.Message)
 	if provider.State == breaker.Refusing && e.now.Before(provider.Until) {
-		v = closed(ReasonRefused, said+", tried again at "+provider.Until.UTC().Format(time.RFC3339))
+		v = closed(ReasonProviderRefusing, said+", tried again at "+provider.Until.UTC().Format(time.RFC3339))
 		v.Until = provider.Until
 		return v
 	}
@@ -212,9 +214,9 @@ func (e *evaluation) provider(i int, v Verdict) Verdict {
 		starting = e.req.Starting(i)
 	}
 	if starting > 0 {
-		return closed(ReasonProbed, said)
+		return closed(ReasonHalfOpen, said)
 	}
-	v.Probe = true
+	v.Trial = true
 	return v
 }
 
@@ -222,7 +224,7 @@ func (e *evaluation) provider(i int, v Verdict) Verdict {
 func (e *evaluation) budget(i int, v Verdict) Verdict {
 	if e.req.Burst != nil {
 		if detail := overBudget(e.req.Pod, e.Pools.At(i), e.req.Burst[i]); detail != "" {
-			return closed(ReasonBudget, detail)
+			return closed(ReasonBudgetSpent, detail)
 		}
 	}
 	return v

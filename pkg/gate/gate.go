@@ -1,5 +1,5 @@
-// Package gate holds the rule that opens a burst pool for a pod. It is pure: everything it looks at is handed to it, the
-// clock included. The plugin, the controller and the tools all ask it and say its sentences.
+// Package gate holds the rule that opens a burst pool for a pod. It is pure: all inputs are arguments, the clock
+// included. The plugin, the controller and the tools use it and its sentences.
 package gate
 
 import (
@@ -16,22 +16,22 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// unseenLimit is for how long after a view was made the nodes in it are waited for.
-const unseenLimit = 30 * time.Second
+// staleSnapshotLimit bounds how long a snapshot may lack the nodes of a view.
+const staleSnapshotLimit = 30 * time.Second
 
-// Rule is what the gate goes by. It must not be changed.
+// Rule has the configuration of the gate. It is immutable.
 type Rule struct {
 	Pools pool.List
 	// UnknownGrace is how long an Unknown node group keeps the gate closed.
 	UnknownGrace time.Duration
-	// NewPodDelay is how old a pod must be for the autoscaler to look at it; DelayAnnotation on the pod says more.
+	// NewPodDelay is how old a pod must be before the autoscaler considers it; DelayAnnotation on the pod can raise it.
 	NewPodDelay time.Duration
-	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it might use, and at most
-	// twice as long in all; 0 is no limit.
+	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it
+	// might use, and at most twice as long in all; 0 is no limit.
 	HoldLimit time.Duration
-	// Override is what an operator says of all gates.
+	// Override is an operator's override of all gates.
 	Override Override
-	// Observe opens all gates, and has verdicts say which would be closed.
+	// Observe opens all gates; the verdicts show which would be closed.
 	Observe bool
 }
 
@@ -44,8 +44,8 @@ func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 	}
 }
 
-// UnschedulableSince is since when the API has said that the pod is unschedulable; zero if it does not. A pod that waits for scheduling gates is
-// not unschedulable yet.
+// UnschedulableSince returns when the pod's condition became Unschedulable; zero if it is not. A pod with scheduling
+// gates is not unschedulable yet.
 func UnschedulableSince(pod *corev1.Pod) time.Time {
 	if c := ScheduledCondition(pod); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 		return c.LastTransitionTime.Time
@@ -66,36 +66,37 @@ func ScheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 // Request is the pod that asks.
 type Request struct {
 	Pod *corev1.Pod
-	// UnschedulableSince is since when the pod has been known to be unschedulable; zero if it is not known to be.
+	// UnschedulableSince is when the pod became unschedulable; zero if unknown.
 	UnschedulableSince time.Time
-	// NoRoomSince is since when it has been so for want of room, and not for a gang or a missing claim; zero if it is not known to be.
+	// NoRoomSince is when it began to lack resources, rather than a gang or a PVC; zero if unknown.
 	NoRoomSince time.Time
 	// IgnoredUntil is when autoscalers last had a reason to ignore the pod, as while it was nominated; zero if never.
 	IgnoredUntil time.Time
-	// Declined returns the node groups that have declined pods of the pod's kind, and when, by DeclineKey. It is asked only where a group that
-	// can grow is all that would hold the pod; nil: none is known to have.
+	// Declined returns the node groups that declined pods with the same AutoscalerKey, and when, by DeclineKey. It is
+	// called only if nothing but a group that can grow would hold the pod; nil: none.
 	Declined func() map[string]time.Time
-	// AzureFiles says that all persistent volumes that the pod claims are Azure Files.
+	// AzureFiles is set if all persistent volumes of the pod are Azure Files.
 	AzureFiles bool
-	// NotSelected says of each pool, by its index, that it is a burst pool which is not for the pods of the pod's namespace. Without it, that is not
-	// looked at.
+	// NotSelected is, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace; nil:
+	// not checked.
 	NotSelected []bool
-	// Snapshot is the nodes of each regular pool that the pod can be put on now, by the pool's index: those of the scheduling
-	// cycle's snapshot, which may be behind the view. Without it, that is not looked at.
+	// Snapshot counts the nodes of each regular pool in the scheduling cycle's snapshot, by the pool's index. The
+	// snapshot may be older than the view; nil: not checked.
 	Snapshot []Nodes
-	// Wait is what the pod waits for, if it is a new one of a rollout.
+	// Wait is the pod's wait, if it is a new one of a rollout.
 	Wait Wait
-	// Burst is what is on the nodes of each burst pool, by the pool's index. Without it, budgets are not looked at.
+	// Burst is the usage of each burst pool, by the pool's index. Without it, budgets are not checked.
 	Burst []aci.Use
-	// Starting returns how many pods on the nodes of the burst pool with index i may still start, those among them that were placed a moment ago.
-	// It is asked only of a pool that is not Open; nil: as many as the view says.
+	// Starting returns how many pods on the nodes of the burst pool with index i may still start, assumed pods
+	// included. It is called only for a pool that is not Open; nil: the view's number.
 	Starting func(i int) int
-	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is asked only if the owner counts failures; nil: the view's.
+	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is asked only if the owner counts
+	// failures; nil: the view's.
 	Pacing func(i int) *breaker.Pacing
 }
 
-// PlainPod is a pod without constraints, requests and tolerations that has just been made. Whether a gate is open for it is what is told of a burst
-// pool where no pod is asked about.
+// PlainPod returns a new pod without constraints, requests and tolerations. Tools show whether a burst pool's gate is
+// open for such a pod.
 func PlainPod() *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "plain"}}}}
 }
@@ -107,13 +108,14 @@ func (req *Request) AutoscalerKey() string {
 
 // Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
 type Wait struct {
-	// Reason is ReasonRoom or ReasonVictims, with the place, or ReasonEarly.
+	// Reason is ReasonRolloutTerminating or ReasonVictimsTerminating, with the place, or ReasonReplicaSetUnknown.
 	Reason nodegroups.Reason
 	// Until is when the wait is over; zero if the pod waits for nothing.
 	Until time.Time
 }
 
-// Nodes counts nodes: all of them, those that are starting, those that are being taken away, and those with a lasting taint.
+// Nodes counts nodes: all of them, those that are starting, those that are being taken away, and those with a lasting
+// taint.
 type Nodes struct{ All, Starting, Leaving, Tainted int }
 
 // Decision is the gate's answer for one pod.
@@ -126,7 +128,8 @@ type Decision struct {
 
 // Verdict is the answer of a pool, or of a node group of a regular pool.
 type Verdict struct {
-	// Open: the gate of a burst pool is open. A regular pool or node group does not hold the gate, because it is full for example.
+	// Open: the gate of a burst pool is open. A regular pool or node group does not hold the gate, because it is full
+	// for example.
 	Open   bool
 	Reason nodegroups.Reason
 	// Until is when a closed one may open without any event; zero if it does not.
@@ -135,10 +138,10 @@ type Verdict struct {
 	closes *nodegroups.Reason
 	// Declined lists the node groups of a regular pool that declined the pod by its own clock.
 	Declined []string
-	// Probe: the gate is open for one pod only, to see whether the pool's provider takes pods again.
-	Probe bool
-	// Turn is the number of the owner's pods that the gate is open for; 0: all.
-	Turn int
+	// Trial: the gate is open for one pod only, to see whether the pool's provider takes pods again.
+	Trial bool
+	// Quota is the number of the owner's pods that the gate is open for; 0: all.
+	Quota int
 	// Observed: the gate would be closed, for the Reason, if it were not only observed.
 	Observed bool
 }
@@ -154,8 +157,8 @@ func (v *Verdict) Holds() bool { return !v.Open }
 // Passes reports whether the gate is closed for a moment only.
 func (v *Verdict) Passes() bool { return !v.Open && Lookup(v.Reason.Code).Kind == Momentary }
 
-// behind reports whether the snapshot and what is known of the pool with index i are not of the same time: the snapshot lacks nodes that
-// are known to be there, or to be ready, or it knows of nodes that are being taken away where the pool has not been judged with that.
+// behind reports whether the snapshot and the view of the pool with index i differ in age: the snapshot lacks nodes of
+// the view, or has fewer ready ones, or it has nodes that are being removed and the view does not know that.
 func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	if req.Snapshot == nil {
 		return false

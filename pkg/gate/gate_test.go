@@ -44,7 +44,7 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 
 // in is a pool of one node group that has been in the state since then, and to which nothing has happened for long.
 func in(state nodegroups.State, since time.Duration) nodegroups.Pool {
-	return of(nodegroups.Group{Judged: nodegroups.Judged{State: state}, Since: ago(since)})
+	return of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: state}, Since: ago(since)})
 }
 
 // of is a pool of the groups.
@@ -55,13 +55,13 @@ func of(groups ...nodegroups.Group) nodegroups.Pool {
 	return nodegroups.Pool{State: groups[0].State, Groups: groups}
 }
 
-// looked is the pool of an autoscaler that has looked at all pods in as many loops as it takes, with something happening to its groups so
-// long ago.
+// looked is the pool of an autoscaler that has looked at all pods in as many loops as it takes, with something
+// happening to its groups so long ago.
 func looked(p nodegroups.Pool, moved time.Duration) nodegroups.Pool {
-	p.Looked = now
+	p.ScannedBefore = now
 	p.Groups = slices.Clone(p.Groups)
 	for i := range p.Groups {
-		p.Groups[i].Moved = ago(moved)
+		p.Groups[i].LastActivity = ago(moved)
 	}
 	return p
 }
@@ -69,17 +69,17 @@ func looked(p nodegroups.Pool, moved time.Duration) nodegroups.Pool {
 func TestDecide(t *testing.T) {
 	const minute = time.Minute
 	full, canGrow, growing, unknown := in(nodegroups.Full, 0), in(nodegroups.CanGrow, 0), in(nodegroups.Growing, 0), in(nodegroups.Unknown, minute)
-	growingUntil := of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.Growing, Until: now.Add(minute)}})
+	growingUntil := of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Growing, Until: now.Add(minute)}})
 	came := looked(canGrow, time.Hour)
-	came.Pauses = []nodegroups.Pause{{From: ago(2 * time.Hour), To: ago(minute)}}
+	came.Outages = []nodegroups.Outage{{From: ago(2 * time.Hour), To: ago(minute)}}
 	away := looked(canGrow, time.Hour)
-	away.Pauses = []nodegroups.Pause{{From: ago(2 * minute)}}
+	away.Outages = []nodegroups.Outage{{From: ago(2 * minute)}}
 	uncounted := in(nodegroups.CanGrow, 0)
 	uncounted.Uncounted = true
 	looping := looked(canGrow, time.Hour)
-	looping.Looked = ago(5 * minute)
-	skipped := looked(of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Skipped: true, Until: now.Add(minute)}}), time.Hour)
-	patient := of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Patience: 10 * minute}})
+	looping.ScannedBefore = ago(5 * minute)
+	skipped := looked(of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, BackingOff: true, Until: now.Add(minute)}}), time.Hour)
+	patient := of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, MinWait: 10 * minute}})
 	patient.Uncounted = true
 	for _, tc := range []struct {
 		name         string
@@ -95,7 +95,7 @@ func TestDecide(t *testing.T) {
 		wantCode     string
 		wantUntil    time.Duration // from now; 0: never
 	}{
-		{name: "all full, and old pods make room", user: full, system: full, room: minute, wantCode: "RolloutMakesRoom", wantUntil: minute},
+		{name: "all full, and old pods make room", user: full, system: full, room: minute, wantCode: "RolloutTerminating", wantUntil: minute},
 		{name: "all full, and old pods made room until now", user: full, system: full, room: -1, wantOpen: true, wantCode: "Open"},
 		{name: "old pods make room, and a pool can grow", user: full, system: canGrow, room: minute, wantCode: "PoolCanGrow"},
 		{name: "all full", user: full, system: full, wantOpen: true, wantCode: "Open"},
@@ -149,10 +149,10 @@ func TestDecide(t *testing.T) {
 			}
 			if tc.declined > 0 {
 				request.Declined = func() map[string]time.Time { return map[string]time.Time{DeclineKey(0, ""): ago(tc.declined)} }
-				tc.user.Groups[0].Touched = ago(2 * time.Hour)
+				tc.user.Groups[0].LastChanged = ago(2 * time.Hour)
 			}
 			if tc.room != 0 {
-				request.Wait = Wait{Reason: ReasonRoom, Until: now.Add(max(tc.room, 0))}
+				request.Wait = Wait{Reason: ReasonRolloutTerminating, Until: now.Add(max(tc.room, 0))}
 			}
 			view := &nodegroups.View{Pools: []nodegroups.Pool{tc.user, tc.system, {}}}
 			r := rule(t, nil)
@@ -172,7 +172,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("Until = %v, want %v", got.Until, wantUntil)
 			}
 			if tc.wantUntil > 0 && !tc.wantOpen && len(tc.annotations) == 0 {
-				// A moment before Until nothing has changed: no wake-up is due too late.
+				// A moment before Until nothing has changed: no requeue is due too late.
 				if before := r.Decide(request, view, wantUntil.Add(-time.Millisecond)); before.Burst[2].Open {
 					t.Error("the gate opened before Until")
 				}
@@ -187,14 +187,14 @@ func TestDecide(t *testing.T) {
 }
 
 func TestApplicable(t *testing.T) {
-	shape := func(labels map[string]string, taints ...corev1.Taint) nodegroups.Shape {
-		return nodegroups.Shape{Labels: labels, Taints: taints, Allocatable: corev1.ResourceList{
+	shape := func(labels map[string]string, taints ...corev1.Taint) nodegroups.NodeTemplate {
+		return nodegroups.NodeTemplate{Labels: labels, Taints: taints, Allocatable: corev1.ResourceList{
 			corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("4Gi")}}
 	}
 	ssd := shape(map[string]string{"mode": "user", "disk": "ssd", "generation": "5"})
 	hdd := shape(map[string]string{"mode": "user", "disk": "hdd"})
 	dedicated := shape(map[string]string{"mode": "user"}, corev1.Taint{Key: "dedicated", Value: "special", Effect: corev1.TaintEffectNoSchedule})
-	booting := nodegroups.Shape{Labels: map[string]string{"mode": "user"}}
+	booting := nodegroups.NodeTemplate{Labels: map[string]string{"mode": "user"}}
 	selector := func(kv map[string]string) func(*corev1.Pod) {
 		return func(p *corev1.Pod) { p.Spec.NodeSelector = kv }
 	}
@@ -225,39 +225,39 @@ func TestApplicable(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name     string
-		shapes   []nodegroups.Shape
+		shapes   []nodegroups.NodeTemplate
 		template *configv1.NodeTemplate
 		pod      func(*corev1.Pod)
 		want     bool
 	}{
-		{"no constraints", []nodegroups.Shape{ssd}, nil, nil, true},
-		{"selector matches", []nodegroups.Shape{ssd}, nil, selector(map[string]string{"disk": "ssd"}), true},
-		{"selector contradicts", []nodegroups.Shape{ssd}, nil, selector(map[string]string{"disk": "hdd"}), false},
-		{"one kind of node is enough", []nodegroups.Shape{ssd, hdd}, nil, selector(map[string]string{"disk": "hdd"}), true},
-		{"selector asks for a label that the nodes lack", []nodegroups.Shape{ssd}, nil, selector(map[string]string{"gpu": "yes"}), false},
-		{"a zone: new nodes may be elsewhere", []nodegroups.Shape{ssd}, nil, selector(map[string]string{corev1.LabelTopologyZone: "3"}), true},
-		{"a host name: no new node has it", []nodegroups.Shape{ssd}, nil, selector(map[string]string{corev1.LabelHostname: "node-1"}), false},
-		{"any host name but one", []nodegroups.Shape{ssd}, nil, affinity(term(corev1.LabelHostname, corev1.NodeSelectorOpNotIn, "node-1")), true},
-		{"affinity: one of two terms", []nodegroups.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpIn, "hdd"), term("disk", corev1.NodeSelectorOpIn, "ssd")), true},
-		{"affinity: not in", []nodegroups.Shape{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpNotIn, "ssd")), false},
-		{"affinity: not in, label absent", []nodegroups.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpNotIn, "yes")), true},
-		{"affinity: exists", []nodegroups.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpExists)), false},
-		{"affinity: does not exist", []nodegroups.Shape{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpDoesNotExist)), true},
-		{"affinity: greater than", []nodegroups.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "4")), true},
-		{"affinity: greater than the same", []nodegroups.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "5")), false},
-		{"affinity: less than", []nodegroups.Shape{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
-		{"affinity: less than nothing", []nodegroups.Shape{hdd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
-		{"affinity: an empty term matches nothing", []nodegroups.Shape{ssd}, nil, affinity(corev1.NodeSelectorTerm{}), false},
-		{"affinity: the virtual node only", []nodegroups.Shape{ssd}, nil, affinity(term("type", corev1.NodeSelectorOpIn, "virtual-kubelet")), false},
-		{"a node by its name", []nodegroups.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpIn, "node-1")), false},
-		{"not a node by its name", []nodegroups.Shape{ssd}, nil, affinity(field(corev1.NodeSelectorOpNotIn, "node-1")), true},
-		{"taint untolerated", []nodegroups.Shape{dedicated}, nil, nil, false},
-		{"taint tolerated", []nodegroups.Shape{dedicated}, nil, tolerates, true},
-		{"too large for any node", []nodegroups.Shape{ssd}, nil, requests(corev1.ResourceCPU, "3"), false},
-		{"as large as a node", []nodegroups.Shape{ssd}, nil, requests(corev1.ResourceCPU, "2"), true},
-		{"a device that the nodes lack", []nodegroups.Shape{ssd}, nil, requests("nvidia.com/gpu", "1"), false},
-		{"storage that the nodes do not report", []nodegroups.Shape{ssd}, nil, requests(corev1.ResourceEphemeralStorage, "1Gi"), true},
-		{"a node that has not reported its size", []nodegroups.Shape{booting}, nil, requests(corev1.ResourceCPU, "64"), true},
+		{"no constraints", []nodegroups.NodeTemplate{ssd}, nil, nil, true},
+		{"selector matches", []nodegroups.NodeTemplate{ssd}, nil, selector(map[string]string{"disk": "ssd"}), true},
+		{"selector contradicts", []nodegroups.NodeTemplate{ssd}, nil, selector(map[string]string{"disk": "hdd"}), false},
+		{"one kind of node is enough", []nodegroups.NodeTemplate{ssd, hdd}, nil, selector(map[string]string{"disk": "hdd"}), true},
+		{"selector asks for a label that the nodes lack", []nodegroups.NodeTemplate{ssd}, nil, selector(map[string]string{"gpu": "yes"}), false},
+		{"a zone: new nodes may be elsewhere", []nodegroups.NodeTemplate{ssd}, nil, selector(map[string]string{corev1.LabelTopologyZone: "3"}), true},
+		{"a host name: no new node has it", []nodegroups.NodeTemplate{ssd}, nil, selector(map[string]string{corev1.LabelHostname: "node-1"}), false},
+		{"any host name but one", []nodegroups.NodeTemplate{ssd}, nil, affinity(term(corev1.LabelHostname, corev1.NodeSelectorOpNotIn, "node-1")), true},
+		{"affinity: one of two terms", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpIn, "hdd"), term("disk", corev1.NodeSelectorOpIn, "ssd")), true},
+		{"affinity: not in", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("disk", corev1.NodeSelectorOpNotIn, "ssd")), false},
+		{"affinity: not in, label absent", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpNotIn, "yes")), true},
+		{"affinity: exists", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpExists)), false},
+		{"affinity: does not exist", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("gpu", corev1.NodeSelectorOpDoesNotExist)), true},
+		{"affinity: greater than", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "4")), true},
+		{"affinity: greater than the same", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpGt, "5")), false},
+		{"affinity: less than", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
+		{"affinity: less than nothing", []nodegroups.NodeTemplate{hdd}, nil, affinity(term("generation", corev1.NodeSelectorOpLt, "5")), false},
+		{"affinity: an empty term matches nothing", []nodegroups.NodeTemplate{ssd}, nil, affinity(corev1.NodeSelectorTerm{}), false},
+		{"affinity: the virtual node only", []nodegroups.NodeTemplate{ssd}, nil, affinity(term("type", corev1.NodeSelectorOpIn, "virtual-kubelet")), false},
+		{"a node by its name", []nodegroups.NodeTemplate{ssd}, nil, affinity(field(corev1.NodeSelectorOpIn, "node-1")), false},
+		{"not a node by its name", []nodegroups.NodeTemplate{ssd}, nil, affinity(field(corev1.NodeSelectorOpNotIn, "node-1")), true},
+		{"taint untolerated", []nodegroups.NodeTemplate{dedicated}, nil, nil, false},
+		{"taint tolerated", []nodegroups.NodeTemplate{dedicated}, nil, tolerates, true},
+		{"too large for any node", []nodegroups.NodeTemplate{ssd}, nil, requests(corev1.ResourceCPU, "3"), false},
+		{"as large as a node", []nodegroups.NodeTemplate{ssd}, nil, requests(corev1.ResourceCPU, "2"), true},
+		{"a device that the nodes lack", []nodegroups.NodeTemplate{ssd}, nil, requests("nvidia.com/gpu", "1"), false},
+		{"storage that the nodes do not report", []nodegroups.NodeTemplate{ssd}, nil, requests(corev1.ResourceEphemeralStorage, "1Gi"), true},
+		{"a node that has not reported its size", []nodegroups.NodeTemplate{booting}, nil, requests(corev1.ResourceCPU, "64"), true},
 		{"empty pool: anything may fit", nil, nil, selector(map[string]string{"disk": "ssd"}), true},
 		{"empty pool: its own selector is known", nil, nil, selector(map[string]string{"mode": "system"}), false},
 		{"empty pool with a template: label", nil, template, func(p *corev1.Pod) { tolerates(p); selector(map[string]string{"disk": "nvme", "mode": "user"})(p) }, true},
@@ -265,7 +265,7 @@ func TestApplicable(t *testing.T) {
 		{"empty pool with a template: linux is understood", nil, template, func(p *corev1.Pod) { tolerates(p); selector(map[string]string{corev1.LabelOSStable: "linux"})(p) }, true},
 		{"empty pool with a template: taint", nil, template, nil, false},
 		{"empty pool with a template: size", nil, template, func(p *corev1.Pod) { tolerates(p); requests(corev1.ResourceCPU, "9")(p) }, false},
-		{"a pool with nodes is not judged by its template", []nodegroups.Shape{ssd}, template, nil, true},
+		{"a pool with nodes is not judged by its template", []nodegroups.NodeTemplate{ssd}, template, nil, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{pool.BurstAnnotation: pool.BurstAlways}}}
@@ -274,7 +274,7 @@ func TestApplicable(t *testing.T) {
 			}
 			r := rule(t, tc.template)
 			user := in(nodegroups.CanGrow, 0)
-			user.Groups[0].Shapes = tc.shapes
+			user.Groups[0].NodeTemplates = tc.shapes
 			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 			got := decision.Regular[0]
 			if !got.Open != tc.want {
@@ -290,12 +290,12 @@ func TestApplicable(t *testing.T) {
 	}
 }
 
-// TestUnseenGroups: a pool that may get other kinds of nodes than it has is not ruled out by those that it has.
-func TestUnseenGroups(t *testing.T) {
+// TestEmptyGroups: a pool that may get other kinds of nodes than it has is not ruled out by those that it has.
+func TestEmptyGroups(t *testing.T) {
 	user := in(nodegroups.CanGrow, 0)
-	user.Groups[0].Shapes = []nodegroups.Shape{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
+	user.Groups[0].NodeTemplates = []nodegroups.NodeTemplate{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
 	for _, tc := range []struct {
-		unseen   bool
+		stale    bool
 		selector map[string]string
 		want     bool
 	}{
@@ -303,10 +303,10 @@ func TestUnseenGroups(t *testing.T) {
 		{true, map[string]string{"agentpool": "b"}, true},
 		{true, map[string]string{"mode": "system"}, false},
 	} {
-		user.Groups[0].Open = tc.unseen
+		user.Groups[0].Open = tc.stale
 		decision := rule(t, nil).Decide(Request{Pod: &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: tc.selector}}}, &nodegroups.View{Pools: []nodegroups.Pool{user, in(nodegroups.Full, 0), {}}}, now)
 		if got := !decision.Regular[0].Open; got != tc.want {
-			t.Errorf("unseen %v, selector %v: the pool holds the gate: %v, want %v", tc.unseen, tc.selector, got, tc.want)
+			t.Errorf("orphaned %v, selector %v: the pool holds the gate: %v, want %v", tc.stale, tc.selector, got, tc.want)
 		}
 	}
 }
@@ -370,8 +370,8 @@ func TestAsksForBurst(t *testing.T) {
 			tc.pod(pod)
 			r := &Rule{Pools: pools, UnknownGrace: time.Hour}
 			// The regular pool has no nodes and might take anything: only a pod that asks for the burst pool passes.
-			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{of(nodegroups.Group{Judged: nodegroups.Judged{State: nodegroups.CanGrow}}), {}}}, now)
-			if got := decision.Burst[1]; got.Open != tc.want || tc.want && got.Reason.Code != "Asked" {
+			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow}}), {}}}, now)
+			if got := decision.Burst[1]; got.Open != tc.want || tc.want && got.Reason.Code != "SelectedByPod" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.want)
 			}
 		})
@@ -455,8 +455,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNewNodes: what the source knows of new nodes says which pods an empty pool is for; a template in the configuration comes
-// first.
+// TestNewNodes: what the source knows of new nodes says which pods an empty pool is for; a template in the
+// configuration comes first.
 func TestNewNodes(t *testing.T) {
 	user := in(nodegroups.CanGrow, 0)
 	user.Groups[0].New = &nodegroups.NewNodes{
@@ -528,7 +528,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestHoldLimit: nobody is held for ever, and a node that came, in a pool that the pod can use, gives the others a chance once more.
+// TestHoldLimit: nobody is held for ever, and a node that came, in a pool that the pod can use, gives the others a
+// chance once more.
 func TestHoldLimit(t *testing.T) {
 	const hour = time.Hour
 	came := func(p nodegroups.Pool, ago time.Duration) nodegroups.Pool {
@@ -536,7 +537,7 @@ func TestHoldLimit(t *testing.T) {
 		return p
 	}
 	tainted := came(in(nodegroups.CanGrow, 0), time.Minute)
-	tainted.Groups[0].Shapes = []nodegroups.Shape{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
+	tainted.Groups[0].NodeTemplates = []nodegroups.NodeTemplate{{Taints: []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}}}
 	for _, tc := range []struct {
 		name     string
 		user     nodegroups.Pool
@@ -563,7 +564,7 @@ func TestHoldLimit(t *testing.T) {
 				request.NoRoomSince = ago(tc.heldFor)
 			}
 			system := in(nodegroups.CanGrow, 0)
-			if len(tc.user.Groups[0].Shapes) == 0 {
+			if len(tc.user.Groups[0].NodeTemplates) == 0 {
 				system = in(nodegroups.Full, 0)
 			}
 			got := r.Decide(request, &nodegroups.View{Pools: []nodegroups.Pool{tc.user, system, {}}}, now).Burst[2]
@@ -585,13 +586,13 @@ func TestHoldLimit(t *testing.T) {
 func TestGroups(t *testing.T) {
 	gpuTaint := corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
 	general := func(state nodegroups.State) nodegroups.Group {
-		return nodegroups.Group{Judged: nodegroups.Judged{Name: "general", State: state}, Moved: ago(time.Hour), Shapes: []nodegroups.Shape{{Labels: map[string]string{"mode": "user"}}}}
+		return nodegroups.Group{GroupStatus: nodegroups.GroupStatus{Name: "general", State: state}, LastActivity: ago(time.Hour), NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"mode": "user"}}}}
 	}
 	gpu := func(state nodegroups.State, moved time.Duration) nodegroups.Group {
-		return nodegroups.Group{Judged: nodegroups.Judged{Name: "gpu", State: state}, Moved: ago(moved), Shapes: []nodegroups.Shape{{Labels: map[string]string{"mode": "user"}, Taints: []corev1.Taint{gpuTaint}}}}
+		return nodegroups.Group{GroupStatus: nodegroups.GroupStatus{Name: "gpu", State: state}, LastActivity: ago(moved), NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"mode": "user"}, Taints: []corev1.Taint{gpuTaint}}}}
 	}
-	unseen := func(state nodegroups.State) nodegroups.Group {
-		return nodegroups.Group{Judged: nodegroups.Judged{Name: "unseen", State: state, New: &nodegroups.NewNodes{Choices: map[string][]string{"agentpool": {"unseen"}}}}, Moved: ago(time.Hour)}
+	empty := func(state nodegroups.State) nodegroups.Group {
+		return nodegroups.Group{GroupStatus: nodegroups.GroupStatus{Name: "orphaned", State: state, New: &nodegroups.NewNodes{Choices: map[string][]string{"agentpool": {"orphaned"}}}}, LastActivity: ago(time.Hour)}
 	}
 	starting := func(g nodegroups.Group) nodegroups.Group {
 		g.Starting = 1
@@ -611,12 +612,12 @@ func TestGroups(t *testing.T) {
 		{"one that tolerates the taint does not", []nodegroups.Group{general(nodegroups.Full), gpu(nodegroups.CanGrow, 0)}, tolerant, 0, false, "PoolCanGrow"},
 		{"nor while the group grows", []nodegroups.Group{general(nodegroups.Full), gpu(nodegroups.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
 		{"the group that grows gives the reason", []nodegroups.Group{general(nodegroups.CanGrow), gpu(nodegroups.Growing, 0)}, tolerant, 0, false, "PoolGrowing"},
-		{"a group of which nothing is known might run it", []nodegroups.Group{general(nodegroups.Full), unseen(nodegroups.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
-		{"until it is declined", []nodegroups.Group{general(nodegroups.Full), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
-		{"not while nodes are on their way that it can use", []nodegroups.Group{general(nodegroups.Growing), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
-		{"nor if it has been unknown for long whether more would come", []nodegroups.Group{starting(general(nodegroups.Unknown)), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
-		{"without them that counts as full", []nodegroups.Group{general(nodegroups.Unknown), unseen(nodegroups.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
-		{"unless the group's name tells", []nodegroups.Group{unseen(nodegroups.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
+		{"a group of which nothing is known might run it", []nodegroups.Group{general(nodegroups.Full), empty(nodegroups.CanGrow)}, plain, time.Minute, false, "PoolCanGrow"},
+		{"until it is declined", []nodegroups.Group{general(nodegroups.Full), empty(nodegroups.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
+		{"not while nodes are on their way that it can use", []nodegroups.Group{general(nodegroups.Growing), empty(nodegroups.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
+		{"nor if it has been unknown for long whether more would come", []nodegroups.Group{starting(general(nodegroups.Unknown)), empty(nodegroups.CanGrow)}, plain, 5 * time.Minute, false, "PoolGrowing"},
+		{"without them that counts as full", []nodegroups.Group{general(nodegroups.Unknown), empty(nodegroups.CanGrow)}, plain, 5 * time.Minute, true, "Declined"},
+		{"unless the group's name tells", []nodegroups.Group{empty(nodegroups.CanGrow)}, elsewhere, 0, true, "NotApplicable"},
 		{"what a group does that the pod cannot use touches nothing", []nodegroups.Group{general(nodegroups.CanGrow), gpu(nodegroups.Full, time.Second)}, plain, 5 * time.Minute, true, "Declined"},
 		{"what another does that it can use does", []nodegroups.Group{general(nodegroups.CanGrow), gpu(nodegroups.Full, time.Second)}, tolerant, 5 * time.Minute, false, "PoolCanGrow"},
 		{"nothing is known of the pool", nil, plain, time.Hour, false, "PoolUnknown"},
@@ -626,7 +627,7 @@ func TestGroups(t *testing.T) {
 				tc.groups[i].Reason.Code = "Test"
 			}
 			user := nodegroups.Pool{Groups: tc.groups}
-			user.Looked = now
+			user.ScannedBefore = now
 			request := Request{Pod: tc.pod}
 			if tc.unschedFor > 0 {
 				request.NoRoomSince = ago(tc.unschedFor)
@@ -646,9 +647,10 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestVariedLabel: nothing is known of a label that nearly each node has another value of, so a pod that asks for one may find it on a new node.
+// TestVariedLabel: nothing is known of a label that nearly each node has another value of, so a pod that asks for one
+// may find it on a new node.
 func TestVariedLabel(t *testing.T) {
-	group := &nodegroups.Group{Shapes: []nodegroups.Shape{{Labels: map[string]string{"disk": "ssd"}, Varied: []string{"owner"}}}}
+	group := &nodegroups.Group{NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"disk": "ssd"}, Varied: []string{"owner"}}}}
 	p := &pool.Pool{Pool: configv1.Pool{NodeSelector: &metav1.LabelSelector{}}}
 	for _, tc := range []struct {
 		selector map[string]string

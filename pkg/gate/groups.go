@@ -14,13 +14,14 @@ import (
 // Source: cluster-autoscaler/core/podlistprocessor or, before 1.30, core/static_autoscaler.go.
 const DelayAnnotation = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 
-// expendable is the priority below which autoscalers neither grow for a pod nor are hindered by it: --expendable-pods-priority-cutoff.
+// expendable is the priority below which autoscalers neither grow for a pod nor are hindered by it:
+// --expendable-pods-priority-cutoff.
 const expendable = -10
 
 // applicability is, for a pool's groups by their index, why none of its nodes would run the pod; empty if one might.
-type applicability []misfit
+type applicability []mismatch
 
-// Assessment is what a view says of pods of a class, whatever their clocks say.
+// Assessment is the part of a decision that is equal for all pods with one ViewKey.
 type Assessment struct {
 	requests   corev1.ResourceList
 	applicable []applicability // of each regular pool
@@ -28,7 +29,7 @@ type Assessment struct {
 	burst      []assessed      // of each burst pool, by the pool's index
 }
 
-// assessed is what keeps pods of a class out of a burst pool.
+// assessed is why pods with one ViewKey cannot use a burst pool.
 type assessed struct {
 	ineligible nodegroups.Reason // an empty code: nothing of what they use
 	topology   string            // a label over which they must be spread and that the pool's nodes lack
@@ -48,22 +49,22 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 		}
 	}
 	for i := range r.Pools.Burst() {
-		a.burst[i] = assessed{ineligible: ineligible(req, r.Pools.At(i), view.Pools[i].Shapes), topology: missingTopology(req.Pod, &view.Pools[i])}
+		a.burst[i] = assessed{ineligible: ineligible(req, r.Pools.At(i), view.Pools[i].NodeTemplates), topology: missingTopology(req.Pod, &view.Pools[i])}
 	}
 	return a
 }
 
-// clocks returns since when the autoscaler has had the pod before it and nothing has happened that could help it: zero if it has not, as while
-// nodes that the pod could use are on their way. came is when a node last came that the pod might use.
+// clocks returns when the pod's time for a scale-up began: zero while it has not, as while nodes that fit the pod are
+// upcoming. came is when a node that fits the pod last became usable.
 func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
 	growing := false
 	for i := range a.applicable {
 		for k := range a.applicable[i] {
-			if !a.applicable[i][k].fits() {
+			if !a.applicable[i][k].none() {
 				continue
 			}
 			g := &view.Pools[i].Groups[k]
-			clock, came = latest(clock, g.Moved), latest(came, g.LastReady)
+			clock, came = latest(clock, g.LastActivity), latest(came, g.LastReady)
 			growing = growing || g.IsGrowing()
 		}
 	}
@@ -73,7 +74,7 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came
 }
 
-// seenFrom is when the autoscaler begins to look at the pod.
+// seenFrom returns when the autoscaler begins to consider the pod.
 func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
 	delay := r.NewPodDelay
 	if text, ok := pod.Annotations[DelayAnnotation]; ok {
@@ -98,11 +99,12 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// IsNotApplicable reports whether a pool or a group does not hold the gate because, for the reason, its nodes cannot run the pod.
+// IsNotApplicable reports whether a pool or a group does not hold the gate because, for the reason, its nodes cannot
+// run the pod.
 func IsNotApplicable(reason nodegroups.Reason) bool { return reason.Code == reasonNotApplicable.Code }
 
-// Groups returns what each node group of the regular pool with index i says of the pod, by the group's index in the view, as Decide has it but for what a
-// cycle's snapshot says.
+// Groups returns what each node group of the regular pool with index i says of the pod, by the group's index in the
+// view, as Decide has it but for what a cycle's snapshot says.
 func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) []Verdict {
 	e := newEvaluation(r, &req, r.Assess(req, view), view, now)
 	verdicts := make([]Verdict, len(view.Pools[i].Groups))
@@ -118,7 +120,7 @@ func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) 
 // regular answers for the regular pool with index i: as the group does that says most.
 func (e *evaluation) regular(i int) Verdict {
 	p := &e.view.Pools[i]
-	answer := Verdict{Reason: reasonNoGroups, closes: &ReasonUnknown} // no source says that
+	answer := Verdict{Reason: reasonNoGroups, closes: &ReasonUnknown} // no source gives this reason
 	var until time.Time
 	var declined []string
 	most, saidBy := -1, 0
@@ -134,14 +136,14 @@ func (e *evaluation) regular(i int) Verdict {
 	switch {
 	case IsNotApplicable(answer.Reason):
 		answer.Reason.Detail = e.a.applicable[i][saidBy].String()
-	case answer.Open && e.req.behind(i, p) && e.now.Sub(e.view.Built) < unseenLimit:
-		answer = Verdict{Reason: ReasonUnseen, closes: &ReasonUnseen}
+	case answer.Open && e.req.behind(i, p) && e.now.Sub(e.view.Built) < staleSnapshotLimit:
+		answer = Verdict{Reason: ReasonSnapshotStale, closes: &ReasonSnapshotStale}
 	}
 	return answer
 }
 
-// weight orders what is said of a pool: by the group that holds it, one with nodes on their way first, then by one that could grow and does not
-// for the pod, then by any that the pod might use.
+// weight orders the verdicts of a pool's groups: groups that hold the gate first, with upcoming nodes before others,
+// then groups that declined the pod, then groups that the pod fits.
 func (v *Verdict) weight() int {
 	switch {
 	case v.closes == &ReasonGrowing:
@@ -161,8 +163,8 @@ func (v *Verdict) weight() int {
 // group answers for the group with index k of the pool with index i.
 func (e *evaluation) group(i, k int) Verdict {
 	g := &e.view.Pools[i].Groups[k]
-	if !e.a.applicable[i][k].fits() {
-		return Verdict{Open: true, Reason: reasonNotApplicable} // regular puts it into words, if it is what is said
+	if !e.a.applicable[i][k].none() {
+		return Verdict{Open: true, Reason: reasonNotApplicable} // regular adds the detail if this verdict is shown
 	}
 	switch {
 	case g.State == nodegroups.Full:
@@ -190,18 +192,18 @@ func (e *evaluation) growth(i, k int) Verdict {
 		return opened(reasonBeyondLimits, detail)
 	}
 	holds := Verdict{Reason: g.Reason, closes: &ReasonCanGrow, Until: g.Until}
-	if g.Skipped {
+	if g.BackingOff {
 		return holds
 	}
 	if e.req.Declined != nil {
-		if at, ok := e.req.Declined()[DeclineKey(i, g.Name)]; ok && !g.Touched.After(at) && !g.Moved.After(at) {
+		if at, ok := e.req.Declined()[DeclineKey(i, g.Name)]; ok && !g.LastChanged.After(at) && !g.LastActivity.After(at) {
 			return opened(reasonDeclined, g.Name)
 		}
 	}
-	if e.clock.IsZero() || !p.HasLooked(e.clock) {
+	if e.clock.IsZero() || !p.HasScanned(e.clock) {
 		return holds
 	}
-	due := p.WaitedAt(e.clock, max(e.Pools.At(i).Graces.Decline, g.Patience))
+	due := p.WaitedAt(e.clock, max(e.Pools.At(i).Graces.Decline, g.MinWait))
 	if due.IsZero() || e.now.Before(due) {
 		holds.Until = nodegroups.Earliest(holds.Until, due)
 		return holds
@@ -224,7 +226,7 @@ func beyond(requests, remaining corev1.ResourceList) string {
 	if len(remaining) == 0 {
 		return ""
 	}
-	var first corev1.ResourceName // in the order of the names, so that the same is said each time
+	var first corev1.ResourceName // in the order of the names, so that the message does not change
 	for name, request := range requests {
 		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 && (first == "" || name < first) {
 			first = name

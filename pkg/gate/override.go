@@ -11,13 +11,14 @@ import (
 )
 
 const (
-	// OverrideConfigMap is the name of the ConfigMap, in the scheduler's namespace, by which an operator overrides the gate.
+	// OverrideConfigMap is the name of the ConfigMap, in the scheduler's namespace, by which an operator overrides the
+	// gate.
 	OverrideConfigMap = "pool-priority-override"
 	// overrideGateKey and overrideUntilKey are the keys that it may have.
 	overrideGateKey, overrideUntilKey = "gate", "until"
 )
 
-// OverriddenGate is what an operator has made of the gate.
+// OverriddenGate is an operator's override of the gate.
 type OverriddenGate string
 
 const (
@@ -25,11 +26,12 @@ const (
 	OverrideClosed OverriddenGate = "Closed"
 	// OverrideOpen opens them for all pods that may burst at all, as if they had waited for as long as a waitLimit.
 	OverrideOpen OverriddenGate = "Open"
-	// OverrideUnread closes them until it is known what is overridden: a scheduler that starts lets nobody in that the last one did not.
+	// OverrideUnread closes all gates until the override was read: a starting scheduler must not let in pods that the
+	// last one held.
 	OverrideUnread OverriddenGate = "Unread"
 )
 
-// Override is what an operator says of all gates. The zero value says nothing.
+// Override is an operator's override of all gates. The zero value overrides nothing.
 type Override struct {
 	// Gate is OverrideClosed or OverrideOpen. What is neither overrides nothing.
 	Gate OverriddenGate `json:"gate,omitempty"`
@@ -37,7 +39,7 @@ type Override struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// At is what is made of the gate at the time now.
+// At returns the override at the time now.
 func (o Override) At(now time.Time) OverriddenGate {
 	if !o.Until.IsZero() && !now.Before(o.Until) {
 		return ""
@@ -53,7 +55,8 @@ func (o Override) String() string {
 	return string(o.Gate) + " until " + o.Until.UTC().Format(time.RFC3339)
 }
 
-// ParseOverride reads the ConfigMap. It is strict: what is misspelt must not be taken for something else than was meant.
+// ParseOverride reads the ConfigMap. It is strict: what is misspelt must not be taken for something else than was
+// meant.
 func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	o := Override{Gate: OverriddenGate(strings.TrimSpace(cm.Data[overrideGateKey]))}
 	if o.Gate != OverrideClosed && o.Gate != OverrideOpen {
@@ -73,7 +76,7 @@ func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	return o, nil
 }
 
-// overridden answers for a pod for which the gate is as v says, by what is overridden, and reports whether anything is.
+// overridden applies the override to the verdict v, and reports whether there is one.
 func (r *Rule) overridden(v Verdict, now time.Time) (Verdict, bool) {
 	switch r.Override.At(now) {
 	case OverrideClosed:

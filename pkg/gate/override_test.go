@@ -44,7 +44,7 @@ func TestOverride(t *testing.T) {
 		{name: "open, and else open", override: open, user: full, wantOpen: true, wantCode: "Open"},
 		{name: "open for a while", override: Override{OverrideOpen, now.Add(minute)}, user: canGrow, wantOpen: true, wantCode: "OverriddenOpen"},
 		{name: "open until now", override: Override{OverrideOpen, now}, user: canGrow, wantCode: "PoolCanGrow"},
-		{name: "open: a rollout's pod waits no longer", override: open, user: full, change: func(r *Request) { r.Wait = Wait{Reason: ReasonRoom, Until: now.Add(minute)} }, wantOpen: true, wantCode: "OverriddenOpen"},
+		{name: "open: a rollout's pod waits no longer", override: open, user: full, change: func(r *Request) { r.Wait = Wait{Reason: ReasonRolloutTerminating, Until: now.Add(minute)} }, wantOpen: true, wantCode: "OverriddenOpen"},
 		{name: "open: nor does one that the snapshot is behind for", override: open, user: full,
 			change: func(r *Request) { r.Snapshot = []Nodes{{}, {Starting: 1}, {}} }, wantOpen: true, wantCode: "OverriddenOpen"},
 		{name: "open, and the pod opts out", override: open, user: canGrow, change: func(r *Request) { r.Pod.Annotations[pool.BurstAnnotation] = pool.BurstNever }, wantCode: "OptedOut"},
@@ -67,7 +67,7 @@ func TestOverride(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&request)
 			}
-			view := &nodegroups.View{Built: now, Pools: []nodegroups.Pool{tc.user, full, {Provider: breaker.Judgement{State: tc.provider, Until: now.Add(minute)}}}}
+			view := &nodegroups.View{Built: now, Pools: []nodegroups.Pool{tc.user, full, {Provider: breaker.Status{State: tc.provider, Until: now.Add(minute)}}}}
 			got := r.Decide(request, view, now).Burst[2]
 			if got.Open != tc.wantOpen || got.Reason.Code != tc.wantCode || got.Observed {
 				t.Errorf("Decide() = %+v, want open %v by %s", got, tc.wantOpen, tc.wantCode)

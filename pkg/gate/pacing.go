@@ -12,15 +12,17 @@ import (
 )
 
 const (
-	// maxStarting is how many pods of an owner that counts failures may be starting beyond what ran at once recently. It is one where no pod has started
-	// for a while, or since a refusal.
+	// maxStarting bounds how many pods of an owner that counts failures may be starting beyond the recent concurrency.
+	// It is one if no pod has started for a while, or since a refusal.
 	maxStarting = 2
-	// maxRefused is how many pods of such an owner may be refused in a day: half of the backoffLimit that Jobs have by default.
+	// maxRefused bounds how many pods of such an owner may be refused in a day: half of the default backoffLimit of
+	// Jobs.
 	maxRefused = 3
 )
 
-// pacing closes the gate to a pod whose owner counts failures, such as a Job, while too many of the owner's pods are starting or were refused. Below the
-// number that ran at once recently the owner's pods are not limited. Beyond it the provider's quota is unknown, and few pods try it at a time.
+// pacing closes the gate to a pod whose owner counts failures, such as a Job, while too many of the owner's pods are
+// starting or were refused. Below the number that ran at once recently the owner's pods are not limited. Beyond it the
+// provider's quota is unknown, and few pods try it at a time.
 func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	if !breaker.CountsFailures(e.req.Pod) {
 		return v
@@ -53,7 +55,7 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	}
 	switch {
 	case starting < limit:
-		v.Turn = limit - starting
+		v.Quota = limit - starting
 	case limit > 0:
 		v = closed(ReasonRateLimited, fmt.Sprintf("%d of %s %s are starting", starting, owner.Kind, owner.Name))
 		v.Until = accepted

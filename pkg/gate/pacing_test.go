@@ -101,7 +101,7 @@ func TestPaced(t *testing.T) {
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {}, {}}}
 			d := r.Decide(req, view, now)
 			v, second := d.Burst[1], d.Burst[2]
-			if v.Reason.Code != tc.reason || v.Open != (tc.reason == "Open") || v.Turn != tc.turn {
+			if v.Reason.Code != tc.reason || v.Open != (tc.reason == "Open") || v.Quota != tc.turn {
 				t.Fatalf("%+v", v)
 			}
 			switch tc.reason {
@@ -145,9 +145,9 @@ func TestWhoIsPaced(t *testing.T) {
 			t.Errorf("%s: %+v", tc.name, v)
 		}
 	}
-	view.Pools[1].Provider = breaker.Judgement{State: breaker.Probing}
+	view.Pools[1].Provider = breaker.Status{State: breaker.HalfOpen}
 	one := Request{Pod: ofJob(corev1.RestartPolicyNever), Pacing: func(int) *breaker.Pacing { return startsOf(0, 2, breaker.Pacing{}) }}
-	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Probe || v.Turn != 1 {
+	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Trial || v.Quota != 1 {
 		t.Errorf("a probe: %+v", v)
 	}
 	one.Pacing = pacing
@@ -155,7 +155,7 @@ func TestWhoIsPaced(t *testing.T) {
 		t.Errorf("a probe of an owner at its failure limit: %+v", v)
 	}
 	one.Starting = func(int) int { return 1 }
-	if v := r.Decide(one, view, now).Burst[1]; v.Reason.Code != "Probed" {
+	if v := r.Decide(one, view, now).Burst[1]; v.Reason.Code != "HalfOpen" {
 		t.Errorf("beside a probe: %+v", v)
 	}
 	view.Pools[0] = in(nodegroups.CanGrow, 0)
@@ -163,14 +163,14 @@ func TestWhoIsPaced(t *testing.T) {
 		t.Errorf("while an earlier pool can grow: %+v", v)
 	}
 	r.Observe = true
-	view.Pools[0], view.Pools[1].Provider = in(nodegroups.Full, time.Hour), breaker.Judgement{}
+	view.Pools[0], view.Pools[1].Provider = in(nodegroups.Full, time.Hour), breaker.Status{}
 	if v := r.Decide(one, view, now).Burst[1]; !v.Open || !v.Observed || v.Reason.Code != "FailureLimit" {
 		t.Errorf("where gates are only observed: %+v", v)
 	}
 }
 
-// TestJobsAgainstQuotas plays Jobs of 100 pods against a provider with a quota in pods, which answers after two seconds: the gate decides, a
-// Tracker watches, a refused pod fails and is replaced. No Job may fail.
+// TestJobsAgainstQuotas plays Jobs of 100 pods against a provider with a quota in pods, which answers after two
+// seconds: the gate decides, a Tracker watches, a refused pod fails and is replaced. No Job may fail.
 func TestJobsAgainstQuotas(t *testing.T) {
 	const backoffLimit = 6 // of Jobs by default
 	for _, tc := range []struct {
@@ -240,7 +240,7 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 				pod.Started = true
 			} else {
 				failed++
-				pod.Refusal = &refusal.Refusal{Code: "ContainerGroupQuotaReached", Class: refusal.OfPool}
+				pod.Refusal = &refusal.Refusal{Code: "ContainerGroupQuotaReached", Cause: refusal.PoolError}
 			}
 			p.tracker.See(*pod, p.now)
 		}
@@ -258,6 +258,6 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 // isOpen reports whether the gate lets a pod of the Job in.
 func (p *provider) isOpen(job *corev1.Pod) bool {
 	judged := p.tracker.Judge(p.now)
-	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: judged}, {Provider: breaker.Judgement{State: breaker.Refusing}}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: judged}, {Provider: breaker.Status{State: breaker.Refusing}}}}
 	return p.rule.Decide(Request{Pod: job}, view, p.now).Burst[1].Open
 }

@@ -29,12 +29,13 @@ func twoBurstPools(t *testing.T) *Rule {
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, HoldLimit: time.Hour}
 }
 
-// TestRefusing: a burst pool whose provider refuses pods is closed for all of them, whatever else would open it, and others are not.
+// TestRefusing: a burst pool whose provider refuses pods is closed for all of them, whatever else would open it, and
+// others are not.
 func TestRefusing(t *testing.T) {
 	r := twoBurstPools(t)
-	refusing := breaker.Judgement{State: breaker.Refusing, Since: ago(90 * time.Second), Until: now.Add(time.Minute), Code: "ContainerGroupQuotaReached", Message: "no cores"}
-	probing := func(starting int) breaker.Judgement {
-		return breaker.Judgement{State: breaker.Probing, Since: ago(time.Minute), Code: "HTTP429", Message: "slower", Starting: starting}
+	refusing := breaker.Status{State: breaker.Refusing, Since: ago(90 * time.Second), Until: now.Add(time.Minute), Code: "ContainerGroupQuotaReached", Message: "no cores"}
+	probing := func(starting int) breaker.Status {
+		return breaker.Status{State: breaker.HalfOpen, Since: ago(time.Minute), Code: "HTTP429", Message: "slower", Starting: starting}
 	}
 	plain := &corev1.Pod{}
 	asks := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: map[string]string{"provider": "aci"}}}
@@ -42,7 +43,7 @@ func TestRefusing(t *testing.T) {
 	over.Until = now
 	for _, tc := range []struct {
 		name     string
-		provider breaker.Judgement
+		provider breaker.Status
 		state    nodegroups.State
 		request  Request
 		open     bool
@@ -51,7 +52,7 @@ func TestRefusing(t *testing.T) {
 		until    time.Time
 	}{
 		{name: "never judged", state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
-		{name: "open", provider: breaker.Judgement{State: breaker.Open}, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
+		{name: "open", provider: breaker.Status{State: breaker.Open}, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open"},
 		{name: "refusing", provider: refusing, state: nodegroups.Full, request: Request{Pod: plain}, reason: "Refused", until: refusing.Until},
 		{name: "refusing, and closed for what the pools before can do", provider: refusing, state: nodegroups.CanGrow, request: Request{Pod: plain}, reason: "PoolCanGrow"},
 		{name: "refusing, to a pod that asks for it", provider: refusing, state: nodegroups.CanGrow, request: Request{Pod: asks}, reason: "Refused", until: refusing.Until},
@@ -61,9 +62,9 @@ func TestRefusing(t *testing.T) {
 			request: Request{Pod: plain, NoRoomSince: ago(3 * time.Hour)}, reason: "Refused", until: refusing.Until},
 		{name: "it is time for a probe, and nobody has looked yet", provider: over, state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
 		{name: "probing", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain}, open: true, reason: "Open", probe: true},
-		{name: "probing, with a pod that starts", provider: probing(1), state: nodegroups.Full, request: Request{Pod: plain}, reason: "Probed"},
+		{name: "probing, with a pod that starts", provider: probing(1), state: nodegroups.Full, request: Request{Pod: plain}, reason: "HalfOpen"},
 		{name: "probing, with a pod that starts by the snapshot", provider: probing(0), state: nodegroups.Full,
-			request: Request{Pod: plain, Starting: func(int) int { return 1 }}, reason: "Probed"},
+			request: Request{Pod: plain, Starting: func(int) int { return 1 }}, reason: "HalfOpen"},
 		{name: "probing, with a pod that started since by the snapshot", provider: probing(1), state: nodegroups.Full,
 			request: Request{Pod: plain, Starting: func(int) int { return 0 }}, open: true, reason: "Open", probe: true},
 		{name: "probing, with the budget spent", provider: probing(0), state: nodegroups.Full, request: Request{Pod: plain, Burst: []aci.Use{{}, {Pods: 1}, {}}}, reason: "BudgetSpent"},
@@ -72,7 +73,7 @@ func TestRefusing(t *testing.T) {
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(tc.state, time.Hour), {Provider: tc.provider}, {}}}
 			d := r.Decide(tc.request, view, now)
 			v := d.Burst[1]
-			if v.Open != tc.open || v.Reason.Code != tc.reason || v.Probe != tc.probe {
+			if v.Open != tc.open || v.Reason.Code != tc.reason || v.Trial != tc.probe {
 				t.Errorf("%+v", v)
 			}
 			if !tc.until.IsZero() && !v.Until.Equal(tc.until) {
@@ -81,7 +82,7 @@ func TestRefusing(t *testing.T) {
 			if tc.reason == "Refused" && (!strings.Contains(v.Reason.Detail, "ContainerGroupQuotaReached since 2026-11-21T09:58:30Z: no cores") || !strings.Contains(v.Reason.Detail, "again at 2026-11-21T10:01:00Z")) {
 				t.Errorf("detail %q", v.Reason.Detail)
 			}
-			if other := d.Burst[2]; tc.request.Pod == plain && tc.state == nodegroups.Full && (!other.Open || other.Probe) {
+			if other := d.Burst[2]; tc.request.Pod == plain && tc.state == nodegroups.Full && (!other.Open || other.Trial) {
 				t.Errorf("the next pool: %+v", other)
 			}
 		})
@@ -92,15 +93,15 @@ func TestRefusing(t *testing.T) {
 func TestObservingARefusal(t *testing.T) {
 	r := twoBurstPools(t)
 	r.Observe = true
-	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: breaker.Judgement{State: breaker.Refusing, Until: now.Add(time.Minute)}}, {}}}
+	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: breaker.Status{State: breaker.Refusing, Until: now.Add(time.Minute)}}, {}}}
 	d := r.Decide(Request{Pod: &corev1.Pod{}}, view, now)
-	if v := d.Burst[1]; !v.Open || !v.Observed || v.Reason.Code != ReasonRefused.Code {
+	if v := d.Burst[1]; !v.Open || !v.Observed || v.Reason.Code != ReasonProviderRefusing.Code {
 		t.Errorf("%+v", v)
 	}
 }
 
-// TestTemplateRefused: a template is ineligible for the pool whose provider refused it, until it changes or is tried again, and Always does
-// not help.
+// TestTemplateRefused: a template is ineligible for the pool whose provider refused it, until it changes or is tried
+// again, and Always does not help.
 func TestTemplateRefused(t *testing.T) {
 	r := twoBurstPools(t)
 	owned := func(uid, revision, burst string) *corev1.Pod {
@@ -112,7 +113,7 @@ func TestTemplateRefused(t *testing.T) {
 		return p
 	}
 	until := now.Add(time.Hour)
-	provider := breaker.Judgement{State: breaker.Open, Templates: map[string]breaker.Template{
+	provider := breaker.Status{State: breaker.Open, Templates: map[string]breaker.Template{
 		"db/1": {Code: "InaccessibleImage", Message: "not there", Until: until}, "db/3": {Until: now}}}
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: provider}, {}}}
 	for _, tc := range []struct {

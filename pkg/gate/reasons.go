@@ -45,58 +45,59 @@ func define(kind Kind, code, sentence, hint string) nodegroups.Reason {
 	return reason
 }
 
-// The reasons. The sentences of those for which a gate is closed, or a node cannot be used, read on in "0/5 nodes are available: 1 …". None of them
-// contains another.
+// The reasons. The sentences of those for which a gate is closed, or a node cannot be used, read on in "0/5 nodes are
+// available: 1 …". None of them contains another.
 var (
 	ReasonCanGrow = define(Earlier, "PoolCanGrow", "node(s) in a burst pool, which opens when no earlier pool can grow", "")
 	ReasonGrowing = define(Earlier, "PoolGrowing", "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way", "")
 	ReasonUnknown = define(Earlier, "PoolUnknown", "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow", "")
 
-	ReasonUnseen         = define(Momentary, "NodesUnseen", "node(s) in a burst pool, which stays closed until all nodes of the earlier pools have been looked at", "")
-	ReasonRoom           = define(Momentary, "RolloutMakesRoom", "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces make room elsewhere", "")
-	ReasonEarly          = define(Momentary, "OwnerUnseen", "node(s) in a burst pool, which stays closed for a moment: the scheduler has not heard of the pod's ReplicaSet yet", "")
-	ReasonVictims        = define(Momentary, "VictimsEnding", "node(s) in a burst pool, which stays closed while the pods that the pod preempted end elsewhere", "")
-	ReasonRateLimited    = define(Momentary, "RateLimited", "node(s) in a burst pool that starts few pods at a time of an owner that counts failures", "")
-	reasonOverrideUnread = define(Momentary, "OverrideUnread", "node(s) in a burst pool, which stays closed for a moment: the scheduler has not looked yet whether the gate is overridden", "")
+	ReasonSnapshotStale      = define(Momentary, "SnapshotStale", "node(s) in a burst pool, which stays closed until the scheduler's snapshot has all nodes of the earlier pools", "")
+	ReasonRolloutTerminating = define(Momentary, "RolloutTerminating", "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces terminate elsewhere", "")
+	ReasonReplicaSetUnknown  = define(Momentary, "ReplicaSetUnknown", "node(s) in a burst pool, which stays closed until the scheduler has seen the pod's ReplicaSet", "")
+	ReasonVictimsTerminating = define(Momentary, "VictimsTerminating", "node(s) in a burst pool, which stays closed while the pods that the pod preempted terminate elsewhere", "")
+	ReasonRateLimited        = define(Momentary, "RateLimited", "node(s) in a burst pool that starts few pods at a time of an owner that counts failures", "")
+	reasonOverrideUnread     = define(Momentary, "OverrideUnread", "node(s) in a burst pool, which stays closed until the scheduler has read whether the gate is overridden", "")
 
-	ReasonRefused      = define(Waiting, "Refused", "node(s) in a burst pool whose provider refuses pods", "")
-	ReasonProbed       = define(Waiting, "Probed", "node(s) in a burst pool whose provider refused pods and is being tried with one other pod", "")
-	ReasonFailureLimit = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of the same owner, which counts failures", "")
-	ReasonBudget       = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod", "")
-	ReasonOverridden   = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
+	ReasonProviderRefusing = define(Waiting, "Refused", "node(s) in a burst pool whose provider refuses pods", "")
+	ReasonHalfOpen         = define(Waiting, "HalfOpen", "node(s) in a burst pool whose provider refused pods and is being tried with one other pod", "")
+	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of the same owner, which counts failures", "")
+	ReasonBudgetSpent      = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod", "")
+	ReasonOverridden       = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
 
-	ReasonOptOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
+	ReasonOptedOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
 		"it may burst without the annotation "+pool.BurstAnnotation+": "+pool.BurstNever)
-	reasonValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always",
+	reasonUnknownBurstValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always",
 		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+" or "+pool.BurstAlways+", or remove it")
-	reasonSpread = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst",
+	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst",
 		"it may burst if its topologySpreadConstraints do not ask for that label, or not with DoNotSchedule")
-	ReasonTemplate = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused a pod of the same template for what it is",
+	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",
 		"change what the provider refuses in the workload's template")
-	reasonNamespace = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)",
+	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)",
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
 		"it may burst if it requests less: the largest pod is in the pool's configuration (largest)")
 	reasonsUnsupported = defineUnsupported() // by the code of what a virtual kubelet cannot run
 
 	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")
-	reasonAsked          = define(Open, "Asked", "the pod asks for the burst pool itself", "")
-	reasonWaited         = define(Open, "WaitLimit", "the pod has waited for as long as waitLimit", "")
-	reasonHeldLong       = define(Open, "HoldLimit", "the pod has been held for as long as holdLimit", "")
+	reasonAsked          = define(Open, "SelectedByPod", "the pod selects the burst pool itself", "")
+	reasonWaitLimit      = define(Open, "WaitLimit", "the pod has waited for waitLimit", "")
+	reasonHoldLimit      = define(Open, "HoldLimit", "the pod has been held for holdLimit", "")
 	reasonOverriddenOpen = define(Open, "OverriddenOpen", "the ConfigMap pool-priority-override opens the gate", "")
 
 	reasonNotApplicable = define(OfPool, "NotApplicable", "the pool's nodes cannot run the pod", "")
 	reasonDeclined      = define(OfPool, "Declined", "the autoscaler does not grow the pool for the pod", "")
 	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
-	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool's capacity has been unknown for so long that it counts as full", "")
+	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool's capacity has been unknown for unknownGrace: it counts as full", "")
 	reasonNoGroups      = define(OfPool, "NoGroups", "nothing is known of the pool", "")
 
-	// ReasonBetterPool is that of nodes ranked below the pool that has room, ReasonExcluded that of a virtual kubelet's nodes that no burst pool lists,
-	// ReasonUngated that of burst nodes that the controller is about to taint, and ReasonUnavailable that of those that are not ready or are cordoned.
-	ReasonBetterPool  = define(OfNode, "BetterPool", "node(s) in a pool ranked below one that has room", "")
-	ReasonExcluded    = define(OfNode, "InNoBurstPool", "node(s) of a virtual kubelet in no burst pool", "")
-	ReasonUngated     = define(OfNode, "AwaitsGateTaint", "node(s) in a burst pool that are new and wait for the gate taint", "")
-	ReasonUnavailable = define(OfNode, "NotAvailable", "node(s) in a burst pool that are not ready or are cordoned", "")
+	// ReasonBetterPool is that of nodes ranked below the pool that has room, ReasonInNoBurstPool that of a virtual
+	// kubelet's nodes that no burst pool lists, ReasonAwaitsGateTaint that of burst nodes that the controller is about
+	// to taint, and ReasonNotAvailable that of those that are not ready or are cordoned.
+	ReasonBetterPool      = define(OfNode, "BetterPool", "node(s) in a pool ranked below one that has room", "")
+	ReasonInNoBurstPool   = define(OfNode, "InNoBurstPool", "node(s) of a virtual kubelet in no burst pool", "")
+	ReasonAwaitsGateTaint = define(OfNode, "AwaitsGateTaint", "node(s) in a burst pool that are new and wait for the gate taint", "")
+	ReasonNotAvailable    = define(OfNode, "NotAvailable", "node(s) in a burst pool that are not ready or are cordoned", "")
 )
 
 func defineUnsupported() map[string]nodegroups.Reason {
@@ -137,4 +138,4 @@ func (k Kind) MayOpen() bool { return k.Closes() && k != Lasting }
 func (k Kind) InCondition() bool { return k.Closes() || k == OfNode }
 
 // OfEarlierPool reports whether a gate that is closed for the reason is closed because of an earlier pool.
-func (e Entry) OfEarlierPool() bool { return e.Kind == Earlier || e.Code == ReasonUnseen.Code }
+func (e Entry) OfEarlierPool() bool { return e.Kind == Earlier || e.Code == ReasonSnapshotStale.Code }

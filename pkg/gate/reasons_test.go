@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestReasons: codes are fit for metrics and differ; of two sentences in a pod's condition none is in the other, so that they can be told apart; and
-// there is a hint if, and only if, the gate does not open by itself.
+// TestReasons: codes are fit for metrics and differ; of two sentences in a pod's condition none is in the other, so
+// that they can be told apart; and there is a hint if, and only if, the gate does not open by itself.
 func TestReasons(t *testing.T) {
 	code := regexp.MustCompile(`^[A-Z][A-Za-z0-9]+$`)
 	for i, a := range table {
@@ -28,8 +28,8 @@ func TestReasons(t *testing.T) {
 	}
 	for kind, want := range map[Kind]string{
 		Earlier:   "PoolCanGrow PoolGrowing PoolUnknown",
-		Momentary: "NodesUnseen RolloutMakesRoom OwnerUnseen VictimsEnding RateLimited OverrideUnread",
-		Waiting:   "Refused Probed FailureLimit BudgetSpent OverriddenClosed",
+		Momentary: "SnapshotStale RolloutTerminating ReplicaSetUnknown VictimsTerminating RateLimited OverrideUnread",
+		Waiting:   "Refused HalfOpen FailureLimit BudgetSpent OverriddenClosed",
 	} {
 		var codes []string
 		for _, e := range Reasons(func(k Kind) bool { return k == kind }) {

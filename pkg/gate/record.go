@@ -9,15 +9,15 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// RecordAnnotation is the annotation of a pod in a burst pool that says why it was let in: a Record, in JSON. The scheduler writes it in the
-// Binding.
-const RecordAnnotation = "poolpriority.dev/decision"
+// DecisionAnnotation is the annotation of a pod in a burst pool with the reason of its placement: a Record, in JSON.
+// The scheduler writes it in the Binding.
+const DecisionAnnotation = "poolpriority.dev/decision"
 
-// Record is why a pod was let into a burst pool.
+// Record has the reason of a pod's placement in a burst pool.
 type Record struct {
 	// Reason is the code of the verdict's reason.
 	Reason string `json:"reason"`
-	// Observed says that the gate was closed, for the reason, and only observed.
+	// Observed is set if the gate was closed for the reason, with mode: Observe.
 	Observed bool `json:"observed,omitempty"`
 	// Waited is how long the pod had been unschedulable, in the form of time.Duration; empty if it had not been.
 	Waited string `json:"waited,omitempty"`
@@ -25,7 +25,8 @@ type Record struct {
 	Pools map[string]string `json:"pools,omitempty"`
 }
 
-// Record returns why the pod is let into the burst pool with index i by the decision, after it has waited for the time given.
+// Record returns why the pod is let into the burst pool with index i by the decision, after it has waited for the time
+// given.
 func (d *Decision) Record(pools pool.List, i int, waited time.Duration) Record {
 	v := &d.Burst[i]
 	r := Record{Reason: v.Reason.Code, Observed: v.Observed}
@@ -43,7 +44,7 @@ func (d *Decision) Record(pools pool.List, i int, waited time.Duration) Record {
 	return r
 }
 
-// Rounded is a time as people are told it: in seconds, or in tenths below ten.
+// Rounded rounds a time for display: to seconds, or to tenths below ten seconds.
 func Rounded(d time.Duration) time.Duration {
 	if d < 10*time.Second {
 		return d.Round(100 * time.Millisecond)
@@ -64,13 +65,13 @@ func (r Record) Encode() string {
 func ParseRecord(value string) (Record, error) {
 	var r Record
 	if err := json.Unmarshal([]byte(value), &r); err != nil {
-		return Record{}, fmt.Errorf("reading annotation %s: %w", RecordAnnotation, err)
+		return Record{}, fmt.Errorf("reading annotation %s: %w", DecisionAnnotation, err)
 	}
 	return r, nil
 }
 
-// Story tells people why the pod is let into the burst pool with index i by the decision.
-func (d *Decision) Story(pools pool.List, i int, waited time.Duration) string {
+// Message describes why the decision lets the pod into the burst pool with index i.
+func (d *Decision) Message(pools pool.List, i int, waited time.Duration) string {
 	v := &d.Burst[i]
 	var b strings.Builder
 	fmt.Fprintf(&b, "Let into %s: %s", pools.At(i).Name, v.Reason.Sentence)

@@ -30,7 +30,7 @@ func TestRecord(t *testing.T) {
 			`{"reason":"Open","pools":{"system":"Backoff","user":"AtMaxSize"}}`,
 			"Let into aci: no earlier pool can grow for the pod (user AtMaxSize, system Backoff)"},
 		{"it chose", Decision{Regular: []Verdict{{Open: true}, {Open: true}}, Burst: []Verdict{{}, {}, {Open: true, Reason: reasonAsked}}}, 1234 * time.Millisecond,
-			`{"reason":"Asked","waited":"1.2s"}`, "Let into aci: the pod asks for the burst pool itself, after 1.2s"},
+			`{"reason":"SelectedByPod","waited":"1.2s"}`, "Let into aci: the pod selects the burst pool itself, after 1.2s"},
 		{"observed", Decision{Regular: full, Burst: []Verdict{{}, {}, {Open: true, Observed: true, Reason: ReasonCanGrow}}}, 0,
 			`{"reason":"PoolCanGrow","observed":true,"pools":{"system":"Backoff","user":"AtMaxSize"}}`,
 			"Let into aci because the gate is only observed: PoolCanGrow (user AtMaxSize, system Backoff)"},
@@ -43,7 +43,7 @@ func TestRecord(t *testing.T) {
 			if read, err := ParseRecord(record.Encode()); err != nil || !cmp.Equal(read, record) {
 				t.Errorf("ParseRecord() = %+v, %v", read, err)
 			}
-			if got := tc.decision.Story(pools, 2, tc.waited); got != tc.story {
+			if got := tc.decision.Message(pools, 2, tc.waited); got != tc.story {
 				t.Errorf("Story: %s\nwant %s", got, tc.story)
 			}
 		})

@@ -13,8 +13,9 @@ const azureFilesInTree = "kubernetes.io/azure-file"
 
 // Volumes finds what is behind the persistent volume claims of pods.
 type Volumes struct {
-	// Claim and Volume return nil for one that does not exist, and Provisioner returns that of the class with the name, or "".
-	Claim       func(namespace, name string) *corev1.PersistentVolumeClaim
+	// PVC and Volume return nil for one that does not exist, and Provisioner returns that of the class with the name,
+	// or "".
+	PVC         func(namespace, name string) *corev1.PersistentVolumeClaim
 	Volume      func(name string) *corev1.PersistentVolume
 	Provisioner func(class string) string
 }
@@ -22,23 +23,23 @@ type Volumes struct {
 // LooksAtVolumes reports whether it matters for a burst pool what is behind the claims of a pod.
 func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	for i := range pools.Burst() {
-		if pools.At(i).OnACI() && isV2(pools.At(i), view.Pools[i].Shapes) {
+		if pools.At(i).OnACI() && isV2(pools.At(i), view.Pools[i].NodeTemplates) {
 			return true
 		}
 	}
 	return false
 }
 
-// AzureFiles reports whether the pod claims persistent volumes and all of them are Azure Files: by the volume, or by the
-// class of one that is not bound yet.
+// AzureFiles reports whether the pod claims persistent volumes and all of them are Azure Files: by the volume, or by
+// the class of one that is not bound yet.
 func (v *Volumes) AzureFiles(pod *corev1.Pod) bool {
 	found := false
 	for i := range pod.Spec.Volumes {
 		volume := &pod.Spec.Volumes[i]
 		switch {
 		case volume.PersistentVolumeClaim != nil:
-			claim := v.Claim(pod.Namespace, volume.PersistentVolumeClaim.ClaimName)
-			if claim == nil || !v.isAzureFiles(&claim.Spec) {
+			pvc := v.PVC(pod.Namespace, volume.PersistentVolumeClaim.ClaimName)
+			if pvc == nil || !v.isAzureFiles(&pvc.Spec) {
 				return false
 			}
 		case volume.Ephemeral != nil && volume.Ephemeral.VolumeClaimTemplate != nil:
@@ -53,14 +54,14 @@ func (v *Volumes) AzureFiles(pod *corev1.Pod) bool {
 	return found
 }
 
-func (v *Volumes) isAzureFiles(claim *corev1.PersistentVolumeClaimSpec) bool {
-	if claim.VolumeName != "" {
-		volume := v.Volume(claim.VolumeName)
+func (v *Volumes) isAzureFiles(pvc *corev1.PersistentVolumeClaimSpec) bool {
+	if pvc.VolumeName != "" {
+		volume := v.Volume(pvc.VolumeName)
 		return volume != nil && (volume.Spec.AzureFile != nil || volume.Spec.CSI != nil && volume.Spec.CSI.Driver == aci.AzureFilesDriver)
 	}
-	if claim.StorageClassName == nil {
+	if pvc.StorageClassName == nil {
 		return false
 	}
-	provisioner := v.Provisioner(*claim.StorageClassName)
+	provisioner := v.Provisioner(*pvc.StorageClassName)
 	return provisioner == aci.AzureFilesDriver || provisioner == azureFilesInTree
 }

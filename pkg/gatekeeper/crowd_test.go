@@ -56,7 +56,8 @@ func (q *cycles) next() string {
 	}
 }
 
-// schedule tries pods, one after another, until stopped: those that the gate lets in go, as if bound, and those that it holds are held.
+// schedule tries pods, one after another, until stopped: those that the gate lets in go, as if bound, and those that it
+// holds are held.
 func (q *cycles) schedule(stopped func() bool) error {
 	for !stopped() {
 		name := q.next()
@@ -71,12 +72,12 @@ func (q *cycles) schedule(stopped func() bool) error {
 		q.tried++
 		d := q.w.Decide(p, Snapshot{}, gate.Wait{})
 		if !d.Opens() {
-			var promise *held.Promise
+			var reservation *held.Reservation
 			if q.tried%5 == 0 {
-				promise = &held.Promise{Node: "n"}
+				reservation = &held.Reservation{Node: "n"}
 			}
 			q.w.Gatekeeper.Failed(p, true)
-			q.w.Hold(klog.Background(), p, &d, promise)
+			q.w.Hold(klog.Background(), p, &d, reservation)
 			continue
 		}
 		q.w.Release(p.UID)
@@ -105,10 +106,10 @@ func (w *world) ask(stopped func() bool) {
 	for r := rand.New(rand.NewPCG(1, 1)); !stopped(); {
 		uid := types.UID(fmt.Sprint("p", r.IntN(2000)))
 		w.Lookup(uid)
-		w.Promises(uid)
+		w.Reservations(uid)
 		if p, err := w.pods.Pods("default").Get(string(uid)); err == nil {
 			w.Waited(p)
-			w.Signature(p)
+			w.SchedulerSignature(p)
 			w.Rollout(p)
 		}
 		time.Sleep(100 * time.Microsecond)
@@ -155,9 +156,10 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 	time.Sleep(5 * time.Millisecond)
 }
 
-// TestCrowdThatChanges: 2,000 pods wait while pods come, go and change, the pool fills and empties, the gate is overridden, and cycles end in between.
-// Once the pool is full, each of them has been let in: none was forgotten between a cycle and a look beside it. Nothing is remembered of those that
-// are gone. It is to be run with the race detector.
+// TestCrowdThatChanges: 2,000 pods wait while pods come, go and change, the pool fills and empties, the gate is
+// overridden, and cycles end in between. Once the pool is full, each of them has been let in: none was forgotten
+// between a cycle and a look beside it. Nothing is remembered of those that are gone. It is to be run with the race
+// detector.
 func TestCrowdThatChanges(t *testing.T) {
 	const crowd, steps = 2000, 150
 	var pods []runtime.Object
@@ -214,8 +216,8 @@ func TestCrowdThatChanges(t *testing.T) {
 	close(done)
 	others.Wait()
 	must.NoError(t, <-failed)
-	if left := w.Promises(""); len(left) > 0 {
-		t.Errorf("promises to pods that are gone: %v", left)
+	if left := w.Reservations(""); len(left) > 0 {
+		t.Errorf("reservations to pods that are gone: %v", left)
 	}
 	t.Logf("%d cycles", q.tried)
 	if q.tried < crowd {

@@ -42,7 +42,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Config is what a Gatekeeper is made of.
+// Config has the dependencies of a Gatekeeper.
 type Config struct {
 	// Args are valid, and Pools is their list, which has a burst pool.
 	Args  *configv1.PoolPriorityArgs
@@ -51,22 +51,22 @@ type Config struct {
 	Client kubernetes.Interface
 	// Dynamic reads NodePools. It may be nil where no pool names one.
 	Dynamic dynamic.Interface
-	// Informers are the scheduler's own: nodes, pods, ReplicaSets and what volumes are made of. Whoever made them starts
+	// Informers are the scheduler's own: nodes, pods, ReplicaSets and the objects behind volumes. The caller starts
 	// them.
 	Informers informers.SharedInformerFactory
 	Recorder  events.EventRecorder
 	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
-	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask for
-	// it: they are published.
+	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask
+	// for it: they are published.
 	Identity, Version, SchedulerName string
 	// Refusals returns the rules of a burst pool's circuit breaker. nil: breaker.NewRules.
 	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
-// Gatekeeper watches what the gate goes by, keeps the view of it, and wakes the pods that a change lets in. Its methods
-// may be called by many goroutines.
+// Gatekeeper watches the inputs of the gate, keeps the view of them, and requeues the pods that a change lets in. Its
+// methods may be called by many goroutines.
 type Gatekeeper struct {
 	config Config
 	rule   gate.Rule
@@ -76,7 +76,7 @@ type Gatekeeper struct {
 	// Scheduling cycles, handlers of informers, the publisher and the loop ask these.
 	view      atomic.Pointer[nodegroups.View]
 	held      *held.Pods
-	kinds     *gate.Kinds
+	declines  *gate.Declines
 	rollouts  *held.Rollouts // nil: a rollout's pods are like others
 	providers *providers.Providers
 	usage     *usage.Usage
@@ -103,23 +103,23 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
 	g := &Gatekeeper{
-		config:  config,
-		rule:    gate.NewRule(config.Args, config.Pools),
-		held:    held.New(),
-		usage:   usage.New(),
-		kinds:   gate.NewKinds(),
-		nodes:   factory.Nodes().Lister(),
-		pods:    factory.Pods().Lister(),
-		volumes: newVolumes(config.Informers),
-		loop:    loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce)},
-		changed: make(chan struct{}, 1),
-		earlier: make(chan struct{}, 1),
+		config:   config,
+		rule:     gate.NewRule(config.Args, config.Pools),
+		held:     held.New(),
+		usage:    usage.New(),
+		declines: gate.NewDeclines(),
+		nodes:    factory.Nodes().Lister(),
+		pods:     factory.Pods().Lister(),
+		volumes:  newVolumes(config.Informers),
+		loop:     loop{problems: publishing.NewProblems(config.Recorder, config.Pools, *config.Args.GateTaint && config.Args.Mode == configv1.ModeEnforce)},
+		changed:  make(chan struct{}, 1),
+		earlier:  make(chan struct{}, 1),
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
 		// Not Unknown, which may count as full at once.
 		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: held.ReasonStarting, Since: config.Clock.Now(),
-			Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
+			Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
 	}
 	g.view.Store(starting)
 	g.providers = providers.New(providers.Config{
@@ -139,7 +139,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	g.publisher = publishing.New(publishing.Config{
 		Args: config.Args, Pools: config.Pools, Client: config.Client, Clock: config.Clock,
 		Identity: config.Identity, Version: config.Version, SchedulerName: config.SchedulerName,
-		Held: g.held, Kinds: g.kinds, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
+		Held: g.held, Kinds: g.declines, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
 	})
 	if *config.Args.ScaleIn.HoldSurge {
 		if g.rollouts, err = held.NewRollouts(ctx, config.Client, config.Informers, func(deployment types.UID) {
@@ -161,7 +161,7 @@ func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
 	g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }
 
-// Lead notes that this scheduler schedules. What is told to the world is told from then on.
+// Lead notes that this scheduler schedules. From then on it publishes and writes events.
 func (g *Gatekeeper) Lead() {
 	if !g.leading.Swap(true) {
 		leader.Store(g.publisher)
@@ -195,33 +195,31 @@ func (g *Gatekeeper) uses() []aci.Use {
 	return g.usage.Uses(g.config.Pools, byPool)
 }
 
-// Snapshot is what a scheduling cycle's snapshot of the cluster says. Without a field, what it would say is not looked
-// at.
+// Snapshot has the facts of a scheduling cycle's snapshot. A field that is not set is not checked.
 type Snapshot struct {
-	// Burst is what is on the nodes of each burst pool, by the pool's index.
+	// Burst is the usage of each burst pool, by the pool's index.
 	Burst []aci.Use
 	// Nodes are the nodes of each regular pool, by the pool's index.
 	Nodes []gate.Nodes
-	// Young calls visit for each pod on the nodes of the burst pool with index i of which refusal.MayStart says that it
-	// may. Those that were placed in earlier cycles and are not bound yet are among them.
-	Young func(i int, visit func(*v1.Pod))
+	// NotStarted calls visit for each pod on the nodes of the burst pool with index i that may still start
+	// (refusal.MayStart), assumed pods included.
+	NotStarted func(i int, visit func(*v1.Pod))
 }
 
-// Decide answers for the pod, by the current view, what the cycle's snapshot says, and what the pod waits for.
+// Decide decides for the pod by the current view, the cycle's snapshot, and the wait of the pod.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
-	request := g.request(pod, func() string { return g.kindOf(pod) }, g.held.Since(pod, now), now)
+	request := g.request(pod, func() string { return g.autoscalerKey(pod) }, g.held.Since(pod, now), now)
 	request.Burst, request.Snapshot, request.Wait = snapshot.Burst, snapshot.Nodes, wait
-	if snapshot.Young != nil {
-		g.lookAtYoung(&request, snapshot.Young, now)
+	if snapshot.NotStarted != nil {
+		g.countNotStarted(&request, snapshot.NotStarted, now)
 	}
 	rule := g.overridden()
 	return rule.Decide(request, g.view.Load(), now)
 }
 
-// lookAtYoung has the request count, beside the pods that are known to be bound, those that the snapshot knows to have
-// been placed: young is the Snapshot's.
-func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1.Pod)), now time.Time) {
+// countNotStarted adds the snapshot's assumed pods to those that are known to be bound. notStarted is the Snapshot's.
+func (g *Gatekeeper) countNotStarted(request *gate.Request, young func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
 		var uids []types.UID
 		young(i, func(pod *v1.Pod) {
@@ -240,9 +238,9 @@ func (g *Gatekeeper) lookAtYoung(request *gate.Request, young func(int, func(*v1
 	}
 }
 
-// Signature is what of the pod, and of what it refers to, decides whether it may burst: equal for pods that are treated
-// alike.
-func (g *Gatekeeper) Signature(pod *v1.Pod) any {
+// SchedulerSignature covers everything of the pod, and of the objects that it refers to, that decides whether it may
+// burst. It is equal for pods that are treated alike.
+func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
 	if breaker.CountsFailures(pod) {
@@ -257,33 +255,35 @@ func (g *Gatekeeper) Signature(pod *v1.Pod) any {
 	return signature
 }
 
-// kindOf is the pod's kind.
-func (g *Gatekeeper) kindOf(pod *v1.Pod) string {
+// autoscalerKey is the pod's kind.
+func (g *Gatekeeper) autoscalerKey(pod *v1.Pod) string {
 	req := g.eligibility(pod)
 	return req.AutoscalerKey()
 }
 
-// eligibility is what of the pod, and of what it refers to, says where it may burst.
+// eligibility returns the part of a request that decides where the pod may burst.
 func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
-// request is what of the pod, of what it refers to, and of its waiting the gate goes by at the time now. kind is asked
-// for the pod's kind only if it matters: it takes longer than most decisions.
-func (g *Gatekeeper) request(pod *v1.Pod, kind func() string, since held.Waiting, now time.Time) gate.Request {
+// request returns the gate's input for the pod at the time now. autoscalerKey is called only if it matters: it takes
+// longer than most decisions.
+func (g *Gatekeeper) request(pod *v1.Pod, autoscalerKey func() string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
-	if g.kinds.Known() {
-		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.kinds.Declined(kind(), pod.UID, now) })
+	if g.declines.Known() {
+		request.Declined = sync.OnceValue(func() map[string]time.Time { return g.declines.Declined(autoscalerKey(), pod.UID, now) })
 	}
 	return request
 }
 
-// Rollout returns what is known of whether the pod is a new one of a rollout.
-func (g *Gatekeeper) Rollout(pod *v1.Pod) held.Surge { return g.rollouts.Of(pod, g.config.Clock.Now()) }
+// Rollout returns whether the pod is a new one of a rollout.
+func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
+	return g.rollouts.Of(pod, g.config.Clock.Now())
+}
 
-// Failed remembers since when a pod that found no node has been unschedulable, for want of room or for something else,
-// such as a gang or a missing claim: the condition does not say it of a pod that waited for scheduling gates before.
+// Failed remembers when a pod that found no node became unschedulable, and whether for lack of resources or for another
+// reason, such as a gang or a missing PVC. The condition does not show it for a pod that had scheduling gates before.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	if g.current(pod) == nil {
@@ -291,19 +291,18 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	}
 }
 
-// Hold remembers a pod that the gate held by the decision, and what it was promised, if that was what closed the gate.
-// A view that was swapped since is looked at at once, and so is a decision that changes before the timer is due: both
-// in the gatekeeper's own loop.
-func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, promise *held.Promise) {
+// Hold remembers a pod that the decision holds, and its reservation if that closed the gate. The loop evaluates it at
+// once if the view was swapped since, or if the decision changes before the timer is due.
+func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, reservation *held.Reservation) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
 			logger.V(3).Info("The pod is held back from a burst pool", "pod", klog.KObj(pod),
 				"pool", g.config.Pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	g.held.Add(pod, g.kindOf(pod), decision, promise, g.config.Clock.Now())
-	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores after
-	// this read finds the pod.
+	g.held.Add(pod, g.autoscalerKey(pod), decision, reservation, g.config.Clock.Now())
+	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores
+	// after this read finds the pod.
 	switch current := g.current(pod); {
 	case current == nil:
 		g.forget(pod.UID)
@@ -324,13 +323,13 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 // forget forgets a pod that waits no more.
 func (g *Gatekeeper) forget(pod types.UID) {
 	g.held.Remove(pod)
-	g.kinds.Forget(pod)
+	g.declines.Forget(pod)
 }
 
-// Release takes back what the pod was promised: it waits for no place now.
+// Release drops the pod's reservation.
 func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }
 
-// Waited is for how long the pod has been unschedulable; 0 if it is not known to have been.
+// Waited returns how long the pod has been unschedulable; 0 if unknown.
 func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 	now := g.config.Clock.Now()
 	if since := g.held.Since(pod, now).Unschedulable; !since.IsZero() && since.Before(now) {
@@ -339,14 +338,14 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 	return 0
 }
 
-// Lookup returns what is known of the pod, and whether it is held.
+// Lookup returns the entry of the pod, and whether it is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
-// Promises returns what held pods other than the one with the UID were promised.
-func (g *Gatekeeper) Promises(but types.UID) []held.PromisedPod { return g.held.Promises(but) }
+// Reservations returns the reservations of all held pods but the one with the UID.
+func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }
 
-// Assume has the gatekeeper go by the view, and by what the API says of since when pods have been unschedulable, as if
-// it had looked and taken over. It is for tests of what asks a gatekeeper that does not run.
+// Assume sets the view and trusts the API's times, as if the gatekeeper had synced and taken over. It is for tests with
+// a gatekeeper that does not run.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.Current.Store(&gate.Override{})

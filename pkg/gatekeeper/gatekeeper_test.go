@@ -45,7 +45,8 @@ type world struct {
 	activated []string // pods for which the gate was open then, as namespace/name
 }
 
-// newWorld returns one with a list of the pools user (by the cluster autoscaler), system (fixed) and aci, that does not run yet.
+// newWorld returns one with a list of the pools user (by the cluster autoscaler), system (fixed) and aci, that does not
+// run yet.
 func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
 	return newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, objects...)
@@ -61,8 +62,8 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at once. Without rules, burst
-// pools are judged by the usual ones.
+// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at
+// once. Without rules, burst pools are judged by the usual ones.
 func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs), rules func(time.Duration) breaker.Rules) *world {
 	t.Helper()
 	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
@@ -95,8 +96,8 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 	return w
 }
 
-// run starts what a scheduler would start. The clock goes on by itself. All that is written from then on is heard of: the fake
-// client tells a watch nothing of what was written between the list and the watch.
+// run starts what a scheduler would start. The clock goes on by itself. All that is written from then on is heard of:
+// the fake client tells a watch nothing of what was written between the list and the watch.
 func (w *world) run(watched ...string) {
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
@@ -155,7 +156,8 @@ func (w *world) wasActivated(name string) bool {
 	return i >= 0
 }
 
-// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3. It does not wait for calls of the fake client.
+// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3. It does not wait for
+// calls of the fake client.
 func (w *world) setStatus(ready, target int) {
 	w.Helper()
 	cm := &v1.ConfigMap{
@@ -199,7 +201,8 @@ func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since ti
 	return p
 }
 
-// TestRun: a pod is held while the pool before can grow, and woken when it no longer can; the pools' states are published.
+// TestRun: a pod is held while the pool before can grow, and requeued when it no longer can; the pools' states are
+// published.
 func TestRun(t *testing.T) {
 	w := newWorld(t)
 	w.setStatus(1, 1)
@@ -223,7 +226,7 @@ func TestRun(t *testing.T) {
 	w.setStatus(3, 3)
 	w.eventually(func() string {
 		if !w.wasActivated("p") {
-			return "the pod is not woken when the pool is full"
+			return "the pod is not requeued when the pool is full"
 		}
 		return ""
 	})
@@ -286,8 +289,8 @@ func TestPublishingDelaysNoPod(t *testing.T) {
 	})
 }
 
-// TestStirred: pods that wait for a rollout are looked at again soon when it changes, and those of others are not.
-func TestStirred(t *testing.T) {
+// TestProgressed: pods that wait for a rollout are looked at again soon when it changes, and those of others are not.
+func TestProgressed(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	replicaSet := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "web-1", Namespace: "default", UID: "web-1",
@@ -298,13 +301,13 @@ func TestStirred(t *testing.T) {
 	for _, deployment := range []types.UID{"web", "other"} {
 		p := pod(string(deployment) + "-pod")
 		w.addPod(p)
-		w.Hold(klog.Background(), p, &d, &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom, Until: late}, Deployment: deployment})
+		w.Hold(klog.Background(), p, &d, &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonRolloutTerminating, Until: late}, Deployment: deployment})
 	}
 	replicaSet.Spec.Replicas = ptr.To(int32(3))
 	must.Do(t)(w.client.AppsV1().ReplicaSets("default").Update(t.Context(), replicaSet, metav1.UpdateOptions{}))
 	until := func(name types.UID) time.Time {
 		held, _ := w.Lookup(name)
-		return held.Promise.Until
+		return held.Reservation.Until
 	}
 	w.eventually(func() string {
 		if at := until("web-pod"); !at.Before(late) {
@@ -330,7 +333,7 @@ func TestStarting(t *testing.T) {
 	}
 	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
 	for i := range 2 {
-		view.Pools[i].Groups = []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.Full}}}
+		view.Pools[i].Groups = []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}}}
 	}
 	w.Assume(view)
 	if v := w.Decide(pod("p"), Snapshot{}, gate.Wait{}).Burst[2]; !v.Open {

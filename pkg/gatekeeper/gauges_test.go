@@ -22,7 +22,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the prefix.
+// gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the
+// prefix.
 func (w *world) gauges() map[string]float64 {
 	w.Helper()
 	registry := metrics.NewKubeRegistry()
@@ -84,7 +85,7 @@ func TestGauges(t *testing.T) {
 		"pool_state_info{user,BelowMaxSize,CanGrow}": 1, "pool_state_info{system,Fixed,Full}": 1,
 		"pool_nodes_max{user}": 3, "pool_nodes_max{system}": 0, "pool_nodes_max{aci}": -1,
 		"pool_nodes{ready,aci}": 0, "pool_nodes{starting,aci}": 1,
-		"gate_open{aci}": 0, "gate_open{user}": -1, "pool_pods{aci}": 0, "pool_budget_pods{aci}": 2, "pool_budget_requests{aci,cpu,cores}": -1,
+		"gate_open{aci}": 0, "gate_open{user}": -1, "pool_pods{aci}": 0, "pool_budget_pods{aci}": 2, "pool_budget_cpu_cores{aci}": -1,
 		"held_pods{PoolCanGrow}": 0, "held_pods{OptedOut}": 0, "oldest_held_pod_timestamp_seconds{}": 0, "burst_refusing{aci}": 0,
 	})
 
@@ -98,7 +99,7 @@ func TestGauges(t *testing.T) {
 	w.setStatus(1, 3)
 	w.are(map[string]float64{
 		"pool_state{user,CanGrow}": 0, "pool_state{user,Growing}": 1, "pool_state_info{user,BelowMaxSize,CanGrow}": -1, "pool_state_info{user,Provisioning,Growing}": 1,
-		"pool_nodes{arriving,user}": 2, "held_pods{PoolCanGrow}": 0, "held_pods{PoolGrowing}": 1,
+		"pool_nodes{upcoming,user}": 2, "held_pods{PoolCanGrow}": 0, "held_pods{PoolGrowing}": 1,
 	})
 	if since := w.gauges()["pool_state_since_timestamp_seconds{user}"]; since < float64(began.Unix()) || since > float64(w.clock.Now().UnixMilli())/1000 {
 		t.Errorf("Growing since %v, want a time after %v", since, began.Unix())
@@ -115,7 +116,7 @@ func TestGauges(t *testing.T) {
 		p.Spec.Containers = []v1.Container{{Name: "c"}}
 		w.addPod(p)
 	}
-	w.are(map[string]float64{"gate_open{aci}": 0, "pool_pods{aci}": 2, "pool_requests{aci,cpu,cores}": 2, "pool_requests{aci,memory,bytes}": 3e9, "pool_pods{user}": 0})
+	w.are(map[string]float64{"gate_open{aci}": 0, "pool_pods{aci}": 2, "pool_requests_cpu_cores{aci}": 2, "pool_requests_memory_bytes{aci}": 3e9, "pool_pods{user}": 0})
 
 	over = true
 	if got := w.gauges(); len(got) != 0 {
@@ -141,7 +142,7 @@ func TestGaugesOfBudgets(t *testing.T) {
 	}, burstNode("virtual"))
 	w.run()
 	w.Lead()
-	w.are(map[string]float64{"pool_budget_pods{aci}": -1, "pool_budget_requests{aci,cpu,cores}": 1.5, "pool_budget_requests{aci,memory,bytes}": 2e9})
+	w.are(map[string]float64{"pool_budget_pods{aci}": -1, "pool_budget_cpu_cores{aci}": 1.5, "pool_budget_memory_bytes{aci}": 2e9})
 }
 
 // TestGaugesWhileObserving: the gauge says whether the gate would be open.
@@ -155,7 +156,8 @@ func TestGaugesWhileObserving(t *testing.T) {
 	w.are(map[string]float64{"gate_open{aci}": 1})
 }
 
-// TestSourceErrors: what cannot be understood is counted once for each time that it changes, and each source has its counter from the beginning.
+// TestSourceErrors: what cannot be understood is counted once for each time that it changes, and each source has its
+// counter from the beginning.
 func TestSourceErrors(t *testing.T) {
 	RegisterMetrics()
 	w := newWorld(t)

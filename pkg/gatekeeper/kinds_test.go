@@ -15,8 +15,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestKindOf: pods that the autoscaler and the gate cannot tell apart are of one kind; those whose places depend on more than themselves are
-// of none.
+// TestKindOf: pods that the autoscaler and the gate cannot tell apart are of one kind; those whose places depend on
+// more than themselves are of none.
 func TestKindOf(t *testing.T) {
 	w := newWorld(t)
 	plain := func() *v1.Pod {
@@ -87,10 +87,10 @@ func TestKindOf(t *testing.T) {
 			changed := plain()
 			tc.change(changed)
 			got := other
-			switch w.kindOf(changed) {
+			switch w.autoscalerKey(changed) {
 			case "":
 				got = none
-			case w.kindOf(plain()):
+			case w.autoscalerKey(plain()):
 				got = same
 			}
 			if got != tc.want {
@@ -109,14 +109,14 @@ type kindsWorld struct {
 // newKindsWorld returns one in which the autoscaler has looked at all pods that are there now, and looks no more.
 func newKindsWorld(t *testing.T) *kindsWorld {
 	w := &kindsWorld{world: newWorld(t), view: &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}}
-	w.view.Pools[0].Groups = []nodegroups.Group{{Judged: nodegroups.Judged{Name: "a", State: nodegroups.CanGrow}}}
-	w.view.Pools[1].Groups = []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.Full}}}
+	w.view.Pools[0].Groups = []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{Name: "a", State: nodegroups.CanGrow}}}
+	w.view.Pools[1].Groups = []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.Full}}}
 	w.Assume(w.view)
 	return w
 }
 
-// opens reports whether the gate opens for a pod of the name, of the kind of the CPU, that is new to the scheduler or has failed before. One
-// for which it does not is held.
+// opens reports whether the gate opens for a pod of the name, of the kind of the CPU, that is new to the scheduler or
+// has failed before. One for which it does not is held.
 func (w *kindsWorld) opens(name, cpu string) bool {
 	p := pod(name)
 	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
@@ -126,7 +126,7 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 	if !d.Burst[2].Open {
 		w.Gatekeeper.Failed(p, true)
 		d := d
-		w.held.Add(p, w.kindOf(p), &d, nil, w.clock.Now())
+		w.held.Add(p, w.autoscalerKey(p), &d, nil, w.clock.Now())
 	}
 	return d.Burst[2].Open
 }
@@ -134,7 +134,7 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 // step lets the time go on, and the autoscaler look at all pods that are there.
 func (w *kindsWorld) step(d time.Duration) {
 	w.clock.Step(d)
-	w.view.Pools[0].Looked = w.clock.Now()
+	w.view.Pools[0].ScannedBefore = w.clock.Now()
 	w.reconsider(w.Context(), false)
 }
 
@@ -145,8 +145,8 @@ func (w *kindsWorld) check(name, cpu string, want bool) {
 	}
 }
 
-// TestKinds: what the autoscaler does not do for one pod, it does not do for another of its kind, until something changes; from time to time one
-// pod finds out.
+// TestKinds: what the autoscaler does not do for one pod, it does not do for another of its kind, until something
+// changes; from time to time one pod finds out.
 func TestKinds(t *testing.T) {
 	w := newKindsWorld(t)
 	w.check("first", "1", false)
@@ -154,7 +154,7 @@ func TestKinds(t *testing.T) {
 	w.check("early", "1", false)
 	w.step(time.Second) // the first has waited for a minute
 	if !w.wasActivated("first") {
-		t.Error("the first pod is not woken")
+		t.Error("the first pod is not requeued")
 	}
 	w.check("second", "1", true)
 	w.check("of another kind", "2", false)
@@ -162,7 +162,7 @@ func TestKinds(t *testing.T) {
 	w.held.Remove("of another kind")
 	w.held.Remove("first")
 
-	w.clock.Step(gate.ProbeAfter)
+	w.clock.Step(gate.TrialAfter)
 	w.check("believes", "1", true)
 	w.clock.Step(time.Second)
 	w.check("probe", "1", false)
@@ -170,17 +170,17 @@ func TestKinds(t *testing.T) {
 	w.check("probe", "1", false)
 	w.step(time.Minute)
 	if !w.wasActivated("probe") {
-		t.Error("the probe is not woken")
+		t.Error("the probe is not requeued")
 	}
 	w.check("after the probe", "1", true)
 	w.held.Remove("probe")
-	w.clock.Step(gate.ProbeAfter)
+	w.clock.Step(gate.TrialAfter)
 	w.check("long after the probe", "1", true)
 	w.clock.Step(time.Second)
 	w.check("next probe", "1", false)
 
 	// A probe of which nothing is heard is replaced; one that is bound or gone, at once.
-	w.clock.Step(gate.ProbeLimit)
+	w.clock.Step(gate.TrialLimit)
 	w.check("while the probe probes", "1", true)
 	w.clock.Step(time.Second)
 	w.check("another probe", "1", false)
@@ -198,7 +198,7 @@ func TestTouchedKinds(t *testing.T) {
 	w.check("second", "1", true)
 	w.held.Remove("first")
 	w.clock.Step(time.Second)
-	w.view.Pools[0].Groups[0].Touched = w.clock.Now()
+	w.view.Pools[0].Groups[0].LastChanged = w.clock.Now()
 	w.check("third", "1", false)
 	w.step(time.Minute)
 	w.check("fourth", "1", true)

@@ -15,9 +15,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// settleTime is how long the gatekeeper waits for more changes before it looks: nodes come and go in crowds. After a
-// look it rests for restFactor times as long as that took, so that it takes a tenth of a CPU in a large cluster whose
-// nodes change all the time, but never for longer than maxRest.
+// settleTime is how long the gatekeeper batches changes before a sync: nodes come and go in groups. After a sync it
+// pauses for restFactor times the sync's duration, at most maxRest, so that it takes a tenth of a CPU in a large
+// cluster whose nodes change all the time.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -25,14 +25,14 @@ const (
 )
 
 const (
-	// sourcesTimeout is how long the gatekeeper waits at its start for what the pools are judged by.
+	// sourcesTimeout bounds the wait for the capacity sources at start.
 	sourcesTimeout = 10 * time.Second
 	// reportInterval is the shortest time between two reports because of pods that are held.
 	reportInterval = time.Second
 )
 
-// Run judges the pools when something changed or time is up, and wakes pods, until the context ends. It begins once the
-// scheduler's informers have synced: before that, the scheduler has not set what Activate needs.
+// Run evaluates the pools after changes and when a timer is due, and requeues pods, until the context ends. It begins
+// once the scheduler's informers have synced: before that, Activate does not work.
 func (g *Gatekeeper) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
 		return
@@ -41,7 +41,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	view := g.restore(ctx)
 	byPool, _ := g.byPool()
 	g.providers.Recall(ctx, byPool)
-	g.judge(ctx, view)
+	g.evaluate(ctx, view)
 	go g.publisher.Run(ctx)
 	go g.providers.Run(ctx)
 	g.takeOver(ctx)
@@ -62,8 +62,8 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	}
 }
 
-// waitForSources waits until it is known whether what the pools are judged by exists, and which Deployments there are.
-// An API server that does not answer is not waited for: what cannot be read is Unknown.
+// waitForSources waits until the capacity sources and the Deployments were read. It gives up after sourcesTimeout: what
+// cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
 	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.Settled() || !g.override.Settled() || !g.rollouts.Synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
 		g.config.Clock.Sleep(settleTime)
@@ -73,33 +73,33 @@ func (g *Gatekeeper) waitForSources(ctx context.Context) {
 	}
 }
 
-// loop is what Run remembers from one look to the next.
+// loop is the state of Run between syncs.
 type loop struct {
 	problems  *publishing.Problems
 	takenOver bool      // what the last leader published was taken over
 	giveUp    time.Time // when it is done without; zero until this scheduler leads
 	timer     clock.Timer
-	due       time.Time     // when something changes by itself; zero: never
+	due       time.Time     // when the next change without an event is due; zero: never
 	reported  time.Time     // when the last report was
-	looked    time.Time     // when the last whole look ended
+	synced    time.Time     // when the last full sync ended
 	took      time.Duration // by it
 }
 
-// rest lets more changes come, and what is not this loop have the CPU.
+// rest waits for more changes, and leaves the CPU to others.
 func (g *Gatekeeper) rest() {
-	g.config.Clock.Sleep(max(settleTime, g.loop.looked.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
+	g.config.Clock.Sleep(max(settleTime, g.loop.synced.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
 	select {
 	case <-g.changed:
 	default:
 	}
 }
 
-// look judges the pools and decides anew for the held pods, reports, and sets the timer for the next look. With
-// onlyNew, the pools are left as they are, and only pods that were held since the last time are looked at.
+// sync evaluates the pools, decides again for the held pods, reports, and sets the timer for the next sync. With
+// onlyNew it leaves the pools alone and decides only for pods that were held since the last sync.
 func (g *Gatekeeper) look(ctx context.Context, onlyNew bool) {
 	began := g.config.Clock.Now()
 	if !onlyNew {
-		g.judge(ctx, g.view.Load())
+		g.evaluate(ctx, g.view.Load())
 	}
 	again := g.takeOver(ctx)
 	due := nodegroups.Earliest(nodegroups.Earliest(g.reconsider(ctx, onlyNew), again), nodegroups.Earliest(g.loop.problems.Due, g.override.Due(began)))
@@ -110,15 +110,15 @@ func (g *Gatekeeper) look(ctx context.Context, onlyNew bool) {
 		g.loop.reported = now
 		g.report(ctx)
 	} else {
-		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // what was held just now is told then
+		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // pods that were just held are reported then
 	}
 	if g.leading.Load() {
-		// The published state must not grow old: nobody could tell whether somebody leads.
+		// The published state must not grow old: readers take its age as a sign that no scheduler leads.
 		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
 	if !onlyNew {
-		g.loop.looked = g.config.Clock.Now()
-		g.loop.took = g.loop.looked.Sub(began)
+		g.loop.synced = g.config.Clock.Now()
+		g.loop.took = g.loop.synced.Sub(began)
 	}
 	g.loop.due = due
 	g.loop.timer.Stop()
@@ -127,9 +127,8 @@ func (g *Gatekeeper) look(ctx context.Context, onlyNew bool) {
 	}
 }
 
-// judge judges all pools and swaps the view. What it has from the view before is since when a pool has been in its
-// state.
-func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
+// evaluate evaluates all pools and swaps the view. From the old view it takes when a pool entered its state.
+func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	byPool, unlisted := g.byPool()
 	g.override.Observe(logger, now)
@@ -157,54 +156,54 @@ func (g *Gatekeeper) judge(ctx context.Context, before *nodegroups.View) {
 	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
-// reconsider wakes the held pods for which a burst pool has opened, and returns when to look again.
-// With onlyNew, only pods that were held since the last time are looked at.
+// reconsider requeues the held pods for which a burst pool has opened, and returns when to sync again. With onlyNew it
+// decides only for pods that were held since the last sync.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
-	type class struct {
+	type viewClass struct {
 		pod        string
 		azureFiles bool
 	}
-	assessments := map[class]*gate.Assessment{}
-	look := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
+	assessments := map[viewClass]*gate.Assessment{}
+	result := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
 		request := g.request(c.Pod, func() string { return c.Kind }, c.Since, now)
 		request.Wait = c.Wait
-		of := class{c.Class, request.AzureFiles}
+		of := viewClass{c.Class, request.AzureFiles}
 		assessment := assessments[of]
 		if assessment == nil {
 			assessment = rule.Assess(request, view)
 			assessments[of] = assessment
 		}
 		decision := rule.DecideFor(request, assessment, view, now)
-		if g.kinds.Learn(c.Kind, &decision, now) {
-			poke(g.changed) // for others of the kind that were looked at before
+		if g.declines.Learn(c.Kind, &decision, now) {
+			poke(g.changed) // for pods with the same key that were decided before
 		}
 		return decision
 	})
-	if look.Again {
+	if result.Again {
 		poke(g.earlier)
 	}
-	if len(look.Opened) > 0 {
-		logger.V(2).Info("The gate opened for held pods", "pods", len(look.Opened))
-		wakeUps.Add(float64(len(look.Opened)))
-		g.config.Activate(logger, look.Opened)
+	if len(result.Opened) > 0 {
+		logger.V(2).Info("The gate opened for held pods", "pods", len(result.Opened))
+		requeuedPods.Add(float64(len(result.Opened)))
+		g.config.Activate(logger, result.Opened)
 	}
-	if g.freed.Swap(false) || !onlyNew || look.Budgets {
+	if g.freed.Swap(false) || !onlyNew || result.Budgets {
 		if pods, waiting := g.held.WithinBudgets(g.config.Pools, g.uses, now); len(pods) > 0 {
 			logger.V(2).Info("Budgets have room for held pods", "pods", len(pods), "waiting", waiting)
-			wakeUps.Add(float64(len(pods)))
+			requeuedPods.Add(float64(len(pods)))
 			g.config.Activate(logger, pods)
 		}
 	}
-	next := nodegroups.Earliest(look.Next, view.Until())
+	next := nodegroups.Earliest(result.Next, view.Until())
 	if onlyNew {
 		return next
 	}
-	untold, due := g.held.Unreported(now)
-	if len(untold) > 0 {
-		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(untold))
-		g.config.Activate(logger, untold)
+	withoutCondition, due := g.held.Unreported(now)
+	if len(withoutCondition) > 0 {
+		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(withoutCondition))
+		g.config.Activate(logger, withoutCondition)
 	}
 	return nodegroups.Earliest(next, due)
 }

@@ -12,23 +12,22 @@ import (
 	"poolpriority.dev/scheduler/pkg/gatekeeper/sources"
 )
 
-var wakeUps = metrics.NewCounter(&metrics.CounterOpts{
+var requeuedPods = metrics.NewCounter(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
-	Name:           "woken_pods_total",
-	Help:           "Held pods that were tried again because a gate opened for them.",
+	Name:           "requeued_pods_total",
+	Help:           "Held pods that were requeued because a gate opened for them.",
 	StabilityLevel: metrics.ALPHA,
 })
 
 // leader is the publisher of this process that the gauges are about: that of the gatekeeper that began to lead last.
 var leader atomic.Pointer[publishing.Publisher]
 
-// Gauges returns the collector of what is known of the pools. It has series while this process leads, and none
-// otherwise.
+// Gauges returns the collector of the pools' gauges. It has series only while this process leads.
 func Gauges() metrics.StableCollector { return publishing.Gauges(leader.Load) }
 
 // Metrics returns the metrics of this package but for Gauges.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{providers.Refusals, wakeUps, sources.Errors, publishing.Failures}
+	return []metrics.Registerable{providers.Refusals, requeuedPods, sources.Errors, publishing.Failures}
 }
 
 // RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.

@@ -39,7 +39,8 @@ func (w *world) setOverride(uid types.UID, data map[string]string) {
 	must.NoError(w.TB, err)
 }
 
-// publishes waits until the published state says so of what is overridden, and has a problem with the words or, without words, none.
+// publishes waits until the published state says so of what is overridden, and has a problem with the words or, without
+// words, none.
 func (w *world) publishes(override gate.OverriddenGate, problem string) {
 	w.Helper()
 	w.eventually(func() string {
@@ -85,8 +86,8 @@ func (w *world) says(want string) {
 	}
 }
 
-// TestOverride: what an operator says is in force at once, told by the published state and by an event, and ends by itself if it says when.
-// Garbage changes nothing and is a problem, and so does a new leader.
+// TestOverride: what an operator says is in force at once, told by the published state and by an event, and ends by
+// itself if it says when. Garbage changes nothing and is a problem, and so does a new leader.
 func TestOverride(t *testing.T) {
 	w := newWorld(t)
 	w.run()
@@ -105,7 +106,7 @@ func TestOverride(t *testing.T) {
 		})
 	}
 	is(w, p, false, "PoolCanGrow")
-	is(w, asks, true, "Asked")
+	is(w, asks, true, "SelectedByPod")
 	d := w.Decide(p, Snapshot{}, gate.Wait{})
 	w.Gatekeeper.Failed(p, true)
 	w.Hold(klog.Background(), p, &d, nil)
@@ -113,7 +114,7 @@ func TestOverride(t *testing.T) {
 	w.setOverride("first", map[string]string{"gate": "Open"})
 	w.eventually(func() string {
 		if !w.wasActivated("p") {
-			return "the pod is not woken"
+			return "the pod is not requeued"
 		}
 		return ""
 	})
@@ -137,17 +138,17 @@ func TestOverride(t *testing.T) {
 	is(w, asks, false, "OverriddenClosed")
 	w.publishes(gate.OverrideClosed, "")
 	w.says("Normal GateOverridden Closed until 2026-11-21T")
-	is(w, asks, true, "Asked")
+	is(w, asks, true, "SelectedByPod")
 	if now := w.clock.Now(); now.Before(until.Truncate(time.Second)) {
 		t.Errorf("it ended at %v, before %v", now, until)
 	}
 	w.publishes("", "")
-	w.says("Normal GateOverrideOver it is past 2026-11-21T")
+	w.says("Normal GateOverrideEnded it is past 2026-11-21T")
 	w.setOverride("", nil)
 	w.setOverride("third", map[string]string{"gate": "Closed"})
 	is(w, asks, false, "OverriddenClosed")
 	w.setOverride("", nil)
-	is(w, asks, true, "Asked")
+	is(w, asks, true, "SelectedByPod")
 	w.publishes("", "")
 }
 
@@ -163,7 +164,8 @@ func everything(t *testing.T, w *world) []runtime.Object {
 	return objects
 }
 
-// TestOverrideThatCannotBeRead: the gate goes by the pools and the last leader's word, and it is a problem until it can be read.
+// TestOverrideThatCannotBeRead: the gate goes by the pools and the last leader's word, and it is a problem until it can
+// be read.
 func TestOverrideThatCannotBeRead(t *testing.T) {
 	var forbidden atomic.Bool
 	forbidden.Store(true)

@@ -32,7 +32,7 @@ func newSlowWorld(t testing.TB, objects ...runtime.Object) *world {
 	return newWorldOf(t, fake.NewClientset(objects...), func(*configv1.PoolPriorityArgs) {}, func(time.Duration) breaker.Rules {
 		const long = 1000 * time.Hour
 		rules := breaker.NewRules(0)
-		rules.Alone, rules.FirstRest, rules.MaxRest, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
+		rules.Alone, rules.FirstBackoff, rules.MaxBackoff, rules.Answer, rules.Trust, rules.Forget = long, long, long, long, long, long
 		return rules
 	})
 }
@@ -53,13 +53,13 @@ func TestJobIsPaced(t *testing.T) {
 	next := ofJob(pod("next"), "sums")
 	w.verdict(next, "Open")
 	placed := func(pods ...*v1.Pod) Snapshot {
-		return Snapshot{Young: func(_ int, visit func(*v1.Pod)) {
+		return Snapshot{NotStarted: func(_ int, visit func(*v1.Pod)) {
 			for _, p := range pods {
 				visit(p)
 			}
 		}}
 	}
-	if v := w.Decide(next, placed(pod("other"), ofJob(pod("c"), "another")), gate.Wait{}).Burst[2]; v.Turn != 1 {
+	if v := w.Decide(next, placed(pod("other"), ofJob(pod("c"), "another")), gate.Wait{}).Burst[2]; v.Quota != 1 {
 		t.Errorf("others were placed: %+v", v)
 	}
 	if v := w.Decide(next, placed(ofJob(pod("a"), "sums")), gate.Wait{}).Burst[2]; v.Reason.Code != "RateLimited" {
@@ -70,7 +70,7 @@ func TestJobIsPaced(t *testing.T) {
 	w.addPod(b)
 	w.verdict(next, "RateLimited")
 	w.verdict(ofJob(pod("other"), "another"), "Open")
-	if first, second := w.Signature(next), w.Signature(ofJob(pod("other"), "another")); fmt.Sprint(first) == fmt.Sprint(second) {
+	if first, second := w.SchedulerSignature(next), w.SchedulerSignature(ofJob(pod("other"), "another")); fmt.Sprint(first) == fmt.Sprint(second) {
 		t.Error("the pods of two Jobs are treated alike")
 	}
 	if v := w.Decide(next, placed(a, b), gate.Wait{}).Burst[2]; !strings.Contains(v.Reason.Detail, "2 of Job sums") {

@@ -129,16 +129,16 @@ func TestBurstPoolRefuses(t *testing.T) {
 		t.Errorf("burst_refusing is %v", got)
 	}
 
-	// A minute later, by the fake clock, the pod is woken as the probe.
+	// A minute later, by the fake clock, the pod is requeued as the probe.
 	w.eventually(func() string {
 		if !w.wasActivated("waiting") {
-			return "the held pod is not woken for a probe"
+			return "the held pod is not requeued for a probe"
 		}
 		return ""
 	})
 	probe := w.onBurst("probe")
 	w.addPod(probe)
-	w.verdict(waiting, "Probed")
+	w.verdict(waiting, "HalfOpen")
 	probe.Status.Phase = v1.PodRunning
 	w.update(probe)
 	w.verdict(waiting, "Open")
@@ -146,8 +146,9 @@ func TestBurstPoolRefuses(t *testing.T) {
 	w.heard("BurstPoolAccepts")
 }
 
-// TestTemplateIsTold: the provider's words are told once, on the first pod of a template that it refuses for what it is.
-func TestTemplateIsTold(t *testing.T) {
+// TestTemplateIsReported: the provider's words are told once, on the first pod of a template that it refuses for what
+// it is.
+func TestTemplateIsReported(t *testing.T) {
 	w := newWorld(t, burstNode("virtual"))
 	w.run()
 	w.setStatus(3, 3)
@@ -199,13 +200,13 @@ func TestRefusingIsTakenOver(t *testing.T) {
 			now := w.clock.Now()
 			state := &published.Status{Memory: published.Memory{Written: now}}
 			if tc.known {
-				state.Memory.BurstPools = map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now.Add(5 * time.Minute), Rests: 3, Code: "HTTP429"}}
+				state.Memory.BurstPools = map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now.Add(5 * time.Minute), Backoffs: 3, Code: "HTTP429"}}
 			}
 			data, err := state.Encode()
 			must.NoError(t, err)
 			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
 				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
-			w.judge(t.Context(), w.restore(t.Context()))
+			w.evaluate(t.Context(), w.restore(t.Context()))
 			if got := w.view.Load().Pools[2].Provider; got.State != tc.want {
 				t.Errorf("it starts from %+v, want %s", got, tc.want)
 			}

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// restoreLimit is how old a published state may be at least to tell since when a pool is in its state.
+	// restoreLimit is the age up to which a published state is used to restore when a pool entered its state.
 	restoreLimit = 15 * time.Minute
-	// takeOverTimeout is how long a new leader tries to read what the last one published; it tries every takeOverRetry.
+	// takeOverTimeout is how long a new leader tries, every takeOverRetry, to read the state that the last one
+	// published.
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
-// restore takes over what the last leader published, as far as it still tells of now, and returns the view to start
-// from.
+// restore takes over the state that the last leader published, as far as it is still valid, and returns the first view.
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.Load(ctx)

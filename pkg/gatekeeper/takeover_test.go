@@ -19,8 +19,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestRestore: a gatekeeper starts from what was published; since when a pool is in its state counts only if it was not too
-// long ago. The pods' clocks are taken over when it leads, and until then no pod counts as waiting for long.
+// TestRestore: a gatekeeper starts from what was published; since when a pool is in its state counts only if it was not
+// too long ago. The pods' clocks are taken over when it leads, and until then no pod counts as waiting for long.
 func TestRestore(t *testing.T) {
 	for _, tc := range []struct {
 		name string

@@ -10,11 +10,11 @@ import (
 // newVolumes returns what finds out what is behind the persistent volume claims of pods. The scheduler watches these
 // objects anyway.
 func newVolumes(factory informers.SharedInformerFactory) gate.Volumes {
-	claims, volumes, classes := factory.Core().V1().PersistentVolumeClaims().Lister(), factory.Core().V1().PersistentVolumes().Lister(), factory.Storage().V1().StorageClasses().Lister()
+	pvcs, volumes, classes := factory.Core().V1().PersistentVolumeClaims().Lister(), factory.Core().V1().PersistentVolumes().Lister(), factory.Storage().V1().StorageClasses().Lister()
 	return gate.Volumes{
-		Claim: func(namespace, name string) *v1.PersistentVolumeClaim {
-			claim, _ := claims.PersistentVolumeClaims(namespace).Get(name) // nil if it is not known
-			return claim
+		PVC: func(namespace, name string) *v1.PersistentVolumeClaim {
+			pvc, _ := pvcs.PersistentVolumeClaims(namespace).Get(name) // nil if it is not known
+			return pvc
 		},
 		Volume: func(name string) *v1.PersistentVolume {
 			volume, _ := volumes.Get(name) // nil if it is not known

@@ -103,13 +103,13 @@ func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
 	}
 }
 
-// watchVolumes follows what says whether a pod's volumes are such that it may burst.
+// watchVolumes follows the objects that decide whether a pod's volumes allow it to burst.
 func (g *Gatekeeper) watchVolumes() error {
-	claim := func(obj any) {
-		claim := obj.(*v1.PersistentVolumeClaim)
+	pvc := func(obj any) {
+		pvc := obj.(*v1.PersistentVolumeClaim)
 		g.lookFor(func(pod *v1.Pod) bool {
-			return pod.Namespace == claim.Namespace && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
-				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim.Name
+			return pod.Namespace == pvc.Namespace && slices.ContainsFunc(pod.Spec.Volumes, func(v v1.Volume) bool {
+				return v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == pvc.Name
 			})
 		})
 	}
@@ -121,12 +121,12 @@ func (g *Gatekeeper) watchVolumes() error {
 	core := g.config.Informers.Core().V1()
 	return errors.Join(
 		g.follow("persistent volume claims", core.PersistentVolumeClaims().Informer(), cache.ResourceEventHandlerFuncs{
-			AddFunc: claim, UpdateFunc: func(_, obj any) { claim(obj) },
+			AddFunc: pvc, UpdateFunc: func(_, obj any) { pvc(obj) },
 		}),
 		g.follow("persistent volumes", core.PersistentVolumes().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc: volume, UpdateFunc: func(oldObj, newObj any) {
-				// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is migrated
-				// to.
+				// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is
+				// migrated to.
 				if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
 					volume(newObj)
 				}
@@ -157,8 +157,8 @@ func (g *Gatekeeper) watchNamespaces() error {
 	})
 }
 
-// notSelected says of each pool, by its index, that it is not for the pods of the pod's namespace; nil: every pool is
-// for all. A namespace that is not known yet is selected by none.
+// notSelected returns, by the pool's index, whether the namespaceSelector excludes the pod's namespace; nil: no pool
+// has one. No pool selects a namespace that the informer has not seen.
 func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
 	if g.spaces == nil {
 		return nil

@@ -14,7 +14,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestNamespaceIsLabelled: a pod whose namespace may not burst, or is not known yet, is held, and woken when that changes.
+// TestNamespaceIsLabelled: a pod whose namespace may not burst, or is not known yet, is held, and requeued when that
+// changes.
 func TestNamespaceIsLabelled(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
 		args.Pools[2].Burst.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"burst": "yes"}}
@@ -42,19 +43,19 @@ func TestNamespaceIsLabelled(t *testing.T) {
 	if v := verdict(); v.Open || w.wasActivated("p") {
 		t.Errorf("with another label: %+v", v)
 	}
-	before := w.Signature(p)
+	before := w.SchedulerSignature(p)
 	namespace.Labels["burst"] = "yes"
 	must.Do(t)(w.client.CoreV1().Namespaces().Update(w.Context(), namespace, metav1.UpdateOptions{}))
 	w.eventually(func() string {
 		if !w.wasActivated("p") {
-			return "the pod was not woken when its namespace was labelled"
+			return "the pod was not requeued when its namespace was labelled"
 		}
 		return ""
 	})
 	if v := verdict(); !v.Open {
 		t.Errorf("with the label: %+v", v)
 	}
-	if fmt.Sprint(before) == fmt.Sprint(w.Signature(p)) {
+	if fmt.Sprint(before) == fmt.Sprint(w.SchedulerSignature(p)) {
 		t.Error("the pod's signature is that of a pod that may not burst")
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Announce returns the lock with the leadership told what becomes of it: when this process first holds it, until when nobody else can,
-// and when it is given up.
+// Announce wraps the lock so that the leadership follows it: when this process first holds it, until when no other can,
+// and when it is released.
 func Announce(lock resourcelock.Interface, leadership *Leadership) resourcelock.Interface {
 	return &announcingLock{Interface: lock, leadership: leadership}
 }
@@ -32,8 +32,8 @@ func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderE
 		if !apierrors.IsConflict(err) || record.HolderIdentity != "" {
 			return err
 		}
-		// The lease is given up, and a renewal that was under way when this process was told to stop came through: it is ours still. Without
-		// another try nobody leads until it runs out.
+		// The release of the lease lost a race with a renewal that was in flight: the lease is still ours. Without
+		// another try no process leads until it expires.
 		current, _, getErr := l.Get(ctx)
 		if getErr != nil || current.HolderIdentity != l.Identity() {
 			return err
@@ -49,8 +49,8 @@ func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, writ
 	}
 	asked := time.Now()
 	if l.leadership.Ended(asked) {
-		// The lease ran out while this process was stopped. Were it free, it would be taken up again, with the cache of then: leader
-		// election tells it from a renewal nowhere. Not renewed, the process ends.
+		// The lease expired while this process was stopped. If no other process took it, leader election would acquire
+		// it again, with a stale cache, as if it were a renewal. Without the renewal the process ends.
 		return errors.New("the lease ran out: this scheduler has to start anew")
 	}
 	// Others count from when they see the answer, which is later.

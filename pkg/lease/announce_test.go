@@ -29,7 +29,8 @@ func (r *recorder) Update(ctx context.Context, record resourcelock.LeaderElectio
 	return r.Create(ctx, record)
 }
 
-// TestAnnounce: the lease counts from before it was asked for, and one that is given up has ended before anybody else can take it.
+// TestAnnounce: the lease counts from before it was asked for, and one that is given up has ended before anybody else
+// can take it.
 func TestAnnounce(t *testing.T) {
 	failed := errors.New("no")
 	for _, tc := range []struct {

@@ -1,4 +1,4 @@
-// Package lease says until when this process may act as the leader, and fences what it does by that.
+// Package lease tracks until when this process may act as the leader, and fences its writes by that.
 package lease
 
 import (
@@ -13,14 +13,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrNotLeading says why a request is not made.
+// ErrNotLeading is returned for requests after the leadership has ended.
 var ErrNotLeading = errors.New("this scheduler's lease has run out: another one may schedule now")
 
-// Leadership is what a process knows of its lease. A scheduler that was stopped for longer than the lease lasts (a frozen process, a
-// machine that was paused) wakes with the cluster of that time in its cache, and would bind what it was about to bind, onto nodes that
-// another leader has filled meanwhile: leader election notices only afterwards. Its bindings therefore end with the lease, and a lease
-// that has run out once is not taken up again: the process has to start anew. Bound and Pods may be asked of a nil
-// Leadership, that of a process that is the only one: it never ends.
+// Leadership is a process's state of its lease. A scheduler that was stopped for longer than the lease lasts (a frozen
+// process, a paused machine) resumes with a stale cache, and would bind pods onto nodes that another leader has filled
+// meanwhile: leader election notices only afterwards. Its bindings therefore end with the lease, and an expired lease
+// is not renewed: the process has to restart. A nil Leadership is for a process without leader election: its Bound and
+// Pods never end.
 type Leadership struct {
 	began chan struct{}
 	ended context.Context
@@ -41,7 +41,8 @@ func NewLeadership() *Leadership {
 // Began returns a channel that is closed when the process leads for the first time.
 func (l *Leadership) Began() <-chan struct{} { return l.began }
 
-// Extend notes that this process leads and that no other can before the time given. It has no effect once the leadership has ended.
+// Extend notes that this process leads and that no other can before the time given. It has no effect once the
+// leadership has ended.
 func (l *Leadership) Extend(until time.Time) {
 	now := time.Now()
 	if l.Ended(now) {
@@ -61,8 +62,8 @@ func (l *Leadership) Extend(until time.Time) {
 // End notes that this process gives its lease up: it does nothing more as the leader.
 func (l *Leadership) End() { l.end(ErrNotLeading) }
 
-// Ended reports whether the process has led and can be sure of it no longer. Either clock ends the lease: the monotonic one stands
-// still while a machine is suspended, and the other may be set back.
+// Ended reports whether the process has led and can be sure of it no longer. Either clock ends the lease: the monotonic
+// one stands still while a machine is suspended, and the other may be set back.
 func (l *Leadership) Ended(now time.Time) bool {
 	l.mu.Lock()
 	over := !l.until.IsZero() && (!now.Before(l.until) || !now.Round(0).Before(l.until.Round(0)))
@@ -84,9 +85,9 @@ func (l *Leadership) check() error {
 	return nil
 }
 
-// Bound returns a context that ends with the leadership, or an error if it has ended. It has no deadline: requests that wait for
-// their turn (client-go limits their rate) would be refused at once if that is later, although the lease will have been renewed by
-// then.
+// Bound returns a context that ends with the leadership, or an error if it has ended. It has no deadline: requests that
+// wait for their turn (client-go limits their rate) would be refused at once if that is later, although the lease will
+// have been renewed by then.
 func (l *Leadership) Bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if l == nil {
 		return ctx, func() {}, nil
@@ -99,8 +100,8 @@ func (l *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	return bounded, func() { stop(); cancel(nil) }, nil
 }
 
-// Pods returns a client for pods that shares the rate limit of the one given, which was made of the configuration, and asks about the
-// leadership once more when that lets a request pass. Without a configuration it is the client given.
+// Pods returns a client for pods that shares the rate limit of the one given, which was made of the configuration, and
+// asks about the leadership once more when that lets a request pass. Without a configuration it is the client given.
 func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interface) (typedcorev1.PodsGetter, error) {
 	if l == nil || config == nil {
 		return shared, nil
@@ -111,9 +112,9 @@ func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interfac
 	return typedcorev1.NewForConfig(config)
 }
 
-// Fence has all that the client changes end with the leadership: what a scheduler does beside its cycles (preemption deletes pods, API calls
-// wait in a queue) asks nobody whether it still may. The client is one of a kubernetes.Clientset, which share their connections, and must not be
-// in use yet.
+// Fence stops all writes of the client when the leadership ends: writes beside the scheduling cycle (preemption deletes
+// pods, API calls wait in a queue) do not check the lease themselves. The client is part of a kubernetes.Clientset,
+// whose clients share connections, and must not be in use yet.
 func (l *Leadership) Fence(client rest.Interface) error {
 	c, ok := client.(*rest.RESTClient)
 	if !ok || c == nil || c.Client == nil {

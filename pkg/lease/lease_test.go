@@ -20,7 +20,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestLeadership: a scheduler binds while its lease lasts, by either clock no longer, and never again once it has run out.
+// TestLeadership: a scheduler binds while its lease lasts, by either clock no longer, and never again once it has run
+// out.
 func TestLeadership(t *testing.T) {
 	now := time.Now()
 	for _, tc := range []struct {
@@ -84,8 +85,8 @@ func TestLeadershipEnds(t *testing.T) {
 	}
 }
 
-// TestBindMany: bindings that wait for their turn for longer than a lease lasts are made as long as it is renewed, and those that
-// have their turn after it are not sent.
+// TestBindMany: bindings that wait for their turn for longer than a lease lasts are made as long as it is renewed, and
+// those that have their turn after it are not sent.
 func TestBindMany(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -154,7 +155,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestFenceOfAllThatChanges: what preemption deletes goes by the lease, whenever it comes to that; watches and lists do not.
+// TestFenceOfAllThatChanges: what preemption deletes goes by the lease, whenever it comes to that; watches and lists do
+// not.
 func TestFenceOfAllThatChanges(t *testing.T) {
 	var methods []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

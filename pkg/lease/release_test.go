@@ -30,7 +30,8 @@ func (l *changedLock) Update(context.Context, resourcelock.LeaderElectionRecord)
 	return nil
 }
 
-// TestRelease: a lease is given up although a renewal came through that this process gave up waiting for, and never that of another.
+// TestRelease: a lease is given up although a renewal came through that this process gave up waiting for, and never
+// that of another.
 func TestRelease(t *testing.T) {
 	for _, tc := range []struct {
 		name, holder, record string

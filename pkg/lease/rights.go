@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// rightsGrace is how long a process waits for rights that it lacks when it starts: those that are installed with it may come a moment later.
+	// rightsGrace is how long a process waits for rights that it lacks when it starts: those that are installed with it
+	// may come a moment later.
 	rightsGrace, rightsRetry = 10 * time.Second, time.Second
 	// rightsInterval is how often it is asked whether it still has them.
 	rightsInterval = 30 * time.Second
 )
 
-// Rights are what a process needs to have its lease. One without them would be a standby that is Ready and can never take over: leader
-// election tries again for ever.
+// Rights are the rights that a process needs for its lease. Without them it would be a Ready standby that can never
+// take over: leader election retries for ever.
 type Rights struct {
 	// Client is not fenced by a Leadership.
 	Client kubernetes.Interface
@@ -32,7 +33,8 @@ type Rights struct {
 	Clock           clock.Clock
 }
 
-// Await returns when the process may have its lease or it cannot be told, or with an error that says what it may not after 10 s.
+// Await returns once the process has the rights, or if they cannot be checked. After 10 s it returns an error with the
+// missing ones.
 func (r *Rights) Await(ctx context.Context) error {
 	for begun := r.Clock.Now(); ; {
 		err := r.missing(ctx)
@@ -48,8 +50,8 @@ func (r *Rights) Await(ctx context.Context) error {
 	}
 }
 
-// Watch calls lost, once, when the process may not have its lease any more: two looks in a row, 30 s apart, have to say so. It returns then, or
-// with the context.
+// Watch calls lost, once, when the process has lost the rights: two checks in a row, 30 s apart, must fail. It returns
+// then, or with the context.
 func (r *Rights) Watch(ctx context.Context, lost func(error)) {
 	for inARow := 0; ; {
 		select {
@@ -70,7 +72,7 @@ func (r *Rights) Watch(ctx context.Context, lost func(error)) {
 	}
 }
 
-// missing returns an error that says what the process may not, nil if it may all or it cannot be told.
+// missing returns an error with the missing rights, nil if there are none or if they cannot be checked.
 func (r *Rights) missing(ctx context.Context) error {
 	var verbs []string
 	for _, verb := range []string{"get", "update", "create"} {
@@ -85,11 +87,12 @@ func (r *Rights) missing(ctx context.Context) error {
 		`Is leaderElection in the configuration about another one?`, r.Name, strings.Join(verbs, " or "), r.Namespace)
 }
 
-// denied reports whether it is certain that the process may not do that with its lease. A lease that exists need not be created.
+// denied reports whether it is certain that the process may not do that with its lease. A lease that exists need not be
+// created.
 func (r *Rights) denied(ctx context.Context, verb string) bool {
 	attributes := &authorizationv1.ResourceAttributes{Group: coordinationv1.GroupName, Resource: "leases", Namespace: r.Namespace, Name: r.Name, Verb: verb}
 	if verb == "create" {
-		attributes.Name = "" // of what is created the authorizer knows no name
+		attributes.Name = "" // the authorizer has no name for a created object
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
 	answer, err := r.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})

@@ -16,11 +16,11 @@ type Facts struct {
 	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
 	Source Source
 	// Provider is the state of a burst pool's provider.
-	Provider breaker.Judgement
+	Provider breaker.Status
 	// Template returns the configured template of new nodes of the node group with the name, or nil if there is none.
 	// It may be nil.
 	Template func(group string) *corev1.Node
-	// ProvisionGrace is how long nodes that exist and cannot be used yet count as on their way.
+	// ProvisionGrace is how long existing nodes that are not usable yet count as upcoming.
 	ProvisionGrace time.Duration
 }
 
@@ -33,20 +33,20 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		p.count(facts.Nodes)
 		if facts.Source == nil {
 			var until time.Time
-			p.Shapes, until = facts.kinds(facts.Nodes, nil, nil, now).shapes()
-			view.ShapesUntil = Earliest(view.ShapesUntil, until)
+			p.NodeTemplates, until = facts.nodeSet(facts.Nodes, nil, nil, now).templates()
+			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
 			p.Places = places(facts.Nodes)
 			p.Provider, p.Until = facts.Provider, facts.Provider.Next
 			continue
 		}
 		old := &before.Pools[i]
-		j := facts.Source.Judge(facts.Nodes, now)
-		p.Attention = j.Attention
+		j := facts.Source.Status(facts.Nodes, now)
+		p.Scans = j.Scans
 		p.Groups = make([]Group, len(j.Groups))
 		for k := range j.Groups {
 			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
-			view.ShapesUntil = Earliest(view.ShapesUntil, until)
-			j.Groups[k] = p.Groups[k].Judged // with what its nodes say
+			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
+			j.Groups[k] = p.Groups[k].GroupStatus // with what its nodes say
 		}
 		j = j.Summarized()
 		p.State, p.Reason, p.Until, p.Since = j.State, j.Reason, j.Until, now
@@ -57,7 +57,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 	return view
 }
 
-// places are the labels of the nodes that say where they are.
+// places returns the topology labels of the nodes.
 func places(nodes []*corev1.Node) map[string]bool {
 	found := map[string]bool{}
 	for _, node := range nodes {
@@ -97,38 +97,38 @@ func (p *Pool) group(name string) *Group {
 
 // build fills the group. old is the group in the view before, or nil. It returns when the group's shapes change by
 // themselves.
-func (g *Group) build(j *Judged, old *Group, facts *Facts, now time.Time) time.Time {
-	g.Judged = *j
+func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) time.Time {
+	g.GroupStatus = *j
 	g.Nodes = len(j.Members)
 	var template *corev1.Node
 	if facts.Template != nil {
 		template = facts.Template(j.Name)
 	}
-	kinds := facts.kinds(j.Members, j.Seen, template, now)
+	set := facts.nodeSet(j.Members, j.Seen, template, now)
 	g.Settled = settled(g.State, g.Reason.Code)
-	g.startWith(kinds)
+	g.startWith(set)
 	for _, node := range j.Members {
 		if made := node.CreationTimestamp.Time; made.After(g.Newest) {
 			g.Newest = made
 		}
-		if since := readySince(node); !kinds.isStarting(node) && since.After(g.LastReady) {
+		if since := readySince(node); !set.isStarting(node) && since.After(g.LastReady) {
 			g.LastReady = since
 		}
 	}
 	var until time.Time
-	g.Shapes, until = kinds.shapes()
+	g.NodeTemplates, until = set.templates()
 	if len(j.Members) == 0 {
-		g.Shapes = j.Seen
+		g.NodeTemplates = j.Seen
 	}
-	g.Since, g.Touched = now, now
+	g.Since, g.LastChanged = now, now
 	if g.State != Unknown {
-		g.Moved = now
+		g.LastActivity = now
 	}
 	if old != nil {
 		g.follow(old, now)
 	}
-	if g.Rose.After(g.Moved) {
-		g.Moved = g.Rose
+	if g.LastScaleUp.After(g.LastActivity) {
+		g.LastActivity = g.LastScaleUp
 	}
 	return until
 }
@@ -161,12 +161,12 @@ func (g *Group) follow(old *Group, now time.Time) {
 	}
 	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest)
 	arrived := old.Starting > 0 && g.Starting == 0 // or is late
-	if g.Settled == old.Settled && !came && !arrived && !old.Moved.After(now) {
-		g.Moved = old.Moved
+	if g.Settled == old.Settled && !came && !arrived && !old.LastActivity.After(now) {
+		g.LastActivity = old.LastActivity
 	} else {
-		g.Moved = now
+		g.LastActivity = now
 	}
-	if g.Version == old.Version && slices.EqualFunc(g.Shapes, old.Shapes, func(a, b Shape) bool { return a.key() == b.key() }) {
-		g.Touched = old.Touched
+	if g.Version == old.Version && slices.EqualFunc(g.NodeTemplates, old.NodeTemplates, func(a, b NodeTemplate) bool { return a.key() == b.key() }) {
+		g.LastChanged = old.LastChanged
 	}
 }

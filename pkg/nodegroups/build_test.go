@@ -12,8 +12,8 @@ import (
 // says is a source that says the same of any nodes.
 type says State
 
-func (s says) Judge(nodes []*corev1.Node, _ time.Time) Judgement {
-	return Judgement{Groups: []Judged{{State: State(s), Members: nodes}}}
+func (s says) Status(nodes []*corev1.Node, _ time.Time) SourceStatus {
+	return SourceStatus{Groups: []GroupStatus{{State: State(s), Members: nodes}}}
 }
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -37,7 +37,7 @@ func TestBuild(t *testing.T) {
 		State           State
 		Since           time.Duration // ago
 		Nodes, Starting int
-		Shapes          int
+		NodeTemplates   int
 		LastReady       time.Duration // ago; 0: never
 	}
 	for _, tc := range []struct {
@@ -54,23 +54,23 @@ func TestBuild(t *testing.T) {
 		{name: "a state since a time that has not come", facts: Facts{Source: says(Full)}, before: Pool{State: Full, Since: now.Add(time.Hour)},
 			want: pool{State: Full}},
 		{name: "a full pool with a node that is not ready yet", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(time.Hour, corev1.ConditionTrue), node(time.Minute, corev1.ConditionFalse)}},
-			want: pool{State: Growing, Nodes: 2, Starting: 1, Shapes: 1, LastReady: time.Hour}},
+			want: pool{State: Growing, Nodes: 2, Starting: 1, NodeTemplates: 1, LastReady: time.Hour}},
 		{name: "a full pool with a node that has not reported yet", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(time.Minute, "")}},
-			want: pool{State: Growing, Nodes: 1, Starting: 1, Shapes: 1}},
+			want: pool{State: Growing, Nodes: 1, Starting: 1, NodeTemplates: 1}},
 		{name: "a full pool with a node that is late", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(grace, corev1.ConditionFalse)}},
-			want: pool{State: Full, Nodes: 1, Starting: 1, Shapes: 1}},
+			want: pool{State: Full, Nodes: 1, Starting: 1, NodeTemplates: 1}},
 		{name: "a node that has just become ready", facts: Facts{Source: says(Full), Nodes: []*corev1.Node{node(10*time.Second, corev1.ConditionTrue)}},
-			want: pool{State: Full, Nodes: 1, Shapes: 1, LastReady: 10 * time.Second}, until: 20 * time.Second},
+			want: pool{State: Full, Nodes: 1, NodeTemplates: 1, LastReady: 10 * time.Second}, until: 20 * time.Second},
 		{name: "a burst pool is not judged", facts: Facts{Nodes: []*corev1.Node{node(time.Hour, corev1.ConditionTrue)}},
-			want: pool{Nodes: 1, Shapes: 1}},
+			want: pool{Nodes: 1, NodeTemplates: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.facts.ProvisionGrace = grace
 			view := Build([]Facts{tc.facts}, &View{Pools: []Pool{tc.before}}, now)
 			p := view.Pools[0]
-			got := pool{State: p.State, Nodes: p.Nodes, Starting: p.Starting, Shapes: len(p.Shapes)}
+			got := pool{State: p.State, Nodes: p.Nodes, Starting: p.Starting, NodeTemplates: len(p.NodeTemplates)}
 			for _, g := range p.Groups {
-				got.Shapes += len(g.Shapes)
+				got.NodeTemplates += len(g.NodeTemplates)
 				if !g.LastReady.IsZero() {
 					got.LastReady = now.Sub(g.LastReady)
 				}
@@ -85,8 +85,8 @@ func TestBuild(t *testing.T) {
 			if tc.until > 0 {
 				until = now.Add(tc.until)
 			}
-			if !view.ShapesUntil.Equal(until) || !view.Built.Equal(now) {
-				t.Errorf("shapes change at %v, want %v; built at %v", view.ShapesUntil, until, view.Built)
+			if !view.TemplatesUntil.Equal(until) || !view.Built.Equal(now) {
+				t.Errorf("shapes change at %v, want %v; built at %v", view.TemplatesUntil, until, view.Built)
 			}
 		})
 	}
@@ -130,14 +130,14 @@ func TestChanged(t *testing.T) {
 func TestFollow(t *testing.T) {
 	const before = time.Hour
 	old := func(state State, code string) Group {
-		g := Restored("g", state, code, Group{Since: now.Add(-before), Moved: now.Add(-before), Nodes: 2, Newest: now.Add(-2 * before)})
-		g.Version, g.Touched = "2/3", now.Add(-before)
+		g := Restored("g", state, code, Group{Since: now.Add(-before), LastActivity: now.Add(-before), Nodes: 2, Newest: now.Add(-2 * before)})
+		g.Version, g.LastChanged = "2/3", now.Add(-before)
 		return g
 	}
-	is := func(state State, code string) Judged {
-		return Judged{Name: "g", State: state, Reason: Reason{Code: code}, Members: make([]*corev1.Node, 2), Version: "2/3"}
+	is := func(state State, code string) GroupStatus {
+		return GroupStatus{Name: "g", State: state, Reason: Reason{Code: code}, Members: make([]*corev1.Node, 2), Version: "2/3"}
 	}
-	changed := func(j Judged, change func(*Judged)) Judged {
+	changed := func(j GroupStatus, change func(*GroupStatus)) GroupStatus {
 		change(&j)
 		return j
 	}
@@ -148,26 +148,26 @@ func TestFollow(t *testing.T) {
 	for _, tc := range []struct {
 		name                  string
 		old                   Group
-		now                   Judged
+		now                   GroupStatus
 		since, moved, touched bool // now, and not before
 	}{
 		{"nothing", old(CanGrow, "BelowMax"), is(CanGrow, "BelowMax"), false, false, false},
 		{"it is full now", old(CanGrow, "BelowMax"), is(Full, "AtMax"), true, true, false},
 		{"it failed to grow", old(CanGrow, "BelowMax"), is(CanGrow, "BackingOff"), false, true, false},
-		{"it rose", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Rose = now; j.Version = "3/3" }), false, true, true},
-		{"its target fell", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Version = "1/3" }), false, false, true},
-		{"a node came", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members = append(j.Members, nil) }), false, true, false},
-		{"a node came, and another went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) {
+		{"it rose", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *GroupStatus) { j.LastScaleUp = now; j.Version = "3/3" }), false, true, true},
+		{"its target fell", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *GroupStatus) { j.Version = "1/3" }), false, false, true},
+		{"a node came", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *GroupStatus) { j.Members = append(j.Members, nil) }), false, true, false},
+		{"a node came, and another went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *GroupStatus) {
 			j.Members = []*corev1.Node{nil, {ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-before))}}}
 		}), false, true, false},
-		{"a node went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members = j.Members[:1] }), false, false, false},
+		{"a node went", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *GroupStatus) { j.Members = j.Members[:1] }), false, false, false},
 		{"it is unknown", old(CanGrow, "BelowMax"), is(Unknown, "Stale"), true, false, false},
 		{"it is known again, as it was before", unknown, is(CanGrow, "BelowMax"), true, false, false},
 		{"it is known again, and another", unknown, is(Full, "AtMax"), true, true, false},
 		{"a node that was starting can be used, or is late", starting, is(CanGrow, "BelowMax"), false, true, false},
 		{"and while it is unknown", starting, is(Unknown, "Stale"), true, true, false},
-		{"another kind of nodes", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *Judged) { j.Members, j.Seen = nil, []Shape{{Labels: map[string]string{"a": "b"}}} }), false, false, true},
-		{"another group", Group{Judged: Judged{Name: "other"}}, is(CanGrow, "BelowMax"), true, true, true},
+		{"another kind of nodes", old(CanGrow, "BelowMax"), changed(is(CanGrow, "BelowMax"), func(j *GroupStatus) { j.Members, j.Seen = nil, []NodeTemplate{{Labels: map[string]string{"a": "b"}}} }), false, false, true},
+		{"another group", Group{GroupStatus: GroupStatus{Name: "other"}}, is(CanGrow, "BelowMax"), true, true, true},
 	} {
 		for i := range tc.now.Members {
 			if tc.now.Members[i] == nil {
@@ -175,14 +175,14 @@ func TestFollow(t *testing.T) {
 			}
 		}
 		if len(tc.now.Members) > 0 {
-			tc.old.Shapes = []Shape{{}}
+			tc.old.NodeTemplates = []NodeTemplate{{}}
 		}
 		view := Build([]Facts{{Source: groups{tc.now}}}, &View{Pools: []Pool{{Groups: []Group{tc.old}}}}, now)
 		g := view.Pools[0].Groups[0]
 		for what, c := range map[string]struct {
 			at  time.Time
 			now bool
-		}{"since": {g.Since, tc.since}, "moved": {g.Moved, tc.moved}, "touched": {g.Touched, tc.touched}} {
+		}{"since": {g.Since, tc.since}, "moved": {g.LastActivity, tc.moved}, "touched": {g.LastChanged, tc.touched}} {
 			if c.at.Equal(now) != c.now || !c.now && !c.at.Equal(now.Add(-before)) {
 				t.Errorf("%s: %s at %v, want now: %v", tc.name, what, c.at, c.now)
 			}
@@ -191,27 +191,27 @@ func TestFollow(t *testing.T) {
 }
 
 // groups is a source that says these of any nodes.
-type groups []Judged
+type groups []GroupStatus
 
-func (g groups) Judge([]*corev1.Node, time.Time) Judgement { return Judgement{Groups: g} }
+func (g groups) Status([]*corev1.Node, time.Time) SourceStatus { return SourceStatus{Groups: g} }
 
 // TestSummary: what is said of a pool whose groups are in several states.
 func TestSummary(t *testing.T) {
-	group := func(state State, detail string) Judged {
-		return Judged{State: state, Reason: Reason{Code: string(state), Detail: detail}}
+	group := func(state State, detail string) GroupStatus {
+		return GroupStatus{State: state, Reason: Reason{Code: string(state), Detail: detail}}
 	}
 	for _, tc := range []struct {
-		groups []Judged
+		groups []GroupStatus
 		state  State
 		detail string
 	}{
-		{[]Judged{group(Full, "a: 3 of 3"), group(Full, "b: 2 of 2")}, Full, "a: 3 of 3; b: 2 of 2"},
-		{[]Judged{group(Full, "a: 3 of 3"), group(CanGrow, "b: 1 of 2")}, CanGrow, "CanGrow b: 1 of 2; Full a: 3 of 3"},
-		{[]Judged{group(CanGrow, "a"), group(Growing, "b"), group(Unknown, "c")}, Growing, "Growing b; CanGrow a; Unknown c"},
-		{[]Judged{group(Unknown, "a"), group(Full, "")}, Unknown, "Unknown a"},
-		{[]Judged{group(Full, "")}, Full, ""},
+		{[]GroupStatus{group(Full, "a: 3 of 3"), group(Full, "b: 2 of 2")}, Full, "a: 3 of 3; b: 2 of 2"},
+		{[]GroupStatus{group(Full, "a: 3 of 3"), group(CanGrow, "b: 1 of 2")}, CanGrow, "CanGrow b: 1 of 2; Full a: 3 of 3"},
+		{[]GroupStatus{group(CanGrow, "a"), group(Growing, "b"), group(Unknown, "c")}, Growing, "Growing b; CanGrow a; Unknown c"},
+		{[]GroupStatus{group(Unknown, "a"), group(Full, "")}, Unknown, "Unknown a"},
+		{[]GroupStatus{group(Full, "")}, Full, ""},
 	} {
-		j := Judgement{Groups: tc.groups}.Summarized()
+		j := SourceStatus{Groups: tc.groups}.Summarized()
 		if j.State != tc.state || j.Reason.Code != string(tc.state) || j.Reason.Detail != tc.detail {
 			t.Errorf("%s %+v, want %s %q", j.State, j.Reason, tc.state, tc.detail)
 		}

@@ -48,8 +48,8 @@ var passingTaints = []passingTaint{
 	{"medik8s.io/", false},
 }
 
-// stayingTaints are taints that say what a node is for: no node starts with one that it will lose. An entry with a
-// slash at its end is a prefix.
+// stayingTaints are taints for a node's purpose: they are never startup taints. An entry with a slash at its end is a
+// prefix.
 var stayingTaints = []string{
 	"CriticalAddonsOnly",
 	"kubernetes.azure.com/scalesetpriority",
@@ -63,12 +63,12 @@ func matches(entry, key string) bool {
 	return key == entry || strings.HasSuffix(entry, "/") && strings.HasPrefix(key, entry) || strings.HasPrefix(entry, "/") && strings.HasSuffix(key, entry)
 }
 
-// stays reports whether the taint is known to last.
+// stays reports whether the taint is one of stayingTaints.
 func stays(taint *corev1.Taint) bool {
 	return slices.ContainsFunc(stayingTaints, func(entry string) bool { return matches(entry, taint.Key) })
 }
 
-// passing returns what is known of a passing taint with the key, or nil if it lasts.
+// passing returns the entry of a passing taint with the key, or nil if the taint lasts.
 func passing(key string) *passingTaint {
 	if i := slices.IndexFunc(passingTaints, func(p passingTaint) bool { return matches(p.key, key) }); i >= 0 {
 		return &passingTaints[i]
@@ -92,14 +92,14 @@ func lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && passing(taint.Key) == nil
 }
 
-// IsTainted reports whether the node has a taint that keeps pods out for good, as far as its key tells.
+// IsTainted reports whether the node has a lasting taint, by its key.
 func IsTainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return lasts(&t) })
 }
 
 func sameTaint(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
 
-// placeLabels are the labels that differ between nodes of one kind: a new node's value cannot be told from today's.
+// placeLabels are labels that differ between nodes of one template: a new node's value cannot be predicted.
 var placeLabels = map[string]bool{
 	corev1.LabelHostname:                      true,
 	corev1.LabelTopologyZone:                  true,
@@ -109,7 +109,7 @@ var placeLabels = map[string]bool{
 	"kubernetes.azure.com/node-image-version": true,
 }
 
-// IsPlaceLabel reports whether the label says where a node is or which one it is, rather than what kind it is.
+// IsPlaceLabel reports whether the label is for a node's place or name, rather than for its template.
 func IsPlaceLabel(key string) bool { return placeLabels[key] }
 
 // ready returns the node's condition Ready, or nil if nothing has reported it yet.
@@ -122,7 +122,7 @@ func ready(node *corev1.Node) *corev1.NodeCondition {
 	return nil
 }
 
-// IsReady reports whether the node's kubelet says that it is ready. One that has said nothing yet is not.
+// IsReady reports whether the node's condition Ready is True. A node without the condition is not ready.
 func IsReady(node *corev1.Node) bool {
 	c := ready(node)
 	return c != nil && c.Status == corev1.ConditionTrue

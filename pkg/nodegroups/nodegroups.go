@@ -23,7 +23,7 @@ const (
 	Growing State = "Growing"
 	// Full means that the pool has all the nodes it can get.
 	Full State = "Full"
-	// Unknown means that the source does not say.
+	// Unknown means that the source has no answer.
 	Unknown State = "Unknown"
 )
 
@@ -49,50 +49,49 @@ func (r Reason) With(format string, args ...any) Reason {
 // ReasonProvisioning is the reason of a group that is Growing because ordered nodes have not come yet.
 var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
 
-// Judgement is a source's answer for a pool.
-type Judgement struct {
-	// State and Reason are those of the pool as a whole, for people: the gate goes by the groups.
+// SourceStatus is a source's answer for a pool.
+type SourceStatus struct {
+	// State and Reason are the pool's, for display: the gate uses the groups.
 	State  State
 	Reason Reason
-	// Until is when a group's state changes by itself; zero if only an event can change one.
+	// Until is when a group's state changes without an event; zero if none does.
 	Until time.Time
 	// Groups are the pool's node groups, at least one. A source without groups has one without a name.
-	Groups []Judged
-	Attention
+	Groups []GroupStatus
+	Scans
 }
 
-// Judged is a source's answer for a node group.
-type Judged struct {
+// GroupStatus is a source's answer for a node group.
+type GroupStatus struct {
 	// Name is what the source calls the group. It is empty for nodes that are in none, and for a pool without groups.
 	Name   string `json:"name,omitempty"`
 	State  State  `json:"state"`
 	Reason Reason `json:"reason"`
-	// Until is when the state changes by itself; zero if only an event can change it.
+	// Until is when the state changes without an event; zero if it does not.
 	Until time.Time `json:"until,omitzero"`
-	// Members are those of the pool's nodes that are in the group.
+	// Members are the pool's nodes in the group.
 	Members []*corev1.Node `json:"-"`
-	// Seen are the kinds of node that the group was last seen with, for one that has none now.
-	Seen []Shape `json:"-"`
+	// Seen are the node templates of the last nodes of a group that has none now.
+	Seen []NodeTemplate `json:"-"`
 	// Open is set if the group may get nodes of further shapes.
 	Open bool `json:"open,omitempty"`
 	// New describes nodes that the group may get and has none of; nil if nothing is known.
 	New *NewNodes `json:"new,omitempty"`
-	// Rose is when the group was last seen to be given nodes; zero if never.
-	Rose time.Time `json:"-"`
-	// Version changes with the number of nodes that were ordered and with the limits: what a group declined before, it
-	// may do now.
+	// LastScaleUp is when the group was last seen to scale up; zero if never.
+	LastScaleUp time.Time `json:"-"`
+	// Version changes with the number of ordered nodes and with the limits. A new version drops remembered declines.
 	Version string `json:"-"`
 	// Remaining is how much a group that can grow may still order, by resource. The group cannot grow for a pod that
 	// requests more of one of them. nil is no limit.
 	Remaining corev1.ResourceList `json:"remaining,omitempty"`
-	// Skipped is set if the autoscaler cannot grow the group now but may later. Such a group declines no pod.
-	Skipped bool `json:"skipped,omitempty"`
-	// Patience is the least time that a pod must wait before the group counts as declining it.
-	Patience time.Duration `json:"patience,omitempty"`
+	// BackingOff is set if the autoscaler cannot grow the group now but may later. Such a group declines no pod.
+	BackingOff bool `json:"skipped,omitempty"`
+	// MinWait is the least time that a pod must wait before the group counts as declining it.
+	MinWait time.Duration `json:"minWait,omitempty"`
 	// Arriving is how many nodes of a Growing group were ordered and have no Node yet. It is for people: the gate reads
 	// the State.
 	Arriving int `json:"arriving,omitempty"`
-	// MaxNodes is the most nodes that the group may have; nil if that is not limited, or not known.
+	// MaxNodes is the group's limit of nodes; nil if there is none, or if it is unknown.
 	MaxNodes *int `json:"maxNodes,omitempty"`
 }
 
@@ -101,9 +100,9 @@ var bySummary = []State{Growing, CanGrow, Unknown, Full}
 
 // Summarized returns the judgement with the pool's state, the reason of the first group in that state, the details of
 // all groups (with their states if these differ), and the earliest Until.
-func (j Judgement) Summarized() Judgement {
+func (j SourceStatus) Summarized() SourceStatus {
 	var details []string
-	mixed := slices.ContainsFunc(j.Groups, func(g Judged) bool { return g.State != j.Groups[0].State })
+	mixed := slices.ContainsFunc(j.Groups, func(g GroupStatus) bool { return g.State != j.Groups[0].State })
 	j.State = ""
 	for _, state := range bySummary {
 		for i := range j.Groups {
@@ -129,27 +128,26 @@ func (j Judgement) Summarized() Judgement {
 
 // Group is a node group in the view: its source's answer, and what its nodes show.
 type Group struct {
-	Judged
-	// Since is when the group came into its state.
+	GroupStatus
+	// Since is when the group entered its state.
 	Since time.Time `json:"since,omitzero"`
-	// Moved is the last event after which pods must give the autoscaler time: a scale-up, a new node or another state.
-	// Times at which the group was Unknown do not count.
-	Moved time.Time `json:"moved,omitzero"`
-	// Touched is when its Version or the kinds of its nodes last changed.
-	Touched time.Time `json:"touched,omitzero"`
+	// LastActivity is the last event after which pods must give the autoscaler time: a scale-up, a new node or another
+	// state. Times at which the group was Unknown do not count.
+	LastActivity time.Time `json:"moved,omitzero"`
+	// LastChanged is when its Version or its node templates last changed.
+	LastChanged time.Time `json:"touched,omitzero"`
 	// Nodes is the number of the group's nodes, and Starting how many of them are not usable yet.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
 	// LastReady is when one of the group's usable nodes last became ready; zero if there is none.
 	LastReady time.Time `json:"lastReady,omitzero"`
-	// Shapes are the kinds of nodes that the group has or, if it has none, was last seen with; empty while nothing is
-	// known.
-	Shapes []Shape `json:"shapes,omitempty"`
+	// NodeTemplates are the templates of the group's nodes, or of its last ones; empty while none are known.
+	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 
-	// Newest is when the newest of its nodes was made; zero if there is none. It is published beside the view, as
-	// Settled is.
+	// Newest is the creation time of its newest node; zero if there is none. It is published beside the view, like
+	// Settled.
 	Newest time.Time `json:"-"`
-	// Settled is the last state that was not Unknown, with the code of its reason, whatever nodes were starting.
+	// Settled is the source's last state other than Unknown, with the code of its reason.
 	Settled string `json:"-"`
 }
 
@@ -157,11 +155,11 @@ type Group struct {
 type Pool struct {
 	State  State  `json:"state,omitempty"`
 	Reason Reason `json:"reason,omitzero"`
-	// Since is when the pool came into its state.
+	// Since is when the pool entered its state.
 	Since time.Time `json:"since,omitzero"`
-	// Until is when a group's state changes by itself; zero if none does.
+	// Until is when a group's state changes without an event; zero if none does.
 	Until time.Time `json:"until,omitzero"`
-	Attention
+	Scans
 	// Nodes is the number of the pool's nodes. Starting, Leaving and Tainted count those for which IsStarting,
 	// IsLeaving and IsTainted hold.
 	Nodes    int `json:"nodes"`
@@ -170,10 +168,10 @@ type Pool struct {
 	Tainted  int `json:"tainted,omitempty"`
 	// Groups are the node groups of a regular pool.
 	Groups []Group `json:"groups,omitempty"`
-	// Shapes are the kinds of nodes that a burst pool has; empty while it has none.
-	Shapes []Shape `json:"shapes,omitempty"`
+	// NodeTemplates are the templates of a burst pool's nodes; empty while it has none.
+	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 	// Provider is the state of a burst pool's provider; empty if it is not judged.
-	Provider breaker.Judgement `json:"provider,omitzero"`
+	Provider breaker.Status `json:"provider,omitzero"`
 	// Places are the place labels (IsPlaceLabel) on nodes of a burst pool. They are in no Shape.
 	Places map[string]bool `json:"places,omitempty"`
 }
@@ -187,7 +185,7 @@ func (p *Pool) Arriving() int {
 	return n
 }
 
-// MaxNodes is the most nodes that the pool may have; nil if that is not limited, or not known, for one of its groups.
+// MaxNodes returns the pool's limit of nodes; nil if one of its groups has none, or an unknown one.
 func (p *Pool) MaxNodes() *int {
 	if len(p.Groups) == 0 {
 		return nil
@@ -211,8 +209,8 @@ type NewNodes struct {
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
-// Shape describes nodes that look alike to a pod's constraints.
-type Shape struct {
+// NodeTemplate describes nodes that look alike to a pod's constraints.
+type NodeTemplate struct {
 	// Labels are the labels without those that only one node has or that depend on the node's place.
 	Labels map[string]string `json:"labels,omitempty"`
 	// Varied are the keys of labels that have another value on nearly each node. Nothing is known of them.
@@ -229,13 +227,13 @@ type View struct {
 	Pools []Pool `json:"pools"`
 	// Built is when the view was made.
 	Built time.Time `json:"built,omitzero"`
-	// ShapesUntil is when kinds of nodes change by themselves; zero if they do not.
-	ShapesUntil time.Time `json:"shapesUntil,omitzero"`
+	// TemplatesUntil is when node templates change without an event; zero if they do not.
+	TemplatesUntil time.Time `json:"shapesUntil,omitzero"`
 }
 
-// Until is the earliest time at which a state in the view changes by itself; zero if none does.
+// Until returns the earliest time at which the view changes without an event; zero if it does not.
 func (v *View) Until() time.Time {
-	until := v.ShapesUntil
+	until := v.TemplatesUntil
 	for i := range v.Pools {
 		until = Earliest(until, v.Pools[i].Until)
 	}
@@ -250,8 +248,8 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Source judges one pool by one outside fact.
+// Source derives one pool's status from one outside object.
 type Source interface {
-	// Judge says how the pool's groups are at the time now. nodes are the pool's nodes that exist.
-	Judge(nodes []*corev1.Node, now time.Time) Judgement
+	// Status returns the status of the pool's groups at the time now. nodes are the pool's existing nodes.
+	Status(nodes []*corev1.Node, now time.Time) SourceStatus
 }

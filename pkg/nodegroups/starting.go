@@ -13,47 +13,47 @@ const firstGrace = 3 * time.Minute
 // ReasonStarting is the reason of a group that is Growing because of nodes that exist.
 var ReasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
 
-// kinds knows the startup taints of a group's nodes, and so their shapes and which of them are starting.
-type kinds struct {
+// nodeSet knows the startup taints of a group's nodes, and so their shapes and which of them are starting.
+type nodeSet struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
-	// strange are, by node, taints that no older node and no template has. Startup taints have no fixed names (CNI
-	// agents, AKS's nodeInitializationTaints, GPU operators).
-	strange map[*corev1.Node][]corev1.Taint
-	// until is when the next taint stops being strange by itself; zero if none does.
+	// startupTaints are, by node, taints that no older node and no template has. Startup taints have no fixed names
+	// (CNI agents, AKS's nodeInitializationTaints, GPU operators).
+	startupTaints map[*corev1.Node][]corev1.Taint
+	// until is when the next taint stops being startupTaint by itself; zero if none does.
 	until time.Time
 }
 
-// kinds examines the nodes at the time now. seen are shapes of earlier nodes of the group, and template is the
+// nodeSet examines the nodes at the time now. seen are shapes of earlier nodes of the group, and template is the
 // configured one.
-func (f *Facts) kinds(nodes []*corev1.Node, seen []Shape, template *corev1.Node, now time.Time) *kinds {
-	k := &kinds{nodes: nodes, grace: f.ProvisionGrace, now: now}
+func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *corev1.Node, now time.Time) *nodeSet {
+	k := &nodeSet{nodes: nodes, grace: f.ProvisionGrace, now: now}
 	isYoung := func(node *corev1.Node) bool { return now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) }
 	if !slices.ContainsFunc(nodes, func(node *corev1.Node) bool { return isYoung(node) && IsTainted(node) }) {
 		return k
 	}
-	var familiar []corev1.Taint
+	var lasting []corev1.Taint
 	known := len(seen) > 0 || template != nil
 	for i := range seen {
-		familiar = append(familiar, seen[i].Taints...)
+		lasting = append(lasting, seen[i].Taints...)
 	}
 	if template != nil {
-		familiar = append(familiar, LastingTaints(template.Spec.Taints)...)
+		lasting = append(lasting, LastingTaints(template.Spec.Taints)...)
 	}
-	k.strange = map[*corev1.Node][]corev1.Taint{}
+	k.startupTaints = map[*corev1.Node][]corev1.Taint{}
 	for _, node := range slices.SortedStableFunc(slices.Values(nodes), func(a, b *corev1.Node) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }) {
 		grace := f.ProvisionGrace
 		if !known {
 			grace = min(grace, firstGrace)
 		}
 		late := node.CreationTimestamp.Add(grace)
-		strange := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return stays(&t) || has(familiar, t) })
-		if len(strange) == 0 || !now.Before(late) {
-			known, familiar = known || !isYoung(node) || !IsStarting(node), addTaints(familiar, node)
+		startup := slices.DeleteFunc(LastingTaints(node.Spec.Taints), func(t corev1.Taint) bool { return stays(&t) || has(lasting, t) })
+		if len(startup) == 0 || !now.Before(late) {
+			known, lasting = known || !isYoung(node) || !IsStarting(node), addTaints(lasting, node)
 			continue
 		}
-		k.strange[node] = strange
+		k.startupTaints[node] = startup
 		k.until = Earliest(k.until, late)
 	}
 	return k
@@ -73,23 +73,23 @@ func addTaints(taints []corev1.Taint, node *corev1.Node) []corev1.Taint {
 }
 
 // isStarting reports whether the node cannot be used yet.
-func (k *kinds) isStarting(node *corev1.Node) bool {
-	return len(k.strange[node]) > 0 || IsStarting(node)
+func (k *nodeSet) isStarting(node *corev1.Node) bool {
+	return len(k.startupTaints[node]) > 0 || IsStarting(node)
 }
 
 // taints are the node's taints without those that it is about to lose.
-func (k *kinds) taints(node *corev1.Node) []corev1.Taint {
-	strange := k.strange[node]
-	if len(strange) == 0 {
+func (k *nodeSet) taints(node *corev1.Node) []corev1.Taint {
+	startup := k.startupTaints[node]
+	if len(startup) == 0 {
 		return node.Spec.Taints
 	}
-	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(strange, t) })
+	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(startup, t) })
 }
 
 // startWith counts the nodes that are starting. A group that can grow or is Full becomes Growing, for at most the grace
 // after each node was created. An Unknown group stays Unknown, but IsGrowing. A node that was ready before counts as
 // starting, too, within the grace: it may come back.
-func (g *Group) startWith(k *kinds) {
+func (g *Group) startWith(k *nodeSet) {
 	var until time.Time
 	for _, node := range k.nodes {
 		if late := node.CreationTimestamp.Add(k.grace); k.isStarting(node) && !IsLeaving(node) && k.now.Before(late) {
@@ -111,7 +111,7 @@ func (g *Group) startWith(k *kinds) {
 	g.Until = Earliest(Earliest(g.Until, until), k.until)
 }
 
-// IsGrowing reports whether nodes of the group are on their way.
+// IsGrowing reports whether the group has upcoming nodes.
 func (g *Group) IsGrowing() bool {
 	return g.State == Growing || g.State == Unknown && g.Starting > 0
 }

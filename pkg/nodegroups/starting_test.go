@@ -39,7 +39,7 @@ func TestStarting(t *testing.T) {
 			facts := Facts{ProvisionGrace: grace}
 			var got Group
 			got.State = tc.state
-			got.startWith(facts.kinds(tc.nodes, nil, nil, now))
+			got.startWith(facts.nodeSet(tc.nodes, nil, nil, now))
 			var until time.Time
 			if tc.wantUntil != 0 {
 				until = now.Add(tc.wantUntil)
@@ -51,8 +51,8 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// TestStrangeTaints: a node is on its way while it has a taint that no older node of its group has, and no template.
-func TestStrangeTaints(t *testing.T) {
+// TestStartupTaints: a node is on its way while it has a taint that no older node of its group has, and no template.
+func TestStartupTaints(t *testing.T) {
 	ready := func(age time.Duration, taints ...string) *corev1.Node {
 		return node(age, corev1.ConditionTrue, taints...)
 	}
@@ -61,7 +61,7 @@ func TestStrangeTaints(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		nodes        []*corev1.Node
-		seen         []Shape
+		seen         []NodeTemplate
 		template     *corev1.Node
 		wantStarting int
 		wantTaints   string        // of all kinds
@@ -75,8 +75,8 @@ func TestStrangeTaints(t *testing.T) {
 		{name: "then it is known", nodes: []*corev1.Node{ready(time.Hour), ready(grace, "agent"), ready(time.Minute, "agent")}, wantTaints: "agent"},
 		{name: "the group's first node", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, wantStarting: 1, wantUntil: 2 * time.Minute},
 		{name: "the group's first node, after three minutes", nodes: []*corev1.Node{ready(3*time.Minute, "gpu")}, wantTaints: "gpu"},
-		{name: "the first of a group that was seen with it", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, seen: []Shape{{Taints: gpu.Taints}}, wantTaints: "gpu"},
-		{name: "the first of a group that was seen with another", nodes: []*corev1.Node{ready(time.Minute, "agent", "gpu")}, seen: []Shape{{Taints: gpu.Taints}}, wantStarting: 1, wantTaints: "gpu", wantUntil: 14 * time.Minute},
+		{name: "the first of a group that was seen with it", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, seen: []NodeTemplate{{Taints: gpu.Taints}}, wantTaints: "gpu"},
+		{name: "the first of a group that was seen with another", nodes: []*corev1.Node{ready(time.Minute, "agent", "gpu")}, seen: []NodeTemplate{{Taints: gpu.Taints}}, wantStarting: 1, wantTaints: "gpu", wantUntil: 14 * time.Minute},
 		{name: "the template has it", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, template: &corev1.Node{Spec: gpu}, wantTaints: "gpu"},
 		{name: "the template has none", nodes: []*corev1.Node{ready(time.Minute, "gpu")}, template: &corev1.Node{}, wantStarting: 1, wantUntil: 14 * time.Minute},
 		{name: "the first was without taints", nodes: []*corev1.Node{ready(2 * time.Minute), ready(time.Minute, "agent")}, wantStarting: 1, wantUntil: 14 * time.Minute},
@@ -87,7 +87,7 @@ func TestStrangeTaints(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			facts := Facts{ProvisionGrace: grace}
-			k := facts.kinds(tc.nodes, tc.seen, tc.template, now)
+			k := facts.nodeSet(tc.nodes, tc.seen, tc.template, now)
 			var g Group
 			g.State = Full
 			g.startWith(k)
@@ -102,8 +102,8 @@ func TestStrangeTaints(t *testing.T) {
 				t.Errorf("until %v, want %v", g.Until, until)
 			}
 			var got []string
-			shapes, _ := k.shapes()
-			for _, s := range shapes {
+			templates, _ := k.templates()
+			for _, s := range templates {
 				for _, taint := range s.Taints {
 					got = append(got, taint.Key)
 				}

@@ -14,7 +14,7 @@ import (
 const (
 	// BurstAnnotation is the pod annotation by which a workload says whether it may burst.
 	BurstAnnotation = "poolpriority.dev/burst"
-	// BurstNever is the value of BurstAnnotation that opts out. So does any value that is not known.
+	// BurstNever is the value of BurstAnnotation that opts out. So does any unknown value.
 	BurstNever = "Never"
 	// BurstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
 	BurstAlways = "Always"
@@ -62,8 +62,8 @@ func (p *Pool) StartWithin() time.Duration {
 // SelectsNamespaces reports whether a burst pool is for the pods of some namespaces only.
 func (l List) SelectsNamespaces() bool { return l.selective }
 
-// NotSelecting says of each pool, by its index, whether it is a burst pool that is not for the pods of the namespace. One that is not known
-// (nil) counts as not selected. It is nil if every pool is for all.
+// NotSelecting returns, by the pool's index, whether a burst pool's namespaceSelector excludes the namespace. An
+// unknown namespace (nil) is excluded. It returns nil if no pool has a selector.
 func (l List) NotSelecting(namespace *corev1.Namespace) []bool {
 	if !l.SelectsNamespaces() {
 		return nil

@@ -8,7 +8,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Installation is the name of the installation whose list it is: the value of its gate taint.
+// Installation is the name of the list's installation: the value of its gate taint.
 func (l List) Installation() string { return l.installation }
 
 // GateTaint is the installation's gate taint.
@@ -21,13 +21,13 @@ func (l List) Owns(t corev1.Taint) bool {
 	return t.Key == configv1.GateTaintKey && t.Value == l.installation
 }
 
-// IsGated reports whether the node has the installation's gate taint.
-func (l List) IsGated(node *corev1.Node) bool {
+// HasGateTaint reports whether the node has the installation's gate taint.
+func (l List) HasGateTaint(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return IsGateTaint(t) && l.Owns(t) })
 }
 
-// OtherOf returns the name of the other installation whose gate taint the node has, or "". There is no room for ours then: of taints of one key and
-// effect, the API server allows one.
+// OtherOf returns the name of the other installation whose gate taint the node has, or "". There is no room for ours
+// then: of taints of one key and effect, the API server allows one.
 func (l List) OtherOf(node *corev1.Node) string {
 	for _, t := range node.Spec.Taints {
 		if IsGateTaint(t) && !l.Owns(t) {
@@ -37,7 +37,7 @@ func (l List) OtherOf(node *corev1.Node) string {
 	return ""
 }
 
-// Tolerations are the tolerations that pods are given for the nodes of a burst pool: those of its configuration and that of the
+// Tolerations are the tolerations that pods get for the nodes of a burst pool: the configured ones and the one for the
 // installation's gate taint. A pod gets them once it is bound, never before.
 func (p *Pool) Tolerations() []corev1.Toleration {
 	return append(slices.Clone(p.Burst.Tolerations), corev1.Toleration{
@@ -50,5 +50,6 @@ func IsGateTaint(t corev1.Taint) bool {
 	return t.Key == configv1.GateTaintKey && t.Effect == corev1.TaintEffectNoSchedule
 }
 
-// IsGated reports whether the node has the gate taint of any installation: autoscalers and other schedulers do not count on it then.
-func IsGated(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, IsGateTaint) }
+// HasGateTaint reports whether the node has the gate taint of any installation: autoscalers and other schedulers do not
+// count on it then.
+func HasGateTaint(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, IsGateTaint) }

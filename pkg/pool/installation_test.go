@@ -38,8 +38,8 @@ func TestInstallation(t *testing.T) {
 		in := func(tolerations []corev1.Toleration) bool {
 			return slices.ContainsFunc(tolerations, func(o corev1.Toleration) bool { return o.ToleratesTaint(klog.Background(), &tc.taint, true) })
 		}
-		if list.Owns(tc.taint) != tc.owns || list.IsGated(node) != tc.gated || IsGated(node) != tc.any || in(list.At(0).Tolerations()) != tc.tolerated {
-			t.Errorf("%s: owns %v, gated %v, gated by anybody %v, tolerated %v", tc.name, list.Owns(tc.taint), list.IsGated(node), IsGated(node), in(list.At(0).Tolerations()))
+		if list.Owns(tc.taint) != tc.owns || list.HasGateTaint(node) != tc.gated || HasGateTaint(node) != tc.any || in(list.At(0).Tolerations()) != tc.tolerated {
+			t.Errorf("%s: owns %v, gated %v, gated by anybody %v, tolerated %v", tc.name, list.Owns(tc.taint), list.HasGateTaint(node), HasGateTaint(node), in(list.At(0).Tolerations()))
 		}
 		if got := list.OtherOf(node); got != tc.other {
 			t.Errorf("%s: of %q, want %q", tc.name, got, tc.other)

@@ -28,7 +28,7 @@ const (
 // Rank is a place in the order: 0 is the most preferred.
 type Rank int
 
-// Excluded is the rank of nodes that are never used: those of a virtual kubelet that are in no burst pool.
+// Excluded is the rank of nodes that are never used: nodes of a virtual kubelet in no burst pool.
 const Excluded Rank = -1
 
 // Pool is an entry of the list. It must not be changed.
@@ -43,8 +43,8 @@ type Pool struct {
 	installation string
 }
 
-// Graces limit how long a node group holds the gate. Provision: while ordered nodes are not usable. Backoff: while the autoscaler backs off. Decline:
-// while it could grow but does not.
+// Graces limit how long a node group holds the gate. Provision: while ordered nodes are not usable. Backoff: while the
+// autoscaler backs off. Decline: while it could grow but does not.
 type Graces struct{ Provision, Backoff, Decline time.Duration }
 
 // gracesOf returns the graces of the pool among all pools' settings.
@@ -73,7 +73,8 @@ func NewList(pools []configv1.Pool) (List, error) {
 	return ListOf(&configv1.PoolPriorityArgs{Pools: pools})
 }
 
-// ListOf returns the list that the (validated) arguments state, for their installation. A selector that does not parse is an error.
+// ListOf returns the list that the (validated) arguments state, for their installation. A selector that does not parse
+// is an error.
 func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 	l := List{pools: make([]Pool, len(args.Pools)), installation: cmp.Or(args.Installation, configv1.DefaultInstallation)}
 	for i := range args.Pools {
@@ -196,8 +197,8 @@ func (l List) PoolAt(r Rank) int {
 	}
 }
 
-// Template returns the labels, taints and allocatable resources that a new node of the pool's node group with the name would have, or nil
-// where the configuration does not say.
+// Template returns the configured labels, taints and allocatable resources of a new node of the pool's node group with
+// the name, or nil.
 func (p *Pool) Template(group string) *corev1.Node {
 	template := p.template(group)
 	if template == nil {

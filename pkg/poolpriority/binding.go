@@ -16,9 +16,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// Bind binds the pod as DefaultBinder does, with the annotations that put it in the order of scale-in and that say why
-// it was let into a burst pool: the API server copies a Binding's annotations onto the pod, so that they are there from
-// the first instant and cost no call of their own. A scheduler whose lease has run out binds nothing.
+// Bind binds the pod as DefaultBinder does, with annotations for the scale-in order and for the reason of a burst: the
+// API server copies a Binding's annotations onto the pod, so that they exist from the first moment and cost no extra
+// call. A scheduler whose lease has expired binds nothing.
 func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	pl.retries.Remove(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
@@ -37,7 +37,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	}
 	placed.count(klog.FromContext(ctx), pod, nodeName)
 	if placed.burst != nil {
-		pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", placed.burst.story)
+		pl.handle.EventRecorder().Eventf(pod, nil, v1.EventTypeNormal, "Burst", "Binding", "%s", placed.burst.message)
 	}
 	return nil
 }
@@ -61,12 +61,12 @@ func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Bindi
 	return nil
 }
 
-// unorderedKinds are the kinds of workloads that are known not to go by deletion costs. Others are another
-// controller's: a pod's author can invent any.
+// unorderedKinds are Kubernetes' workload kinds whose controllers ignore deletion costs. Other kinds are not listed: a
+// pod's author can invent any.
 var unorderedKinds = sets.New("Pod", "StatefulSet", "Job", "DaemonSet")
 
-// mentionKind says once of each kind of workload that scale-in by deletion cost is not for it: nothing but a
-// ReplicaSet, or its predecessor, the ReplicationController, reads the cost.
+// mentionKind logs once for each kind of workload that deletion costs do not order its scale-in: only ReplicaSets and
+// ReplicationControllers read the cost.
 func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	kind := "Pod"
 	if owner := metav1.GetControllerOfNoCopy(pod); owner != nil {
@@ -95,7 +95,7 @@ func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]s
 		annotations[refusal.BoundAtAnnotation] = pl.clock.Now().UTC().Format(time.RFC3339)
 	}
 	if placed.burst != nil {
-		annotations[gate.RecordAnnotation] = placed.burst.record.Encode()
+		annotations[gate.DecisionAnnotation] = placed.burst.record.Encode()
 	}
 	if !pl.deletionCost {
 		return annotations

@@ -24,8 +24,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestBind: the pod's place in the order of scale-in is in the Binding, and what the user set since the queue had the pod is
-// kept.
+// TestBind: the pod's place in the order of scale-in is in the Binding, and what the user set since the queue had the
+// pod is kept.
 func TestBind(t *testing.T) {
 	const record = `{"reason":"Open","pools":{"system":"Backoff","user":"AtMaxSize"}}`
 	for _, tc := range []struct {
@@ -35,10 +35,10 @@ func TestBind(t *testing.T) {
 		want       map[string]string
 	}{
 		{name: "on a VM", node: "user", want: map[string]string{scalein.CostAnnotation: "2000", scalein.OwnCostAnnotation: "2000", scalein.PoolAnnotation: "user"}},
-		{name: "on the virtual node", node: "virtual", want: map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci", gate.RecordAnnotation: record}},
-		{name: "with a cost of the user's", node: "virtual", listed: map[string]string{scalein.CostAnnotation: "5"}, want: map[string]string{scalein.PoolAnnotation: "aci", gate.RecordAnnotation: record}},
+		{name: "on the virtual node", node: "virtual", want: map[string]string{scalein.CostAnnotation: "-1000", scalein.OwnCostAnnotation: "-1000", scalein.PoolAnnotation: "aci", gate.DecisionAnnotation: record}},
+		{name: "with a cost of the user's", node: "virtual", listed: map[string]string{scalein.CostAnnotation: "5"}, want: map[string]string{scalein.PoolAnnotation: "aci", gate.DecisionAnnotation: record}},
 		{name: "on a node that is gone", node: "gone"},
-		{name: "switched off", node: "virtual", off: true, want: map[string]string{gate.RecordAnnotation: record}},
+		{name: "switched off", node: "virtual", off: true, want: map[string]string{gate.DecisionAnnotation: record}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cfg := aks(t)

@@ -28,7 +28,8 @@ func withLimits(t *testing.T, limits configv1.BurstLimits) *harness {
 	return h
 }
 
-// TestLimits: 200 pods of many sizes, one after another; never is there more than the limits on the nodes, and what is left is used.
+// TestLimits: 200 pods of many sizes, one after another; never is there more than the limits on the nodes, and what is
+// left is used.
 func TestLimits(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -58,7 +59,7 @@ func TestLimits(t *testing.T) {
 					p = p.Container("image")
 				}
 				if _, err := h.schedule(p.Obj()); err != nil {
-					if !strings.Contains(err.Error(), gate.ReasonBudget.Sentence) {
+					if !strings.Contains(err.Error(), gate.ReasonBudgetSpent.Sentence) {
 						t.Fatalf("pod %d was told %v", i, err)
 					}
 					if tc.within(placed+1, milliCPU+cpu, memory+bytes) {

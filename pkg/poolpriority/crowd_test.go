@@ -42,7 +42,8 @@ func filler(i int) *v1.Pod {
 		Req(map[v1.ResourceName]string{"cpu": "4"}).Obj()
 }
 
-// cycles returns how long each of n scheduling cycles takes, sorted, with the snapshot; the pods that make returns are placed nowhere.
+// cycles returns how long each of n scheduling cycles takes, sorted, with the snapshot; the pods that make returns are
+// placed nowhere.
 func (h *harness) cycles(n int, make func(i int) *v1.Pod) []time.Duration {
 	h.Helper()
 	took := []time.Duration{}
@@ -60,7 +61,8 @@ func (h *harness) cycles(n int, make func(i int) *v1.Pod) []time.Duration {
 	return took
 }
 
-// churn changes a node ten times a second, until stopped: the pools are judged, and those that wait are looked at, again and again.
+// churn changes a node ten times a second, until stopped: the pools are judged, and those that wait are looked at,
+// again and again.
 func (h *harness) churn() (stop func()) {
 	ctx, cancel := context.WithCancel(h.ctx)
 	var done sync.WaitGroup
@@ -81,8 +83,9 @@ func (h *harness) churn() (stop func()) {
 	}
 }
 
-// BenchmarkBesideHeld compares the cycles of a pod that has a place while 10,000 pods of 20 kinds are held, which the pool's 200 kinds of nodes do
-// not fit, with those while none is. In both, a node changes ten times a second. It is p99, and the median.
+// BenchmarkBesideHeld compares the cycles of a pod that has a place while 10,000 pods of 20 kinds are held, which the
+// pool's 200 kinds of nodes do not fit, with those while none is. In both, a node changes ten times a second. It is
+// p99, and the median.
 func BenchmarkBesideHeld(b *testing.B) {
 	const held, cycles = 10000, 4000
 	status := &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "cluster-autoscaler-status",
@@ -150,8 +153,9 @@ nodeGroups:
 	b.ReportMetric(p99, "p99-held/none")
 }
 
-// BenchmarkRolloutCycle compares the cycles of a rollout's new pod with those of a plain pod, in a cluster of 60,000 pods: where the new pod waits for
-// one that it replaces, and the plain one for a pool that can grow; and where both find a place.
+// BenchmarkRolloutCycle compares the cycles of a rollout's new pod with those of a plain pod, in a cluster of 60,000
+// pods: where the new pod waits for one that it replaces, and the plain one for a pool that can grow; and where both
+// find a place.
 func BenchmarkRolloutCycle(b *testing.B) {
 	const cycles, replicas = 400, 1000
 	h := newHarness(b, aks(b))
@@ -203,9 +207,9 @@ func BenchmarkRolloutCycle(b *testing.B) {
 	compare("has a place", false, func(bool) {})
 }
 
-// BenchmarkAlike compares what it takes to look again at pods that are held, after a node has changed: at 10,000 that nothing tells apart, with the
-// plugin, and at one such pod with the default profile, of which a sample is taken. It is what the scheduler does from the snapshot to the message;
-// writing that is the same in both.
+// BenchmarkAlike compares what it takes to look again at pods that are held, after a node has changed: at 10,000 that
+// nothing tells apart, with the plugin, and at one such pod with the default profile, of which a sample is taken. It is
+// what the scheduler does from the snapshot to the message; writing that is the same in both.
 func BenchmarkAlike(b *testing.B) {
 	const held, sample = 10000, 300
 	h := newHarness(b, aks(b))
@@ -250,8 +254,8 @@ func BenchmarkAlike(b *testing.B) {
 	b.ReportMetric(ratio, "ours/default")
 }
 
-// BenchmarkBoundPodUpdate measures how long the scheduling queue's lock is held for a status update of a bound pod, while 10,000 pods are held.
-// In a real cluster there are hundreds a second.
+// BenchmarkBoundPodUpdate measures how long the scheduling queue's lock is held for a status update of a bound pod,
+// while 10,000 pods are held. In a real cluster there are hundreds a second.
 func BenchmarkBoundPodUpdate(b *testing.B) {
 	h := newHarness(b, aks(b))
 	for i := range 10000 {

@@ -15,13 +15,13 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// taintGrace is how old a burst node must be to be used without the gate taint, which the controller sets within
-// moments.
+// taintGrace is the age from which a burst node is used without the gate taint, which the controller normally sets
+// within moments.
 const taintGrace = 10 * time.Second
 
 // Filter rejects nodes ranked below the pool that has room, nodes of burst pools whose gate is closed for the pod, and
-// nodes whose taints neither the pod nor its burst pool tolerates. The first is needed although PreFilter narrows the
-// cycle: nominated nodes and batch hints are tried without regard to that.
+// nodes whose taints neither the pod nor its burst pool tolerates. The rank is checked although PreFilter narrows the
+// cycle, because nominated nodes and batch hints bypass PreFilter's result.
 func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeInfo fwk.NodeInfo) *fwk.Status {
 	c, err := readCycle(state)
 	if err != nil {
@@ -33,7 +33,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 	}
 	switch {
 	case rank == pool.Excluded:
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonExcluded.Sentence)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonInNoBurstPool.Sentence)
 	case c.worst == noRank:
 		c.flags.unproven.Store(true)
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonBetterPool.Sentence)
@@ -43,22 +43,22 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		return pl.taints.Filter(ctx, state, pod, nodeInfo)
 	}
 	if !isAvailable(nodeInfo.Node()) {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonUnavailable.Sentence)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonNotAvailable.Sentence)
 	}
 	awaits := pl.awaitsTaint(nodeInfo.Node())
 	if status := pl.taints.Filter(ctx, state, pl.asOnBurstNode(pod, i), nodeInfo); !status.IsSuccess() {
 		return status
 	}
 	if verdict := &c.decision.Burst[i]; !verdict.Open {
-		c.flags.gated.Store(true)
+		c.flags.gateClosed.Store(true)
 		if verdict.Passes() {
 			c.flags.passing.Store(true)
 		}
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, verdict.Reason.Sentence)
 	}
 	if awaits {
-		c.flags.ungated.Store(true)
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonUngated.Sentence)
+		c.flags.awaitsGateTaint.Store(true)
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, gate.ReasonAwaitsGateTaint.Sentence)
 	}
 	return nil
 }
@@ -73,12 +73,12 @@ func isAvailable(node *v1.Node) bool {
 // comes, the node is used without it, and the gatekeeper reports a problem. If no burst node has been seen with the
 // taint, there may be no controller, and the node is used at once.
 func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
-	if pl.pools.IsGated(node) {
-		pl.gatedSeen.Store(true)
+	if pl.pools.HasGateTaint(node) {
+		pl.gateTaintSeen.Store(true)
 		return false
 	}
 	now := pl.clock.Now()
-	if !pl.gated || !pl.gatedSeen.Load() || now.Sub(node.CreationTimestamp.Time) >= taintGrace {
+	if !pl.gateTaint || !pl.gateTaintSeen.Load() || now.Sub(node.CreationTimestamp.Time) >= taintGrace {
 		return false
 	}
 	met, _ := pl.untainted.LoadOrStore(node.UID, now) // our clock may be behind the API server's
@@ -114,14 +114,14 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
 	}
 	pl.retries.Remove(pod.UID)
-	if c.flags.gated.Load() {
-		pl.gatekeeper.Hold(logger, pod, &c.decision, c.promise)
+	if c.flags.gateClosed.Load() {
+		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
 	}
-	if c.flags.ungated.Load() {
+	if c.flags.awaitsGateTaint.Load() {
 		// The taint's coming is an event, that it does not come is none.
 		time.AfterFunc(taintGrace, func() { pl.activate(logger, pod) })
 	}
-	if c.flags.passing.Load() || c.flags.ungated.Load() {
+	if c.flags.passing.Load() || c.flags.awaitsGateTaint.Load() {
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable) // preemption comes after this plugin, and not at all
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)

@@ -50,15 +50,15 @@ func TestUnavailableBurstNodes(t *testing.T) {
 			h.setCapacity(nodegroups.Full, nodegroups.Full)
 			p := pod("p").Obj()
 			p.Spec.Tolerations = []v1.Toleration{{Operator: v1.TolerationOpExists}}
-			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), gate.ReasonUnavailable.Sentence) {
-				t.Errorf("the pod was told %v, want %q", err, gate.ReasonUnavailable.Sentence)
+			if _, err := h.schedule(p); err == nil || !strings.Contains(err.Error(), gate.ReasonNotAvailable.Sentence) {
+				t.Errorf("the pod was told %v, want %q", err, gate.ReasonNotAvailable.Sentence)
 			}
 		})
 	}
 }
 
-// TestNewBurstNodeWaitsForItsTaint: a burst node that was just made is not used before the controller has given it the gate taint, and nobody is
-// preempted meanwhile; one that does not get it is used all the same.
+// TestNewBurstNodeWaitsForItsTaint: a burst node that was just made is not used before the controller has given it the
+// gate taint, and nobody is preempted meanwhile; one that does not get it is used all the same.
 func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 	gateTaint := v1.Taint{Key: configv1.GateTaintKey, Value: configv1.DefaultInstallation, Effect: v1.TaintEffectNoSchedule}
 	for _, tc := range []struct {
@@ -78,8 +78,8 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := newHarness(t, aks(t))
-			h.plugin.gated = !tc.off
-			h.plugin.gatedSeen.Store(!tc.alone)
+			h.plugin.gateTaint = !tc.off
+			h.plugin.gateTaintSeen.Store(!tc.alone)
 			victims := h.countVictims()
 			node := virtualNode("virtual").Obj()
 			node.CreationTimestamp = metav1.NewTime(time.Now().Add(-tc.age))
@@ -89,7 +89,7 @@ func TestNewBurstNodeWaitsForItsTaint(t *testing.T) {
 			h.setCapacity(nodegroups.Full, nodegroups.Full)
 			p := pod("high").Priority(10).Obj()
 			if tc.want == "" {
-				if err := h.fail(p); !strings.Contains(err.Error(), gate.ReasonUngated.Sentence) {
+				if err := h.fail(p); !strings.Contains(err.Error(), gate.ReasonAwaitsGateTaint.Sentence) {
 					t.Errorf("the pod was told %v", err)
 				}
 			} else if node, err := h.schedule(p); node != tc.want {

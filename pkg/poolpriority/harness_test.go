@@ -147,8 +147,8 @@ func tryHarnessWith(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, p
 	return h, nil
 }
 
-// watches waits until somebody watches the resource: the fake client tells a watch nothing of what was written between the list and
-// the watch.
+// watches waits until somebody watches the resource: the fake client tells a watch nothing of what was written between
+// the list and the watch.
 func (h *harness) watches(resource string) {
 	h.Helper()
 	h.eventually("somebody watches "+resource, func() bool {
@@ -192,7 +192,7 @@ func (h *harness) unwrap() {
 
 // inState is a pool of one node group in the state.
 func inState(state nodegroups.State) nodegroups.Pool {
-	return nodegroups.Pool{State: state, Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: state}}}}
+	return nodegroups.Pool{State: state, Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: state}}}}
 }
 
 // setCapacity replaces what the gate goes by: a state for each regular pool.
@@ -226,7 +226,7 @@ func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) 
 	return result.SuggestedHost, nil
 }
 
-// pop has the pod go through the queue. Others that were woken meanwhile go back to those that wait.
+// pop has the pod go through the queue. Others that were requeued meanwhile go back to those that wait.
 func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
 	for h.sched.SchedulingQueue.Add(h.logger, pod); ; {
 		info, err := h.sched.NextPod(h.logger)

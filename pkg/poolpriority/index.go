@@ -232,10 +232,10 @@ func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 // burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, whether it may still start,
 // and the sum.
 type burstPods struct {
-	pods  []fwk.PodInfo
-	uses  []aci.Use
-	young []bool
-	sum   aci.Use
+	pods       []fwk.PodInfo
+	uses       []aci.Use
+	notStarted []bool
+	sum        aci.Use
 }
 
 // countBurst sums up what the node's pods take of the budget of the burst pool, and finds those that may still start. A
@@ -249,14 +249,14 @@ func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	for i, info := range pods {
 		switch {
 		case i == len(b.pods):
-			b.pods, b.uses, b.young = append(b.pods, info), append(b.uses, aci.UseOf(info.GetPod(), p.OnACI())), append(b.young, refusal.MayStart(info.GetPod()))
+			b.pods, b.uses, b.notStarted = append(b.pods, info), append(b.uses, aci.UseOf(info.GetPod(), p.OnACI())), append(b.notStarted, refusal.MayStart(info.GetPod()))
 		case b.pods[i] != info:
-			b.pods[i], b.uses[i], b.young[i] = info, aci.UseOf(info.GetPod(), p.OnACI()), refusal.MayStart(info.GetPod())
+			b.pods[i], b.uses[i], b.notStarted[i] = info, aci.UseOf(info.GetPod(), p.OnACI()), refusal.MayStart(info.GetPod())
 		}
 		sum = sum.Plus(b.uses[i])
 	}
 	clear(b.pods[len(pods):])
-	b.pods, b.uses, b.young, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.young[:len(pods)], sum
+	b.pods, b.uses, b.notStarted, b.sum = b.pods[:len(pods)], b.uses[:len(pods)], b.notStarted[:len(pods)], sum
 }
 
 // burstUse returns what runs on the nodes of each burst pool, by the pool's index. It includes pods that earlier cycles
@@ -271,14 +271,14 @@ func (x *index) burstUse() []aci.Use {
 	return uses
 }
 
-// young calls visit for each pod on the nodes of the burst pool with index i that has not started yet. It includes pods
-// that earlier cycles placed and that are not bound yet: cycles are serial, so a pool that is tried with one pod gets
-// one.
-func (x *index) young(i int, visit func(*v1.Pod)) {
+// notStarted calls visit for each pod on the nodes of the burst pool with index i that has not started yet. It includes
+// pods that earlier cycles placed and that are not bound yet: cycles are serial, so a pool that is tried with one pod
+// gets one.
+func (x *index) notStarted(i int, visit func(*v1.Pod)) {
 	for _, position := range x.tiers[x.pools.RankAt(i)] {
 		b := x.entries[position].burst
 		for k, info := range b.pods {
-			if b.young[k] {
+			if b.notStarted[k] {
 				visit(info.GetPod())
 			}
 		}

@@ -1,6 +1,7 @@
 package poolpriority
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -17,48 +18,51 @@ import (
 
 const subsystem = "pool_priority"
 
-// outcomeVM and outcomeBurst are where held pods go in the end.
+// outcomeVM and outcomeBurst are the kinds of nodes that held pods are bound to.
 const outcomeVM, outcomeBurst = "vm", "burst"
+
+// none is the value of a label without another value.
+const none = "none"
 
 var (
 	gateDecisions = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "gate_decisions_total",
-		Help:      "Times that the gate was asked, once for each burst pool in each scheduling cycle, by pool, decision (open or closed) and the code of the reason.",
+		Help:      "Decisions of the gate, one for each burst pool in each scheduling cycle, by pool, decision (open or closed) and the code of the reason.",
 	}, []string{"pool", "decision", "reason"})
 
 	placementsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "placements_total",
-		Help: "Pods that were bound, by pool (empty for nodes in no pool) and reason: empty on VMs; in a burst pool, the code of that for which the gate was open or, " +
-			"with mode: Observe, for which it would have been closed.",
+		Help: "Pods that were bound, by pool (none for nodes in no pool) and reason: none on VMs; in a burst pool, why the gate was open or, with mode: Observe, " +
+			"why it would have been closed.",
 	}, []string{"pool", "reason"})
 
 	holdDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem: subsystem,
 		Name:      "hold_duration_seconds",
-		Help:      "How long pods that the gate held back had been unschedulable when they were bound, by outcome: vm or burst.",
-		Buckets:   []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1200, 1800},
+		Help:      "How long held pods had been unschedulable when they were bound, by outcome: vm or burst.",
+		Buckets:   []float64{1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 900, 1200, 1800, 3600, 7200},
 	}, []string{"outcome"})
 
 	orderViolations = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "order_violations_total",
-		Help: "Pods that were bound to a node of a lower rank than one that was proven to have room, to one of a burst pool that was closed for the pod, " +
-			"or to a virtual kubelet's in no burst pool. Must stay 0.",
+		Help: "Pods that were bound out of order: to a pool although a better one had a feasible node, to a burst pool whose gate was closed, " +
+			"or to a virtual kubelet in no burst pool. Must stay 0.",
 	})
 
-	repeatedFailures = metrics.NewCounter(&metrics.CounterOpts{
+	cachedDiagnoses = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem: subsystem,
-		Name:      "repeated_failures_total",
-		Help: "Scheduling cycles that found no room without asking each node: others of the pod's kind had found none, and only nodes that had changed since were asked. " +
-			"Where many pods wait, most cycles should be.",
+		Name:      "cached_diagnoses_total",
+		Help: "Scheduling cycles that used the cached diagnosis of an equal pod and looked only at nodes that had changed since. " +
+			"Where many pods wait, most cycles should.",
 	})
 )
 
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable {
-	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, repeatedFailures}
+	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, cachedDiagnoses}
 }
 
 // registerMetrics registers the metrics with the scheduler's own.
@@ -76,7 +80,7 @@ func beginMetrics(pools pool.List) {
 			reasons = gate.Reasons(gate.Kind.Opens)
 		}
 		for _, reason := range reasons {
-			placementsTotal.WithLabelValues(pools.At(i).Name, reason.Code).Add(0)
+			placementsTotal.WithLabelValues(pools.At(i).Name, cmp.Or(reason.Code, none)).Add(0)
 		}
 	}
 	holdDuration.WithLabelValues(outcomeVM)
@@ -93,10 +97,10 @@ type placement struct {
 	violation    bool          // it is out of order
 }
 
-// burst is why a pod goes to a burst pool.
+// burst is the reason for which a pod goes to a burst pool.
 type burst struct {
-	record gate.Record
-	story  string
+	record  gate.Record
+	message string
 }
 
 // placementOf returns what to count and report if the pod is bound to the node. It must be called before the pod is
@@ -120,7 +124,7 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 		p.violation = pl.violates(c, node)
 		if pl.pools.IsBurst(i) {
 			p.reason, outcome = c.decision.Burst[i].Reason.Code, outcomeBurst
-			p.burst = &burst{record: c.decision.Record(pl.pools, i, waited), story: c.decision.Story(pl.pools, i, waited)}
+			p.burst = &burst{record: c.decision.Record(pl.pools, i, waited), message: c.decision.Message(pl.pools, i, waited)}
 		}
 	}
 	if held {
@@ -141,7 +145,7 @@ func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
 
 // count counts the placement of a pod that has been bound.
 func (p *placement) count(logger klog.Logger, pod *v1.Pod, nodeName string) {
-	placementsTotal.WithLabelValues(p.pool, p.reason).Inc()
+	placementsTotal.WithLabelValues(cmp.Or(p.pool, none), cmp.Or(p.reason, none)).Inc()
 	if p.outcome != "" {
 		holdDuration.WithLabelValues(p.outcome).Observe(p.waited.Seconds())
 	}

@@ -97,13 +97,13 @@ func TestCountPlacement(t *testing.T) {
 		must.NoError(t, err)
 		return n
 	}
-	users, bursts, wrong := count("user", ""), count("aci", "Open"), violations()
+	users, bursts, wrong := count("user", none), count("aci", "Open"), violations()
 	held, err := testutil.GetHistogramMetricCount(holdDuration.WithLabelValues(outcomeBurst))
 	must.NoError(t, err)
 	for _, p := range []placement{{pool: "user"}, {pool: "user", violation: true}, {pool: "aci", reason: "Open", outcome: outcomeBurst, waited: 1}} {
 		p.count(klog.Background(), pod("p").Obj(), "node")
 	}
-	if u, b, v := count("user", "")-users, count("aci", "Open")-bursts, violations()-wrong; u != 2 || b != 1 || v != 1 {
+	if u, b, v := count("user", none)-users, count("aci", "Open")-bursts, violations()-wrong; u != 2 || b != 1 || v != 1 {
 		t.Errorf("%v on VMs, %v in the burst pool, %v violations", u, b, v)
 	}
 	if n, err := testutil.GetHistogramMetricCount(holdDuration.WithLabelValues(outcomeBurst)); err != nil || n-held != 1 {

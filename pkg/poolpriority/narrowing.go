@@ -39,10 +39,10 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 			return result, status, plugins
 		}
 	}
-	var recalled *objections
+	var recalled *diagnosis
 	err = n.pl.choose(ctx, c, pod, func() (*search, error) {
 		c.search = n.pl.newSearch(state, pod, c.nodes, result)
-		recalled = n.pl.failures.recall(ctx, c.search)
+		recalled = n.pl.diagnoses.recall(ctx, c.search)
 		c.search.burstOnly = recalled != nil
 		return c.search, nil
 	})
@@ -50,9 +50,9 @@ func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleStat
 		return result, fwk.AsStatus(fmt.Errorf("searching for the best pool: %w", err)), plugins
 	}
 	if recalled != nil && !c.narrowed {
-		if status := n.repeat(ctx, state, pod, c, recalled); status != nil {
-			c.repeated = true
-			repeatedFailures.Inc()
+		if status := n.fromCache(ctx, state, pod, c, recalled); status != nil {
+			c.fromCache = true
+			cachedDiagnoses.Inc()
 			return nil, status, recalled.plugins.Union(plugins)
 		}
 	}
@@ -67,14 +67,14 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	status, alone := runFilters(ctx, n.Framework, state, pod, node)
 	if !alone {
 		if c, err := readCycle(state); err == nil {
-			c.flags.beside.Store(node.Node().Name, nil)
+			c.flags.withNominated.Store(node.Node().Name, nil)
 		}
 	}
 	return status
 }
 
 // runFilters runs the profile's Filter plugins as a cycle does, and reports whether no pod is nominated to the node.
-// Such a node, as most are, is spared what the framework prepares for those.
+// Such a node, as most are, skips what the framework prepares for those.
 func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
 		return profile.RunFilterPlugins(ctx, state, pod, node), true
@@ -88,13 +88,13 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly {
-		n.pl.failures.remember(c, statuses)
+		n.pl.diagnoses.remember(c, statuses)
 	}
 	switch nodes := n.pl.preferred(ctx, n.preemption, state, pod, statuses); {
 	case nodes != nil:
 		statuses = &among{NodeToStatusReader: statuses, nodes: nodes}
 	case err == nil && n.lowerOnly && !n.pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes):
-		statuses = &among{NodeToStatusReader: statuses} // where nobody is less important, preemption would look at each node to find that out
+		statuses = &among{NodeToStatusReader: statuses} // without a pod of lower priority, preemption would dry-run each node in vain
 	}
 	result, status := n.Framework.RunPostFilterPlugins(ctx, state, pod, statuses)
 	if status.IsSuccess() && result != nil && result.NominatingInfo != nil && result.NominatedNodeName != "" {

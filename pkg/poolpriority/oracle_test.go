@@ -79,7 +79,7 @@ func TestStrictOrder(t *testing.T) {
 				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preemptions, w.preempted, w.volumes, hints)
 			t.Logf("%d failed as others of their kind had, %d of them with nobody nominated to a node", w.repeated, w.compared)
 			t.Logf("%d tried while their victims were ending, %d of them beside a virtual node with room; %d would have preempted others while the gate was closed for a moment",
-				w.early, w.patient, w.spared)
+				w.early, w.patient, w.kept)
 			if w.wrong > 0 || w.wronglyUnschedulable > 0 || w.wronglyPlaced > 0 {
 				t.Errorf("%d pods in the wrong pool, %d wrongly unschedulable, %d on nodes that were not feasible", w.wrong, w.wronglyUnschedulable, w.wronglyPlaced)
 			}
@@ -95,8 +95,8 @@ func TestStrictOrder(t *testing.T) {
 			if w.preempted == 0 || w.volumes == 0 || hints == 0 {
 				t.Error("no pod was placed after preemption, with a volume or by a batch hint: the test does not cover it")
 			}
-			if w.patient == 0 || w.spared == 0 {
-				t.Error("no pod waited for its victims beside a virtual node with room, or nobody was spared while the gate was closed for a moment: the test does not cover it")
+			if w.patient == 0 || w.kept == 0 {
+				t.Error("no pod waited for its victims beside a virtual node with room, or nobody was kept while the gate was closed for a moment: the test does not cover it")
 			}
 			for rank, n := range w.byRank {
 				if n == 0 {
@@ -132,7 +132,7 @@ type world struct {
 
 	placed, unschedulable, nominated           int
 	preemptions, preempted, volumes            int
-	early, patient, spared, repeated, compared int
+	early, patient, kept, repeated, compared   int
 	wrong, wronglyUnschedulable, wronglyPlaced int
 	byRank                                     [4]int
 }
@@ -165,7 +165,7 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 
 // What holds the gate: nothing, pools that can grow, or, for a moment, a node that the scheduler has not seen.
 const (
-	open, closed, unseen = "open", "closed", "unseen"
+	open, closed, stale = "open", "closed", "orphaned"
 )
 
 // disk is a claim with its volume, which nodes of one zone can attach.
@@ -198,7 +198,7 @@ func (w *world) setGate(gate string) {
 		pools = []nodegroups.State{nodegroups.CanGrow, nodegroups.Growing}
 	}
 	view := w.viewOf(pools...)
-	if gate == unseen {
+	if gate == stale {
 		view.Built = time.Now()
 		for i := range pools {
 			view.Pools[i].Nodes = 10 * w.size
@@ -323,7 +323,7 @@ func (w *world) step() {
 	case n < 4:
 		w.changeNode()
 	case n == 4:
-		w.setGate([]string{open, open, closed, unseen}[w.r.IntN(4)])
+		w.setGate([]string{open, open, closed, stale}[w.r.IntN(4)])
 	case n == 5 && (!w.alike || w.r.IntN(10) == 0):
 		w.nominate()
 	case n < 8 && len(w.ending) > 0:
@@ -331,8 +331,8 @@ func (w *world) step() {
 		w.remove(w.ending[i])
 		w.ending = slices.Delete(w.ending, i, i+1)
 	}
-	if w.gate == unseen {
-		w.setGate(unseen) // as a look that is made now; that of an old one does not last
+	if w.gate == stale {
+		w.setGate(stale) // as a look that is made now; that of an old one does not last
 	}
 	// The cluster fills, is full for a while, and empties again.
 	wave := w.size * 4
@@ -388,7 +388,7 @@ func (w *world) step() {
 		w.preempt(state, pod, fit)
 	case fit != nil:
 		if n, ok := w.sched.Profiles[ourProfile].(*narrowing); ok {
-			n.pl.failures.remember(mustCycle(w, state), fit.Diagnosis.NodeToStatus) // as PostFilter would
+			n.pl.diagnoses.remember(mustCycle(w, state), fit.Diagnosis.NodeToStatus) // as PostFilter would
 		}
 		if w.r.IntN(2) == 0 { // others that are alike
 			w.like, w.copies = pod, 1+w.r.IntN(4)
@@ -402,16 +402,17 @@ func mustCycle(t testing.TB, state fwk.CycleState) *cycle {
 	return c
 }
 
-// checkRepeated: a pod that was not looked at, because others of its kind had failed, fails as it would have if it had been.
+// checkRepeated: a pod that was not looked at, because others of its kind had failed, fails as it would have if it had
+// been.
 func (w *world) checkRepeated(state fwk.CycleState, pod *v1.Pod, fit *framework.FitError) {
 	c, err := readCycle(state)
-	if err != nil || !c.repeated {
+	if err != nil || !c.fromCache {
 		return
 	}
 	w.repeated++
-	known := w.plugin.failures
-	w.plugin.failures = failures{}
-	defer func() { w.plugin.failures = known }()
+	known := w.plugin.diagnoses
+	w.plugin.diagnoses = diagnosisCache{}
+	defer func() { w.plugin.diagnoses = known }()
 	again := framework.NewCycleState()
 	node, err := w.sched.SchedulePod(w.ctx, w.sched.Profiles[ourProfile], again, pod)
 	var plain *framework.FitError
@@ -431,8 +432,8 @@ func (w *world) checkRepeated(state fwk.CycleState, pod *v1.Pod, fit *framework.
 	}
 	d := mustCycle(w, again)
 	for name, flags := range map[string][2]bool{
-		"gated": {c.flags.gated.Load(), d.flags.gated.Load()}, "passing": {c.flags.passing.Load(), d.flags.passing.Load()},
-		"ungated": {c.flags.ungated.Load(), d.flags.ungated.Load()}, "unproven": {c.flags.unproven.Load(), d.flags.unproven.Load()},
+		"gated": {c.flags.gateClosed.Load(), d.flags.gateClosed.Load()}, "passing": {c.flags.passing.Load(), d.flags.passing.Load()},
+		"awaitsGateTaint": {c.flags.awaitsGateTaint.Load(), d.flags.awaitsGateTaint.Load()}, "unproven": {c.flags.unproven.Load(), d.flags.unproven.Load()},
 	} {
 		if flags[0] != flags[1] {
 			w.Fatalf("%s: %s is %t, and %t when it was looked at", pod.Name, name, flags[0], flags[1])
@@ -440,7 +441,8 @@ func (w *world) checkRepeated(state fwk.CycleState, pod *v1.Pod, fit *framework.
 	}
 }
 
-// awaitsVictims reports whether pods are ending that leave room for the pod, on a node that is kept for it and better than a virtual one.
+// awaitsVictims reports whether pods are ending that leave room for the pod, on a node that is kept for it and better
+// than a virtual one.
 func (w *world) awaitsVictims(pod *v1.Pod) bool {
 	i := slices.IndexFunc(w.nodes, func(n *v1.Node) bool { return n.Name == pod.Status.NominatedNodeName })
 	return i >= 0 && naiveRank(w.nodes[i]) >= 0 && naiveRank(w.nodes[i]) < 3 && len(w.endingFor(pod)) > 0
@@ -467,7 +469,8 @@ func (w *world) hasVirtual(pod *v1.Pod) bool {
 	return false
 }
 
-// checkCounted: what the metric of violations goes by tells the node that the pod is on from one that would have been wrong.
+// checkCounted: what the metric of violations goes by tells the node that the pod is on from one that would have been
+// wrong.
 func (w *world) checkCounted(state fwk.CycleState, placed string) {
 	c, err := readCycle(state)
 	must.NoError(w, err)
@@ -481,11 +484,12 @@ func (w *world) checkCounted(state fwk.CycleState, placed string) {
 	}
 }
 
-// preempt runs the PostFilter plugins for a pod that found no place, DefaultPreemption among them. If that finds one, its victims leave the
-// node, at once or while later pods are tried, and the pod, for which the node keeps the room, is tried again soon. While the gate is closed for a moment,
-// nobody is preempted for a pod that has a place when it opens.
+// preempt runs the PostFilter plugins for a pod that found no place, DefaultPreemption among them. If that finds one,
+// its victims leave the node, at once or while later pods are tried, and the pod, for which the node keeps the room, is
+// tried again soon. While the gate is closed for a moment, nobody is preempted for a pod that has a place when it
+// opens.
 func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitError) {
-	spare := w.gate == unseen && w.hasVirtual(pod)
+	spare := w.gate == stale && w.hasVirtual(pod)
 	// Preemption asks the lister whether its last victim is there still.
 	listed := append(slices.Collect(maps.Values(w.bound)), pod)
 	w.list(listed...)
@@ -500,7 +504,7 @@ func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitErr
 			w.Fatalf("%s: %v were preempted for nothing", pod.Name, victims)
 		}
 		if spare {
-			w.spared++
+			w.kept++
 		}
 		return
 	}
@@ -534,7 +538,8 @@ func (w *world) preempt(state fwk.CycleState, pod *v1.Pod, fit *framework.FitErr
 	w.preemptors = append(w.preemptors, again)
 }
 
-// victimsOf waits until preemption for the pod is through, and returns whom it hit. The scheduler would not try the pod before.
+// victimsOf waits until preemption for the pod is through, and returns whom it hit. The scheduler would not try the pod
+// before.
 func (w *world) victimsOf(pod *v1.Pod) []string {
 	for _, plugin := range w.sched.Profiles[ourProfile].PreEnqueuePlugins() {
 		for plugin.Name() == names.DefaultPreemption && !plugin.PreEnqueue(w.ctx, pod).IsSuccess() {
@@ -548,8 +553,8 @@ func (w *world) victimsOf(pod *v1.Pod) []string {
 	return victims
 }
 
-// keepRoom has the node keep the room for the pod that it is nominated for. It must be feasible without those that are ending, unless in-tree
-// preemption may have misjudged it.
+// keepRoom has the node keep the room for the pod that it is nominated for. It must be feasible without those that are
+// ending, unless in-tree preemption may have misjudged it.
 func (w *world) keepRoom(pod *v1.Pod, ending []string, misjudged bool) {
 	w.park(pod)
 	left := map[string]*v1.Pod{}
@@ -615,8 +620,8 @@ func (w *world) nominate() {
 	w.nominees = append(w.nominees, pod)
 }
 
-// park has the queue keep a pod that found no place, and the node that it is nominated for keep the room: of a pod that is in no queue, the node would
-// not know how much.
+// park has the queue keep a pod that found no place, and the node that it is nominated for keep the room: of a pod that
+// is in no queue, the node would not know how much.
 func (w *world) park(pod *v1.Pod) {
 	w.list(pod) // or it would not be nominated
 	defer w.unlist(pod)
@@ -674,8 +679,8 @@ func (w *world) feasible(pod *v1.Pod, open bool) map[string]int {
 	return result
 }
 
-// cannotBurst reports whether the pod uses one of the two things of those random pods that a virtual kubelet cannot run: a disk and
-// a host port.
+// cannotBurst reports whether the pod uses one of the two things of those random pods that a virtual kubelet cannot
+// run: a disk and a host port.
 func cannotBurst(pod *v1.Pod) bool {
 	return len(pod.Spec.Volumes) > 0 || slices.ContainsFunc(pod.Spec.Containers, func(c v1.Container) bool {
 		return slices.ContainsFunc(c.Ports, func(p v1.ContainerPort) bool { return p.HostPort != 0 })

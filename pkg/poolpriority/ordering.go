@@ -29,16 +29,16 @@ const (
 
 // cycle holds what was decided for a pod before Filter, which only reads it, apart from the flags.
 type cycle struct {
-	worst    pool.Rank        // nodes ranked below it are rejected
-	narrowed bool             // worst is the rank that has room
-	widened  bool             // nodes of all ranks pass, because narrowed cycles failed
-	repeated bool             // no node is feasible, as is known of the pod's kind
-	pool     int              // that rank's
-	found    sets.Set[string] // nodes of that rank, at least one of which has room
-	decision gate.Decision
-	surge    held.Surge
-	victims  *held.Promise // the place that pods leave which the pod preempts, if there are such
-	promise  *held.Promise // what the pod waits for, if that closed the gate
+	worst       pool.Rank        // nodes ranked below it are rejected
+	narrowed    bool             // worst is the rank that has room
+	widened     bool             // nodes of all ranks pass, because narrowed cycles failed
+	fromCache   bool             // the cached diagnosis ended the cycle: no node is feasible
+	pool        int              // that rank's
+	found       sets.Set[string] // nodes of that rank; at least one is feasible
+	decision    gate.Decision
+	rollout     held.RolloutStatus
+	victims     *held.Reservation // the place that pods leave which the pod preempts, if there are such
+	reservation *held.Reservation // what the pod waits for, if that closed the gate
 
 	nodes  []fwk.NodeInfo // the snapshot
 	search *search        // of a profile that is wrapped
@@ -48,16 +48,16 @@ type cycle struct {
 
 // flags are what Filter found. The copies of a cycle share them.
 type flags struct {
-	// gated is set when a closed gate was all that this plugin had against a node.
-	gated atomic.Bool
+	// gateClosed is set when a closed gate was all that this plugin had against a node.
+	gateClosed atomic.Bool
 	// passing is set when that gate is closed for a moment only.
 	passing atomic.Bool
-	// ungated is set when a burst node was rejected because it is new and has no gate taint yet.
-	ungated atomic.Bool
+	// awaitsGateTaint is set when a burst node was rejected because it is new and has no gate taint yet.
+	awaitsGateTaint atomic.Bool
 	// unproven is set when a node was rejected because the search for the best rank failed.
 	unproven atomic.Bool
-	// beside has the names of nodes that were asked about together with pods that are nominated to them.
-	beside sync.Map
+	// withNominated has the names of nodes that were asked about together with pods that are nominated to them.
+	withNominated sync.Map
 }
 
 // Clone implements the mandatory Clone interface. We don't really copy the data: it is not changed after PreFilter, and
@@ -110,8 +110,8 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 		c.widened = true
 		return nil
 	}
-	if pl.gatekeeper != nil && c.decision.Opens() { // where all is closed, a promise would matter to nobody
-		c.surge = pl.gatekeeper.Rollout(pod)
+	if pl.gatekeeper != nil && c.decision.Opens() { // where all gates are closed, a reservation changes nothing
+		c.rollout = pl.gatekeeper.Rollout(pod)
 		c.victims = pl.victimsOf(pod, c.nodes)
 	}
 	if !pl.strict && !c.mayWait() {
@@ -141,7 +141,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 }
 
 // mayWait reports whether there may be something that the pod can wait for instead of bursting.
-func (c *cycle) mayWait() bool { return c.victims != nil || c.surge.Possible() }
+func (c *cycle) mayWait() bool { return c.victims != nil || c.rollout.Possible() }
 
 // findBest returns nodes of the best rank that has a feasible one. Before a pod goes to a burst pool that has made
 // others end, or is a new one of a rollout, the gate decides again, with what the pod could wait for instead.
@@ -153,24 +153,24 @@ func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) 
 	if c.decision.Burst[pl.pools.PoolAt(found.rank)].Observed {
 		return found, nil // it is closed already, but for observing
 	}
-	promise := c.victims
-	if promise == nil {
-		promise, err = search.promise(ctx, c.surge)
+	reservation := c.victims
+	if reservation == nil {
+		reservation, err = search.reservation(ctx, c.rollout)
 	}
-	if err != nil || promise == nil {
+	if err != nil || reservation == nil {
 		return found, err
 	}
-	c.decision = pl.decide(search.pod, promise.Wait)
-	found, err = search.best(ctx, &c.decision) // one whose waitLimit is over is open still
-	if err == nil && found.nodes == nil && c.decision.Closes(promise.Reason) {
-		c.promise = promise
+	c.decision = pl.decide(search.pod, reservation.Wait)
+	found, err = search.best(ctx, &c.decision) // one whose waitLimit is over stays open
+	if err == nil && found.nodes == nil && c.decision.Closes(reservation.Reason) {
+		c.reservation = reservation
 	}
 	return found, err
 }
 
 // decide asks the gate, by the cycle's snapshot and what the pod waits for.
 func (pl *PoolPriority) decide(pod *v1.Pod, wait gate.Wait) gate.Decision {
-	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Nodes: pl.index.nodes, Young: pl.index.young}, wait)
+	return pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{Burst: pl.index.burstUse(), Nodes: pl.index.nodes, NotStarted: pl.index.notStarted}, wait)
 }
 
 // conclude notes what the gate decided in the end.
@@ -189,7 +189,7 @@ func (pl *PoolPriority) conclude(ctx context.Context, c *cycle, pod *v1.Pod) {
 				"pool", pl.pools.At(i).Name, "reason", v.Reason.Code, "detail", v.Reason.Detail)
 		}
 	}
-	if c.mayWait() && c.promise == nil {
+	if c.mayWait() && c.reservation == nil {
 		pl.gatekeeper.Release(pod.UID)
 	}
 }

@@ -17,7 +17,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out of.
+// TestGateInTheCycle goes through what a pod is told and where it lands while the gate is closed, open and opted out
+// of.
 func TestGateInTheCycle(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
@@ -38,8 +39,8 @@ func TestGateInTheCycle(t *testing.T) {
 		t.Errorf("the pod is on %q (%v), want the virtual node", node, err)
 	}
 	_, err = h.schedule(pod("opted-out").Annotation(pool.BurstAnnotation, pool.BurstNever).Obj())
-	if err == nil || !strings.Contains(err.Error(), gate.ReasonOptOut.Sentence) {
-		t.Errorf("the pod that opted out was told %v, want %q", err, gate.ReasonOptOut.Sentence)
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonOptedOut.Sentence) {
+		t.Errorf("the pod that opted out was told %v, want %q", err, gate.ReasonOptedOut.Sentence)
 	}
 }
 
@@ -56,8 +57,8 @@ func TestNominatedNodeOfAWorsePool(t *testing.T) {
 	}
 }
 
-// TestSchedulerIsBehind: while the snapshot lacks a node of a full pool that is known to be there, or has it as starting, the
-// gate stays closed, and the pod is tried again soon.
+// TestSchedulerIsBehind: while the snapshot lacks a node of a full pool that is known to be there, or has it as
+// starting, the gate stays closed, and the pod is tried again soon.
 func TestSchedulerIsBehind(t *testing.T) {
 	h := newHarness(t, aks(t))
 	tiny := map[v1.ResourceName]string{"cpu": "100m", "memory": "1Gi", "pods": "1"}
@@ -76,12 +77,12 @@ func TestSchedulerIsBehind(t *testing.T) {
 	}
 	known(2, 0, 0)
 	_, err := h.schedule(pod("behind").Obj())
-	if err == nil || !strings.Contains(err.Error(), gate.ReasonUnseen.Sentence) {
-		t.Errorf("a node was not seen yet: %v, want %q", err, gate.ReasonUnseen.Sentence)
+	if err == nil || !strings.Contains(err.Error(), gate.ReasonSnapshotStale.Sentence) {
+		t.Errorf("a node was not seen yet: %v, want %q", err, gate.ReasonSnapshotStale.Sentence)
 	}
 	h.addNodes(userNode("user-2").Capacity(tiny)) // seen, and not yet that it is ready
-	if _, err = h.schedule(pod("behind-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonUnseen.Sentence) {
-		t.Errorf("it was not seen yet that a node is ready: %v, want %q", err, gate.ReasonUnseen.Sentence)
+	if _, err = h.schedule(pod("behind-2").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonSnapshotStale.Sentence) {
+		t.Errorf("it was not seen yet that a node is ready: %v, want %q", err, gate.ReasonSnapshotStale.Sentence)
 	}
 	known(2, 1, 0)
 	if node, err := h.schedule(pod("not-behind").Obj()); node != "virtual" {
@@ -108,8 +109,8 @@ func TestBudget(t *testing.T) {
 	for i := range 2 {
 		must.Do(t)(h.schedule(pod(fmt.Sprint("p", i)).Obj()))
 	}
-	if _, err := h.schedule(pod("p3").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonBudget.Sentence) {
-		t.Errorf("the pod over the budget was told %v, want %q", err, gate.ReasonBudget.Sentence)
+	if _, err := h.schedule(pod("p3").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonBudgetSpent.Sentence) {
+		t.Errorf("the pod over the budget was told %v, want %q", err, gate.ReasonBudgetSpent.Sentence)
 	}
 	h.remove("by-others")
 	if _, err := h.schedule(pod("p4").Obj()); err != nil {

@@ -1,10 +1,10 @@
-// Package poolpriority is the scheduling-framework plugin that fills node pools in order. One file a phase: ordering.go
-// decides which pool a pod goes to, by a search (search.go) over an index of the snapshot (index.go), and what the new
-// pods of a rollout wait for (surge.go); narrowing.go says when, and failures.go spares pods the search that is known
-// to fail. filtering.go keeps a pod in its pool and keeps burst pools closed, scoring.go weighs the order where it is
-// only preferred, preempting.go has preemption go by it, binding.go binds with the order of scale-in, requeue.go wakes
-// pods that events help, retrying.go tries pods again that lost a race, and profile.go checks the plugin's place among
-// the others. What is decided beside the cycle is package gatekeeper's.
+// Package poolpriority is the scheduling-framework plugin that fills node pools in order. There is one file for each
+// phase: ordering.go chooses the pool of a pod, by a search (search.go) over an index of the snapshot (index.go), and
+// makes new pods of a rollout wait (surge.go); narrowing.go runs it at the end of PreFilter, and diagnoses.go answers
+// from a cache for equal pods that fit no node. filtering.go keeps a pod in its pool and keeps burst pools closed,
+// scoring.go weighs the order where it is only preferred, preempting.go keeps preemption in the order, binding.go binds
+// with deletion costs, requeue.go registers the events that requeue pods, retrying.go retries pods that lost a race,
+// and profile.go checks the plugin's place in the profile. Package gatekeeper decides beside the cycle.
 package poolpriority
 
 import (
@@ -39,23 +39,23 @@ import (
 // PoolPriority is a plugin that places a pod in the best-ranked pool that has a feasible node, and opens burst pools to
 // it only when no earlier pool can grow.
 type PoolPriority struct {
-	handle framework.Framework
-	clock  clock.Clock
-	pools  pool.List
-	strict bool
-	gated  bool // the controller keeps the gate taint
+	handle    framework.Framework
+	clock     clock.Clock
+	pools     pool.List
+	strict    bool
+	gateTaint bool // the controller keeps the gate taint
 	// given are the tolerations that pods are given for the nodes of each burst pool, by the pool's index.
 	given [][]v1.Toleration
 	// taints is the in-tree plugin, asked about a copy of the pod where taints are looked past.
 	taints   fwk.FilterPlugin
 	features feature.Features
 
-	nodes        corelisters.NodeLister
-	pods         corelisters.PodLister
-	deletionCost bool        // pods are bound with it
-	gatedSeen    atomic.Bool // a burst node with the gate taint was
-	untainted    sync.Map    // UIDs of new burst nodes without the gate taint, and when we met them
-	mentioned    sync.Map    // kinds of workloads that were said not to go by it
+	nodes         corelisters.NodeLister
+	pods          corelisters.PodLister
+	deletionCost  bool        // pods are bound with it
+	gateTaintSeen atomic.Bool // a burst node with the gate taint was
+	untainted     sync.Map    // UIDs of new burst nodes without the gate taint, and when we met them
+	mentioned     sync.Map    // kinds of workloads that were logged to ignore it
 
 	index      *index
 	filters    sets.Set[string]       // the names of the filter plugins, once all plugins are there
@@ -64,7 +64,7 @@ type PoolPriority struct {
 	binder     typedcorev1.PodsGetter
 	wrapped    bool // the profile looks for the best pool after PreFilter
 	retries    retries
-	failures   failures
+	diagnoses  diagnosisCache
 }
 
 var _ fwk.PreFilterPlugin = &PoolPriority{}
@@ -125,7 +125,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		handle:       f,
 		clock:        clock,
 		pools:        pools,
-		gated:        *args.GateTaint && args.Mode != configv1.ModeObserve,
+		gateTaint:    *args.GateTaint && args.Mode != configv1.ModeObserve,
 		strict:       args.Order == configv1.OrderStrict,
 		given:        make([][]v1.Toleration, pools.Len()),
 		taints:       taints.(fwk.FilterPlugin),
@@ -252,8 +252,8 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 	return gatekeeper.New(ctx, config)
 }
 
-// SignPod covers the pod's fields that the order and the gate depend on: what Filter reads of it, and what says which
-// pools are applicable.
+// SignPod covers the pod's fields that the order and the gate depend on: those that Filter reads, and those that decide
+// which pools are applicable.
 func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	affinity, err := fwk.NodeAffinitySigner(pod)
 	if err != nil {
@@ -266,7 +266,7 @@ func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragm
 		{Key: "poolpriority.requests()", Value: podRequests(pod)},
 	}
 	if pl.gatekeeper != nil {
-		fragments = append(fragments, fwk.SignFragment{Key: "poolpriority.burst()", Value: pl.gatekeeper.Signature(pod)})
+		fragments = append(fragments, fwk.SignFragment{Key: "poolpriority.burst()", Value: pl.gatekeeper.SchedulerSignature(pod)})
 	}
 	return fragments, nil
 }

@@ -23,10 +23,10 @@ func pod(name string) *st.PodWrapper {
 }
 
 // hold has the gatekeeper hold the pod, which listers then know.
-func (h *harness) hold(p *v1.Pod, d *gate.Decision, promise *held.Promise) {
+func (h *harness) hold(p *v1.Pod, d *gate.Decision, reservation *held.Reservation) {
 	h.Helper()
 	must.NoError(h, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(p))
-	h.plugin.gatekeeper.Hold(h.logger, p, d, promise)
+	h.plugin.gatekeeper.Hold(h.logger, p, d, reservation)
 }
 
 func (h *harness) addNodes(nodes ...*st.NodeWrapper) {

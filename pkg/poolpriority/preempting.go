@@ -28,10 +28,10 @@ const (
 	// DefaultPreemption's defaults.
 	candidatesPercentage, candidatesAbsolute = 10, 100
 
-	// firstLook is when a pod that has preempted others is checked for the first time. The interval doubles until
-	// lastLook: the queue itself retries pods that have waited for five minutes.
-	firstLook = time.Second
-	lastLook  = 2 * time.Minute
+	// firstRetry is when a pod that has preempted others is checked for the first time. The interval doubles until
+	// lastRetry: the queue itself retries pods that have waited for five minutes.
+	firstRetry = time.Second
+	lastRetry  = 2 * time.Minute
 
 	coscheduling = "Coscheduling" // the name of the plugin of scheduler-plugins
 )
@@ -77,7 +77,7 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
 	c, err := readCycle(state)
 	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
-		return nil // nobody will be preempted
+		return nil // nothing will be preempted
 	}
 	if !pl.index.hasLower(corev1helpers.PodPriority(pod), c.nodes) {
 		return nil
@@ -92,7 +92,7 @@ func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption
 	}
 	budgets, err := plugin.Evaluator.PdbLister.List(labels.Everything())
 	if err != nil {
-		return nil // preemption will say so
+		return nil // preemption will return the error
 	}
 	offset, count := plugin.GetOffsetAndNumCandidates(int32(len(nodes))) //nolint:gosec // there are not that many nodes
 	candidates, _, err := plugin.Evaluator.DryRunPreemption(ctx, state, pod, nodes, budgets, offset, count)
@@ -149,7 +149,7 @@ func harmOf(victims *extenderv1.Victims) harm {
 // awaitVictims requeues a pod that has preempted others on the node once one of them is gone and the pod still waits
 // there. The scheduler relies on the event of their deletion, which is lost if it comes during the pod's cycle: two
 // pods may choose the same victim, and preemption that finds it deleted already sends no event
-// (kubernetes/kubernetes#141694, open as of 1.35). The pod would wait for five minutes beside its free place.
+// (kubernetes/kubernetes#141694, open as of 1.35). The pod would wait for five minutes although its node has capacity.
 func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.NodeInfo) {
 	name := node.Node().Name
 	var victims []*v1.Pod
@@ -166,12 +166,12 @@ func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.N
 			case slices.ContainsFunc(victims, pl.isGone):
 				logger.V(2).Info("A pod has left the node that the pod has preempted others on, trying again", "pod", klog.KObj(pod), "node", name)
 				pl.activate(logger, pod)
-			case after < lastLook:
+			case after < lastRetry:
 				look(2 * after)
 			}
 		})
 	}
-	look(firstLook)
+	look(firstRetry)
 }
 
 func (pl *PoolPriority) isGone(pod *v1.Pod) bool {

@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestPreemptionPrefersBetterPools: of nodes where preemption does equally little harm it takes one of the best-ranked pool, although
-// in-tree preemption prefers victims that started late; and where the harm differs, that comes first.
+// TestPreemptionPrefersBetterPools: of nodes where preemption does equally little harm it takes one of the best-ranked
+// pool, although in-tree preemption prefers victims that started late; and where the harm differs, that comes first.
 func TestPreemptionPrefersBetterPools(t *testing.T) {
 	started := func(p *st.PodWrapper, ago time.Duration) *v1.Pod {
 		return p.StartTime(metav1.NewTime(time.Now().Add(-ago))).Obj()
@@ -61,8 +61,8 @@ func half(name string) *v1.Pod {
 	return st.MakePod().Name(name).UID(name).Namespace("default").Req(map[v1.ResourceName]string{"cpu": "500m"}).Obj()
 }
 
-// TestVictimGoneAlready: a pod whose victim was deleted before it could be, with an event that came while the pod was in its cycle, does
-// not wait for the queue's flush beside its free place.
+// TestVictimGoneAlready: a pod whose victim was deleted before it could be, with an event that came while the pod was
+// in its cycle, does not wait for the queue's flush beside its free place.
 func TestVictimGoneAlready(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}))
@@ -86,7 +86,7 @@ func TestVictimGoneAlready(t *testing.T) {
 		if info.Pod.Name != "high" {
 			t.Errorf("%s is tried, want high", info.Pod.Name)
 		}
-	case <-time.After(20 * firstLook):
+	case <-time.After(20 * firstRetry):
 		t.Error("the pod still waits")
 		h.sched.SchedulingQueue.Close()
 	}

@@ -33,7 +33,7 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		// of any bound pod. The gatekeeper sees that change by itself and activates the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
 		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget
-		// the gatekeeper's: it wakes as many pods as there is room for, the best first.
+		// the gatekeeper's: it requeues as many pods as there is room for, the best first.
 	}, nil
 }
 
@@ -65,9 +65,10 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 		if !isAvailable(node) || pl.awaitsTaint(node) {
 			return false
 		}
-		// A held pod is woken when the gate opens. One that is not held never came as far as the gate: it does now.
+		// A held pod is requeued when the gate opens. A pod that is not held was rejected before it reached the gate:
+		// it may reach it now.
 		if held, ok := pl.gatekeeper.Lookup(pod.UID); ok {
-			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Promise.Wait); !decision.Burst[i].Open {
+			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Reservation.Wait); !decision.Burst[i].Open {
 				return false
 			}
 		}

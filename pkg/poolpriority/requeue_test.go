@@ -86,8 +86,8 @@ func TestIsSchedulableAfterPodTolerationChange(t *testing.T) {
 	}
 }
 
-// TestBurstAnnotationChanges: a held pod whose burst annotation changes is scheduled again at once, whether the informer delivers the change
-// while the pod waits, or in the middle of the cycle that fails.
+// TestBurstAnnotationChanges: a held pod whose burst annotation changes is scheduled again at once, whether the
+// informer delivers the change while the pod waits, or in the middle of the cycle that fails.
 func TestBurstAnnotationChanges(t *testing.T) {
 	for _, tc := range []struct {
 		name     string

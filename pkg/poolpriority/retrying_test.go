@@ -25,7 +25,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestNobodyIsKilledForAMoment: where the gate is closed for a moment only, a pod of high priority preempts nobody on the VMs.
+// TestNobodyIsKilledForAMoment: where the gate is closed for a moment only, a pod of high priority preempts nobody on
+// the VMs.
 func TestNobodyIsKilledForAMoment(t *testing.T) {
 	early := func(p *v1.Pod) {
 		p.OwnerReferences, p.CreationTimestamp = owner("ReplicaSet", "unknown"), metav1.Now()
@@ -34,12 +35,12 @@ func TestNobodyIsKilledForAMoment(t *testing.T) {
 		name    string
 		pod     func(*v1.Pod)
 		states  []nodegroups.State
-		unseen  bool // the scheduler has not seen all nodes
+		stale   bool // the scheduler has not seen all nodes
 		want    gate.Wait
 		victims int
 	}{
-		{name: "its ReplicaSet is not known yet", pod: early, states: []nodegroups.State{nodegroups.Full, nodegroups.Full}, want: gate.Wait{Reason: gate.ReasonEarly}},
-		{name: "not all nodes have been seen", states: []nodegroups.State{nodegroups.Full, nodegroups.Full}, unseen: true, want: gate.Wait{Reason: gate.ReasonUnseen}},
+		{name: "its ReplicaSet is not known yet", pod: early, states: []nodegroups.State{nodegroups.Full, nodegroups.Full}, want: gate.Wait{Reason: gate.ReasonReplicaSetUnknown}},
+		{name: "not all nodes have been seen", states: []nodegroups.State{nodegroups.Full, nodegroups.Full}, stale: true, want: gate.Wait{Reason: gate.ReasonSnapshotStale}},
 		{name: "a pool can grow: that may take minutes", states: []nodegroups.State{nodegroups.CanGrow, nodegroups.Full}, want: gate.Wait{Reason: gate.ReasonCanGrow}, victims: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -48,7 +49,7 @@ func TestNobodyIsKilledForAMoment(t *testing.T) {
 			h.addNodes(userNode("user-1").Capacity(map[v1.ResourceName]string{"cpu": "1", "memory": "16Gi", "pods": "10"}), virtualNode("virtual"))
 			h.place(pod("low").Priority(0).Obj(), "user-1")
 			h.setCapacity(tc.states...)
-			if tc.unseen {
+			if tc.stale {
 				view := &nodegroups.View{Pools: make([]nodegroups.Pool, h.plugin.pools.Len()), Built: time.Now()}
 				for i, state := range tc.states {
 					view.Pools[i] = inState(state)
@@ -77,7 +78,7 @@ func TestHeldSurgePreemptsNobody(t *testing.T) {
 	victims := w.countVictims()
 	p := pod("new-1").Priority(10).Obj()
 	p.OwnerReferences = owner("ReplicaSet", "new")
-	if err := w.fail(p); !strings.Contains(err.Error(), gate.ReasonRoom.Sentence) {
+	if err := w.fail(p); !strings.Contains(err.Error(), gate.ReasonRolloutTerminating.Sentence) {
 		t.Errorf("the pod was told %v", err)
 	}
 	if got := victims(); len(got) != 0 {
@@ -138,15 +139,15 @@ func TestVictimsThatEnd(t *testing.T) {
 				t.Fatal(err)
 			}
 			node, err := h.schedule(p)
-			if node != tc.want || tc.want == "" && !strings.Contains(err.Error(), gate.ReasonVictims.Sentence) {
+			if node != tc.want || tc.want == "" && !strings.Contains(err.Error(), gate.ReasonVictimsTerminating.Sentence) {
 				t.Errorf("the pod is on %q (%v), want %q", node, err, tc.want)
 			}
 		})
 	}
 }
 
-// moody is a Filter that lets a node pass when it is asked about it for a pod an odd number of times: a cycle's proof passes, and the
-// cycle itself does not.
+// moody is a Filter that lets a node pass when it is asked about it for a pod an odd number of times: a cycle's proof
+// passes, and the cycle itself does not.
 type moody struct {
 	mu    sync.Mutex
 	asked map[string]int
@@ -165,8 +166,8 @@ func (m *moody) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, node fw
 	return nil
 }
 
-// TestMoodyFilter: a Filter that answers differently the second time does not keep the scheduler busy with one pod: after some tries the
-// cycle is not narrowed, and the pod gets a node.
+// TestMoodyFilter: a Filter that answers differently the second time does not keep the scheduler busy with one pod:
+// after some tries the cycle is not narrowed, and the pod gets a node.
 func TestMoodyFilter(t *testing.T) {
 	cfg := aks(t)
 	cfg.Profiles[0].Plugins.Filter.Enabled = append(cfg.Profiles[0].Plugins.Filter.Enabled, schedconfig.Plugin{Name: "Moody"})

@@ -8,8 +8,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// errChanged is returned when nodes became feasible after PreFilter had found that none was: which of them ranks best
-// is not known, and the pod is tried again after its back-off.
+// errChanged is returned when nodes became feasible after PreFilter had found none: their best rank is unknown, and the
+// pod is retried after its backoff.
 var errChanged = errors.New("nodes became feasible while the pod was being scheduled, trying again")
 
 // PreScore leaves scoring to the others in the strict order: all nodes that are left are of one pool.

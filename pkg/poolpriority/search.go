@@ -27,11 +27,11 @@ type search struct {
 	request     requests
 	byResources bool                               // whether NodeResourcesFit would reject what does not fit
 	affinity    *nodeaffinity.RequiredNodeAffinity // what NodeAffinity would reject nodes by; nil if by nothing
-	burstOnly   bool                               // no other nodes are feasible, as is known
+	burstOnly   bool                               // no other node is feasible
 }
 
 // newSearch returns a search for feasible nodes by a state that all PreFilters have run on, with what they allow. The
-// cycle in it says what our own Filter lets pass.
+// cycle in it decides what our own Filter lets pass.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
 	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
 	if !allowed.AllNodes() {

@@ -33,7 +33,7 @@ func withSecondVirtualNode(t *testing.T) *schedconfig.KubeSchedulerConfiguration
 }
 
 // setProvider replaces what the provider of the first burst pool makes of pods, with all regular pools full.
-func (h *harness) setProvider(provider breaker.Judgement) {
+func (h *harness) setProvider(provider breaker.Status) {
 	view := &nodegroups.View{Pools: make([]nodegroups.Pool, h.plugin.pools.Len())}
 	for i := range h.plugin.pools.Regular() {
 		view.Pools[i] = inState(nodegroups.Full)
@@ -42,8 +42,8 @@ func (h *harness) setProvider(provider breaker.Judgement) {
 	h.plugin.gatekeeper.Assume(view)
 }
 
-// TestNextBurstPool: while the provider of a burst pool refuses pods, they go to the next burst pool of the list, and while it is tried, one goes
-// there, and the others still to the next.
+// TestNextBurstPool: while the provider of a burst pool refuses pods, they go to the next burst pool of the list, and
+// while it is tried, one goes there, and the others still to the next.
 func TestNextBurstPool(t *testing.T) {
 	h := newHarness(t, withSecondVirtualNode(t))
 	second := virtualNode("second").Label("provider", "other")
@@ -55,13 +55,13 @@ func TestNextBurstPool(t *testing.T) {
 			t.Errorf("%s is on %q (%v), want %q", name, node, err, want)
 		}
 	}
-	h.setProvider(breaker.Judgement{State: breaker.Open})
+	h.setProvider(breaker.Status{State: breaker.Open})
 	place("before", "virtual")
 	h.remove("before")
-	refusing := breaker.Judgement{State: breaker.Refusing, Code: "ContainerGroupQuotaReached", Until: time.Now().Add(time.Minute)}
+	refusing := breaker.Status{State: breaker.Refusing, Code: "ContainerGroupQuotaReached", Until: time.Now().Add(time.Minute)}
 	h.setProvider(refusing)
 	place("refused", "second")
-	h.setProvider(breaker.Judgement{State: breaker.Probing})
+	h.setProvider(breaker.Status{State: breaker.HalfOpen})
 	place("probe", "virtual")
 	place("beside", "second")
 	h.remove("probe")
@@ -71,20 +71,20 @@ func TestNextBurstPool(t *testing.T) {
 	h.remove("refused")
 	h.remove("beside")
 	must.NoError(t, h.sched.Cache.RemoveNode(h.logger, second.Obj()))
-	if _, err := h.schedule(pod("probed").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProbed.Sentence) {
-		t.Errorf("the pod was told %v, want %q", err, gate.ReasonProbed.Sentence)
+	if _, err := h.schedule(pod("probed").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonHalfOpen.Sentence) {
+		t.Errorf("the pod was told %v, want %q", err, gate.ReasonHalfOpen.Sentence)
 	}
 	h.setProvider(refusing)
-	if _, err := h.schedule(pod("held").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonRefused.Sentence) {
-		t.Errorf("the pod was told %v, want %q", err, gate.ReasonRefused.Sentence)
+	if _, err := h.schedule(pod("held").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProviderRefusing.Sentence) {
+		t.Errorf("the pod was told %v, want %q", err, gate.ReasonProviderRefusing.Sentence)
 	}
 }
 
-// TestYoung: pods that run or were refused are not waited for; one that was placed a moment ago is.
-func TestYoung(t *testing.T) {
+// TestNotStarted: pods that run or were refused are not waited for; one that was placed a moment ago is.
+func TestNotStarted(t *testing.T) {
 	h := newHarness(t, aks(t))
 	h.addNodes(virtualNode("virtual"))
-	h.setProvider(breaker.Judgement{State: breaker.Probing})
+	h.setProvider(breaker.Status{State: breaker.HalfOpen})
 	for name, status := range map[string]v1.PodStatus{"runs": {Phase: v1.PodRunning}, "refused": {Reason: refusal.ReasonProviderFailed}} {
 		p := pod(name).Obj()
 		p.Status = status
@@ -93,18 +93,19 @@ func TestYoung(t *testing.T) {
 	if node, err := h.schedule(withUnschedulable(pod("probe").Obj(), time.Hour)); node != "virtual" {
 		t.Fatalf("the probe is on %q (%v)", node, err)
 	}
-	if _, err := h.schedule(pod("next").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonProbed.Sentence) {
-		t.Errorf("the next was told %v, want %q", err, gate.ReasonProbed.Sentence)
+	if _, err := h.schedule(pod("next").Obj()); err == nil || !strings.Contains(err.Error(), gate.ReasonHalfOpen.Sentence) {
+		t.Errorf("the next was told %v, want %q", err, gate.ReasonHalfOpen.Sentence)
 	}
 }
 
-// TestJobIsPaced: pods of a Job go to a burst pool one at a time before any has started, and to no other burst pool meanwhile; those of others go there at once.
+// TestJobIsPaced: pods of a Job go to a burst pool one at a time before any has started, and to no other burst pool
+// meanwhile; those of others go there at once.
 func TestJobIsPaced(t *testing.T) {
 	h := newHarness(t, withSecondVirtualNode(t))
 	second := virtualNode("second").Label("provider", "other")
 	delete(second.Labels, "type")
 	h.addNodes(virtualNode("virtual"), second)
-	h.setProvider(breaker.Judgement{State: breaker.Open})
+	h.setProvider(breaker.Status{State: breaker.Open})
 	of := func(name, job string) *v1.Pod {
 		p := pod(name).OwnerReference(job, batchv1.SchemeGroupVersion.WithKind("Job")).CreationTimestamp(metav1.Now()).Obj()
 		p.Spec.RestartPolicy = v1.RestartPolicyNever

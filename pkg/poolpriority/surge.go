@@ -24,32 +24,33 @@ import (
 const (
 	// endingSlack is how much longer than its grace period a pod may take to terminate: the kubelet cleans up after it.
 	endingSlack = 5 * time.Second
-	// lookAgain is the longest time between retries of a pod that waits for a rollout. It is longer if many pods wait.
-	lookAgain = 10 * time.Second
+	// rolloutRetry is the longest time between retries of a pod that waits for a rollout. It is longer if many pods
+	// wait.
+	rolloutRetry = 10 * time.Second
 	// maxWait bounds the wait for pods that are not terminating yet.
 	maxWait = 5 * time.Minute
 )
 
-// promise returns what the pod can wait for instead of bursting: a node better than a burst pool's that it will fit
+// reservation returns what the pod can wait for instead of bursting: a node better than a burst pool's that it will fit
 // once pods have terminated. These are pods that are terminating and, while the rollout goes on without the pod, pods
-// that it replaces. Places promised to other held pods do not count. It returns nil if there is no such node.
-func (s *search) promise(ctx context.Context, surge held.Surge) (*held.Promise, error) {
-	if surge.Of == nil {
-		return surge.Unseen, nil
+// that it replaces. Places reserved to other held pods do not count. It returns nil if there is no such node.
+func (s *search) reservation(ctx context.Context, status held.RolloutStatus) (*held.Reservation, error) {
+	if status.Of == nil {
+		return status.Unknown, nil
 	}
 	now, counts := s.pl.clock.Now(), s.pl.index.podsByOwner(s.nodes)
-	if !surge.Of.Replacing && !counts.end(surge.Of.Old) {
+	if !status.Of.Replacing && !counts.end(status.Of.Old) {
 		return nil, nil // the rollout is over
 	}
-	taken := s.pl.gatekeeper.Promises(s.pod.UID)
+	taken := s.pl.gatekeeper.Reservations(s.pod.UID)
 	known, _ := s.pl.gatekeeper.Lookup(s.pod.UID)
 	since := known.WaitsForRollout
-	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, surge.Of.Deadline/2)) && s.goesOn(ctx, surge.Of, counts, taken)
-	node, until, err := s.placeAmong(ctx, surge.Of, taken, false, now)
+	goesOn := (since.IsZero() || now.Sub(since) < min(maxWait, status.Of.Deadline/2)) && s.goesOn(ctx, status.Of, counts, taken)
+	node, until, err := s.placeAmong(ctx, status.Of, taken, false, now)
 	ending := node != ""
 	if node == "" && err == nil && goesOn {
-		node, _, err = s.placeAmong(ctx, surge.Of, taken, true, now)
-		until = now.Add(max(lookAgain, time.Duration(len(taken))*held.TryEach))
+		node, _, err = s.placeAmong(ctx, status.Of, taken, true, now)
+		until = now.Add(max(rolloutRetry, time.Duration(len(taken))*held.TryEach))
 		if since.IsZero() {
 			since = now
 		}
@@ -57,13 +58,13 @@ func (s *search) promise(ctx context.Context, surge held.Surge) (*held.Promise, 
 	if err != nil || node == "" {
 		return nil, err
 	}
-	return &held.Promise{Wait: gate.Wait{Reason: gate.ReasonRoom.With("on node %s", node), Until: until}, Node: node, Ending: ending, Since: since,
-		Deployment: surge.Of.Deployment, ReplicaSet: surge.Of.New}, nil
+	return &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonRolloutTerminating.With("on node %s", node), Until: until}, Node: node, Terminating: ending, Since: since,
+		Deployment: status.Of.Deployment, ReplicaSet: status.Of.New}, nil
 }
 
 // victimsOf returns the place that the pod waits for because pods that it preempted are terminating there, or nil. Only
 // nodes better than a burst pool's count, and victims that will be gone by the end of their grace period.
-func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Promise {
+func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Reservation {
 	if pl.index.endings == 0 {
 		return nil
 	}
@@ -80,7 +81,7 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Promi
 			}
 		}
 		if now.Before(until) {
-			return &held.Promise{Wait: gate.Wait{Reason: gate.ReasonVictims.With("on node %s", e.node.Name), Until: until}, Node: e.node.Name, Ending: true}
+			return &held.Reservation{Wait: gate.Wait{Reason: gate.ReasonVictimsTerminating.With("on node %s", e.node.Name), Until: until}, Node: e.node.Name, Terminating: true}
 		}
 	}
 	return nil
@@ -88,10 +89,10 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Promi
 
 // placeAmong returns the best-ranked node that the pod will fit once the terminating pods and, with replaced, those
 // that the rollout replaces are gone; and when the terminating ones will be. It returns "" if there is none.
-func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken []held.PromisedPod, replaced bool, now time.Time) (string, time.Time, error) {
+func (s *search) placeAmong(ctx context.Context, status *rollout.Rollout, taken []held.ReservedPod, replaced bool, now time.Time) (string, time.Time, error) {
 	old := map[int]bool{} // the nodes that have pods which the rollout replaces
 	if replaced {
-		for uid := range surge.Old {
+		for uid := range status.Old {
 			maps.Copy(old, s.pl.index.podsByOwner(s.nodes).on[uid])
 		}
 	}
@@ -104,11 +105,11 @@ func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken [
 			if (!e.ending && !old[position]) || (s.only != nil && !s.only.Has(e.node.Name)) {
 				continue
 			}
-			leaving, until := s.leaving(position, surge, replaced, now)
+			leaving, until := s.leaving(position, status, replaced, now)
 			if len(leaving) == 0 {
 				continue
 			}
-			fits, err := s.fitsInPlaceOf(ctx, position, leaving, coming(taken, e.node.Name, surge, replaced))
+			fits, err := s.fitsInPlaceOf(ctx, position, leaving, coming(taken, e.node.Name, status, replaced))
 			if err != nil {
 				return "", time.Time{}, err
 			}
@@ -122,15 +123,15 @@ func (s *search) placeAmong(ctx context.Context, surge *rollout.Rollout, taken [
 
 // leaving returns the pods that will leave the node, with replaced also those that the rollout replaces, and when the
 // last terminating one will be gone.
-func (s *search) leaving(position int, surge *rollout.Rollout, replaced bool, now time.Time) (pods []fwk.PodInfo, until time.Time) {
+func (s *search) leaving(position int, status *rollout.Rollout, replaced bool, now time.Time) (pods []fwk.PodInfo, until time.Time) {
 	for _, info := range s.nodes[position].GetPods() {
 		if end := info.GetPod().DeletionTimestamp; end != nil {
-			if gone := end.Add(endingSlack); gone.Before(now) || gone.After(now.Add(surge.Grace+endingSlack)) {
+			if gone := end.Add(endingSlack); gone.Before(now) || gone.After(now.Add(status.Grace+endingSlack)) {
 				continue
 			} else if gone.After(until) {
 				until = gone
 			}
-		} else if _, old := surge.Old[refusal.OwnerOf(info.GetPod())]; !old || !replaced {
+		} else if _, old := status.Old[refusal.OwnerOf(info.GetPod())]; !old || !replaced {
 			continue
 		}
 		pods = append(pods, info)
@@ -140,10 +141,10 @@ func (s *search) leaving(position int, surge *rollout.Rollout, replaced bool, no
 
 // coming returns the pods that wait for the leaving pods of the node: for the terminating ones and, with replaced, for
 // those that the rollout replaces. What other rollouts replace is left to their own pods.
-func coming(taken []held.PromisedPod, node string, surge *rollout.Rollout, replaced bool) []*v1.Pod {
+func coming(taken []held.ReservedPod, node string, status *rollout.Rollout, replaced bool) []*v1.Pod {
 	var pods []*v1.Pod
 	for i := range taken {
-		if t := &taken[i]; t.Node == node && (t.Ending || replaced && t.Deployment == surge.Deployment) {
+		if t := &taken[i]; t.Node == node && (t.Terminating || replaced && t.Deployment == status.Deployment) {
 			pods = append(pods, t.Pod)
 		}
 	}
@@ -151,23 +152,23 @@ func coming(taken []held.PromisedPod, node string, surge *rollout.Rollout, repla
 }
 
 // goesOn reports whether old pods will go although the pod finds no place.
-func (s *search) goesOn(ctx context.Context, surge *rollout.Rollout, counts *podsByOwner, taken []held.PromisedPod) bool {
-	promised, waiting := 0, 0 // new pods that will have the place of one that is ending, and that wait for one to end
+func (s *search) goesOn(ctx context.Context, status *rollout.Rollout, counts *podsByOwner, taken []held.ReservedPod) bool {
+	reserved, waiting := 0, 0 // new pods that will have the place of one that is ending, and that wait for one to end
 	for i := range taken {
-		if taken[i].ReplicaSet == surge.New && taken[i].Ending {
-			promised++
-		} else if taken[i].ReplicaSet == surge.New {
+		if taken[i].ReplicaSet == status.New && taken[i].Terminating {
+			reserved++
+		} else if taken[i].ReplicaSet == status.New {
 			waiting++
 		}
 	}
 	condemned := 0 // old pods that the ReplicaSet controller is about to delete
-	for uid, wanted := range surge.Old {
+	for uid, wanted := range status.Old {
 		condemned += max(0, counts.living[uid]-wanted)
 	}
-	pending := max(0, surge.Wanted-counts.living[surge.New]-promised-condemned)
-	goesOn := waiting < condemned || surge.GoesOn(pending)
-	klog.FromContext(ctx).V(4).Info("Looked at a rollout", "pod", klog.KObj(s.pod), "goesOn", goesOn, "wanted", surge.Wanted, "placed", counts.living[surge.New],
-		"waitForEnding", promised, "waitForOthers", waiting, "condemned", condemned, "pending", pending)
+	pending := max(0, status.Wanted-counts.living[status.New]-reserved-condemned)
+	goesOn := waiting < condemned || status.GoesOn(pending)
+	klog.FromContext(ctx).V(4).Info("Looked at a rollout", "pod", klog.KObj(s.pod), "goesOn", goesOn, "wanted", status.Wanted, "placed", counts.living[status.New],
+		"waitForEnding", reserved, "waitForOthers", waiting, "condemned", condemned, "pending", pending)
 	return goesOn
 }
 
@@ -223,7 +224,7 @@ func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod
 	return free
 }
 
-// ownedPods are those of a node that one owner controls.
+// ownedPods are the pods of one owner on a node.
 type ownedPods struct {
 	owner          types.UID
 	living, ending int
@@ -250,7 +251,7 @@ func (p *podsByOwner) end(owners map[types.UID]int) bool {
 	return false
 }
 
-// podsByOwner counts the pods: those of the nodes that have changed since it last did.
+// podsByOwner counts the pods of the nodes that have changed since the last call.
 func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
 	for _, position := range x.stale {
 		e := &x.entries[position]

@@ -87,8 +87,8 @@ func (w *rolling) deploy(d *appsv1.Deployment, replicaSet string) {
 	p := pod("p")
 	p.OwnerReferences = owner("ReplicaSet", replicaSet)
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		surge := w.plugin.gatekeeper.Rollout(p.Obj())
-		if surge.Of != nil && (!d.Spec.Paused || !surge.Of.GoesOn(-100)) {
+		status := w.plugin.gatekeeper.Rollout(p.Obj())
+		if status.Of != nil && (!d.Spec.Paused || !status.Of.GoesOn(-100)) {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -131,14 +131,14 @@ func (w *rolling) retry(p *v1.Pod) string {
 		return node
 	}
 	c, readErr := readCycle(state)
-	if readErr != nil || c.promise == nil || !strings.Contains(err.Error(), c.promise.Reason.Sentence) {
+	if readErr != nil || c.reservation == nil || !strings.Contains(err.Error(), c.reservation.Reason.Sentence) {
 		w.Fatalf("pod %s was told %v (%v)", p.Name, err, readErr)
 	}
-	w.hold(p, &c.decision, c.promise) // as PostFilter does
-	if c.promise.Reason.Code == gate.ReasonEarly.Code {
+	w.hold(p, &c.decision, c.reservation) // as PostFilter does
+	if c.reservation.Reason.Code == gate.ReasonReplicaSetUnknown.Code {
 		return "held for a moment"
 	}
-	if c.promise.Ending {
+	if c.reservation.Terminating {
 		return "held for ending pods"
 	}
 	return "held for the rollout"
@@ -180,7 +180,7 @@ func TestSurge(t *testing.T) {
 		w.expect("the fourth", w.try("new"), forEnding)
 		w.expect("one too many", w.try("new"), "virtual")
 		w.remove("old-0")
-		w.expect("the third, again", w.retry(w.plugin.gatekeeper.Promises("")[0].Pod), "user-1")
+		w.expect("the third, again", w.retry(w.plugin.gatekeeper.Reservations("")[0].Pod), "user-1")
 	})
 	t.Run("one may be", func(t *testing.T) {
 		w := newRolling(t, 1)
@@ -265,10 +265,10 @@ func TestSurge(t *testing.T) {
 	t.Run("a rollout that goes on for too long", func(t *testing.T) {
 		w := newRolling(t, 1)
 		w.expect("a pod", w.try("new"), forRollout)
-		held := w.plugin.gatekeeper.Promises("")[0].Pod
+		held := w.plugin.gatekeeper.Reservations("")[0].Pod
 		w.clock.Step(maxWait - time.Minute)
 		w.expect("the pod, before maxWait", w.retry(held), forRollout)
-		if since := w.plugin.gatekeeper.Promises("")[0].Since; w.clock.Since(since) < maxWait-2*time.Minute {
+		if since := w.plugin.gatekeeper.Reservations("")[0].Since; w.clock.Since(since) < maxWait-2*time.Minute {
 			t.Errorf("the pod has been waiting since %v: it was forgotten that it had before", since)
 		}
 		w.clock.Step(time.Minute)

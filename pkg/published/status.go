@@ -1,5 +1,5 @@
-// Package published is the form in which the scheduler's leader publishes what it knows of the pools, in a ConfigMap: for
-// people, for the tools, and for the next leader, which starts from it.
+// Package published is the format of the ConfigMap in which the scheduler's leader publishes the state of the pools:
+// for people, for tools, and for the next leader, which starts from it.
 package published
 
 import (
@@ -25,19 +25,19 @@ const (
 	// MemoryKey is the ConfigMap's key for what the next leader starts from.
 	MemoryKey = "memory"
 
-	// Heartbeat is how often a leader writes at the least, whether anything changed or not.
+	// Heartbeat is the longest time between two writes of a leader.
 	Heartbeat = time.Minute
 )
 
-// Status is what is published.
+// Status is the published state.
 type Status struct {
 	// Pools are the regular pools, most preferred first.
 	Pools []Pool `json:"pools"`
 	// BurstPools are the burst pools, in the order of the list.
 	BurstPools []BurstPool `json:"burstPools,omitempty"`
-	// Override is what an operator has made of the gate, if anything.
+	// Override is the operator's override of the gate, if any.
 	Override gate.Override `json:"override,omitzero"`
-	// Problems are what the user can mend, a sentence each.
+	// Problems are mistakes that the user can fix, a sentence each.
 	Problems []string `json:"problems,omitempty"`
 	// Memory and View are published under keys of their own. A Status that was read has no View: DecodeView reads it.
 	Memory Memory `json:"-"`
@@ -63,13 +63,13 @@ type Pool struct {
 // BurstPool is the state of a burst pool.
 type BurstPool struct {
 	Name string `json:"name"`
-	// State says whether the pool's provider takes pods.
+	// State is whether the pool's provider takes pods.
 	State breaker.State `json:"state"`
-	// Since is when the provider began to refuse pods, or to take them again; empty if it is not known to have refused any.
+	// Since is when the provider began to refuse pods, or to take them again; empty if it has not refused any.
 	Since time.Time `json:"since,omitzero"`
-	// Until is when a pool that is Refusing is tried with one pod.
+	// Until is when a Refusing pool becomes half-open.
 	Until time.Time `json:"until,omitzero"`
-	// Code and Message are what the provider said last, and Refused is how many pods failed since one started.
+	// Code and Message are the provider's last ones, and Refused is how many pods failed since one started.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Refused int    `json:"refused,omitempty"`
@@ -93,21 +93,21 @@ func utc(t time.Time) time.Time {
 
 // Group is the state of a node group.
 type Group struct {
-	// Name is what the pool's source calls it; empty for nodes that are in none, and for a pool without groups.
+	// Name is the group's name by the pool's source; empty for nodes in no group, and for a pool without groups.
 	Name string `json:"name,omitempty"`
-	// State, Reason and Detail are as those of a Pool.
+	// State, Reason and Detail are as in Pool.
 	State  nodegroups.State `json:"state"`
 	Reason string           `json:"reason"`
 	Detail string           `json:"detail,omitempty"`
-	// Since is when the group came into the state; Moved is when something last happened to it after which the autoscaler is given time anew.
-	Since time.Time `json:"since"`
-	Moved time.Time `json:"moved"`
-	// Nodes is the number of the group's nodes, Starting that of those which are not usable yet.
+	// Since is when the group entered the state; LastActivity is when pods that fit it last began to wait again.
+	Since        time.Time `json:"since"`
+	LastActivity time.Time `json:"moved"`
+	// Nodes is the number of the group's nodes, Starting the number of those that are not usable yet.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
 	// Newest is when the newest of them was made.
 	Newest time.Time `json:"newest,omitzero"`
-	// Before is in which state the group was, and for which reason, when it was last known but for its nodes; empty if it is so now.
+	// Before is the source's last known state of the group, with its reason; empty if it is the present one.
 	Before string `json:"before,omitempty"`
 }
 
@@ -116,7 +116,7 @@ func Of(name string, p *nodegroups.Pool) Pool {
 	s := Pool{Name: name, State: p.State, Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail, Since: p.Since, Nodes: p.Nodes}
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		published := Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest}
+		published := Group{Name: g.Name, State: g.State, Reason: g.Reason.Code, Detail: g.Reason.Detail, Since: g.Since, LastActivity: g.LastActivity, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest}
 		if as := published.restored(); as.Settled != g.Settled {
 			published.Before = g.Settled
 		}
@@ -125,7 +125,7 @@ func Of(name string, p *nodegroups.Pool) Pool {
 	return s
 }
 
-// Restored is what the next leader knows of the pool before it has looked.
+// Restored returns the pool's state for the next leader, before its first sync.
 func (p *Pool) Restored() nodegroups.Pool {
 	r := nodegroups.Pool{State: p.State, Since: p.Since, Nodes: p.Nodes}
 	for i := range p.Groups {
@@ -135,25 +135,25 @@ func (p *Pool) Restored() nodegroups.Pool {
 }
 
 func (g *Group) restored() nodegroups.Group {
-	return nodegroups.Restored(g.Name, g.State, g.Reason, nodegroups.Group{Since: g.Since, Moved: g.Moved, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest, Settled: g.Before})
+	return nodegroups.Restored(g.Name, g.State, g.Reason, nodegroups.Group{Since: g.Since, LastActivity: g.LastActivity, Nodes: g.Nodes, Starting: g.Starting, Newest: g.Newest, Settled: g.Before})
 }
 
-// Memory is what the API does not hold by itself.
+// Memory has the facts that no other API object holds.
 type Memory struct {
-	// Written is when this was written, by the leader's clock. While somebody leads it is not older than a minute.
+	// Written is when this was written, by the leader's clock. While a scheduler leads, it is at most a minute old.
 	Written           time.Time                   `json:"written"`
 	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
 	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
-	// BurstPools is what is remembered of burst pools whose providers refused pods, by the pool's name.
+	// BurstPools has the memory of burst pools whose providers refused pods, by the pool's name.
 	BurstPools map[string]breaker.Memory `json:"burstPools,omitempty"`
 	// Override is the last that could be read of the ConfigMap that overrides the gate.
 	Override Override `json:"override,omitzero"`
-	// Unschedulable says since when pods have been unschedulable of which the API does not say it: those that waited for
-	// scheduling gates before.
+	// Unschedulable is since when pods have been unschedulable, where their condition does not show it: pods that had
+	// scheduling gates.
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
 }
 
-// Override is what was read of the ConfigMap with the UID. It may be over.
+// Override is the parsed ConfigMap with the UID. It may have ended.
 type Override struct {
 	UID types.UID `json:"uid,omitempty"`
 	gate.Override
@@ -199,8 +199,8 @@ func (s *Status) Decisive() *Status {
 	return c
 }
 
-// Decode reads the ConfigMap. Fields that it does not know, of a newer version, are left out. If one of the two keys cannot be
-// read, it returns what is under the other, with an error.
+// Decode reads the ConfigMap. It drops unknown fields of a newer version. If one of the two keys cannot be parsed, it
+// returns the other, with an error.
 func Decode(cm *corev1.ConfigMap) (*Status, error) {
 	s := &Status{}
 	var errs []error

@@ -24,21 +24,21 @@ var now = time.Date(2026, 11, 21, 10, 0, 0, 123456789, time.UTC)
 func TestRoundTrip(t *testing.T) {
 	want := &Status{
 		Pools: []Pool{{Name: "user", State: nodegroups.Full, Reason: "AtMaxSize", Message: "a sentence", Detail: "3 of 3: \"quoted\"\n", Since: now, Nodes: 3,
-			Groups: []Group{{Name: "aks-userpool-1-vmss", State: nodegroups.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, Moved: now, Nodes: 3, Starting: 1, Newest: now, Before: "Full AtMaxSize"}, {State: nodegroups.Full, Reason: "NotAutoscaled", Since: now, Moved: now}}}},
+			Groups: []Group{{Name: "aks-userpool-1-vmss", State: nodegroups.Full, Reason: "AtMaxSize", Detail: "3 of 3", Since: now, LastActivity: now, Nodes: 3, Starting: 1, Newest: now, Before: "Full AtMaxSize"}, {State: nodegroups.Full, Reason: "NotAutoscaled", Since: now, LastActivity: now}}}},
 		BurstPools: []BurstPool{{Name: "aci", State: breaker.Refusing, Since: now, Until: now, Code: "HTTP429", Message: "slower", Refused: 2, Nodes: 1}},
 		Override:   gate.Override{Gate: gate.OverrideClosed, Until: now},
 		Problems:   []string{"pool system: a problem"},
 		Memory: Memory{
 			Written: now,
-			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Pauses: []nodegroups.Pause{{From: now, To: now}, {From: now}}, Incarnation: "a", Unhealthy: true, UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
-				"aks-userpool-1-vmss": {Target: 3, Present: 2, Rose: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"},
-					UnhealthySince: now, Nodes: 2, Newest: now, Lost: []int{0, 1}, Pool: "user", Seen: []nodegroups.Shape{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
+			ClusterAutoscaler: clusterautoscaler.Memory{Loops: []clusterautoscaler.Loop{{Ended: now}, {Ended: now, Quiet: true}}, Outages: []nodegroups.Outage{{From: now, To: now}, {From: now}}, Incarnation: "a", Unhealthy: true, UID: "u", Stamp: "s", Changed: now, Groups: map[string]clusterautoscaler.Group{
+				"aks-userpool-1-vmss": {Target: 3, Present: 2, LastScaleUp: now, Progress: now, BackoffSince: now, BackoffSeen: now, BackoffInfo: clusterautoscaler.BackoffInfo{ErrorCode: "quota", ErrorMessage: "none left"},
+					UnhealthySince: now, Nodes: 2, Newest: now, Removed: []int{0, 1}, Pool: "user", Seen: []nodegroups.NodeTemplate{{Labels: map[string]string{"agentpool": "userpool"}, Taints: []corev1.Taint{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}, Allocatable: corev1.ResourceList{"cpu": resource.MustParse("4")}}}},
 			}},
-			NodePools:     map[string]karpenter.Memory{"default": {Pauses: []nodegroups.Pause{{From: now}}, Present: 1}},
+			NodePools:     map[string]karpenter.Memory{"default": {Outages: []nodegroups.Outage{{From: now}}, Present: 1}},
 			Unschedulable: map[types.UID]time.Time{"u": now},
 			Override:      Override{UID: "o", Override: gate.Override{Gate: gate.OverrideOpen, Until: now}},
-			BurstPools: map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now, Rests: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, Probed: now,
-				Failures: []breaker.Failure{{UID: "a", Namespace: "ns", Class: refusal.OfPool, Code: "HTTP429", Message: "slower", Bound: now, At: now}}, Counted: []types.UID{"a"},
+			BurstPools: map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now, Backoffs: 2, Code: "HTTP429", Message: "slower", Accepted: now, Closed: now, HalfOpened: now,
+				Failures: []breaker.Failure{{UID: "a", Namespace: "ns", Cause: refusal.PoolError, Code: "HTTP429", Message: "slower", Bound: now, At: now}}, Counted: []types.UID{"a"},
 				Slow: map[types.UID]breaker.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]breaker.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}}}},
 		},
 	}
@@ -82,10 +82,10 @@ func FuzzDecode(f *testing.F) {
 }
 
 // source says what is asked of it.
-type source nodegroups.Judgement
+type source nodegroups.SourceStatus
 
-func (s source) Judge(nodes []*corev1.Node, _ time.Time) nodegroups.Judgement {
-	j := nodegroups.Judgement(s)
+func (s source) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {
+	j := nodegroups.SourceStatus(s)
 	for i := range j.Groups {
 		j.Groups[i].Members = nodes[:i] // the first has none, the second has one
 	}
@@ -102,12 +102,12 @@ func published(t *testing.T, name string, p *nodegroups.Pool) nodegroups.Pool {
 	return read.Pools[0].Restored()
 }
 
-// TestNextLeader: a leader that starts from what was published has pools and groups be in their states since when they came into them, and
-// knows when something last happened to them, as long as it finds them as they were.
+// TestNextLeader: a leader that starts from what was published has pools and groups be in their states since when they
+// came into them, and knows when something last happened to them, as long as it finds them as they were.
 func TestNextLeader(t *testing.T) {
 	nodes := []*corev1.Node{{}, {}, {}}
 	groups := func(a, b nodegroups.State, code string) source {
-		return source{Groups: []nodegroups.Judged{{Name: "a", State: a, Reason: nodegroups.Reason{Code: code}}, {Name: "b", State: b, Reason: nodegroups.Reason{Code: code}}}}
+		return source{Groups: []nodegroups.GroupStatus{{Name: "a", State: a, Reason: nodegroups.Reason{Code: code}}, {Name: "b", State: b, Reason: nodegroups.Reason{Code: code}}}}
 	}
 	look := func(s source, nodes []*corev1.Node, before *nodegroups.View, at time.Time) *nodegroups.View {
 		return nodegroups.Build([]nodegroups.Facts{{Nodes: nodes, Source: s}}, before, at)
@@ -129,16 +129,16 @@ func TestNextLeader(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			next := look(tc.groups, nodes, &nodegroups.View{Pools: []nodegroups.Pool{published(t, "user", &first.Pools[0])}}, at(10))
 			for i, g := range next.Pools[0].Groups {
-				if !g.Since.Equal(at(tc.since[i])) || !g.Moved.Equal(at(tc.moved[i])) {
-					t.Errorf("group %s since %v, moved %v, want minutes %d and %d", g.Name, g.Since.Sub(now), g.Moved.Sub(now), tc.since[i], tc.moved[i])
+				if !g.Since.Equal(at(tc.since[i])) || !g.LastActivity.Equal(at(tc.moved[i])) {
+					t.Errorf("group %s since %v, moved %v, want minutes %d and %d", g.Name, g.Since.Sub(now), g.LastActivity.Sub(now), tc.since[i], tc.moved[i])
 				}
 			}
 		})
 	}
 	lost := look(groups(nodegroups.Unknown, nodegroups.Unknown, "Lost"), nodes, first, at(6))
 	back := look(groups(nodegroups.CanGrow, nodegroups.Full, "X"), nodes, &nodegroups.View{Pools: []nodegroups.Pool{published(t, "user", &lost.Pools[0])}}, at(10))
-	if g := back.Pools[0].Groups; !g[0].Moved.Equal(at(0)) || !g[1].Moved.Equal(at(10)) {
-		t.Errorf("groups that were Unknown moved %v and %v, want the first not since, the second just now", g[0].Moved.Sub(now), g[1].Moved.Sub(now))
+	if g := back.Pools[0].Groups; !g[0].LastActivity.Equal(at(0)) || !g[1].LastActivity.Equal(at(10)) {
+		t.Errorf("groups that were Unknown moved %v and %v, want the first not since, the second just now", g[0].LastActivity.Sub(now), g[1].LastActivity.Sub(now))
 	}
 	if p := Of("user", &first.Pools[0]); len(p.Groups) != 2 || p.Groups[1].Nodes != 1 || p.Groups[1].Reason != "X" || p.Name != "user" || p.Nodes != 3 {
 		t.Errorf("published: %+v", p)

@@ -25,18 +25,19 @@ const (
 )
 
 const (
-	// maxView is how many bytes an encoded View may have: a ConfigMap has room for 1 MiB, and there is more in it.
+	// maxView bounds the bytes of an encoded View: a ConfigMap holds 1 MiB, and has other keys, too.
 	maxView = 600_000
-	// maxWaits and maxDeclines are how many pods' clocks and kinds of pods are published.
+	// maxWaits and maxDeclines bound how many pods' clocks and declines are published.
 	maxWaits, maxDeclines = 2000, 500
 )
 
-// View is what the gate goes by, but for the pod that asks: with it, whoever has the pod gets the scheduler's own decision (Rule, Request).
+// View has all inputs of the gate, except for the pod: with View and pod, a tool makes the scheduler's own decision
+// (Rule, Request).
 type View struct {
 	// APIVersion and Kind are ViewVersion and ViewKind, if this version wrote it.
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Written is when it was, by the leader's clock.
+	// Written is when it was written, by the leader's clock.
 	Written time.Time `json:"written"`
 	// Leader is the name of the leader's machine, which is its pod's, and Version its version.
 	Leader  string `json:"leader,omitempty"`
@@ -45,29 +46,30 @@ type View struct {
 	Args *configv1.PoolPriorityArgs `json:"args"`
 	// Installation is that of Args, which is not part of the configuration's format.
 	Installation string `json:"installation,omitempty"`
-	// Capacity is what is known of the pools, by their index in Args.
+	// Capacity is the view of the pools, by their index in Args.
 	Capacity nodegroups.View `json:"capacity"`
-	// SchedulerName is that by which pods ask for the scheduler.
+	// SchedulerName is the schedulerName of the scheduler's pods.
 	SchedulerName string `json:"schedulerName,omitempty"`
-	// Available is how many of each pool's nodes are ready and not cordoned, by the pool's index, and Unlisted how many nodes are in no pool. For
-	// people: another version may leave them out.
+	// Available is how many of each pool's nodes are ready and not cordoned, by the pool's index, and Unlisted how many
+	// nodes are in no pool. For people: another version may leave them out.
 	Available []int `json:"available,omitempty"`
 	Unlisted  int   `json:"unlisted,omitempty"`
-	// Burst is what is on the nodes of each burst pool, by the pool's index. Those of regular pools are empty.
+	// Burst is the usage of each burst pool, by the pool's index. Entries of regular pools are empty.
 	Burst []aci.Use `json:"burst,omitempty"`
 	// Usage is how full each pool is, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`
-	// Override is what an operator has made of the gate, if anything.
+	// Override is the operator's override of the gate, if any.
 	Override gate.Override `json:"override,omitzero"`
-	// Declines are which node groups decline which kinds of pods, by gate.KindDigest.
+	// Declines are which node groups decline which kinds of pods, by gate.KeyDigest.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
-	// Waits are since when pods have waited of which their condition does not say it.
+	// Waits are the waiting times of pods whose condition does not show them.
 	Waits map[types.UID]Wait `json:"waits,omitempty"`
 	// Held counts the pods that the gate holds back.
 	Held Held `json:"held"`
-	// Problems are what the user can mend, a sentence each.
+	// Problems are mistakes that the user can fix, a sentence each.
 	Problems []string `json:"problems,omitempty"`
-	// LeftOut names what would have made the view too large: waits, declines, shapes. Decisions by such a view may be others than the scheduler's.
+	// LeftOut names what would have made the view too large: waits, declines, shapes. Decisions by such a view may be
+	// others than the scheduler's.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
@@ -75,7 +77,7 @@ type View struct {
 type Usage struct {
 	// Pods is the number of pods on the pool's nodes that have not ended.
 	Pods int `json:"pods"`
-	// Requested is what they request of the CPU and the memory, and Allocatable what the pool's nodes offer.
+	// Requested is the sum of their requests for CPU and memory, and Allocatable the sum of the pool's nodes.
 	Requested   corev1.ResourceList `json:"requested,omitempty"`
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
@@ -115,7 +117,9 @@ func (v *View) Encode(written time.Time) ([]byte, error) {
 	for _, less := range []func(){
 		func() {},
 		func() { c.Declines, c.LeftOut = nil, append(slices.Clone(c.LeftOut), "declines") },
-		func() { c.Capacity, c.LeftOut = withoutShapes(c.Capacity), append(slices.Clone(c.LeftOut), "shapes") },
+		func() {
+			c.Capacity, c.LeftOut = withoutTemplates(c.Capacity), append(slices.Clone(c.LeftOut), "shapes")
+		},
 		func() { c.Waits, c.LeftOut = nil, append(slices.Clone(c.LeftOut), "waits") },
 	} {
 		less()
@@ -140,13 +144,13 @@ func oldest(waits map[types.UID]Wait, n int) map[types.UID]Wait {
 	return kept
 }
 
-func withoutShapes(view nodegroups.View) nodegroups.View {
+func withoutTemplates(view nodegroups.View) nodegroups.View {
 	view.Pools = slices.Clone(view.Pools)
 	for i := range view.Pools {
 		p := &view.Pools[i]
-		p.Shapes, p.Groups = nil, slices.Clone(p.Groups)
+		p.NodeTemplates, p.Groups = nil, slices.Clone(p.Groups)
 		for k := range p.Groups {
-			p.Groups[k].Shapes = nil
+			p.Groups[k].NodeTemplates = nil
 		}
 	}
 	return view
@@ -159,11 +163,11 @@ func (v *View) quiet() *View {
 	if c.Held.Total > 0 {
 		return &c
 	}
-	c.Capacity.ShapesUntil = time.Time{}
+	c.Capacity.TemplatesUntil = time.Time{}
 	c.Capacity.Pools = slices.Clone(c.Capacity.Pools)
 	for i := range c.Capacity.Pools {
 		p := &c.Capacity.Pools[i]
-		p.Looked, p.Until, p.Groups = time.Time{}, time.Time{}, slices.Clone(p.Groups)
+		p.ScannedBefore, p.Until, p.Groups = time.Time{}, time.Time{}, slices.Clone(p.Groups)
 		for k := range p.Groups {
 			p.Groups[k].Until = time.Time{}
 		}
@@ -171,8 +175,8 @@ func (v *View) quiet() *View {
 	return &c
 }
 
-// DecodeView reads what is under ViewKey. Fields that it does not know, of a newer version, are left out: IsForeign tells. A view by which nothing can
-// be decided is an error.
+// DecodeView parses the value of ViewKey. It drops unknown fields of a newer version, which IsForeign detects. A view
+// without the inputs of a decision is an error.
 func DecodeView(data []byte) (*View, error) {
 	v := &View{}
 	if err := json.Unmarshal(data, v); err != nil {
@@ -201,7 +205,8 @@ func DecodeView(data []byte) (*View, error) {
 	return v, nil
 }
 
-// IsForeign reports whether a version of the format that is not this one's wrote the view: what it means may be another thing.
+// IsForeign reports whether a version of the format that is not this one's wrote the view: what it means may be another
+// thing.
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
 // Pools are the pools of the configuration, for its installation.
@@ -211,7 +216,8 @@ func (v *View) Pools() (pool.List, error) {
 	return pool.ListOf(&args)
 }
 
-// Request is what the gate is asked for the pod at the time now, as far as the view and the pod say. Whose volumes and namespaces they are is for who asks to add.
+// Request returns the gate's input for the pod at the time now, from the view and the pod. The caller adds facts of
+// volumes and namespaces.
 func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	request := gate.Request{Pod: pod, Burst: v.Burst}
 	wait, known := v.Waits[pod.UID]
@@ -234,7 +240,7 @@ func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate
 	return rule.Decide(request, &v.Capacity, now)
 }
 
-// Groups is what each node group of the regular pool with index i says of the request at the time now.
+// Groups returns the verdicts of the node groups of the regular pool with index i for the request at the time now.
 func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Time) []gate.Verdict {
 	v.addDeclines(&request, now)
 	rule := gate.NewRule(v.Args, pools)
@@ -243,7 +249,7 @@ func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Tim
 
 // addDeclines adds which node groups decline pods of the kind.
 func (v *View) addDeclines(request *gate.Request, now time.Time) {
-	if decline, ok := v.Declines[gate.KindDigest(request.AutoscalerKey())]; ok {
+	if decline, ok := v.Declines[gate.KeyDigest(request.AutoscalerKey())]; ok {
 		uid := request.Pod.UID
 		request.Declined = func() map[string]time.Time { return decline.Believed(uid, now) }
 	}

@@ -23,13 +23,13 @@ import (
 
 // notPublished are the fields of what the gate goes by that are not published, each with the reason.
 var notPublished = map[string]string{
-	"v1.PoolPriorityArgs.Installation": "the value of a taint, by which the gate decides nothing",
-	"nodegroups.Judged.Members":        "the group's nodes, of which Shapes has the kinds",
-	"nodegroups.Judged.Seen":           "what Shapes is made from",
-	"nodegroups.Judged.Rose":           "Moved has it",
-	"nodegroups.Judged.Version":        "Touched has when it changed",
-	"nodegroups.Group.Settled":         "the status has it, for the next leader",
-	"nodegroups.Group.Newest":          "the status has it, for the next leader",
+	"v1.PoolPriorityArgs.Installation":   "the value of a taint, by which the gate decides nothing",
+	"nodegroups.GroupStatus.Members":     "the group's nodes, of which Shapes has the kinds",
+	"nodegroups.GroupStatus.Seen":        "what Shapes is made from",
+	"nodegroups.GroupStatus.LastScaleUp": "Moved has it",
+	"nodegroups.GroupStatus.Version":     "Touched has when it changed",
+	"nodegroups.Group.Settled":           "the status has it, for the next leader",
+	"nodegroups.Group.Newest":            "the status has it, for the next leader",
 }
 
 // filler gives each field of what it fills a value of its own that is not zero.
@@ -119,7 +119,7 @@ func TestViewHasAll(t *testing.T) {
 	if diff := cmp.Diff(want, got, opts...); diff != "" {
 		t.Errorf("(-published,+read):\n%s", diff)
 	}
-	for _, needed := range []string{"nodegroups.Group.Moved", "nodegroups.Attention.Pauses", "breaker.Judgement.Templates", "breaker.Judgement.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
+	for _, needed := range []string{"nodegroups.Group.LastActivity", "nodegroups.Scans.Outages", "breaker.Status.Templates", "breaker.Status.Starting", "v1.Capacity.HoldLimit", "gate.Override.Until"} {
 		if !slices.Contains(f.all, needed) {
 			t.Errorf("%s was not looked at", needed)
 		}
@@ -128,7 +128,8 @@ func TestViewHasAll(t *testing.T) {
 
 func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1] }
 
-// TestWhatTheGateGoesBy: of each field of the gate's rule and of what it is asked is known where who reads the view has it from.
+// TestWhatTheGateGoesBy: of each field of the gate's rule and of what it is asked is known where who reads the view has
+// it from.
 func TestWhatTheGateGoesBy(t *testing.T) {
 	from := map[string]string{
 		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
@@ -170,8 +171,8 @@ func testView() *View {
 			{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}},
 		}},
 		Capacity: nodegroups.View{Pools: []nodegroups.Pool{
-			{State: nodegroups.CanGrow, Groups: []nodegroups.Group{{Judged: nodegroups.Judged{State: nodegroups.CanGrow}, Shapes: []nodegroups.Shape{{Labels: map[string]string{"mode": "user"}}}}}},
-			{Provider: breaker.Judgement{State: breaker.Open}},
+			{State: nodegroups.CanGrow, Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow}, NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"mode": "user"}}}}}},
+			{Provider: breaker.Status{State: breaker.Open}},
 		}},
 	}
 }
@@ -199,7 +200,7 @@ func TestLargeView(t *testing.T) {
 		{"many kinds of nodes", func(v *View) {
 			g := &v.Capacity.Pools[0].Groups[0]
 			for i := range 5000 {
-				g.Shapes = append(g.Shapes, nodegroups.Shape{Labels: map[string]string{"timestamp": strings.Repeat("x", 100) + fmt.Sprint(i)}})
+				g.NodeTemplates = append(g.NodeTemplates, nodegroups.NodeTemplate{Labels: map[string]string{"timestamp": strings.Repeat("x", 100) + fmt.Sprint(i)}})
 			}
 		}, []string{"declines", "shapes"}},
 	} {

@@ -26,53 +26,53 @@ func TestClassify(t *testing.T) {
 	}{
 		{"quota, by azcore",
 			responseError("409: 409 Conflict", "ERROR CODE: ContainerGroupQuotaReached", "{\n  \"error\": {\n    \"code\": \"ContainerGroupQuotaReached\",\n    \"message\": \""+quota+"\"\n  }\n}"),
-			Refusal{Code: "ContainerGroupQuotaReached", Class: OfPool, Message: quota}},
+			Refusal{Code: "ContainerGroupQuotaReached", Cause: PoolError, Message: quota}},
 		{"stockout, by autorest",
 			`containerinstance.ContainerGroupsClient#CreateOrUpdate: Failure sending request: StatusCode=409 -- Original Error: Code="ServiceUnavailable" Message="` + stockout + `"`,
-			Refusal{Code: "ServiceUnavailable", Class: OfPool, Message: stockout}},
-		{"stockout, by azure-aci before 1.5", api + `status code 409 error code "ServiceUnavailable": ` + stockout, Refusal{Code: "ServiceUnavailable", Class: OfPool, Message: stockout}},
+			Refusal{Code: "ServiceUnavailable", Cause: PoolError, Message: stockout}},
+		{"stockout, by azure-aci before 1.5", api + `status code 409 error code "ServiceUnavailable": ` + stockout, Refusal{Code: "ServiceUnavailable", Cause: PoolError, Message: stockout}},
 		{"a quota of another name, by its word", responseError("409: 409 Conflict", "ERROR CODE: SpotContainerGroupQuotaExceeded", `{"error":{"code":"SpotContainerGroupQuotaExceeded","message":"no"}}`),
-			Refusal{Code: "SpotContainerGroupQuotaExceeded", Class: OfPool, Message: "no"}},
+			Refusal{Code: "SpotContainerGroupQuotaExceeded", Cause: PoolError, Message: "no"}},
 		{"throttled, without a body", responseError("429: 429 Too Many Requests", "ERROR CODE UNAVAILABLE", "Response contained no body"),
-			Refusal{Code: "HTTP429", Class: OfPool, Message: "RESPONSE 429: 429 Too Many Requests ERROR CODE UNAVAILABLE Response contained no body"}},
+			Refusal{Code: "HTTP429", Cause: PoolError, Message: "RESPONSE 429: 429 Too Many Requests ERROR CODE UNAVAILABLE Response contained no body"}},
 		{"an error of Azure", responseError("500: 500 Internal Server Error", "ERROR CODE: InternalServerError", `{"error":{"code":"InternalServerError","message":"Encountered an internal server error."}}`),
-			Refusal{Code: "InternalServerError", Class: OfPool, Message: "Encountered an internal server error."}},
-		{"a code that is not known, with 503", responseError("503: 503 Service Unavailable", "ERROR CODE: Busy", `{"error":{"code":"Busy","message":"later"}}`), Refusal{Code: "Busy", Class: OfPool, Message: "later"}},
+			Refusal{Code: "InternalServerError", Cause: PoolError, Message: "Encountered an internal server error."}},
+		{"a code that is not known, with 503", responseError("503: 503 Service Unavailable", "ERROR CODE: Busy", `{"error":{"code":"Busy","message":"later"}}`), Refusal{Code: "Busy", Cause: PoolError, Message: "later"}},
 		{"the connector may not", responseError("403: 403 Forbidden", "ERROR CODE: AuthorizationFailed",
 			`{"error":{"code":"AuthorizationFailed","message":"The client 'x' with object id 'x' does not have authorization to perform action."}}`),
-			Refusal{Code: "AuthorizationFailed", Class: OfPool, Message: "The client 'x' with object id 'x' does not have authorization to perform action."}},
+			Refusal{Code: "AuthorizationFailed", Cause: PoolError, Message: "The client 'x' with object id 'x' does not have authorization to perform action."}},
 		{"the connector gets no token, which is answered with 400",
 			"ManagedIdentityCredential authentication failed. the requested identity isn't assigned to this resource\nGET http://169.254.169.254/metadata/identity/oauth2/token\n--------------------------------------------------------------------------------\nRESPONSE 400: 400 Bad Request\nERROR CODE: invalid_request",
-			Refusal{Code: "AuthenticationFailed", Class: OfPool, Message: "ManagedIdentityCredential authentication failed. the requested identity isn't assigned to this resource RESPONSE 400: 400 Bad Request ERROR CODE: invalid_request"}},
+			Refusal{Code: "AuthenticationFailed", Cause: PoolError, Message: "ManagedIdentityCredential authentication failed. the requested identity isn't assigned to this resource RESPONSE 400: 400 Bad Request ERROR CODE: invalid_request"}},
 		{"Azure cannot be reached", `Put "https://management.azure.com/subscriptions/0": dial tcp: lookup management.azure.com: no such host`,
-			Refusal{Code: codeUnreachable, Class: OfPool, Message: `Put "https://management.azure.com/subscriptions/0": dial tcp: lookup management.azure.com: no such host`}},
+			Refusal{Code: codeUnreachable, Cause: PoolError, Message: `Put "https://management.azure.com/subscriptions/0": dial tcp: lookup management.azure.com: no such host`}},
 		{"the pool's subnet, quoted in a general code and with 400",
 			`{"error":{"code":"DeploymentFailed","message":"At least one failed.","details":[{"code":"BadRequest","message":"{\r\n \"error\": {\r\n \"code\": \"SubnetMissingRequiredDelegation\",\r\n \"message\": \"Subnet missing required delegation.\"}}"}]}}`,
-			Refusal{Code: "SubnetMissingRequiredDelegation", Class: OfPool, Message: "Subnet missing required delegation."}},
+			Refusal{Code: "SubnetMissingRequiredDelegation", Cause: PoolError, Message: "Subnet missing required delegation."}},
 		{"limits above requests", api + `status code 400 error code "ContainerLimitGreaterThanContainerGroupTotalRequest": ` + tooLarge,
-			Refusal{Code: "ContainerLimitGreaterThanContainerGroupTotalRequest", Class: OfPod, Message: tooLarge}},
+			Refusal{Code: "ContainerLimitGreaterThanContainerGroupTotalRequest", Cause: PodError, Message: tooLarge}},
 		{"an image that cannot be had", responseError("400: 400 Bad Request", "ERROR CODE: InaccessibleImage",
 			`{"error":{"code":"InaccessibleImage","message":"The image 'nginx:nosuch' in container group 'default-web-1' is not accessible. Please check the image and registry credential."}}`),
-			Refusal{Code: "InaccessibleImage", Class: OfPod, Message: "The image 'nginx:nosuch' in container group 'default-web-1' is not accessible. Please check the image and registry credential."}},
+			Refusal{Code: "InaccessibleImage", Cause: PodError, Message: "The image 'nginx:nosuch' in container group 'default-web-1' is not accessible. Please check the image and registry credential."}},
 		{"a code that is not known, with 400", responseError("400: 400 Bad Request", "ERROR CODE: InvalidVolumeName", `{"error":{"code":"InvalidVolumeName","message":"a \"name\""}}`),
-			Refusal{Code: "InvalidVolumeName", Class: OfPod, Message: `a "name"`}},
+			Refusal{Code: "InvalidVolumeName", Cause: PodError, Message: `a "name"`}},
 		{"args without command", "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec.",
-			Refusal{Code: codeUnsupported, Class: OfPod, Message: "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec."}},
-		{"a TCP probe", `probe must specify one of "exec" and "httpGet"`, Refusal{Code: codeUnsupported, Class: OfPod, Message: `probe must specify one of "exec" and "httpGet"`}},
-		{"a volume", "pod web requires volume data which is of an unsupported type", Refusal{Code: codeUnsupported, Class: OfPod, Message: "pod web requires volume data which is of an unsupported type"}},
-		{"a pull secret that is not there", `secret "regcred" not found`, Refusal{Code: codeUnsupported, Class: OfPod, Message: `secret "regcred" not found`}},
+			Refusal{Code: codeUnsupported, Cause: PodError, Message: "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec."}},
+		{"a TCP probe", `probe must specify one of "exec" and "httpGet"`, Refusal{Code: codeUnsupported, Cause: PodError, Message: `probe must specify one of "exec" and "httpGet"`}},
+		{"a volume", "pod web requires volume data which is of an unsupported type", Refusal{Code: codeUnsupported, Cause: PodError, Message: "pod web requires volume data which is of an unsupported type"}},
+		{"a pull secret that is not there", `secret "regcred" not found`, Refusal{Code: codeUnsupported, Cause: PodError, Message: `secret "regcred" not found`}},
 		{"a second creation", responseError("409: 409 Conflict", "ERROR CODE: ContainerGroupTransitioning", `{"error":{"code":"ContainerGroupTransitioning","message":"still transitioning, please retry later."}}`),
-			Refusal{Code: "ContainerGroupTransitioning", Class: OfNeither, Message: "still transitioning, please retry later."}},
+			Refusal{Code: "ContainerGroupTransitioning", Cause: NeitherError, Message: "still transitioning, please retry later."}},
 		{"a registry", `Code="RegistryErrorResponse" Message="An error response is received from the docker registry 'index.docker.io'. Please retry later."`,
-			Refusal{Code: "RegistryErrorResponse", Class: Unknown, Message: "An error response is received from the docker registry 'index.docker.io'. Please retry later."}},
-		{"409 with a code that is not known", responseError("409: 409 Conflict", "ERROR CODE: Odd", `{"error":{"code":"Odd","message":"odd"}}`), Refusal{Code: "Odd", Class: Unknown, Message: "odd"}},
-		{"another connector", "no capacity", Refusal{Code: "", Class: Unknown, Message: "no capacity"}},
-		{"nothing", "", Refusal{Class: Unknown}},
+			Refusal{Code: "RegistryErrorResponse", Cause: Unknown, Message: "An error response is received from the docker registry 'index.docker.io'. Please retry later."}},
+		{"409 with a code that is not known", responseError("409: 409 Conflict", "ERROR CODE: Odd", `{"error":{"code":"Odd","message":"odd"}}`), Refusal{Code: "Odd", Cause: Unknown, Message: "odd"}},
+		{"another connector", "no capacity", Refusal{Code: "", Cause: Unknown, Message: "no capacity"}},
+		{"nothing", "", Refusal{Cause: Unknown}},
 		{"a full subnet, with 400", responseError("400: 400 Bad Request", "ERROR CODE: SubnetIsFull", `{"error":{"code":"SubnetIsFull","message":"full"}}`),
-			Refusal{Code: "SubnetIsFull", Class: OfPool, Message: "full"}},
+			Refusal{Code: "SubnetIsFull", Cause: PoolError, Message: "full"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			tc.want.Curable = tc.name == "an image that cannot be had" || tc.name == "a code that is not known, with 400" || tc.name == "a pull secret that is not there"
+			tc.want.MayPass = tc.name == "an image that cannot be had" || tc.name == "a code that is not known, with 400" || tc.name == "a pull secret that is not there"
 			if diff := cmp.Diff(tc.want, classify(tc.message)); diff != "" {
 				t.Errorf("(-want,+got):\n%s", diff)
 			}
@@ -96,10 +96,10 @@ func FuzzClassify(f *testing.F) {
 	f.Add("ACI does not support \xff" + strings.Repeat("é", maxMessage))
 	f.Fuzz(func(t *testing.T, message string) {
 		r := classify(message)
-		switch r.Class {
-		case OfPool, OfPod, OfNeither, Unknown:
+		switch r.Cause {
+		case PoolError, PodError, NeitherError, Unknown:
 		default:
-			t.Errorf("class %q", r.Class)
+			t.Errorf("class %q", r.Cause)
 		}
 		if len(r.Message) > maxMessage+len(" …") || strings.ContainsAny(r.Message, "\n\r") || !utf8.ValidString(r.Message) {
 			t.Errorf("the message is %q", r.Message)

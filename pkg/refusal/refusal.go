@@ -1,4 +1,5 @@
-// Package refusal reads off a pod what the provider behind a virtual kubelet made of it: whether it refused the pod, and for what.
+// Package refusal reads off a pod what the provider behind a virtual kubelet made of it: whether it refused the pod,
+// and for what.
 package refusal
 
 import (
@@ -10,38 +11,39 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ReasonProviderFailed is the reason in the status of a pod that virtual-kubelet could not create. Source: virtual-kubelet v1.11, node/pod.go.
-// The ACI connector never changes the status of such a pod again (azure-aci v1.6.4), whatever becomes of its container group.
+// ReasonProviderFailed is the reason in the status of a pod that virtual-kubelet could not create. Source:
+// virtual-kubelet v1.11, node/pod.go. The ACI connector never changes the status of such a pod again (azure-aci
+// v1.6.4), whatever becomes of its container group.
 const ReasonProviderFailed = "ProviderFailed"
 
-// Class says for what a pod was refused.
-type Class string
+// Cause is why a provider refused a pod.
+type Cause string
 
 const (
-	// OfPool is a refusal for what the pool is: a quota, a stockout, throttling, an error of the provider.
-	OfPool Class = "Pool"
-	// OfPod is a refusal for what the pod is: another one of the same template would be refused as well.
-	OfPod Class = "Pod"
-	// OfNeither is a refusal that says nothing of other pods, such as that of a second creation.
-	OfNeither Class = "Neither"
-	// Unknown is a refusal whose code is not known.
-	Unknown Class = "Unknown"
+	// PoolError is a refusal because of the pool: a quota, a stockout, throttling, an error of the provider.
+	PoolError Cause = "Pool"
+	// PodError is a refusal because of the pod: another pod of the same template would be refused as well.
+	PodError Cause = "Pod"
+	// NeitherError is a refusal that does not concern other pods, such as that of a second creation.
+	NeitherError Cause = "Neither"
+	// Unknown is a refusal with an unknown code.
+	Unknown Cause = "Unknown"
 )
 
-// Refusal is what the provider said of a pod.
+// Refusal is the provider's answer for a refused pod.
 type Refusal struct {
 	// Code is the provider's, such as ContainerGroupQuotaReached, or HTTP and the status; empty if there is none.
 	Code  string
-	Class Class
-	// Message is what the provider said, shortened.
+	Cause Cause
+	// Message is the provider's message, shortened.
 	Message string
-	// Curable says of a refusal OfPod that it may be over without any change of the pod: an image or a secret that was not there yet, or a code
-	// that is not known.
-	Curable bool
+	// MayPass is set for a PodError that may pass without a change of the pod: an image or a secret that did not exist
+	// yet, or an unknown code.
+	MayPass bool
 }
 
-// Of returns why the provider refused the pod, and whether it did: virtual-kubelet says so, or the pod failed without anything of it having run,
-// and not because somebody ended it.
+// Of returns why the provider refused the pod, and whether it did: virtual-kubelet reports it, or the pod failed before
+// any container ran and was not deleted or disrupted.
 func Of(pod *corev1.Pod) (Refusal, bool) {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return classify(pod.Status.Message), true
@@ -63,8 +65,8 @@ func isDisrupted(pod *corev1.Pod) bool {
 	})
 }
 
-// Started reports whether the pod runs, all of it, or has ended after it ran. A change of a pod that has not may have the ACI connector create
-// it a second time, and lose it.
+// Started reports whether the pod runs, all of it, or has ended after it ran. A change of a pod that has not may have
+// the ACI connector create it a second time, and lose it.
 func Started(pod *corev1.Pod) bool {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return false
@@ -83,13 +85,14 @@ func Began(pod *corev1.Pod) bool {
 	return Started(pod) || pod.Status.Reason != ReasonProviderFailed && hasRun(pod)
 }
 
-// MayStart reports whether the pod, on a burst pool's node, may still start: it has neither started nor been refused, and is not ending. A kubelet
-// that takes its refusal back has it start after all.
+// MayStart reports whether the pod, on a burst pool's node, may still start: it has neither started nor been refused,
+// and is not ending. A kubelet that takes its refusal back has it start after all.
 func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
-// TimeToStart returns how long a pod may take to start. Each late round of its owner doubles startWithin, at most four times.
+// TimeToStart returns how long a pod may take to start. Each late round of its owner doubles startWithin, at most four
+// times.
 func TimeToStart(startWithin time.Duration, late int) time.Duration {
 	return startWithin << min(max(late, 0), 4)
 }
@@ -106,12 +109,12 @@ func hasRun(pod *corev1.Pod) bool {
 	return false
 }
 
-// BoundAtAnnotation is the annotation by which the scheduler says, in the Binding, when it bound a pod to a burst node, in the form of RFC 3339. The
-// pod's status does not: the ACI connector drops the condition PodScheduled, and dates it to the pod's creation when the pod runs (azure-aci
-// v1.6.4).
+// BoundAtAnnotation is when the scheduler bound a pod to a burst node, in RFC 3339. It is written in the Binding. The
+// pod's status does not have it: the ACI connector drops the condition PodScheduled, and dates it to the pod's creation
+// when the pod runs (azure-aci v1.6.4).
 const BoundAtAnnotation = "poolpriority.dev/bound-at"
 
-// BoundAt is when the pod was bound: the latest of what its annotation, its condition and its creation say.
+// BoundAt returns when the pod was bound: the latest time of its annotation, its condition and its creation.
 func BoundAt(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {

@@ -1,6 +1,7 @@
-// Package returnplan decides which pods of burst pools go back to VMs, and when: those for which there has been room for long
-// enough, those that do not run before those that do, oldest first, within a rate, a few at a time of each workload, and with growing pauses where that does not help. It is
-// pure: what it looks at is handed to it, the clock included.
+// Package returnplan decides which pods of burst pools go back to VMs, and when: those for which there has been room
+// for long enough, those that do not run before those that do, oldest first, within a rate, a few at a time of each
+// workload, and with growing pauses where that does not help. It is pure: what it looks at is handed to it, the clock
+// included.
 package returnplan
 
 import (
@@ -24,9 +25,10 @@ const (
 	Annotation = "poolpriority.dev/return"
 	// Never is the value of Annotation that opts out.
 	Never = "Never"
-	// Always is the value of Annotation by which a workload opts in whose controller is not known to replace its pods.
+	// Always is the value of Annotation that opts in a workload with an unknown kind of controller.
 	Always = "Always"
-	// safeToEvict and doNotDisrupt are the cluster autoscaler's and Karpenter's annotations of pods that are not to be moved.
+	// safeToEvict and doNotDisrupt are the cluster autoscaler's and Karpenter's annotations of pods that are not to be
+	// moved.
 	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	doNotDisrupt = "karpenter.sh/do-not-disrupt"
 
@@ -34,19 +36,19 @@ const (
 	maxPause = 6 * time.Hour
 	// refusedPause is the first pause of a workload whose eviction was refused, and maxRefusedPause the longest.
 	refusedPause, maxRefusedPause = 10 * time.Second, 10 * time.Minute
-	// vacantAfter is when a pod that has ended and that nothing replaces counts as lost.
+	// vacantAfter is when an evicted pod without a replacement counts as not replaced.
 	vacantAfter = time.Minute
 	// unreadyAfter is when a replacement that is not ready counts as one that will not be.
 	unreadyAfter = 10 * time.Minute
-	// maxRooms is for how many pods room is kept at a time, and maxRoomsOfOne for how many of a workload.
+	// maxRooms bounds for how many pods capacity is reserved at a time, and maxRoomsOfOne for how many of a workload.
 	maxRooms, maxRoomsOfOne = 100, 10
 )
 
 // replaced are the controllers that replace a pod as it was.
 var replaced = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 
-// Stays returns why a pod is not to be returned whatever room there is, or "" if it may be: it opted out, or nothing would
-// replace it as it was.
+// Stays returns why a pod is not to be returned whatever room there is, or "" if it may be: it opted out, or nothing
+// would replace it as it was.
 func Stays(pod *corev1.Pod) string {
 	for _, a := range []struct{ key, value string }{{safeToEvict, "false"}, {doNotDisrupt, "true"}, {Annotation, Never}} {
 		if pod.Annotations[a.key] == a.value {
@@ -67,9 +69,10 @@ func Stays(pod *corev1.Pod) string {
 
 // Rules are a burst pool's.
 type Rules struct {
-	// StableFor is for how long there must have been room for a pod.
+	// StableFor is how long there must have been capacity for a pod.
 	StableFor time.Duration
-	// PerMinute is how many pods are evicted in a minute, PerWorkload how many of a workload may be on their way at a time.
+	// PerMinute bounds the evictions in a minute, PerWorkload how many pods of a workload may be without a ready
+	// replacement.
 	PerMinute, PerWorkload int
 	// Interval is how often Round is called.
 	Interval time.Duration
@@ -79,24 +82,25 @@ type Rules struct {
 type Pod struct {
 	UID     types.UID
 	Created time.Time
-	// Stuck says that the pod has not started, or was refused: nothing is lost with it.
+	// Stuck is set if the pod has not started, or was refused: its eviction costs nothing.
 	Stuck bool
-	// Owner is what made the pod. Workload is what the user made: a Deployment for the pods of its ReplicaSets.
+	// Owner is the pod's controlling owner. Workload is the user's object: a Deployment for the pods of its
+	// ReplicaSets.
 	Owner, Workload types.UID
-	// Alike says that where there is no room for the pod there is none for any other of its owner's.
+	// Alike is set if all pods of the owner need the same: without capacity for one there is none for another.
 	Alike bool
 }
 
 // Member is a pod of a workload, wherever it is.
 type Member struct {
 	UID, Owner types.UID
-	// Bound says that it has a node, and Burst that this is in a burst pool.
+	// Bound is set if it has a node, and Burst if that is in a burst pool.
 	Bound, Burst bool
 	Ready        bool
 	Ending       bool
 }
 
-// Arrival is what became of an eviction.
+// Arrival is the outcome of an eviction.
 type Arrival struct {
 	// Pool is the index of the burst pool that the pod was evicted from.
 	Pool int
@@ -104,7 +108,7 @@ type Arrival struct {
 	Evicted, Landed types.UID
 	// Reason is why it did not help; empty if it did.
 	Reason string
-	// InARow is how many there have been that did not help, and Until how long the workload is left alone.
+	// InARow is how many evictions in a row did not help, and Until when the workload's backoff ends.
 	InARow int
 	Until  time.Time
 }
@@ -138,8 +142,8 @@ type evicted struct {
 	pause      time.Duration      // the workload's first pause if that was in vain
 }
 
-// NewPlanner returns a planner to which nothing has happened yet, with rules for each burst pool; nil for those that it need not
-// plan for.
+// NewPlanner returns a planner to which nothing has happened yet, with rules for each burst pool; nil for those that it
+// need not plan for.
 func NewPlanner(rules []*Rules) *Planner {
 	p := &Planner{pools: make([]plan, len(rules)), workloads: map[types.UID]*workload{}}
 	for b, r := range rules {
@@ -151,15 +155,15 @@ func NewPlanner(rules []*Rules) *Planner {
 	return p
 }
 
-// Round returns the pods of the burst pool with the index b to evict at the time now. pods are all that may be returned. room finds
-// a node for a pod and keeps it for it until the round is over; it returns whether there is one.
+// Round returns the pods of the burst pool with the index b to evict at the time now. pods are all that may be
+// returned. room finds a node for a pod and keeps it for it until the round is over; it returns whether there is one.
 func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) []Pod {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
 		return cmp.Or(stuckFirst(a, b), a.Created.Compare(b.Created), cmp.Compare(a.UID, b.UID))
 	})
 	since := map[types.UID]time.Time{}
-	full := map[types.UID]bool{} // owners for whose pods there is no room any more
+	full := map[types.UID]bool{} // owners without capacity for their pods
 	kept := map[types.UID]int{}  // rooms, by workload
 	away := map[types.UID]int{}  // chosen now, by workload
 	chosen := []Pod{}
@@ -207,7 +211,8 @@ func stuckFirst(a, b Pod) int {
 	return 1
 }
 
-// Evicted notes that the pod of the burst pool with the index b was evicted at the time now; members are the pods of its workload.
+// Evicted notes that the pod of the burst pool with the index b was evicted at the time now; members are the pods of
+// its workload.
 func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	p.pools[b].limiter.AllowN(now, 1)
 	delete(p.pools[b].since, pod.UID)
@@ -220,7 +225,8 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, pool: b, known: known, pause: p.pools[b].rules.StableFor})
 }
 
-// Refused notes that the pod's eviction was refused at the time now, and returns for how long its workload is left alone.
+// Refused notes that the pod's eviction was refused at the time now, and returns for how long its workload is left
+// alone.
 func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	w := p.of(pod.Workload)
 	pause := backoff.Pause(refusedPause, w.refusals, maxRefusedPause)
@@ -238,7 +244,7 @@ func (p *Planner) Restore(uid types.UID, failures int, until time.Time) {
 	}
 }
 
-// Away returns the evicted pods whose replacements have no node yet: the room for them is not free.
+// Away returns the evicted pods whose replacements have no node yet: their capacity is reserved.
 func (p *Planner) Away() map[types.UID]bool {
 	away := map[types.UID]bool{}
 	for _, w := range p.workloads {
@@ -251,8 +257,8 @@ func (p *Planner) Away() map[types.UID]bool {
 	return away
 }
 
-// Arrive finds out, before a round, where what replaced the evicted pods landed, and returns those of which that is known now. members returns
-// all pods of a workload.
+// Arrive finds, before a round, where replacements of evicted pods landed, and returns the new outcomes. members
+// returns all pods of a workload.
 func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Member) []Arrival {
 	var arrivals []Arrival
 	for uid, w := range p.workloads {
@@ -292,8 +298,8 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 	return arrivals
 }
 
-// replacement returns the pod that replaced the evicted one, if there is one yet: of those that its owner made since, the one that
-// has come furthest, as which is whose cannot be told.
+// replacement returns the replacement of the evicted pod, if there is one yet. Replacements cannot be matched to
+// evicted pods: of the owner's newer pods it takes the most advanced one.
 func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	var best Member
 	rank := func(m Member) int {
@@ -316,8 +322,8 @@ func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	return best
 }
 
-// follow notes what is known of the evicted pod at the time now, m being its replacement. It returns whether it is over, and why
-// the eviction was in vain if it was.
+// follow updates the evicted pod at the time now; m is its replacement. It returns whether the outcome is known, and
+// why the eviction did not help, if so.
 func (e *evicted) follow(m Member, all []Member, now time.Time) (over bool, reason string) {
 	if !m.Bound {
 		e.arrivedAt = time.Time{}

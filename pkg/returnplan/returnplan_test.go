@@ -183,7 +183,8 @@ func TestInVain(t *testing.T) {
 	}
 }
 
-// TestPauses: they grow with each replacement that lands in a burst pool again, and a planner that takes over goes on with them.
+// TestPauses: they grow with each replacement that lands in a burst pool again, and a planner that takes over goes on
+// with them.
 func TestPauses(t *testing.T) {
 	pod := Pod{UID: "pod-0", Created: start, Owner: "rs", Workload: "web"}
 	s := newScript(t)
@@ -300,8 +301,8 @@ func (m *model) place(now time.Time, workload types.UID) {
 	m.pods[uid] = &modelPod{Pod{UID: uid, Created: now, Owner: workload, Workload: workload, Alike: true}, m.free() <= 0}
 }
 
-// TestNoPingPong plays a random day: VMs come and go, workloads grow and shrink, and room is taken by others in the moment of an
-// eviction. No rate is exceeded, no pod leaves without room, and pods are not moved to and fro.
+// TestNoPingPong plays a random day: VMs come and go, workloads grow and shrink, and room is taken by others in the
+// moment of an eviction. No rate is exceeded, no pod leaves without room, and pods are not moved to and fro.
 func TestNoPingPong(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -1,4 +1,4 @@
-// Package rollout tells whether a Deployment that replaces its pods makes room for the new ones by itself. It is pure, and
+// Package rollout computes whether a Deployment's rollout frees capacity for its new pods by itself. It is pure, and
 // follows the Deployment controller's own arithmetic (reconcileOldReplicaSets in pkg/controller/deployment/rolling.go).
 package rollout
 
@@ -27,15 +27,15 @@ const (
 	defaultGrace = 30 * time.Second
 )
 
-// Rollout is a Deployment seen from its newest ReplicaSet, whose pods replace those of the others.
+// Rollout is a Deployment whose newest ReplicaSet replaces the pods of its other ReplicaSets.
 type Rollout struct {
 	// Deployment and New are the UIDs of the Deployment and of its newest ReplicaSet.
 	Deployment, New types.UID
-	// Old is how many pods each of its other ReplicaSets is to have by now.
+	// Old is the present size of each of its other ReplicaSets.
 	Old map[types.UID]int
-	// Wanted is how many new pods there are to be by now.
+	// Wanted is the present size of the newest ReplicaSet.
 	Wanted int
-	// Replacing says that old ReplicaSets still have pods that are not ending.
+	// Replacing is set if old ReplicaSets still have pods that are not terminating.
 	Replacing bool
 	// Grace is the longest time that one of the Deployment's pods may take to end.
 	Grace time.Duration
@@ -46,9 +46,9 @@ type Rollout struct {
 	stopped bool // no old pod goes before a new one is available, or none at all
 }
 
-// Of returns the rollout in which the pods of the ReplicaSet with the UID own are the new ones, or nil if there is none: own is
-// not the newest of the Deployment's ReplicaSets, it is the only one, or pods are not replaced by rolling update. all may
-// contain ReplicaSets of others.
+// Of returns the rollout in which the pods of the ReplicaSet with the UID own are the new ones, or nil if there is
+// none: own is not the newest of the Deployment's ReplicaSets, it is the only one, or pods are not replaced by rolling
+// update. all may contain ReplicaSets of others.
 func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout {
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
@@ -84,8 +84,8 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	return r
 }
 
-// GoesOn reports whether the Deployment controller will delete old pods although pending new ones find no place, because pods may
-// be unavailable. Where none may, the new ones are what the rollout waits for.
+// GoesOn reports whether the Deployment controller will delete old pods while new ones are pending, because pods may be
+// unavailable. If none may, the rollout waits for the new pods.
 func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
 
 func replicas(n *int32) int {
@@ -95,7 +95,7 @@ func replicas(n *int32) int {
 	return int(*n)
 }
 
-// revision is 0 where it is not known.
+// revision is 0 if unknown.
 func revision(rs *appsv1.ReplicaSet) int64 {
 	n, _ := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
 	return n
@@ -117,8 +117,8 @@ func isStuck(d *appsv1.Deployment) bool {
 	return false
 }
 
-// maxUnavailable is how many pods may be unavailable: a percentage is rounded down, and is 1 where neither it nor the surge allow
-// for any progress.
+// maxUnavailable is how many pods may be unavailable: a percentage is rounded down, and is 1 where neither it nor the
+// surge allow for any progress.
 func maxUnavailable(d *appsv1.Deployment) int {
 	wanted := replicas(d.Spec.Replicas)
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%") // the API's defaults

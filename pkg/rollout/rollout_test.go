@@ -96,7 +96,8 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestAsTheController: what the package works out by itself, so as to need no client, is what the Deployment controller does.
+// TestAsTheController: what the package works out by itself, so as to need no client, is what the Deployment controller
+// does.
 func TestAsTheController(t *testing.T) {
 	for wanted := range int32(30) {
 		for _, unavailable := range []string{"0", "1", "7", "50", "0%", "1%", "10%", "25%", "33%", "100%"} {

@@ -1,4 +1,5 @@
-// Package scalein says in which order a ReplicaSet gives up its pods: the reverse of the pools' order. It is pure.
+// Package scalein computes deletion costs, so that a ReplicaSet deletes its pods in the reverse order of the pools. It
+// is pure.
 package scalein
 
 import (
@@ -10,22 +11,22 @@ import (
 )
 
 const (
-	// CostAnnotation is read by the ReplicaSet controller: of pods that are as ready as one another, it deletes those with the
-	// lowest cost first. A pod without it has the cost 0.
+	// CostAnnotation is read by the ReplicaSet controller: of pods that are as ready as one another, it deletes those
+	// with the lowest cost first. A pod without it has the cost 0.
 	CostAnnotation = corev1.PodDeletionCost
 	// PoolAnnotation names the pool that a pod is in.
 	PoolAnnotation = "poolpriority.dev/pool"
-	// OwnCostAnnotation is the cost that we gave the pod. A cost that differs from it is somebody else's.
+	// OwnCostAnnotation is the cost that we wrote. A cost that differs is another component's.
 	OwnCostAnnotation = "poolpriority.dev/pod-deletion-cost"
 
 	// step is the distance between the costs of neighbouring pools.
 	step = 1000
 )
 
-// Cost is the deletion cost of pods on nodes with these labels: positive on VMs, the higher the better their pool ranks, and
-// negative in burst pools, the lower the worse they rank. Pods to which nobody gave a cost (0) thus go after the burst pools'
-// pods and before ours on VMs. On nodes in no pool it lies below that of the last regular pool, and on those of a virtual kubelet
-// in no burst pool, which the scheduler does not use, it is that of the first burst pool.
+// Cost is the deletion cost of pods on nodes with these labels: positive on VMs, the higher the better their pool
+// ranks, and negative in burst pools, the lower the worse they rank. Pods without a cost (0) thus go after the burst
+// pools' pods and before ours on VMs. On nodes in no pool the cost is lower than in the last regular pool. On a virtual
+// kubelet in no burst pool, which the scheduler does not use, it is the first burst pool's.
 func Cost(pools pool.List, nodeLabels map[string]string) int {
 	switch rank, i := pools.RankOf(nodeLabels); {
 	case rank == pool.Excluded:
@@ -39,9 +40,9 @@ func Cost(pools pool.List, nodeLabels map[string]string) int {
 	}
 }
 
-// Annotations returns which annotations a pod that is, or is being, bound to a node with these labels lacks or has with another
-// value: current are those that it has. An empty value takes an annotation away. foreign says that its cost was changed by somebody else since we wrote it; that cost is
-// left alone, and so is one that was there before ours.
+// Annotations returns the annotations to change on a pod that is bound to a node with these labels: current are its
+// present ones. An empty value removes an annotation. foreign is set if another component changed the cost since we
+// wrote it; that cost stays, and so does one that existed before ours.
 func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
 	wanted = map[string]string{}
 	want := func(key, value string) {
@@ -67,8 +68,8 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 	return wanted, false
 }
 
-// Undo returns which of the annotations that a pod has are ours, to be taken away from a pod that is none of ours: empty values, as Annotations has
-// them. A cost is ours if it is what we wrote; one that somebody set or changed stays.
+// Undo returns our annotations on a pod of another scheduler, to remove them: empty values, as in Annotations. A cost
+// is ours if it has the value that we wrote; another value stays.
 func Undo(current map[string]string) map[string]string {
 	unwanted := map[string]string{}
 	cost, set := current[CostAnnotation]

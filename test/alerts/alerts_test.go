@@ -1,4 +1,5 @@
-// Package alerts tests the alerts that ship: with promtool, and against the metrics that the binaries register and the runbooks.
+// Package alerts tests the alerts that ship: with promtool, and against the metrics that the binaries register and the
+// runbooks.
 package alerts
 
 import (
@@ -136,7 +137,8 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestRunbooks: each alert is explained, and has a section among the runbooks that says what there is to say; and no section is of none.
+// TestRunbooks: each alert is explained, and has a section among the runbooks that says what there is to say; and no
+// section is of none.
 func TestRunbooks(t *testing.T) {
 	sections := map[string]string{}
 	for _, part := range strings.Split("\n"+string(read(t, runbooks)), "\n## ")[1:] {

@@ -23,7 +23,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// AutoscalerOptions configure the simulated autoscaler. Its defaults are the real one's, shortened: a run takes seconds.
+// AutoscalerOptions configure the simulated autoscaler. Its defaults are the real one's, shortened: a run takes
+// seconds.
 type AutoscalerOptions struct {
 	// Interval is the time between two loops, unless the first did something; the real one's is 10 s. Default 1 s.
 	Interval time.Duration
@@ -31,8 +32,8 @@ type AutoscalerOptions struct {
 	UnneededTime time.Duration
 	// DelayAfterAdd is how long after a scale-up no VM is removed; the real one's is 10 min. Default: three intervals.
 	DelayAfterAdd time.Duration
-	// DeleteDelay is the time between a node's taint and its drain and deletion; the real one's is 5 s. Default: half an
-	// interval.
+	// DeleteDelay is the time between a node's taint and its drain and deletion; the real one's is 5 s. Default: half
+	// an interval.
 	DeleteDelay time.Duration
 	// SizeCache is how long targets are believed before the cloud is asked again, up to a minute on Azure. Default 0.
 	SizeCache time.Duration
@@ -120,7 +121,8 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 // Loops is how many loops have ended, each with a status written.
 func (a *Autoscaler) Loops() int { return int(a.loops.Load()) }
 
-// SetUnhealthy makes the autoscaler take the group for unhealthy, or the whole cluster if the name is empty, or ends that.
+// SetUnhealthy makes the autoscaler take the group for unhealthy, or the whole cluster if the name is empty, or ends
+// that.
 func (a *Autoscaler) SetUnhealthy(group string, unhealthy bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -136,8 +138,8 @@ func (a *Autoscaler) isUnhealthy(group string) bool {
 	return a.unhealthy[group]
 }
 
-// Kill ends the autoscaler as SIGKILL does: the status stays as it is, and so do the taints of the nodes that it was about
-// to remove.
+// Kill ends the autoscaler as SIGKILL does: the status stays as it is, and so do the taints of the nodes that it was
+// about to remove.
 func (a *Autoscaler) Kill() {
 	a.mu.Lock()
 	cancel, done := a.cancel, a.done
@@ -182,8 +184,8 @@ func (a *Autoscaler) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// loop is one pass: it looks, decides, orders and taints, and writes the status at its end. One that fails early skips the
-// write.
+// loop is one pass: it looks, decides, orders and taints, and writes the status at its end. One that fails early skips
+// the write.
 func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 	begun := time.Now()
 	world, err := a.world(begun)
@@ -302,8 +304,8 @@ func (a *Autoscaler) report(ctx context.Context, result autoscaler.Result) {
 	}
 }
 
-// event writes an event on the pod, unless it was the last one on it: the real autoscaler's recorder does not repeat itself for long
-// either.
+// event writes an event on the pod, unless it was the last one on it: the real autoscaler's recorder does not repeat
+// itself for long either.
 func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message string) {
 	if a.said[pod.UID] == message {
 		return

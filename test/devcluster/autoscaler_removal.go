@@ -18,7 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// drainLimit is how long the pods of a node may take to be evicted and to end; the real one's max-pod-eviction-time is 2 min.
+// drainLimit is how long the pods of a node may take to be evicted and to end; the real one's max-pod-eviction-time is
+// 2 min.
 const drainLimit = 20 * time.Second
 
 // carryOut taints the nodes that the loop chose, and has them removed beside the loops that follow.

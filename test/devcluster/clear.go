@@ -24,8 +24,9 @@ var (
 // quiet is for how long the control plane must have written nothing after the last change by Clear.
 const quiet = 300 * time.Millisecond
 
-// Clear stops our binaries, the nodes and the autoscaler, and makes etcd and the directory hold what they held when the cluster had
-// started, without its nodes. It fails if the control plane is not the one that was started, or goes on writing.
+// Clear stops our binaries, the nodes and the autoscaler, and makes etcd and the directory hold what they held when the
+// cluster had started, without its nodes. It fails if the control plane is not the one that was started, or goes on
+// writing.
 func (c *Cluster) Clear(ctx context.Context) error {
 	c.stopNodes()
 	if len(c.processes) != c.before.processes {

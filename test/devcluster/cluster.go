@@ -43,11 +43,11 @@ type Options struct {
 	Autoscaler *AutoscalerOptions
 	// APIServerArgs are added to the API server's command line, ControllerManagerArgs to the controller manager's.
 	APIServerArgs, ControllerManagerArgs []string
-	// NodeGrace is after how long of silence a Node is NotReady, at least a second; 0 is Kubernetes's 50 s. Leases are renewed more often if
-	// it is short.
+	// NodeGrace is after how long of silence a Node is NotReady, at least a second; 0 is Kubernetes's 50 s. Leases are
+	// renewed more often if it is short.
 	NodeGrace time.Duration
-	// GOGC is that of the control plane's processes; empty is Go's default. A large one saves a fifth of the CPU time of a cluster that
-	// lives for seconds, most of which is starting.
+	// GOGC is that of the control plane's processes; empty is Go's default. A large one saves a fifth of the CPU time
+	// of a cluster that lives for seconds, most of which is starting.
 	GOGC string
 }
 
@@ -80,8 +80,8 @@ const apiServer = "kube-apiserver"
 // The prefixes of tokens: a random part follows.
 const adminToken, managerToken, defaultSchedulerToken = "admin", "kube-controller-manager", "kube-scheduler"
 
-// Start brings a cluster up. It returns when the API server answers, all nodes of the pools are ready and, if asked for,
-// the virtual node and the autoscaler run. On error nothing is left running.
+// Start brings a cluster up. It returns when the API server answers, all nodes of the pools are ready and, if asked
+// for, the virtual node and the autoscaler run. On error nothing is left running.
 func Start(ctx context.Context, options Options) (*Cluster, error) {
 	return withFreePorts(func() (*Cluster, error) { return start(ctx, options) })
 }
@@ -168,8 +168,8 @@ func (c *Cluster) Failed() error {
 	return nil
 }
 
-// Stop stops everything, our binaries first, then the last started first. Processes are killed: what they leave is thrown away, and an API
-// server waits for its clients, for up to a minute.
+// Stop stops everything, our binaries first, then the last started first. Processes are killed: what they leave is
+// thrown away, and an API server waits for its clients, for up to a minute.
 func (c *Cluster) Stop() {
 	c.stopNodes()
 	for i := len(c.processes) - 1; i >= 0; i-- {

@@ -191,8 +191,8 @@ func (m *PoolManager) endStartup(name string) {
 	})
 }
 
-// try calls f until it succeeds, as a kubelet tries to register until it can. It reports whether f did while the cluster
-// lived.
+// try calls f until it succeeds, as a kubelet tries to register until it can. It reports whether f did while the
+// cluster lived.
 func (m *PoolManager) try(f func() error) bool {
 	for f() != nil {
 		select {
@@ -275,8 +275,8 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	return c.Autoscaler.Start(ctx)
 }
 
-// AddVirtualNode starts a virtual node, until the cluster's Stop or its own, and returns when it is served. Two with one name get in
-// each other's way.
+// AddVirtualNode starts a virtual node, until the cluster's Stop or its own, and returns when it is served. Two with
+// one name get in each other's way.
 func (c *Cluster) AddVirtualNode(ctx context.Context, options virtualnode.Options) (*virtualnode.Node, error) {
 	if options.LeaseDuration == 0 {
 		options.LeaseDuration = c.leaseDuration()

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// The ports that clusters use are below those from which the kernel takes one for an outgoing connection (Linux: 32768 and up), so that
-// no client gets one of them between our look at it and its use, or while its server restarts.
+// The ports that clusters use are below those from which the kernel takes one for an outgoing connection (Linux: 32768
+// and up), so that no client gets one of them between our look at it and its use, or while its server restarts.
 const firstPort, lastPort = 20000, 29999
 
 // portAttempts is how often something that listens is started, if another process has taken its port meanwhile.

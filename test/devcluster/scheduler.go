@@ -26,7 +26,8 @@ const (
 // other.
 type Component struct {
 	*Process
-	// Address is the host and port that metrics are served on, by HTTPS, and the scheduler's probes; empty for a controller that does not serve.
+	// Address is the host and port that metrics are served on, by HTTPS, and the scheduler's probes; empty for a
+	// controller that does not serve.
 	Address string
 	// Health is the host and port that such a controller serves its probes on, by HTTP.
 	Health string
@@ -46,7 +47,8 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
 }
 
 // StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests would:
-// rbac is the kustomization with its ServiceAccount and rights, and further arguments may be given. It returns when the scheduler serves its probes.
+// rbac is the kustomization with its ServiceAccount and rights, and further arguments may be given. It returns when the
+// scheduler serves its probes.
 func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
 	return withFreePorts(func() (*Component, error) { return c.startScheduler(ctx, binary, configFile, rbac, args...) })
 }
@@ -107,8 +109,8 @@ func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac 
 		append([]string{"--health-address=0", "--metrics-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)
 }
 
-// StartOurs runs the scheduler and the controller, whose binaries are in the directory, as an installation from the manifests would. What
-// it returns runs, even if there is an error.
+// StartOurs runs the scheduler and the controller, whose binaries are in the directory, as an installation from the
+// manifests would. What it returns runs, even if there is an error.
 func (c *Cluster) StartOurs(ctx context.Context, binDir, configFile, rbac string) ([]*Component, error) {
 	controller, err := c.StartController(ctx, filepath.Join(binDir, ControllerName), configFile, rbac)
 	if err != nil {
@@ -129,7 +131,8 @@ func (c *Cluster) ownFile(name, configFile, suffix string) string {
 // startOwn runs one of our binaries as the ServiceAccount of its name.
 func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac string, args ...string) (*Component, error) {
 	if !c.rights[rbac] {
-		// kubectl's look for fields that do not exist would take most of the time. TestInstall applies these files with it.
+		// kubectl's look for fields that do not exist would take most of the time. TestInstall applies these files with
+		// it.
 		if err := c.kubectl(ctx, "apply", "--validate=false", "-k", rbac); err != nil {
 			return nil, err
 		}
@@ -173,8 +176,8 @@ func withKubeConfig(from, to, kubeConfig string) error {
 	return nil
 }
 
-// WithKubeConfig returns the KubeSchedulerConfiguration with the kubeconfig's path, and otherwise unchanged: in a pod, the scheduler finds
-// its credentials by itself.
+// WithKubeConfig returns the KubeSchedulerConfiguration with the kubeconfig's path, and otherwise unchanged: in a pod,
+// the scheduler finds its credentials by itself.
 func WithKubeConfig(data []byte, kubeConfig string) ([]byte, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal(data, &config); err != nil {

@@ -23,8 +23,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// simulator asks the default scheduler's filters where pods would fit, as the cluster autoscaler does. Its last snapshot is
-// the one that may be asked.
+// simulator asks the default scheduler's filters where pods would fit, as the cluster autoscaler does. Its last
+// snapshot is the one that may be asked.
 type simulator struct {
 	ctx       context.Context // of the autoscaler that it belongs to
 	framework framework.Framework

@@ -11,8 +11,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// eventsInCode are the reasons of the events that the code writes and of the problems that it publishes: what is handed to Eventf, by itself or by a
-// constant, constants whose names begin with event, and the codes of problems.
+// eventsInCode are the reasons of the events that the code writes and of the problems that it publishes: what is handed
+// to Eventf, by itself or by a constant, constants whose names begin with event, and the codes of problems.
 func eventsInCode(t *testing.T) map[string]bool {
 	t.Helper()
 	constants, named, events := map[string]string{}, map[string]bool{}, map[string]bool{}

@@ -8,7 +8,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// The documentation stays short enough to be read. A change that raises maxWords says in its message what the words buy.
+// The documentation stays short enough to be read. A change that raises maxWords says in its message what the words
+// buy.
 const maxLines, maxWords = 100, 22000
 
 // TestLength bounds the README's lines, and the words of all pages as wc -w counts them.

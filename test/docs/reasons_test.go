@@ -54,7 +54,8 @@ func literal(node ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// reasonsInCode are the reasons that the code can give: those of the gate, and those that are written with their sentence.
+// reasonsInCode are the reasons that the code can give: those of the gate, and those that are written with their
+// sentence.
 func reasonsInCode(t *testing.T) []said {
 	t.Helper()
 	var all []said

@@ -1,5 +1,5 @@
-// Package e2e tests the image and the manifests as they are deployed, on a cluster with real kubelets (kind.yaml). It knows of the
-// cluster only its kubeconfig.
+// Package e2e tests the image and the manifests as they are deployed, on a cluster with real kubelets (kind.yaml). It
+// knows of the cluster only its kubeconfig.
 package e2e
 
 import (

@@ -17,8 +17,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestHelm: the preflight finds whom the gate taint would lock out; in a namespace of one's own, a wrong configuration, a changed one, and
-// back, each without a gap in scheduling; and helm uninstall leaves nothing.
+// TestHelm: the preflight finds whom the gate taint would lock out; in a namespace of one's own, a wrong configuration,
+// a changed one, and back, each without a gap in scheduling; and helm uninstall leaves nothing.
 func TestHelm(t *testing.T) {
 	const mine, chart = "mine", root + "/charts/pool-priority-scheduler"
 	e := start(t, mine)
@@ -78,8 +78,8 @@ func TestKustomize(t *testing.T) {
 		test func(*env)
 	}{
 		{"order", func(e *env) { e.order(10) }},
-		// Without the lease's being given up it would take ten seconds. Much of the time is the kubelet's, until it tells the pod: the five nodes
-		// of the cluster are starting pods.
+		// Without the lease's being given up it would take ten seconds. Much of the time is the kubelet's, until it
+		// tells the pod: the five nodes of the cluster are starting pods.
 		{"leader deleted", func(e *env) { e.failOver("deleted", 8*time.Second) }},
 		{"leader killed", func(e *env) { e.failOver("killed", 15*time.Second) }},
 		{"leader frozen", func(e *env) { e.failOver("frozen", 15*time.Second) }},
@@ -140,8 +140,8 @@ func (e *env) order(burst int) {
 	e.inOrder(before)
 }
 
-// inOrder waits until all bindings are judged, which must be old enough for that, and fails the test if the referee has seen more
-// violations than before.
+// inOrder waits until all bindings are judged, which must be old enough for that, and fails the test if the referee has
+// seen more violations than before.
 func (e *env) inOrder(before []string) {
 	e.Helper()
 	var violations []string
@@ -215,8 +215,8 @@ func (e *env) burst(app string) (total int) {
 	return total
 }
 
-// all waits until all pods of the burst run but the five that are over the budget. How many are in which pool of VMs is not certain:
-// our own pods take room there, and move.
+// all waits until all pods of the burst run but the five that are over the budget. How many are in which pool of VMs is
+// not certain: our own pods take room there, and move.
 func (e *env) all(timeout time.Duration, app string, total int) {
 	e.Helper()
 	e.Eventually(timeout, func() string {
@@ -229,8 +229,8 @@ func (e *env) all(timeout time.Duration, app string, total int) {
 	e.ready(timeout, app)
 }
 
-// failOver: the leader goes in the middle of 200 pods; all run but those over the budget, in order, and the standby has taken over
-// in time.
+// failOver: the leader goes in the middle of 200 pods; all run but those over the budget, in order, and the standby has
+// taken over in time.
 func (e *env) failOver(how string, within time.Duration) {
 	if how == "deleted" {
 		e.configure(withBudget(budget)...)
@@ -322,8 +322,8 @@ func (e *env) restartAPIServer() {
 	e.logs.excuse(false)
 }
 
-// besideDefault: the default scheduler's pods stay off the virtual node, also those that tolerate its own taint, and its lease is its
-// own.
+// besideDefault: the default scheduler's pods stay off the virtual node, also those that tolerate its own taint, and
+// its lease is its own.
 func (e *env) besideDefault() {
 	lease := func() string {
 		lease, err := e.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(e.ctx, "kube-scheduler", metav1.GetOptions{})
@@ -425,7 +425,8 @@ func (e *env) addPool() {
 	e.rolledOut()
 }
 
-// removePool: the system pool is drained and removed while pods are pending. Its pods wait for the budget, and run when it grows.
+// removePool: the system pool is drained and removed while pods are pending. Its pods wait for the budget, and run when
+// it grows.
 func (e *env) removePool() {
 	free := e.free()
 	total := free["userpool"] + free["systempool"] + 5 + 5

@@ -1,5 +1,5 @@
-// Package foresight plays the gate on a virtual cluster with the simulated autoscaler, and judges by what would have happened: a model that
-// states the gate's rules may share the code's error, the future does not.
+// Package foresight plays the gate on a virtual cluster with the simulated autoscaler, and judges by what would have
+// happened: a model that states the gate's rules may share the code's error, the future does not.
 package foresight
 
 import (
@@ -41,8 +41,8 @@ var (
 const (
 	unknownGrace, provisionGrace, backoffGrace, declineGrace, holdLimit = 15 * time.Minute, 15 * time.Minute, 2 * time.Minute, time.Minute, time.Hour
 
-	// maxInVain is the share of the pods that waited which may have done so in vain: groups that fail, and status that is missing, are waited
-	// for.
+	// maxInVain is the share of the pods that waited which may have done so in vain: groups that fail, and status that
+	// is missing, are waited for.
 	maxInVain = 0.1
 
 	schedulerDelay = 10 * time.Millisecond
@@ -77,7 +77,7 @@ type player struct {
 	tracker *clusterautoscaler.Tracker
 	sources []clusterautoscaler.Source
 	view    *nodegroups.View
-	kinds   *gate.Kinds
+	kinds   *gate.Declines
 	waiting map[types.UID]time.Time // since when pods have had no room
 	heldFor map[types.UID]*spells   // by what
 	pods    map[types.UID]*corev1.Pod
@@ -130,7 +130,7 @@ type tally struct {
 func newPlayer(t testing.TB, options simcluster.Options) *player {
 	configs, pools := aks(t, options.Groups)
 	p := &player{
-		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewKinds(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
+		Cluster: simcluster.New(options), pools: pools, kinds: gate.NewDeclines(), waiting: map[types.UID]time.Time{}, heldFor: map[types.UID]*spells{}, stopped: map[string]time.Time{},
 		pods: map[types.UID]*corev1.Pod{}, tally: tally{vainly: map[string]int{}, bursts: map[string]int{}, at: map[string]time.Time{}},
 		rule:    gate.Rule{Pools: pools, UnknownGrace: unknownGrace, HoldLimit: holdLimit},
 		tracker: clusterautoscaler.NewTracker(3*time.Minute, provisionGrace),
@@ -143,7 +143,8 @@ func newPlayer(t testing.TB, options simcluster.Options) *player {
 	return p
 }
 
-// status is the autoscaler's ConfigMap with what is read of it: encoding and parsing the rest would be most of the time.
+// status is the autoscaler's ConfigMap with what is read of it: encoding and parsing the rest would be most of the
+// time.
 func (p *player) status() *corev1.ConfigMap {
 	w, made := p.Written()
 	if w == nil {
@@ -175,7 +176,7 @@ func (p *player) look() {
 	p.now = now
 	nodes := p.Nodes()
 	byPool, _ := p.pools.Group(nodes)
-	var claims []clusterautoscaler.Claim
+	var claims []clusterautoscaler.OwnedGroups
 	facts := make([]nodegroups.Facts, p.pools.Len())
 	for i := range facts {
 		facts[i] = nodegroups.Facts{Nodes: byPool[i], Template: p.pools.At(i).Template, ProvisionGrace: provisionGrace}
@@ -184,10 +185,10 @@ func (p *player) look() {
 			if i == 0 && p.static != nil {
 				facts[i].Source = *p.static
 			}
-			claims = append(claims, clusterautoscaler.Claim{Source: p.sources[i], Nodes: byPool[i]})
+			claims = append(claims, clusterautoscaler.OwnedGroups{Source: p.sources[i], Nodes: byPool[i]})
 		}
 	}
-	p.tracker.Look(claims, nodes, now)
+	p.tracker.ObserveNodes(claims, nodes, now)
 	p.view = nodegroups.Build(facts, p.view, now)
 }
 
@@ -275,7 +276,7 @@ func (p *player) decide(open opener) {
 		if why = p.because(pod, why); why == "Open" || why == "Believed" {
 			if kind := alike.Autoscaler(pod, false, nil); !judged[kind] {
 				judged[kind] = true
-				p.judge(pod)
+				p.evaluate(pod)
 			}
 		}
 		p.bursts[why]++
@@ -324,16 +325,17 @@ func (p *player) because(pod *corev1.Pod, why string) string {
 	return why
 }
 
-// judge notes if the pod would burst early.
-func (p *player) judge(pod *corev1.Pod) {
+// evaluate notes if the pod would burst early.
+func (p *player) evaluate(pod *corev1.Pod) {
 	if order, early := p.ordered(pod); early {
 		p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
 	}
 }
 
-// ordered returns the first VM that the pod fits and that the autoscaler would order, were it and those let in since the last status kept pending: in
-// ten loops, or in provisionGrace if a group that it fits was growing. An order of a group that was at its maximum, with all its nodes and none
-// about to go, does not count: the room for it was made later. Nor does one of a group whose VMs the cloud does not make: nobody could have used it.
+// ordered returns the first VM that the pod fits and that the autoscaler would order, were it and those let in since
+// the last status kept pending: in ten loops, or in provisionGrace if a group that it fits was growing. An order of a
+// group that was at its maximum, with all its nodes and none about to go, does not count: the room for it was made
+// later. Nor does one of a group whose VMs the cloud does not make: nobody could have used it.
 func (p *player) ordered(pod *corev1.Pod) (simcluster.Order, bool) {
 	var atLeast time.Duration
 	nodes, leaving := map[string]int{}, map[string]bool{}
@@ -367,7 +369,8 @@ func (p *player) says() string {
 	return s
 }
 
-// waitEnded counts the pod as held in vain if it was held for longer than it takes to see that nothing is ordered, and nothing was.
+// waitEnded counts the pod as held in vain if it was held for longer than it takes to see that nothing is ordered, and
+// nothing was.
 func (p *player) waitEnded(pod *corev1.Pod, since time.Time) {
 	slack := declineGrace + 5*10*time.Second + 10*time.Second
 	if p.Now().Sub(since) <= slack {
@@ -454,7 +457,8 @@ func randomPods(p *player, r *rand.Rand, i int) {
 	}
 }
 
-// disturb makes one thing happen: pods come or go, a cloud fails or recovers, a VM is lost, the autoscaler is restarted.
+// disturb makes one thing happen: pods come or go, a cloud fails or recovers, a VM is lost, the autoscaler is
+// restarted.
 func disturb(p *player, r *rand.Rand, i int) {
 	groups := p.Groups()
 	group := groups[r.IntN(len(groups))].Name
@@ -545,9 +549,9 @@ func playAll(t testing.TB, seed uint64, n int, open opener) tally {
 	return sum
 }
 
-// TestJudge: in random histories nothing bursts early, whatever the rules say. A gate that believes the status does, and one that holds
-// everything holds in vain: the judge sees both.
-func TestJudge(t *testing.T) {
+// TestEvaluate: in random histories nothing bursts early, whatever the rules say. A gate that believes the status does,
+// and one that holds everything holds in vain: the judge sees both.
+func TestEvaluate(t *testing.T) {
 	s := *seed
 	if s == 0 {
 		s = rand.Uint64()

@@ -193,7 +193,7 @@ func TestHistories(t *testing.T) {
 	})
 	t.Run("a static pool at two of three for ten days", func(t *testing.T) {
 		p := scenario(t, vms("general", "user", 2, 2, 20))
-		p.static = &static.MaxNodes{Nodes: 3, Patience: provisionGrace}
+		p.static = &static.MaxNodes{Nodes: 3, MinWait: provisionGrace}
 		p.Stop() // there is no autoscaler
 		p.add("web", 3)
 		p.play(14*minute, ours)

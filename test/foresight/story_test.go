@@ -67,10 +67,10 @@ func (s *storyteller) tell() {
 
 func (s *storyteller) tellBurst(pod *corev1.Pod, why string) {
 	s.Logf("%s %s bursts: %s, waiting since %s, looked %s, pauses %v", s.player.Now().Format("15:04:05.000"), pod.Name, why, s.waiting[pod.UID].Format(time.TimeOnly),
-		s.view.Pools[0].Looked.Format("15:04:05.000"), s.view.Pools[0].Pauses)
+		s.view.Pools[0].ScannedBefore.Format("15:04:05.000"), s.view.Pools[0].Outages)
 	for i := range s.sources {
 		for _, g := range s.view.Pools[i].Groups {
-			s.Logf("   %s %s %s moved %s touched %s", g.Name, g.State, g.Reason.Code, g.Moved.Format(time.TimeOnly), g.Touched.Format(time.TimeOnly))
+			s.Logf("   %s %s %s moved %s touched %s", g.Name, g.State, g.Reason.Code, g.LastActivity.Format(time.TimeOnly), g.LastChanged.Format(time.TimeOnly))
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// interval is the autoscaler's loop in these tests; the recorded one's was 10 s. A run that showed nothing in 65 s showed
-// nothing in 6 loops.
+// interval is the autoscaler's loop in these tests; the recorded one's was 10 s. A run that showed nothing in 65 s
+// showed nothing in 6 loops.
 const interval = 300 * time.Millisecond
 
 func stock(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }
@@ -53,8 +53,8 @@ func (e *env) scalesTo(want string) {
 	})
 }
 
-// TestRecordedRuns replays what a real autoscaler was recorded to do with events, drains, stops and deletions on an API server. All of it is replayed
-// in memory, by TestRunA to TestRunN of test/devcluster/autoscaler/simcluster.
+// TestRecordedRuns replays what a real autoscaler was recorded to do with events, drains, stops and deletions on an API
+// server. All of it is replayed in memory, by TestRunA to TestRunN of test/devcluster/autoscaler/simcluster.
 func TestRecordedRuns(t *testing.T) {
 	t.Parallel()
 	t.Run("B, B2: pods without the toleration grow the pools, one a loop", func(t *testing.T) {

@@ -14,9 +14,10 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// BenchmarkArrivals measures what nodes that come cost while many pods wait: 5,000 nodes are full and 10,000 pods of 20 sizes wait, as an
-// autoscaler's nodes come, 10 a second, 300 in all, with room for eight pods each. With the plugin the pods are held, since the pool grows; the
-// default profile finds them unschedulable. The CPU time is the scheduler's from the first node until a minute has passed and all room is taken.
+// BenchmarkArrivals measures what nodes that come cost while many pods wait: 5,000 nodes are full and 10,000 pods of 20
+// sizes wait, as an autoscaler's nodes come, 10 a second, 300 in all, with room for eight pods each. With the plugin
+// the pods are held, since the pool grows; the default profile finds them unschedulable. The CPU time is the
+// scheduler's from the first node until a minute has passed and all room is taken.
 func BenchmarkArrivals(b *testing.B) {
 	const nodes, pods, rounds = 5000, 10000, 1
 	c := startCrowd(b)

@@ -22,7 +22,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// crowd is a cluster with thousands of nodes that nobody manages: the heartbeats of so many would keep the API server busy.
+// crowd is a cluster with thousands of nodes that nobody manages: the heartbeats of so many would keep the API server
+// busy.
 type crowd struct {
 	*env
 	client kubernetes.Interface // asks as often as it likes
@@ -153,7 +154,8 @@ func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 func cpu(t testing.TB, pid int) time.Duration {
 	t.Helper()
 	stat := must.ReadFile(t, fmt.Sprintf("/proc/%d/stat", pid))
-	// The second field is the command's name in parentheses, the 14th and the 15th are in hundredths of a second (proc(5)).
+	// The second field is the command's name in parentheses, the 14th and the 15th are in hundredths of a second
+	// (proc(5)).
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {

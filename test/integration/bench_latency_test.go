@@ -19,9 +19,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// BenchmarkGate measures how fast the gate acts on a control plane: from the status that says that the pools are at their
-// maximum to the first pod on the virtual node, and to the last of 1,000 held pods. What binding itself takes is measured on
-// the same cluster with pods for which the gate is open from the start.
+// BenchmarkGate measures how fast the gate acts on a control plane: from the status that says that the pools are at
+// their maximum to the first pod on the virtual node, and to the last of 1,000 held pods. What binding itself takes is
+// measured on the same cluster with pods for which the gate is open from the start.
 func BenchmarkGate(b *testing.B) {
 	const crowd = 1000
 	e := start(b, nil, vms("userpool", "user", 1, 1, 3, 20))
@@ -81,8 +81,8 @@ func BenchmarkGate(b *testing.B) {
 	b.ReportMetric(float64(median(last).Milliseconds()), "ms/1000-held")
 }
 
-// BenchmarkBinding measures what the annotations in the Binding cost: the time from the first to the last of 900 bindings to the
-// virtual node, with our binder and with DefaultBinder, on clusters of their own in turns.
+// BenchmarkBinding measures what the annotations in the Binding cost: the time from the first to the last of 900
+// bindings to the virtual node, with our binder and with DefaultBinder, on clusters of their own in turns.
 func BenchmarkBinding(b *testing.B) {
 	const pods, counted = 1000, 900
 	ours := "testdata/fixed.yaml"

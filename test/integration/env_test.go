@@ -63,7 +63,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Tests give their clusters back for others to use, unless they have options of their own for the control plane, or fail.
+// Tests give their clusters back for others to use, unless they have options of their own for the control plane, or
+// fail.
 var (
 	clusters string // the directory of such clusters
 	idle     = make(chan *devcluster.Cluster, 16)

@@ -16,8 +16,8 @@ import (
 )
 
 // TestBudgetAndWaitLimit: the budget is never overshot, with many pods in flight and the scheduler killed in between; a
-// pod that it holds is woken when a burst pod ends, and when a VM has room; waitLimit opens the gate although the pool
-// could grow.
+// pod that it holds is requeued when a burst pod ends, and when a VM has room; waitLimit opens the gate although the
+// pool could grow.
 func TestBudgetAndWaitLimit(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20))
@@ -52,9 +52,10 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	must.NoError(t, e.scheduler.Restart())
 	e.Lands(30*time.Second, "web", map[string]int{"userpool": 4, "aci": 20, "": 36})
 	e.Stays(2*time.Second, within)
-	e.Told("web", gate.ReasonBudget.Sentence)
+	e.Told("web", gate.ReasonBudgetSpent.Sentence)
 
-	// The end of a burst pod lets one in, at once. A pod on the virtual node counts as running until its grace period has passed.
+	// The end of a burst pod lets one in, at once. A pod on the virtual node counts as running until its grace period
+	// has passed.
 	for _, p := range e.Pods("web") {
 		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
 			must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
@@ -75,8 +76,9 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
 }
 
-// TestWhoMayBurst: pods of a namespace that the pool does not select are held and told so, and are woken when it is labelled; then they burst up to
-// the limit of CPU; and what Azure Container Instances leave out of them is said once.
+// TestWhoMayBurst: pods of a namespace that the pool does not select are held and told so, and are requeued when it is
+// labelled; then they burst up to the limit of CPU; and what Azure Container Instances leave out of them is once is
+// enough.
 func TestWhoMayBurst(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -94,5 +96,5 @@ func TestWhoMayBurst(t *testing.T) {
 	if said := e.eventOn(namespace, "Pod", "", "RunsDifferently"); !strings.Contains(said, "subPath") {
 		t.Errorf("what is left out of the pods: %q", said)
 	}
-	e.Told("web", gate.ReasonBudget.Sentence)
+	e.Told("web", gate.ReasonBudgetSpent.Sentence)
 }

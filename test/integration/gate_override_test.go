@@ -34,8 +34,8 @@ func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
 	})
 }
 
-// TestEmergency: an operator with rights on that one ConfigMap closes and opens the gate, for pods that ask for the virtual node as well, and
-// his word outlives leaders, whether it can be read or not. Budget and opt-outs hold.
+// TestEmergency: an operator with rights on that one ConfigMap closes and opens the gate, for pods that ask for the
+// virtual node as well, and his word outlives leaders, whether it can be read or not. Budget and opt-outs hold.
 func TestEmergency(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // of at most 3 VMs, as the configuration says

@@ -26,8 +26,8 @@ func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int)
 	})
 }
 
-// TestGateAtScaleIn is the recorded run H with the gate in it: a spike during a scale-in finds VMs that cannot be used and a
-// status that says "at max", and nothing bursts all the same, for the pools can grow once the VMs are gone.
+// TestGateAtScaleIn is the recorded run H with the gate in it: a spike during a scale-in finds VMs that cannot be used
+// and a status that says "at max", and nothing bursts all the same, for the pools can grow once the VMs are gone.
 func TestGateAtScaleIn(t *testing.T) {
 	t.Parallel()
 	const delay = 2 * time.Second
@@ -69,8 +69,8 @@ func TestGateAtScaleIn(t *testing.T) {
 }
 
 // TestGateBesideTaintedGroup is the recorded run L with the gate in it: a tainted group of the same mode, which the
-// autoscaler never grows for plain pods, does not hold them for longer than declineGrace and two loops, be it at zero or
-// growing again and again for others.
+// autoscaler never grows for plain pods, does not hold them for longer than declineGrace and two loops, be it at zero
+// or growing again and again for others.
 func TestGateBesideTaintedGroup(t *testing.T) {
 	t.Parallel()
 	const grace, slack = 6 * time.Second, 3 * time.Second // the slack is for a busy machine

@@ -70,8 +70,9 @@ type rolled struct {
 	took  time.Duration
 }
 
-// TestRollout updates 20 pods that fill the VMs, with a surge of 25 %: with pods that may be unavailable, next to none bursts,
-// and without, no more than the surge, which Return brings home. Beside it, what it is when the surge is not held.
+// TestRollout updates 20 pods that fill the VMs, with a surge of 25 %: with pods that may be unavailable, next to none
+// bursts, and without, no more than the surge, which Return brings home. Beside it, what it is when the surge is not
+// held.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool, apps ...string) rolled {

@@ -114,7 +114,8 @@ func TestArticles(t *testing.T) {
 	})
 }
 
-// TestGateTaintIsKept: it comes back when it is taken off and when the Node is made anew, and goes for good on uninstalling.
+// TestGateTaintIsKept: it comes back when it is taken off and when the Node is made anew, and goes for good on
+// uninstalling.
 func TestGateTaintIsKept(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -190,8 +191,8 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestGateTaintDenied: where an admission policy denies the controller the gate taint, as AKS's deployment safeguards may, the preflight,
-// the controller and the scheduler say so, and it is set once the policy lets it pass.
+// TestGateTaintDenied: where an admission policy denies the controller the gate taint, as AKS's deployment safeguards
+// may, the preflight, the controller and the scheduler say so, and it is set once the policy lets it pass.
 func TestGateTaintDenied(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -227,7 +228,7 @@ func TestGateTaintDenied(t *testing.T) {
 		return ""
 	}
 	e.Eventually(60*time.Second, notGated)
-	e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "BurstNodeNotGated")
+	e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "GateTaintMissing")
 	if n := strings.Count(string(e.checkLogOf(controller)), "The gate taint of a node may not be changed"); n < 1 || n > 5 {
 		t.Errorf("the controller's log says %d times that it is denied", n)
 	}

@@ -130,7 +130,8 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// TestUmbrella: a chart can have this one, twice even, with a condition, global values, and templates of its own of any name.
+// TestUmbrella: a chart can have this one, twice even, with a condition, global values, and templates of its own of any
+// name.
 func TestUmbrella(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -164,7 +165,8 @@ func TestUmbrella(t *testing.T) {
 	}
 }
 
-// TestPodGroupsStay: nothing that is installed, and so nothing that is uninstalled or pruned, has the CRD of PodGroups in it.
+// TestPodGroupsStay: nothing that is installed, and so nothing that is uninstalled or pruned, has the CRD of PodGroups
+// in it.
 func TestPodGroupsStay(t *testing.T) {
 	t.Parallel()
 	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")

@@ -123,7 +123,8 @@ func kustomize(t testing.TB, dir string) map[string]*unstructured.Unstructured {
 	return render(t, "kubectl", "kustomize", dir)
 }
 
-// kustomization makes a directory with a kustomization in it, in which MANIFESTS stands for the path of the manifests, and further files.
+// kustomization makes a directory with a kustomization in it, in which MANIFESTS stands for the path of the manifests,
+// and further files.
 func kustomization(t testing.TB, text string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -140,8 +141,8 @@ func kustomization(t testing.TB, text string, files map[string]string) string {
 	return dir
 }
 
-// TestConfigTravels: the pod templates have the configuration, byte for byte, and nothing else does; one's own list of pools comes by the
-// component on top of anything, and what looks like another way to it is refused.
+// TestConfigTravels: the pod templates have the configuration, byte for byte, and nothing else does; one's own list of
+// pools comes by the component on top of anything, and what looks like another way to it is refused.
 func TestConfigTravels(t *testing.T) {
 	t.Parallel()
 	read := func(file string) string {
@@ -282,8 +283,8 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestNamespaceAndNames: kustomize's namespace, which is also how Argo CD and Flux set it, and Helm's both put all there is into the namespace and
-// nothing into kube-system; and the names go by the release.
+// TestNamespaceAndNames: kustomize's namespace, which is also how Argo CD and Flux set it, and Helm's both put all
+// there is into the namespace and nothing into kube-system; and the names go by the release.
 func TestNamespaceAndNames(t *testing.T) {
 	t.Parallel()
 	const elsewhere = "pool-priority-of-mine" // it has our name in it
@@ -361,8 +362,8 @@ func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, na
 	}
 }
 
-// TestInstall: the API server takes what is rendered, under the restricted pod security standard and without a warning, installed
-// either way; and what is uninstalled leaves nothing behind.
+// TestInstall: the API server takes what is rendered, under the restricted pod security standard and without a warning,
+// installed either way; and what is uninstalled leaves nothing behind.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil)

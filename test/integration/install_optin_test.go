@@ -15,8 +15,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestOptIn: in a namespace with the label, pods that name no scheduler are ours; others keep what they name. Without the label, and
-// once a workload is switched back, its pods are the default scheduler's again, and those that run stay.
+// TestOptIn: in a namespace with the label, pods that name no scheduler are ours; others keep what they name. Without
+// the label, and once a workload is switched back, its pods are the default scheduler's again, and those that run stay.
 func TestOptIn(t *testing.T) {
 	t.Parallel()
 	e := startWith(t, devcluster.Options{
@@ -24,7 +24,8 @@ func TestOptIn(t *testing.T) {
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 	})
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	// The shipped component, for a second scheduler's name as well. The namespace, which kustomize gives to kinds that it does not know, does no harm.
+	// The shipped component, for a second scheduler's name as well. The namespace, which kustomize gives to kinds that
+	// it does not know, does no harm.
 	dir := kustomization(t, `namespace: mine
 components: [MANIFESTS/components/opt-in]
 patches:

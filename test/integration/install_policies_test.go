@@ -36,8 +36,8 @@ func added(t *testing.T, component, namespace string, settings ...string) (byKus
 	return byKustomize, byHelm
 }
 
-// TestNetworkPolicy: each policy is for the pods of one Deployment, and lets in what comes to its ports, by their names; the chart has the same, by
-// the release's name.
+// TestNetworkPolicy: each policy is for the pods of one Deployment, and lets in what comes to its ports, by their
+// names; the chart has the same, by the release's name.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	byKustomize, byHelm := added(t, "network-policy", "mine", "--set=networkPolicy.enabled=true")
@@ -98,8 +98,8 @@ func policyPorts(policy *networkingv1.NetworkPolicy) []string {
 	return names
 }
 
-// TestOptInPolicies: the chart's policy is the component's, but for the namespace and the scheduler's name; and the example for Kyverno, which has no
-// test of its own, has the same expressions and selectors.
+// TestOptInPolicies: the chart's policy is the component's, but for the namespace and the scheduler's name; and the
+// example for Kyverno, which has no test of its own, has the same expressions and selectors.
 func TestOptInPolicies(t *testing.T) {
 	t.Parallel()
 	byKustomize, byHelm := added(t, "opt-in", devcluster.SchedulerNamespace, "--set=optIn.enabled=true")

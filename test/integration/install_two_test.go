@@ -27,7 +27,8 @@ import (
 
 var installations = flag.Duration("installations", 20*time.Second, "for how long TestTwoInstallations has nodes and pods change")
 
-// startAudited brings up a cluster whose API server notes who writes to nodes, and returns a function that counts successful writes by user.
+// startAudited brings up a cluster whose API server notes who writes to nodes, and returns a function that counts
+// successful writes by user.
 func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[string]int) {
 	t.Helper()
 	policy, err := filepath.Abs("testdata/audit-nodes.yaml")
@@ -123,8 +124,9 @@ func (e *env) setTeam(node, team string) {
 	e.updateNode(node, func(n *corev1.Node) { n.Labels["team"] = team })
 }
 
-// TestTwoInstallations: two installations whose pools have no node in common write to their own burst nodes once each, whatever nodes and pods do.
-// A node that both list keeps the taint of the first and is a problem of the other, and nobody fights. Uninstalling one leaves the other's.
+// TestTwoInstallations: two installations whose pools have no node in common write to their own burst nodes once each,
+// whatever nodes and pods do. A node that both list keeps the taint of the first and is a problem of the other, and
+// nobody fights. Uninstalling one leaves the other's.
 func TestTwoInstallations(t *testing.T) {
 	t.Parallel()
 	e, writes := startAudited(t, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 2, 2, 2, 10))

@@ -32,9 +32,10 @@ var (
 
 var nodeClaims = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
-// churnMargin is for how long without a break something must have been true before a binding for the binding to be wrong by it: what the
-// scheduler is told, decides, and writes reaches this test by three watches, beside others on a busy machine. What Karpenter itself counts
-// later than the API has it (it writes a NodePool's status every 5 s) is not forgiven: the test judges by NodeClaims, not by that status.
+// churnMargin is for how long without a break something must have been true before a binding for the binding to be
+// wrong by it: what the scheduler is told, decides, and writes reaches this test by three watches, beside others on a
+// busy machine. What Karpenter itself counts later than the API has it (it writes a NodePool's status every 5 s) is not
+// forgiven: the test judges by NodeClaims, not by that status.
 const churnMargin = time.Second
 
 // claimed is a NodeClaim as the API had it, by this test's clock. Zero times are those of what has not happened.
@@ -171,8 +172,9 @@ func (w *witness) usedAt(moment time.Time) resource.Quantity {
 	return sum
 }
 
-// TestKarpenterChurn: spikes come and go, and nodes and NodeClaims are deleted under them. No pod gets to the virtual node while the
-// NodePool's limits leave a node, or one is on its way: judged by the NodeClaims and Nodes that the API had when the pod was bound.
+// TestKarpenterChurn: spikes come and go, and nodes and NodeClaims are deleted under them. No pod gets to the virtual
+// node while the NodePool's limits leave a node, or one is on its way: judged by the NodeClaims and Nodes that the API
+// had when the pod was bound.
 func TestKarpenterChurn(t *testing.T) {
 	t.Parallel()
 	s := *seed
@@ -217,8 +219,9 @@ func TestKarpenterChurn(t *testing.T) {
 	}
 }
 
-// deleteCapacity deletes one of the NodePool's nodes, or its NodeClaim, and returns how many it deleted. Of a node that Karpenter has not
-// initialized, it deletes the NodeClaim: without the node, Karpenter would wait for it for 15 min, and order nothing for its pods.
+// deleteCapacity deletes one of the NodePool's nodes, or its NodeClaim, and returns how many it deleted. Of a node that
+// Karpenter has not initialized, it deletes the NodeClaim: without the node, Karpenter would wait for it for 15 min,
+// and order nothing for its pods.
 func (e *env) deleteCapacity(r *rand.Rand) int {
 	e.Helper()
 	nodes := e.nodesOf("agentpool")

@@ -21,8 +21,8 @@ import (
 
 var record = flag.String("record-nodeclaims", "", "directory that TestKarpenterLaunchFails writes the events of its NodeClaims to")
 
-// orderNode makes a NodeClaim of the NodePool "default", as Karpenter's provisioner would, of the instance type and the node class, and
-// returns what the API tells of it until it is gone or the returned function is called.
+// orderNode makes a NodeClaim of the NodePool "default", as Karpenter's provisioner would, of the instance type and the
+// node class, and returns what the API tells of it until it is gone or the returned function is called.
 func (e *env) orderNode(name, instanceType, nodeClass string) (stop func()) {
 	e.Helper()
 	claim := &unstructured.Unstructured{}
@@ -86,20 +86,21 @@ func (e *env) becomes(state, code, detail string) {
 	})
 }
 
-// TestKarpenterLaunchFails: the real Karpenter cannot launch the nodes that it is to. NodeClaims for which there is no capacity it deletes
-// at once, others it tries again, and orders nothing meanwhile. The NodePool is full when that has gone on for its pool's backoffGrace, 5 s.
+// TestKarpenterLaunchFails: the real Karpenter cannot launch the nodes that it is to. NodeClaims for which there is no
+// capacity it deletes at once, others it tries again, and orders nothing meanwhile. The NodePool is full when that has
+// gone on for its pool's backoffGrace, 5 s.
 func TestKarpenterLaunchFails(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, "testdata/karpenter-launch-fails.yaml")
 	e.becomes("CanGrow", "BelowLimits", "")
 
 	stop := e.orderNode("no-capacity", "s-1", "missing")
-	e.becomes("Full", "LaunchFails", "NodeClaim no-capacity: deleted before it was launched")
+	e.becomes("Full", "LaunchFailed", "NodeClaim no-capacity: deleted before it was launched")
 	stop()
 
 	stop = e.orderNode("launched", "s-1", "default")
 	e.Eventually(30*time.Second, func() string {
-		if s, err := e.published(); err != nil || s.Pools[0].Reason == "LaunchFails" {
+		if s, err := e.published(); err != nil || s.Pools[0].Reason == "LaunchFailed" {
 			return fmt.Sprint(err, s)
 		}
 		return ""
@@ -115,7 +116,7 @@ func TestKarpenterLaunchFails(t *testing.T) {
 	e.becomes("CanGrow", "BelowLimits", "")
 
 	stop = e.orderNode("tried-again", "s-none", "default")
-	e.becomes("CanGrow", "LaunchesFailing", "")
+	e.becomes("CanGrow", "LaunchFailing", "")
 	began := time.Now()
 	e.Create(suite.Load(t, "testdata/burst-required.yaml"))
 	e.Scale("burst-required", 3)
@@ -123,11 +124,12 @@ func TestKarpenterLaunchFails(t *testing.T) {
 	if took := time.Since(began); took < 3*time.Second || took > 15*time.Second {
 		t.Errorf("burst %s after the launch failed, want about 5 s", took)
 	}
-	e.becomes("Full", "LaunchFails", "NodeClaim tried-again: LaunchFailed: ")
+	e.becomes("Full", "LaunchFailed", "NodeClaim tried-again: LaunchFailed: ")
 	stop()
 }
 
-// TestKarpenterWithoutNodeClaims: a scheduler that may not read NodeClaims says so once, and bursts as ever when the limits leave no node.
+// TestKarpenterWithoutNodeClaims: a scheduler that may not read NodeClaims says so once, and bursts as ever when the
+// limits leave no node.
 func TestKarpenterWithoutNodeClaims(t *testing.T) {
 	t.Parallel()
 	e := startKarpenterWith(t, karpenterConfig, "testdata/karpenter-nodepools-only", "testdata/nodepool.yaml", instanceType("s-1", 1))

@@ -19,8 +19,8 @@ const (
 	karpenterRBAC   = "testdata/karpenter"
 )
 
-// startKarpenter brings up a cluster with one system VM, the virtual node, and the real Karpenter with a NodePool of nodes
-// with one CPU, nine pods of 100m, of which its limits allow two.
+// startKarpenter brings up a cluster with one system VM, the virtual node, and the real Karpenter with a NodePool of
+// nodes with one CPU, nine pods of 100m, of which its limits allow two.
 func startKarpenter(t *testing.T, config string) *env {
 	t.Helper()
 	return startKarpenterWith(t, config, karpenterRBAC, "testdata/nodepool.yaml", instanceType("s-1", 1))
@@ -45,8 +45,8 @@ func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...
 	return e
 }
 
-// TestKarpenter plays the articles' story against the real Karpenter: the pods tolerate the virtual node, the NodePool grows to
-// its limits, the rest bursts, and when the load falls no VM is drained onto the virtual node.
+// TestKarpenter plays the articles' story against the real Karpenter: the pods tolerate the virtual node, the NodePool
+// grows to its limits, the rest bursts, and when the load falls no VM is drained onto the virtual node.
 func TestKarpenter(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, karpenterConfig)
@@ -87,8 +87,8 @@ func TestKarpenter(t *testing.T) {
 	})
 }
 
-// TestKarpenterWithoutTheGateTaint sees the deadlock: Karpenter believes that a pod that tolerates the virtual node fits there,
-// and orders nothing. (The articles' pods prefer or may choose other nodes, which Karpenter tries first.)
+// TestKarpenterWithoutTheGateTaint sees the deadlock: Karpenter believes that a pod that tolerates the virtual node
+// fits there, and orders nothing. (The articles' pods prefer or may choose other nodes, which Karpenter tries first.)
 func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, "testdata/karpenter-without-gate-taint.yaml")

@@ -16,7 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestDocs runs the blocks of the documentation that are marked as runnable, the README's first, on a cluster as devcluster up makes it.
+// TestDocs runs the blocks of the documentation that are marked as runnable, the README's first, on a cluster as
+// devcluster up makes it.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages, err := markdown.Pages(root)

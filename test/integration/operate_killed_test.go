@@ -49,9 +49,9 @@ func (e *env) groupSays(group string, ready, target, maximum int) {
 	})
 }
 
-// TestKilledAtEveryStep kills the scheduler, the controller and the API server at each step of a pod's way to the virtual node.
-// The pod gets there all the same, with the gate toleration; and an admission policy in the API server itself sees that no
-// pending pod ever has it.
+// TestKilledAtEveryStep kills the scheduler, the controller and the API server at each step of a pod's way to the
+// virtual node. The pod gets there all the same, with the gate toleration; and an admission policy in the API server
+// itself sees that no pending pod ever has it.
 func TestKilledAtEveryStep(t *testing.T) {
 	const config = "testdata/no-leader-election.yaml"
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20))

@@ -71,8 +71,8 @@ func mask(text string) string {
 	return text
 }
 
-// shows waits until the command prints what is expected, and returns what it printed. With -update, it waits until it prints the same for a
-// while, and expects that from now on.
+// shows waits until the command prints what is expected, and returns what it printed. With -update, it waits until it
+// prints the same for a while, and expects that from now on.
 func (e *env) shows(name string, args ...string) string {
 	e.Helper()
 	file := filepath.Join("testdata", "pools", name+".txt")
@@ -109,8 +109,8 @@ func (e *env) podOf(app string, is func(*corev1.Pod) bool) *corev1.Pod {
 
 func isPending(p *corev1.Pod) bool { return p.Spec.NodeName == "" }
 
-// TestPools: kubectl pools tells the story of the demo: pods that wait, one that cannot burst, pods on VMs and in the burst pool, an autoscaler
-// that has died; and what somebody sees of it who may see less.
+// TestPools: kubectl pools tells the story of the demo: pods that wait, one that cannot burst, pods on VMs and in the
+// burst pool, an autoscaler that has died; and what somebody sees of it who may see less.
 func TestPools(t *testing.T) {
 	t.Parallel()
 	info, err := os.Stat(filepath.Join(*bin, "kubectl-pools"))
@@ -194,7 +194,8 @@ func TestPools(t *testing.T) {
 	e.shows("explain-dead", "explain", e.podOf("web", isPending).Name)
 }
 
-// oneConstant checks that the pod's event, the metric and what explain says are of one reason: its sentence and its code.
+// oneConstant checks that the pod's event, the metric and what explain says are of one reason: its sentence and its
+// code.
 func (e *env) oneConstant(pod *corev1.Pod, seen string, reason nodegroups.Reason) {
 	e.Helper()
 	e.Eventually(10*time.Second, func() string {
@@ -211,7 +212,8 @@ func (e *env) oneConstant(pod *corev1.Pod, seen string, reason nodegroups.Reason
 	}
 }
 
-// viewers checks what is seen by somebody who has the role of a viewer, who may see the pods of a namespace only, and who may see nothing.
+// viewers checks what is seen by somebody who has the role of a viewer, who may see the pods of a namespace only, and
+// who may see nothing.
 func (e *env) viewers(waiting string) {
 	e.Helper()
 	binding := &rbacv1.RoleBinding{

@@ -145,8 +145,9 @@ func (p *prometheus) is(expr, want string) {
 // selectors finds what an expression selects.
 var selectors = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+(?:\{[^{}]*\})?`)
 
-// TestPrometheus plays the demo's story while Debian's Prometheus scrapes the scheduler and the controller, each as a ServiceAccount that has the role
-// for scrapers: every metric that an alert selects is there, every alert can be evaluated, and none of them fires.
+// TestPrometheus plays the demo's story while Debian's Prometheus scrapes the scheduler and the controller, each as a
+// ServiceAccount that has the role for scrapers: every metric that an alert selects is there, every alert can be
+// evaluated, and none of them fires.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
@@ -173,7 +174,7 @@ func TestPrometheus(t *testing.T) {
 	p.is(`pool_priority_pool_nodes_max{pool="user"} - ignoring(condition) pool_priority_pool_nodes{pool="user",condition="ready"}`, "0")
 	p.is(`pool_priority_pool_budget_pods`, "100")
 	p.is(`time() - pool_priority_source_last_change_timestamp_seconds{source="cluster-autoscaler"} < bool 30`, "1")
-	p.is(`pool_priority_gate_taint_missing`, "0")
+	p.is(`pool_priority_gate_taint_missing_nodes`, "0")
 	p.is(`sum(leader_election_master_status{name="pool-priority-controller"})`, "1")
 	p.haveSeries()
 	p.quiet()

@@ -26,7 +26,8 @@ import (
 )
 
 // run runs the scheduler's binary with the configuration against the cluster until it prints the text or ends, and
-// returns what it printed and its exit code (stillRunning if it printed the text, timedOut if neither happened in 30 s).
+// returns what it printed and its exit code (stillRunning if it printed the text, timedOut if neither happened in 30
+// s).
 func (e *env) run(config, until string, args ...string) (string, int) {
 	e.Helper()
 	data := must.ReadFile(e, config)
@@ -90,7 +91,8 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestStartUp starts the scheduler with many configurations and sees what it says. All share a cluster, in which no pod is scheduled.
+// TestStartUp starts the scheduler with many configurations and sees what it says. All share a cluster, in which no pod
+// is scheduled.
 func TestStartUp(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil)
@@ -151,8 +153,8 @@ func testWriteConfigTo(t *testing.T, shared *env) {
 	}
 }
 
-// testBadConfigurations starts the scheduler with each file in testdata/bad-config. Its name says what is wrong with it,
-// and its comments name the messages that must come before the scheduler ends.
+// testBadConfigurations starts the scheduler with each file in testdata/bad-config. Its name says what is wrong with
+// it, and its comments name the messages that must come before the scheduler ends.
 func testBadConfigurations(t *testing.T, shared *env) {
 	e := shared.of(t)
 	files, err := filepath.Glob("testdata/bad-config/*.yaml")
@@ -183,8 +185,8 @@ func testBadConfigurations(t *testing.T, shared *env) {
 	}
 }
 
-// testDefaultLease: a configuration that names no lease gets one of our own, and that of the cluster's own scheduler, which would stop that
-// one, is refused.
+// testDefaultLease: a configuration that names no lease gets one of our own, and that of the cluster's own scheduler,
+// which would stop that one, is refused.
 func testDefaultLease(t *testing.T, shared *env) {
 	e := shared.of(t)
 	const ours = `lock="pool-priority-system/pool-priority-scheduler"`
@@ -197,8 +199,8 @@ func testDefaultLease(t *testing.T, shared *env) {
 	}
 }
 
-// testServerVersion: an API server that is too old ends start-up, and one that is newer than those tested with is warned of. The
-// real one is asked through a proxy that changes its version.
+// testServerVersion: an API server that is too old ends start-up, and one that is newer than those tested with is
+// warned of. The real one is asked through a proxy that changes its version.
 func testServerVersion(t *testing.T, shared *env) {
 	e := shared.of(t)
 	config, err := clientcmd.BuildConfigFromFlags("", e.KubeConfig())

@@ -161,8 +161,9 @@ func TestUp(t *testing.T) {
 	p.ends(children, 0)
 }
 
-// TestUpIsTold: a process that was killed ends the others, and is named; so does Ctrl-C, with a scheduler or without.
-func TestUpIsTold(t *testing.T) {
+// TestUpIsReported: a process that was killed ends the others, and is named; so does Ctrl-C, with a scheduler or
+// without.
+func TestUpIsReported(t *testing.T) {
 	t.Parallel()
 	p := up(t)
 	children := p.children()

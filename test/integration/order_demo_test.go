@@ -20,7 +20,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestDemo plays what make demo shows, with the verdicts that the documentation promises.
+// TestDemo plays what make demo shows, with the verdicts that the documentation reservations.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -49,7 +49,8 @@ var (
 	figure      = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
 )
 
-// lasting is what the demo says in every run: without what happened when, how long it took, and how many pods went wrong without us.
+// lasting is what the demo says in every run: without what happened when, how long it took, and how many pods went
+// wrong without us.
 func lasting(said string) []string {
 	var lines []string
 	for line := range strings.Lines(said) {
@@ -65,7 +66,8 @@ func lasting(said string) []string {
 	return lines
 }
 
-// checkPage checks what docs/development.md shows of the demo: the experiments, the heads of their tables, the verdicts.
+// checkPage checks what docs/development.md shows of the demo: the experiments, the heads of their tables, the
+// verdicts.
 func checkPage(t *testing.T, said string) {
 	page, err := markdown.Read(root, "docs/development.md")
 	must.NoError(t, err)
@@ -83,7 +85,8 @@ func checkPage(t *testing.T, said string) {
 	}
 }
 
-// checkTimeline checks that what was written is what was said: the picture, the figures of our runs, and how the one without us differed.
+// checkTimeline checks that what was written is what was said: the picture, the figures of our runs, and how the one
+// without us differed.
 func checkTimeline(t *testing.T, dir, said string) {
 	data := must.ReadFile(t, filepath.Join(dir, demo.TimelineFile))
 	var timeline picture.Timeline

@@ -24,8 +24,8 @@ var (
 	seed     = flag.Uint64("seed", 0, "seed of TestRandomCluster; 0 takes a random one")
 )
 
-// TestRandomCluster lets workloads of many kinds come, grow, shrink and go, cordons, drains and taints nodes and lets the
-// autoscaler grow and shrink the pools. The referee judges each placement. In the end nothing is stuck.
+// TestRandomCluster lets workloads of many kinds come, grow, shrink and go, cordons, drains and taints nodes and lets
+// the autoscaler grow and shrink the pools. The referee judges each placement. In the end nothing is stuck.
 func TestRandomCluster(t *testing.T) {
 	t.Parallel()
 	s := *seed

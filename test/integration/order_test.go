@@ -150,7 +150,8 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			// No autoscaler decides here: what counts is that the gate stays closed while its status says the pool can grow.
+			// No autoscaler decides here: what counts is that the gate stays closed while its status says the pool can
+			// grow.
 			e := start(t, nil, vms("userpool", "user", 1, 1, 2, 20))
 			e.schedule("testdata/one-pool.yaml", suite.UserTier(2), suite.VirtualTier())
 			for _, n := range e.nodesOf("userpool") {
@@ -211,7 +212,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	repaired := time.Now()
 	e.Lands(10*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 1})
 	if took := time.Since(repaired); took > 3*time.Second {
-		t.Errorf("the held pod was woken after %v", took)
+		t.Errorf("the held pod was requeued after %v", took)
 	} else {
 		t.Logf("the held pod was on the virtual node %v after the status was repaired", took.Round(time.Millisecond))
 	}

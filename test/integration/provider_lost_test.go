@@ -33,8 +33,8 @@ func (e *env) createSilentNode(name string) {
 	})
 }
 
-// TestLost: a pod that the provider refused comes back at once, and one that does not start after startWithin; the controller changes neither
-// before that.
+// TestLost: a pod that the provider refused comes back at once, and one that does not start after startWithin; the
+// controller changes neither before that.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	const config, silent = "testdata/lost.yaml", "silent" // startWithin 5s
@@ -60,10 +60,10 @@ func TestLost(t *testing.T) {
 	refused := young[0].DeepCopy()
 	refused.Status.Reason, refused.Status.Message = refusal.ReasonProviderFailed, `api call: 409 {"error":{"code":"ContainerGroupQuotaReached","message":"quota"}}`
 	must.Do(t)(e.Client.CoreV1().Pods(namespace).UpdateStatus(e.ctx, refused, metav1.UpdateOptions{}))
-	if said := e.eventOn(namespace, "Pod", refused.Name, "TakenBack"); !strings.Contains(said, "ContainerGroupQuotaReached") {
+	if said := e.eventOn(namespace, "Pod", refused.Name, "BurstEvicted"); !strings.Contains(said, "ContainerGroupQuotaReached") {
 		t.Errorf("the event on the refused pod says %q", said)
 	}
-	if said, want := e.eventOn(namespace, "Pod", young[1].Name, "TakenBack"), "evicted from burst pool aci: it did not start within 5s"; said != want {
+	if said, want := e.eventOn(namespace, "Pod", young[1].Name, "BurstEvicted"), "evicted from burst pool aci: it did not start within 5s"; said != want {
 		t.Errorf("the event on the late pod says %q, want %q", said, want)
 	}
 	for _, p := range e.Pods("web") {

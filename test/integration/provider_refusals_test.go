@@ -56,7 +56,7 @@ func (e *env) runs(app string, want int) string {
 	return ""
 }
 
-// nothingTwice checks that each pod that is there has had one container group at the most, and that none runs unseen.
+// nothingTwice checks that each pod that is there has had one container group at the most, and that none runs orphaned.
 func (e *env) nothingTwice(pods []corev1.Pod) {
 	e.Helper()
 	groups := e.VirtualNode.Azure().Groups()
@@ -69,8 +69,8 @@ func (e *env) nothingTwice(pods []corev1.Pod) {
 			e.Errorf("pod %s had %d container groups", p.Name, n)
 		}
 	}
-	if unseen := azure.Unseen(groups, pods); len(unseen) > 0 {
-		e.Errorf("%d container groups run that no pod knows of: %+v", len(unseen), unseen[0])
+	if orphans := azure.Orphans(groups, pods); len(orphans) > 0 {
+		e.Errorf("%d container groups run that no pod knows of: %+v", len(orphans), orphans[0])
 	}
 }
 
@@ -93,8 +93,9 @@ func (e *env) publishes(state breaker.State, code string) {
 	})
 }
 
-// TestQuota: a quota for 11 of the 20 pods that burst at once. Eleven run; the others are back, held with the reason, within a minute. Once
-// the quota is lifted they burst by the probe's next try. Nothing is stuck, nothing runs twice. The same with the leader killed in the middle.
+// TestQuota: a quota for 11 of the 20 pods that burst at once. Eleven run; the others are back, held with the reason,
+// within a minute. Once the quota is lifted they burst by the probe's next try. Nothing is stuck, nothing runs twice.
+// The same with the leader killed in the middle.
 func TestQuota(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("leader killed %v", killed), func(t *testing.T) {
@@ -105,7 +106,7 @@ func TestQuota(t *testing.T) {
 			e.Create(suite.Deployment("web", 22, "1"))
 			if killed {
 				e.Eventually(20*time.Second, func() string {
-					if n := len(virtualnode.Lost(e.Pods("web"))); n == 0 {
+					if n := len(virtualnode.FailedStart(e.Pods("web"))); n == 0 {
 						return "no pod is refused"
 					}
 					return ""
@@ -123,7 +124,7 @@ func TestQuota(t *testing.T) {
 				t.Errorf("a pod that was refused was told %q", said)
 			}
 			e.publishes("Refusing", azure.CodeQuotaReached)
-			if got := e.Events("TakenBack"); len(got) == 0 || !strings.Contains(got[0], azure.CodeQuotaReached) {
+			if got := e.Events("BurstEvicted"); len(got) == 0 || !strings.Contains(got[0], azure.CodeQuotaReached) {
 				t.Errorf("events of pods that were taken back: %q", got)
 			}
 			region.SetQuota(azure.NoQuota)
@@ -134,9 +135,10 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaOfAJob: the pods of a Job with a backoffLimit of 3 that are made at once are more than the quota holds. They are sent two at a time, no
-// more are refused than the Job bears, and it completes: where they fail for good, with the leader killed as soon as the first is refused, and
-// where they are taken back and the Job replaces them only once they have failed.
+// TestQuotaOfAJob: the pods of a Job with a backoffLimit of 3 that are made at once are more than the quota holds. They
+// are sent two at a time, no more are refused than the Job bears, and it completes: where they fail for good, with the
+// leader killed as soon as the first is refused, and where they are taken back and the Job replaces them only once they
+// have failed.
 func TestQuotaOfAJob(t *testing.T) {
 	for _, tc := range []struct {
 		policy corev1.RestartPolicy
@@ -165,7 +167,8 @@ func TestQuotaOfAJob(t *testing.T) {
 	}
 }
 
-// createJob makes a Job of so many pods of one CPU for the virtual node, all at once, that run for 25 s and of which no more than three may fail.
+// createJob makes a Job of so many pods of one CPU for the virtual node, all at once, that run for 25 s and of which no
+// more than three may fail.
 func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
 	e.Helper()
 	template := suite.Deployment("job", 1, "1").Spec.Template
@@ -203,7 +206,8 @@ func (e *env) completes(within time.Duration) (failed int32) {
 	return failed
 }
 
-// TestBurstPoolsInTurn: while the first burst pool refuses, the second is used, and the first again when it has recovered.
+// TestBurstPoolsInTurn: while the first burst pool refuses, the second is used, and the first again when it has
+// recovered.
 func TestBurstPoolsInTurn(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)
@@ -238,7 +242,7 @@ func TestBurstPoolsInTurn(t *testing.T) {
 	})
 }
 
-// TestBrokenImage: what one owner's pods are refused for closes the burst pool for nobody else, and is said once.
+// TestBrokenImage: what one owner's pods are refused for closes the burst pool for nobody else, and is once is enough.
 func TestBrokenImage(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)
@@ -257,8 +261,8 @@ func TestBrokenImage(t *testing.T) {
 	}
 }
 
-// TestVirtualNodeGoesAndComes: while the connector is down its pods stay and new ones wait; after the Node was deleted, and is made again by
-// the connector's restart, pods burst as before, and none before the Node has the gate taint.
+// TestVirtualNodeGoesAndComes: while the connector is down its pods stay and new ones wait; after the Node was deleted,
+// and is made again by the connector's restart, pods burst as before, and none before the Node has the gate taint.
 func TestVirtualNodeGoesAndComes(t *testing.T) {
 	t.Parallel()
 	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
@@ -301,7 +305,7 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 	e.Eventually(time.Minute, func() string { return e.runs("web", 8) })
 	gated, bound := uint64(0), uint64(0)
 	for gated == 0 {
-		if node, ok := next(t, nodes).(*corev1.Node); ok && pool.IsGated(node) {
+		if node, ok := next(t, nodes).(*corev1.Node); ok && pool.HasGateTaint(node) {
 			gated = revision(t, node.ResourceVersion)
 		}
 	}

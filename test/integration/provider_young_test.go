@@ -23,7 +23,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// unkind are ways of Azure to answer a GET of a young group, in each of which a change to the pod makes virtual-kubelet create it again.
+// unkind are ways of Azure to answer a GET of a young group, in each of which a change to the pod makes virtual-kubelet
+// create it again.
 var unkind = []struct {
 	name string
 	set  func(*azure.Region)
@@ -34,8 +35,8 @@ var unkind = []struct {
 	{"throttled", func(a *azure.Region) { a.SetGetThrottle(4 * time.Second) }},
 }
 
-// onVirtualNodeOnly is a cluster on which all pods of ours burst: its one VM is cordoned and its pool never grows. Groups are in
-// transition for the time.
+// onVirtualNodeOnly is a cluster on which all pods of ours burst: its one VM is cordoned and its pool never grows.
+// Groups are in transition for the time.
 func onVirtualNodeOnly(t *testing.T, createTime time.Duration) *env {
 	t.Helper()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -45,9 +46,9 @@ func onVirtualNodeOnly(t *testing.T, createTime time.Duration) *env {
 	return e
 }
 
-// TestYoungPods: nothing that we do to pods breaks them while their container groups are in transition, whatever Azure then says of them:
-// each pod is created once, and all get ready or complete. Those that others bound, too.
-func TestYoungPods(t *testing.T) {
+// TestStartingPods: nothing that we do to pods breaks them while their container groups are in transition, whatever
+// Azure then says of them: each pod is created once, and all get ready or complete. Those that others bound, too.
+func TestStartingPods(t *testing.T) {
 	t.Parallel()
 	e := onVirtualNodeOnly(t, 3*time.Second)
 	e.control("testdata/fixed.yaml")
@@ -58,16 +59,16 @@ func TestYoungPods(t *testing.T) {
 			kind := e.kind()
 			way.set(e.VirtualNode.Azure())
 			defer kind()
-			w := youngPods(fmt.Sprintf("young-%d", i))
+			w := startingPods(fmt.Sprintf("young-%d", i))
 			e.createWorkloads(w)
 			settled := e.settles(30*time.Second, w)
-			lost, puts, unseen := e.damage(w.prefix)
-			t.Logf("%d pods, lost: %d; PUTs of a pod: %s; groups that run unseen: %d", len(e.podsOf(w.prefix)), len(lost), puts, len(unseen))
+			lost, puts, orphans := e.damage(w.prefix)
+			t.Logf("%d pods, lost: %d; PUTs of a pod: %s; groups that run orphaned: %d", len(e.podsOf(w.prefix)), len(lost), puts, len(orphans))
 			if settled != "" {
 				t.Error(settled)
 			}
-			if len(lost)+len(unseen) > 0 || puts != fmt.Sprintf("1 (%d pods)", w.pods()) {
-				t.Errorf("want %d pods with one PUT each, none lost and no group unseen; lost: %v", w.pods(), names(lost))
+			if len(lost)+len(orphans) > 0 || puts != fmt.Sprintf("1 (%d pods)", w.pods()) {
+				t.Errorf("want %d pods with one PUT each, none lost and no group orphaned; lost: %v", w.pods(), names(lost))
 			}
 			e.removeWorkloads(w)
 		})
@@ -92,9 +93,9 @@ type workloads struct {
 	jobs        []*batchv1.Job
 }
 
-// youngPods are 50 pods of a Deployment, 20 Jobs, a StatefulSet of three, and ten pods that were bound without us, five of which tolerate
-// everything.
-func youngPods(prefix string) *workloads {
+// startingPods are 50 pods of a Deployment, 20 Jobs, a StatefulSet of three, and ten pods that were bound without us,
+// five of which tolerate everything.
+func startingPods(prefix string) *workloads {
 	bound := func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = devcluster.VirtualNodeName }
 	all := func(t *corev1.PodTemplateSpec) {
 		t.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
@@ -210,8 +211,9 @@ func (e *env) groupsOf(prefix string) []azure.Group {
 	return slices.DeleteFunc(e.VirtualNode.Azure().Groups(), func(g azure.Group) bool { return !strings.HasPrefix(g.Pod, prefix+"-") })
 }
 
-// damage returns which of the pods are lost, a summary of how often they were put, and the groups that run while no pod says so.
-func (e *env) damage(prefix string) (lost []corev1.Pod, puts string, unseen []azure.Group) {
+// damage returns which of the pods are lost, a summary of how often they were put, and the groups that run while no pod
+// says so.
+func (e *env) damage(prefix string) (lost []corev1.Pod, puts string, orphans []azure.Group) {
 	e.Helper()
 	groups := e.groupsOf(prefix) // before the pods: a group that has just begun to run is known of no sooner
 	pods := e.podsOf(prefix)
@@ -228,7 +230,7 @@ func (e *env) damage(prefix string) (lost []corev1.Pod, puts string, unseen []az
 	for _, n := range slices.Sorted(maps.Keys(times)) {
 		summary = append(summary, fmt.Sprintf("%d (%d pods)", n, times[n]))
 	}
-	return virtualnode.Lost(pods), strings.Join(summary, ", "), azure.Unseen(groups, pods)
+	return virtualnode.FailedStart(pods), strings.Join(summary, ", "), azure.Orphans(groups, pods)
 }
 
 func names(pods []corev1.Pod) []string {

@@ -64,7 +64,8 @@ func (e *env) tries(t *testing.T, attempts []attempt) {
 	}
 }
 
-// applyPolicies applies the component's policies, and fails the test if the API server has anything against their expressions.
+// applyPolicies applies the component's policies, and fails the test if the API server has anything against their
+// expressions.
 func (e *env) applyPolicies(component string) {
 	e.Helper()
 	e.applyPolicyFile(components + component + "/policy.yaml")
@@ -97,7 +98,8 @@ func (e *env) leastRights() {
 	e.holdsFor(devcluster.SchedulerNamespace, "")
 }
 
-// holdsFor waits until the policies hold for the accounts of the namespace whose names have the prefix: policies take a while.
+// holdsFor waits until the policies hold for the accounts of the namespace whose names have the prefix: policies take a
+// while.
 func (e *env) holdsFor(namespace, prefix string) {
 	e.Helper()
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -132,7 +134,8 @@ func (e *env) holdsFor(namespace, prefix string) {
 	}
 }
 
-// TestLeastRights: our own accounts may change of objects what they need to and nothing else, by the policies that ship; others are not concerned.
+// TestLeastRights: our own accounts may change of objects what they need to and nothing else, by the policies that
+// ship; others are not concerned.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -332,8 +335,8 @@ func (e *env) allThatOursDo() {
 	}
 }
 
-// TestTenants: in namespaces without the label, tenants go to burst nodes by way of the scheduler only; DaemonSets, and namespaces with the label, are
-// not concerned.
+// TestTenants: in namespaces without the label, tenants go to burst nodes by way of the scheduler only; DaemonSets, and
+// namespaces with the label, are not concerned.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

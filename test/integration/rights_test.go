@@ -24,7 +24,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// notAJob is the owner of pods whose Job finalizer is to stay: the controller of Jobs lets go of its own pods, and of those that have no owner.
+// notAJob is the owner of pods whose Job finalizer is to stay: the controller of Jobs lets go of its own pods, and of
+// those that have no owner.
 func (e *env) notAJob() []metav1.OwnerReference {
 	e.Helper()
 	var account *corev1.ServiceAccount
@@ -38,8 +39,8 @@ func (e *env) notAJob() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ServiceAccount", Name: account.Name, UID: account.UID, Controller: ptr.To(true)}}
 }
 
-// TestRights: each rule of our own roles is needed: without it, the scheduler or the controller is refused something. (That they are
-// enough, all other tests check: none of their logs may say "forbidden".)
+// TestRights: each rule of our own roles is needed: without it, the scheduler or the controller is refused something.
+// (That they are enough, all other tests check: none of their logs may say "forbidden".)
 func TestRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -72,9 +73,9 @@ func TestRights(t *testing.T) {
 	// And one that is deleted before it starts, and that nothing else has fail.
 	e.createSilentNode("silent")
 	e.updateNode("silent", func(n *corev1.Node) { n.Spec.Unschedulable = true })
-	unended := func() {
+	neverEnding := func() {
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "unended", Finalizers: []string{batchv1.JobTrackingFinalizer}, OwnerReferences: e.notAJob()},
+			ObjectMeta: metav1.ObjectMeta{Name: "neverEnding", Finalizers: []string{batchv1.JobTrackingFinalizer}, OwnerReferences: e.notAJob()},
 			Spec:       corev1.PodSpec{NodeName: "silent", SchedulerName: devcluster.SchedulerName, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 		}
 		must.Do(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}))
@@ -95,7 +96,7 @@ func TestRights(t *testing.T) {
 		must.Do(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, bare, types.MergePatchType,
 			[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":null,"`+scalein.OwnCostAnnotation+`":null}}}`), metav1.PatchOptions{}))
 		if slices.Contains(rule.Resources, "pods/status") {
-			unended()
+			neverEnding()
 		}
 		for _, c := range ours {
 			must.NoError(t, os.Truncate(c.Log(), 0))

@@ -77,8 +77,8 @@ func annotated(key, value string) func(*corev1.PodTemplateSpec) {
 	return func(t *corev1.PodTemplateSpec) { t.Annotations = map[string]string{key: value} }
 }
 
-// TestReturn: after the VM pool has grown, burst pods come home, within their rate, never against a PodDisruptionBudget, and not
-// those that opted out, that nothing would replace, or for which there is no room.
+// TestReturn: after the VM pool has grown, burst pods come home, within their rate, never against a
+// PodDisruptionBudget, and not those that opted out, that nothing would replace, or for which there is no room.
 func TestReturn(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 5, 20))

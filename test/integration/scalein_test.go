@@ -25,9 +25,9 @@ var rounds = flag.Int("rounds", 3, "how often TestScaleIn scales out and in agai
 // endsFast has pods end within a second: the virtual kubelet waits for as long as they may take.
 func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) }
 
-// TestScaleIn plays the open end of the article: burst-required scaled to 17, of which one is on the virtual node, and back to
-// one; and burst-preferred to 20 and back to 2. With our deletion costs the survivors are on VMs, every time; without them it is
-// what is counted. The pods come in two steps, so that their ages differ.
+// TestScaleIn plays the open end of the article: burst-required scaled to 17, of which one is on the virtual node, and
+// back to one; and burst-preferred to 20 and back to 2. With our deletion costs the survivors are on VMs, every time;
+// without them it is what is counted. The pods come in two steps, so that their ages differ.
 func TestScaleIn(t *testing.T) {
 	t.Parallel()
 	play := func(t *testing.T, config, app, cpu string, from, to int32, full map[string]int) (onVM int) {
@@ -88,8 +88,8 @@ func TestScaleIn(t *testing.T) {
 	}
 }
 
-// TestScaleInOrder: the burst pool goes first, then the system pool, then the user pool, also when the scale-in comes at once; a
-// cost of the user's is kept; and a pod has its cost from the first instant at which it is bound.
+// TestScaleInOrder: the burst pool goes first, then the system pool, then the user pool, also when the scale-in comes
+// at once; a cost of the user's is kept; and a pod has its cost from the first instant at which it is bound.
 func TestScaleInOrder(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))

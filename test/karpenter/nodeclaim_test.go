@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// FuzzNodeClaim: no input panics, and by none that Karpenter's types read as launched, or as not yet tried, do launches fail. What is told
-// of one that failed is a bounded line.
+// FuzzNodeClaim: no input panics, and by none that Karpenter's types read as launched, or as not yet tried, do launches
+// fail. What is told of one that failed is a bounded line.
 func FuzzNodeClaim(f *testing.F) {
 	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/nodeclaims/*.json")
 	if err != nil || len(files) == 0 {
@@ -52,7 +52,7 @@ func FuzzNodeClaim(f *testing.F) {
 			also, err = launches.Gone(data, now)
 			changed = changed || also
 		}
-		got := tracker.Judge(nil, now)
+		got := tracker.Status(nil, now)
 		if detail := got.Reason.Detail; len(detail) > 230 || !utf8.ValidString(detail) || strings.ContainsAny(detail, "\n\r") {
 			t.Fatalf("told as %q", detail)
 		}
@@ -72,7 +72,7 @@ func FuzzNodeClaim(f *testing.F) {
 			t.Fatalf("launches fail by a NodeClaim that is launched: %+v", launched)
 		case !gone && real.DeletionTimestamp == nil && (launched == nil || launched.IsUnknown() && launched.Reason == "AwaitingReconciliation"):
 			t.Fatalf("launches fail by a NodeClaim that was not tried: %+v", launched)
-		case tracker.Judge(nil, now.Add(time.Hour)).State == nodegroups.Full && (gone || real.DeletionTimestamp != nil):
+		case tracker.Status(nil, now.Add(time.Hour)).State == nodegroups.Full && (gone || real.DeletionTimestamp != nil):
 			t.Fatal("a NodeClaim that is gone is never forgotten")
 		}
 	})

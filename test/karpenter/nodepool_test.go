@@ -21,8 +21,8 @@ import (
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// FuzzNodePool: no input panics, and none is read as Full that Karpenter's types would not read so: whatever node it would
-// order must exceed the limits.
+// FuzzNodePool: no input panics, and none is read as Full that Karpenter's types would not read so: whatever node it
+// would order must exceed the limits.
 func FuzzNodePool(f *testing.F) {
 	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/*.json")
 	if err != nil || len(files) == 0 {
@@ -53,15 +53,15 @@ func FuzzNodePool(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		tracker := karpenter.NewTracker(pool.Graces{}, karpenter.NewLaunches())
 		err := tracker.Observe(data, nil, now)
-		got := tracker.Judge(nil, now)
+		got := tracker.Status(nil, now)
 		if got.State != nodegroups.Full {
 			return
 		}
 		if err != nil {
 			t.Fatalf("Full by a NodePool that cannot be read: %v", err)
 		}
-		// Of Karpenter's types, those that say what it may order: the API server refuses a NodePool whose other fields they do not
-		// fit, and a wrong one must not spare the input the comparison.
+		// Of Karpenter's types, those that say what it may order: the API server refuses a NodePool whose other fields
+		// they do not fit, and a wrong one must not spare the input the comparison.
 		read := &struct {
 			Spec struct {
 				Limits   karpenterv1.Limits `json:"limits"`

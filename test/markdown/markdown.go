@@ -168,7 +168,8 @@ func (r *reader) text(node ast.Node) string {
 
 func (r *reader) lineOf(offset int) int { return bytes.Count(r.source[:offset], []byte("\n")) + 1 }
 
-// anchor adds the anchor that GitHub makes of a heading: of its letters, digits, hyphens, underscores and spaces, with a number where it was there.
+// anchor adds the anchor that GitHub makes of a heading: of its letters, digits, hyphens, underscores and spaces, with
+// a number where it was there.
 func (p *Page) anchor(heading string) {
 	slug := strings.Map(func(c rune) rune {
 		switch {

@@ -64,7 +64,7 @@ func (h *history) describe(k int) string {
 		b.WriteString(";")
 		for _, n := range l.nodes {
 			fmt.Fprintf(&b, " %s(%s %s", n.name, n.group.name, ago(now, n.created))
-			for what, is := range map[string]bool{"ready": n.ready, "startup": n.startup, "strange": n.strange, "leaving": n.leaving, "passing": n.passing} {
+			for what, is := range map[string]bool{"ready": n.ready, "startup": n.startup, "startupTaint": n.startupTaint, "leaving": n.leaving, "passing": n.passing} {
 				if is {
 					b.WriteString(" " + what)
 				}
@@ -81,15 +81,15 @@ func (s *subject) describe(now time.Time) string {
 	var b strings.Builder
 	for i := range s.rule.Pools.Regular() {
 		p := &s.view.Pools[i]
-		fmt.Fprintf(&b, "view of pool %d: looked %s, pauses", i, ago(now, p.Looked))
-		for _, pause := range p.Pauses {
+		fmt.Fprintf(&b, "view of pool %d: looked %s, pauses", i, ago(now, p.ScannedBefore))
+		for _, pause := range p.Outages {
 			fmt.Fprintf(&b, " %s-%s", ago(now, pause.From), ago(now, pause.To))
 		}
 		b.WriteString("\n")
 		for k := range p.Groups {
 			g := &p.Groups[k]
-			fmt.Fprintf(&b, "  %s %s %s since %s, moved %s, nodes %d, starting %d, last ready %s, shapes", g.Name, g.State, g.Reason.Code, ago(now, g.Since), ago(now, g.Moved), g.Nodes, g.Starting, ago(now, g.LastReady))
-			for _, shape := range g.Shapes {
+			fmt.Fprintf(&b, "  %s %s %s since %s, moved %s, nodes %d, starting %d, last ready %s, shapes", g.Name, g.State, g.Reason.Code, ago(now, g.Since), ago(now, g.LastActivity), g.Nodes, g.Starting, ago(now, g.LastReady))
+			for _, shape := range g.NodeTemplates {
 				fmt.Fprintf(&b, " (%s %v %s)", shape.Labels["disk"], shape.Taints, shape.Allocatable.Cpu())
 			}
 			b.WriteString("\n")

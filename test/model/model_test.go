@@ -1,6 +1,6 @@
-// Package model compares the gate with a deliberately naive statement of its rules (rules_test.go), over random histories of a cluster
-// with its autoscaler (world_test.go). The statement keeps all that was to be seen and looks through all of it each time; the code under
-// test (subject_test.go) is shown the same.
+// Package model compares the gate with a deliberately naive statement of its rules (rules_test.go), over random
+// histories of a cluster with its autoscaler (world_test.go). The statement keeps all that was to be seen and looks
+// through all of it each time; the code under test (subject_test.go) is shown the same.
 package model
 
 import (
@@ -63,11 +63,11 @@ func newHistory(w *world) *history {
 
 // counts are what the histories covered.
 type counts struct {
-	compared, wakeUps, restarts int
-	published                   int            // held pods for which what is published was asked, too
-	states                      map[string]int // groups by state, and why
-	statuses                    map[string]int // looks by what the status was
-	whys                        map[string]int // decisions by the rule that made them
+	compared, requeues, restarts int
+	published                    int            // held pods for which what is published was asked, too
+	states                       map[string]int // groups by state, and why
+	statuses                     map[string]int // looks by what the status was
+	whys                         map[string]int // decisions by the rule that made them
 }
 
 // covered must not be zero in the counts.
@@ -75,11 +75,11 @@ var covered = struct{ states, statuses, whys []string }{
 	[]string{"CanGrow BelowMax", "CanGrow BackingOff", "CanGrow Skipped", "CanGrow Shrinking", "CanGrow StatusBehind", "Full AtMax", "Full Backoff", "Full Unhealthy",
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
-	[]string{"Asked", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: skipped", "Declined", "Full", "Growing",
+	[]string{"SelectedByPod", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: skipped", "Declined", "Full", "Growing",
 		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "FailureLimit", "RateLimited", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
-// TestGate compares every decision, and checks that a held pod's wake-up is due no later than its gate opens by itself.
+// TestGate compares every decision, and checks that a held pod's requeue is due no later than its gate opens by itself.
 func TestGate(t *testing.T) {
 	s := *seed
 	if s == 0 {
@@ -93,7 +93,7 @@ func TestGate(t *testing.T) {
 		h := newHistory(w)
 		play(t, w, h, newSubject(t, h), &c)
 	}
-	t.Logf("%d decisions, %d that open by themselves later, %d restarts; %d of held pods, by what is published", c.compared, c.wakeUps, c.restarts, c.published)
+	t.Logf("%d decisions, %d that open by themselves later, %d restarts; %d of held pods, by what is published", c.compared, c.requeues, c.restarts, c.published)
 	t.Logf("groups: %v", c.states)
 	t.Logf("statuses: %v", c.statuses)
 	t.Logf("decisions: %v", c.whys)
@@ -107,7 +107,7 @@ func TestGate(t *testing.T) {
 	cover(c.states, covered.states)
 	cover(c.statuses, covered.statuses)
 	cover(c.whys, covered.whys)
-	if c.wakeUps == 0 || c.restarts == 0 {
+	if c.requeues == 0 || c.restarts == 0 {
 		t.Error("the histories do not cover everything")
 	}
 }
@@ -184,8 +184,8 @@ func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burs
 	return want, decision
 }
 
-// compareClass holds the decision for the pod against that by what was found of another pod of its class, if one was looked at since the view is the
-// one that it is.
+// compareClass holds the decision for the pod against that by what was found of another pod of its class, if one was
+// looked at since the view is the one that it is.
 func compareClass(t *testing.T, sub *subject, request gate.Request, decision *gate.Decision, now time.Time) {
 	if sub.assessed != sub.view {
 		sub.assessed, sub.classes = sub.view, map[string]*gate.Assessment{}
@@ -239,10 +239,10 @@ func (h *history) with(looks ...look) *history {
 	return &with
 }
 
-// isRefreshed reports whether a node's taint may be a strange one or not by what is remembered of its group, which is looked at anew with the
-// next look, whenever that is.
+// isRefreshed reports whether a node's taint may be a startupTaint one or not by what is remembered of its group, which
+// is looked at anew with the next look, whenever that is.
 func (h *history) isRefreshed() bool {
-	return slices.ContainsFunc(h.looks[h.last()].nodes, func(n node) bool { return n.strange })
+	return slices.ContainsFunc(h.looks[h.last()].nodes, func(n node) bool { return n.startupTaint })
 }
 
 // statusAt says what the status was like at the look.
@@ -257,7 +257,8 @@ func (h *history) statusAt(k int) string {
 	}
 }
 
-// lookAhead checks that the wake-ups of pods that are held now are due no later than their gates open, if nothing but time goes by.
+// lookAhead checks that the requeues of pods that are held now are due no later than their gates open, if nothing but
+// time goes by.
 func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 	type heldPod struct {
 		pod       podKind
@@ -294,9 +295,9 @@ func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			if !want.open {
 				return false
 			}
-			c.wakeUps++
+			c.requeues++
 			if p.due.IsZero() || p.due.After(at) {
-				t.Fatalf("the gate opens by itself (%s) after %v, and the wake-up is due at %v, for %s\n%s%s", want.why, at.Sub(now), p.due, p.pod.describe(now), sub.describe(now), h.describe(k))
+				t.Fatalf("the gate opens by itself (%s) after %v, and the requeue is due at %v, for %s\n%s%s", want.why, at.Sub(now), p.due, p.pod.describe(now), sub.describe(now), h.describe(k))
 			}
 			return true
 		})

@@ -21,16 +21,17 @@ var publications = flag.Int("published", 5000, "held pods for which TestGate com
 // reader is somebody who knows of the scheduler only what it publishes.
 type reader struct {
 	args  configv1.PoolPriorityArgs
-	kinds *gate.Kinds
+	kinds *gate.Declines
 }
 
 func newReader(sub *subject) *reader {
 	rule := &sub.rule
-	return &reader{kinds: gate.NewKinds(), args: configv1.PoolPriorityArgs{Pools: sub.configs, Capacity: configv1.Capacity{UnknownGrace: duration(rule.UnknownGrace),
+	return &reader{kinds: gate.NewDeclines(), args: configv1.PoolPriorityArgs{Pools: sub.configs, Capacity: configv1.Capacity{UnknownGrace: duration(rule.UnknownGrace),
 		DeclineGrace: duration(time.Minute), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
 }
 
-// agrees reports whether what is said of a pool's groups is what is said of the pool: that holds the gate if one of them does, for its reason.
+// agrees reports whether what is said of a pool's groups is what is said of the pool: that holds the gate if one of
+// them does, for its reason.
 func agrees(p gate.Verdict, groups []gate.Verdict) bool {
 	holds, known := false, false
 	for _, g := range groups {
@@ -40,7 +41,8 @@ func agrees(p gate.Verdict, groups []gate.Verdict) bool {
 	return len(groups) == 0 || holds == !p.Open && known
 }
 
-// compare holds the scheduler's decision for a pod that it holds against the reader's, and returns how many decisions that were.
+// compare holds the scheduler's decision for a pod that it holds against the reader's, and returns how many decisions
+// that were.
 func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decision *gate.Decision, now time.Time) int {
 	t.Helper()
 	if decision.Opens() {

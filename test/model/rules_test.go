@@ -69,7 +69,7 @@ type history struct {
 	settings
 	known map[string]*group // all groups that there are, for what they are like
 	looks []look
-	notes []note // what the rules said at each look, so that it is not reckoned again
+	notes []note // what the rules said at each look, so that it is not counted again
 }
 
 // note is what the rules say of one look.
@@ -123,8 +123,8 @@ func (h *history) isReadable(k int) bool {
 	return s != nil && s.kind == "running"
 }
 
-// isTakeover reports whether the look showed that another autoscaler writes: it says that it starts, the ConfigMap was made anew, or the time
-// at which the cluster became as healthy as it is is another.
+// isTakeover reports whether the look showed that another autoscaler writes: it says that it starts, the ConfigMap was
+// made anew, or the time at which the cluster became as healthy as it is is another.
 func (h *history) isTakeover(k int) bool {
 	s := h.looks[k].status
 	if s == nil || !h.isWrite(k) {
@@ -152,8 +152,8 @@ func (h *history) isTakeover(k int) bool {
 	return false
 }
 
-// findSights returns the looks, up to k, that showed for the first time a status to go by that has the group, since it was last absent from
-// one.
+// findSights returns the looks, up to k, that showed for the first time a status to go by that has the group, since it
+// was last absent from one.
 func (h *history) findSights(name string, k int) []int {
 	var before []int
 	if k > 0 {
@@ -234,7 +234,8 @@ func (h *history) poolOf(g *group) (int, bool) {
 	return 0, false
 }
 
-// findSeats returns the groups of all pools at the look: those in the status or, while there is none to go by, in the last one.
+// findSeats returns the groups of all pools at the look: those in the status or, while there is none to go by, in the
+// last one.
 func (h *history) findSeats(k int) []seat {
 	var seats []seat
 	from := k
@@ -284,7 +285,7 @@ func (h *history) state(s seat, k int) (nodegroups.State, string) {
 	case inBackoff:
 		return nodegroups.CanGrow, "BackingOff"
 	case !unhealthy.IsZero():
-		return nodegroups.CanGrow, "Skipped"
+		return nodegroups.CanGrow, "UnhealthyRecently"
 	}
 	return nodegroups.CanGrow, "BelowMax"
 }
@@ -300,7 +301,8 @@ func (h *history) upcoming(name string, k int) int {
 	return min(g.upcoming(), g.target-usable)
 }
 
-// progress is when the group was last ordered a node, got one, or had none to wait for, or when another autoscaler took over.
+// progress is when the group was last ordered a node, got one, or had none to wait for, or when another autoscaler took
+// over.
 func (h *history) progress(name string, k int) time.Time {
 	var progress time.Time
 	sights := h.sights(name, k)
@@ -318,8 +320,8 @@ func (h *history) progress(name string, k int) time.Time {
 	return progress
 }
 
-// shrinking is G17: the group has a node that is being taken away, or lost one that the target may still have in it: for two writes of the
-// status, unless the target fell.
+// shrinking is G17: the group has a node that is being taken away, or lost one that the target may still have in it:
+// for two writes of the status, unless the target fell.
 func (h *history) shrinking(name string, k int) string {
 	for _, n := range h.nodesOf(name, k) {
 		if n.leaving {
@@ -436,12 +438,13 @@ func (h *history) isRestartedBetween(j, k int) bool {
 	return false
 }
 
-// isStarting is G19: the node, which has these taints that need not last, exists, is not usable yet, and is on its way to be.
-func (h *history) isStarting(n *node, strange []string, k int) bool {
+// isStarting is G19: the node, which has these taints that need not last, exists, is not usable yet, and is on its way
+// to be.
+func (h *history) isStarting(n *node, startup []string, k int) bool {
 	if p, listed := h.poolOf(n.group); n.leaving || !listed || h.looks[k].at.Sub(n.created) >= h.settings.pools[p].provision {
 		return false
 	}
-	return !n.ready || n.startup || len(strange) > 0
+	return !n.ready || n.startup || len(startup) > 0
 }
 
 // findStarting returns the pool's groups that have nodes on their way.
@@ -449,52 +452,53 @@ func (h *history) findStarting(p, k int) []seat {
 	var found []seat
 	rest := h.rest(p, k)
 	for _, n := range h.nodesIn(p, k) {
-		of, strange := seat{p, n.group.name}, h.strangeTaints(n, k)
+		of, startup := seat{p, n.group.name}, h.startupTaints(n, k)
 		if slices.Contains(rest, n) {
-			of.group, strange = "", h.strangeAmong(n, rest, nil, k)
+			of.group, startup = "", h.startupAmong(n, rest, nil, k)
 		}
-		if h.isStarting(n, strange, k) {
+		if h.isStarting(n, startup, k) {
 			found = append(found, of)
 		}
 	}
 	return found
 }
 
-// strangeTaints are those of the node's taints that need not last: neither an older node, now or before, nor the template has them.
-func (h *history) strangeTaints(n *node, k int) []string {
+// startupTaints are those of the node's taints that need not last: neither an older node, now or before, nor the
+// template has them.
+func (h *history) startupTaints(n *node, k int) []string {
 	kinds := slices.Clone(h.remembered(n.group.name, k))
 	if n.group.template != nil {
 		kinds = append(kinds, templateOf(n.group))
 	}
-	return h.strangeAmong(n, h.nodesOf(n.group.name, k), kinds, k)
+	return h.startupAmong(n, h.nodesOf(n.group.name, k), kinds, k)
 }
 
-// strangeAmong are those of the node's taints that none of the others that are older has, nor any of the kinds.
-func (h *history) strangeAmong(n *node, others []*node, kinds []shape, k int) []string {
+// startupAmong are those of the node's taints that none of the others that are older has, nor any of the kinds.
+func (h *history) startupAmong(n *node, others []*node, kinds []shape, k int) []string {
 	p, listed := h.poolOf(n.group)
 	taints := n.taints()
 	if !listed || len(taints) == 0 {
 		return nil
 	}
 	now, grace, known := h.looks[k].at, h.settings.pools[p].provision, len(kinds) > 0
-	familiar := slices.Clone(kinds)
+	lasting := slices.Clone(kinds)
 	for _, o := range others {
-		if o.created.Before(n.created) && len(h.strangeAmong(o, others, kinds, k)) == 0 {
-			familiar = append(familiar, o.shape(nil))
+		if o.created.Before(n.created) && len(h.startupAmong(o, others, kinds, k)) == 0 {
+			lasting = append(lasting, o.shape(nil))
 			known = known || o.ready && !o.startup || now.Sub(o.created) >= grace
 		}
 	}
 	if !known {
 		grace = min(grace, firstNode)
 	}
-	var strange []string
+	var startup []string
 	for _, taint := range taints {
-		has := slices.ContainsFunc(familiar, func(s shape) bool { return slices.Contains(s.taints, taint) })
+		has := slices.ContainsFunc(lasting, func(s shape) bool { return slices.Contains(s.taints, taint) })
 		if !has && now.Sub(n.created) < grace {
-			strange = append(strange, taint)
+			startup = append(startup, taint)
 		}
 	}
-	return strange
+	return startup
 }
 
 // nodesIn are the pool's nodes at the look.
@@ -514,8 +518,8 @@ func (n *node) taints() []string {
 	if n.group.kind.tainted {
 		taints = append(taints, "dedicated")
 	}
-	if n.strange {
-		taints = append(taints, "strange")
+	if n.startupTaint {
+		taints = append(taints, "startupTaint")
 	}
 	return taints
 }
@@ -538,8 +542,8 @@ func templateOf(g *group) shape {
 	return (&node{group: &group{agentPool: g.agentPool, kind: *g.template}}).shape(nil)
 }
 
-// rest are the nodes of a pool that are in no group which a status told of, as far as is known at the look. They are taken for one group:
-// without a status, nothing tells what groups the autoscaler has.
+// rest are the nodes of a pool that are in no group which a status told of, as far as is known at the look. They are
+// taken for one group: without a status, nothing tells what groups the autoscaler has.
 func (h *history) rest(p, k int) []*node {
 	return slices.DeleteFunc(h.nodesIn(p, k), func(n *node) bool { return slices.Contains(h.notes[k].seats, seat{p, n.group.name}) })
 }
@@ -549,12 +553,13 @@ func (h *history) restKinds(p, k int) []shape {
 	var kinds []shape
 	nodes := h.rest(p, k)
 	for _, n := range nodes {
-		kinds = append(kinds, h.sized(n.shape(h.strangeAmong(n, nodes, nil, k)), n, k))
+		kinds = append(kinds, h.sized(n.shape(h.startupAmong(n, nodes, nil, k)), n, k))
 	}
 	return sameSize(kinds)
 }
 
-// sized is the kind of the node without its size if it does not tell that yet: it does once it has been ready for a while.
+// sized is the kind of the node without its size if it does not tell that yet: it does once it has been ready for a
+// while.
 func (h *history) sized(s shape, n *node, k int) shape {
 	if !n.ready || n.startup || h.looks[k].at.Sub(n.readyAt) < sizeTold {
 		s.cpu = 0
@@ -578,7 +583,7 @@ func sameSize(kinds []shape) []shape {
 func (h *history) kindsOf(name string, k int) []shape {
 	var kinds []shape
 	for _, n := range h.nodesOf(name, k) {
-		kinds = append(kinds, h.sized(n.shape(h.strangeTaints(n, k)), n, k))
+		kinds = append(kinds, h.sized(n.shape(h.startupTaints(n, k)), n, k))
 	}
 	if len(kinds) == 0 {
 		return h.remembered(name, k)
@@ -594,8 +599,9 @@ type memory struct {
 
 func (h *history) remembered(name string, k int) []shape { return h.notes[k].memory[name].kinds }
 
-// remember returns the kinds of nodes that the group was last seen with at look k, by those that had lasted: for provisionGrace or, if none was
-// ever seen, for three minutes. It is looked at every ten seconds. A group that the autoscaler does not have any more is forgotten.
+// remember returns the kinds of nodes that the group was last seen with at look k, by those that had lasted: for
+// provisionGrace or, if none was ever seen, for three minutes. It is looked at every ten seconds. A group that the
+// autoscaler does not have any more is forgotten.
 func (h *history) remember(name string, k int) memory {
 	var before memory
 	if k > 0 {
@@ -672,8 +678,9 @@ func (h *history) isUnread(k int) bool {
 	return true
 }
 
-// isOnItsWay reports whether a node of the group that exists is on its way, whatever the status says. It is so for all pods that the group could
-// run: the nodes of a group are of one kind, but for what one of them has just lost or is about to lose, and that shows only when it is there.
+// isOnItsWay reports whether a node of the group that exists is on its way, whatever the status says. It is so for all
+// pods that the group could run: the nodes of a group are of one kind, but for what one of them has just lost or is
+// about to lose, and that shows only when it is there.
 func (h *history) isOnItsWay(s seat, k int) bool { return slices.Contains(h.notes[k].starting, s) }
 
 // clock is when the time began that the autoscaler is given for the pod.
@@ -694,8 +701,8 @@ func (h *history) clock(k int, pod *podKind) time.Time {
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// moved reports whether the look showed that something happened to the group: it rose, got nodes or came into another state. What it was
-// in before the status was away is compared with what it is in afterwards.
+// moved reports whether the look showed that something happened to the group: it rose, got nodes or came into another
+// state. What it was in before the status was away is compared with what it is in afterwards.
 func (h *history) moved(s seat, j int) bool {
 	if j == 0 {
 		return true
@@ -747,7 +754,8 @@ func (h *history) waited(since time.Time, k int) time.Duration {
 	return waited
 }
 
-// isSilent reports whether the status of the look stayed for so long, as is known at look k, that the autoscaler did not look meanwhile.
+// isSilent reports whether the status of the look stayed for so long, as is known at look k, that the autoscaler did
+// not look meanwhile.
 func (h *history) isSilent(j, k int) bool {
 	end := j
 	for end < k && h.isSame(j, end) {
@@ -756,8 +764,9 @@ func (h *history) isSilent(j, k int) bool {
 	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
 }
 
-// lookedAt is such that a pod which has waited since before was there for four whole loops of the autoscaler that writes now, in which no group
-// rose or began to fail. A loop began, at the earliest, when the one before it had written.
+// lookedAt is such that a pod which has waited since before was there for four whole loops of the autoscaler that
+// writes now, in which no group rose or began to fail. A loop began, at the earliest, when the one before it had
+// written.
 func (h *history) lookedAt(k int) time.Time {
 	quiet, end := 0, -1
 	for j := k; j >= 0; j-- {
@@ -797,13 +806,13 @@ func (h *history) came(k int, pod *podKind) time.Time {
 		if s.group == "" {
 			nodes := h.rest(s.pool, k)
 			for _, n := range nodes {
-				if n.ready && !n.startup && len(h.strangeAmong(n, nodes, nil, k)) == 0 {
+				if n.ready && !n.startup && len(h.startupAmong(n, nodes, nil, k)) == 0 {
 					came = latest(came, n.readyAt)
 				}
 			}
 		}
 		for _, n := range h.nodesOf(s.group, k) {
-			if n.ready && !n.startup && len(h.strangeTaints(n, k)) == 0 {
+			if n.ready && !n.startup && len(h.startupTaints(n, k)) == 0 {
 				came = latest(came, n.readyAt)
 			}
 		}
@@ -826,14 +835,16 @@ func (h *history) overridden(k int) string {
 	return o.gate
 }
 
-// decide is rules G2, G6 to G9, G16 and G18 at look k, and what an operator says: who may burst, and how many, is not his to say.
+// decide is rules G2, G6 to G9, G16 and G18 at look k, and what an operator says: who may burst, and how many, is not
+// his to say.
 func (h *history) decide(pod *podKind, k, burstPods int) verdict {
 	v := h.decideForAnybody(pod, k, burstPods)
 	if !v.open || !pod.counts {
 		return v
 	}
-	// Of an owner that counts failures no more than three pods may be refused. Up to what ran at once recently they go freely while pods start;
-	// beyond that two may be starting, one if none has started lately; and one at a time up to what ever ran at once, whatever was refused.
+	// Of an owner that counts failures no more than three pods may be refused. Up to what ran at once recently they go
+	// freely while pods start; beyond that two may be starting, one if none has started lately; and one at a time up to
+	// what ever ran at once, whatever was refused.
 	fits := func(pods, cpu int) bool { return burstPods+1 <= pods && burstPods+int(pod.cpu) <= cpu }
 	p := pod.pacing
 	switch {
@@ -862,7 +873,7 @@ func (h *history) decideForAnybody(pod *podKind, k, burstPods int) verdict {
 	case h.overridden(k) != "":
 		return verdict{h.overridden(k) == "Open", "Overridden" + h.overridden(k)}
 	case pod.virtual:
-		return verdict{true, "Asked"}
+		return verdict{true, "SelectedByPod"}
 	}
 	v := h.earlier(pod, k)
 	if v.open {
@@ -912,7 +923,7 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 // declines returns why the group, which can grow, does not decline the pod, or "".
 func (h *history) declines(s seat, k int, pod *podKind) string {
 	switch h.notes[k].whys[s] {
-	case "BackingOff", "Skipped", "Shrinking", "StatusBehind":
+	case "BackingOff", "UnhealthyRecently", "Shrinking", "StatusBehind":
 		return "CanGrow: skipped" // the autoscaler cannot grow it yet, and so does not decline
 	}
 	if pod.noRoom.IsZero() {

@@ -130,11 +130,11 @@ func (s *subject) look(l *look) {
 	}
 	_ = s.tracker.Observe(l.status.configMap(), l.at) // what it says of garbage is checked elsewhere
 	byPool, _ := s.rule.Pools.Group(nodes)
-	var claims []clusterautoscaler.Claim
+	var claims []clusterautoscaler.OwnedGroups
 	for i := range s.sources {
-		claims = append(claims, clusterautoscaler.Claim{Source: s.sources[i], Nodes: byPool[i]})
+		claims = append(claims, clusterautoscaler.OwnedGroups{Source: s.sources[i], Nodes: byPool[i]})
 	}
-	s.tracker.Look(claims, nodes, l.at)
+	s.tracker.ObserveNodes(claims, nodes, l.at)
 	facts := make([]nodegroups.Facts, s.rule.Pools.Len())
 	for i := range facts {
 		p := s.rule.Pools.At(i)
@@ -164,7 +164,7 @@ func (n *node) object() *corev1.Node {
 	if n.startup {
 		taint("startup-taint.cluster-autoscaler.kubernetes.io/csi")
 	}
-	if n.strange {
+	if n.startupTaint {
 		taint("example.com/agent")
 	}
 	if n.passing {

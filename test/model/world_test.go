@@ -33,16 +33,16 @@ type group struct {
 
 // node is a node as it is at one time.
 type node struct {
-	name    string
-	group   *group
-	created time.Time
-	readyAt time.Time // when it came to be ready or not
-	ready   bool
-	startup bool // it has a taint that is known to go when it has started
-	strange bool // it has a taint that nobody knows
-	leaving bool
-	deleted bool // by a deletion timestamp rather than by a taint
-	passing bool // it is cordoned, or being drained
+	name         string
+	group        *group
+	created      time.Time
+	readyAt      time.Time // when it came to be ready or not
+	ready        bool
+	startup      bool // it has a taint that is known to go when it has started
+	startupTaint bool // it has a taint that nobody knows
+	leaving      bool
+	deleted      bool // by a deletion timestamp rather than by a taint
+	passing      bool // it is cordoned, or being drained
 }
 
 // groupStatus is what the autoscaler says of one group.
@@ -140,7 +140,7 @@ func newWorld(r *rand.Rand) *world {
 			for i := range w.nodes {
 				if n := &w.nodes[i]; n.group == g && r.IntN(5) > 0 {
 					n.created = w.now.Add(-time.Hour - time.Duration(i)*time.Second)
-					n.readyAt, n.ready, n.startup, n.strange = n.created.Add(time.Minute), true, false, false
+					n.readyAt, n.ready, n.startup, n.startupTaint = n.created.Add(time.Minute), true, false, false
 				}
 			}
 		}
@@ -159,7 +159,8 @@ func (w *world) count(g *group) int {
 	return n
 }
 
-// isListed reports whether the group is in the status, if there is one that lists groups: what is in none is another source's.
+// isListed reports whether the group is in the status, if there is one that lists groups: what is in none is another
+// source's.
 func (w *world) isListed(g *group) bool {
 	if w.status == nil || w.status.groups == nil {
 		return true
@@ -174,7 +175,7 @@ func (w *world) exists(g *group) bool {
 
 func (w *world) create(g *group) {
 	w.names++
-	w.nodes = append(w.nodes, node{name: fmt.Sprintf("node-%d", w.names), group: g, created: w.now.Add(time.Duration(w.names)*time.Microsecond - time.Second), readyAt: w.now, startup: w.chance(3), strange: g.readyTaint})
+	w.nodes = append(w.nodes, node{name: fmt.Sprintf("node-%d", w.names), group: g, created: w.now.Add(time.Duration(w.names)*time.Microsecond - time.Second), readyAt: w.now, startup: w.chance(3), startupTaint: g.readyTaint})
 }
 
 // of returns the nodes that there are and that the condition holds for.
@@ -252,12 +253,12 @@ func (w *world) change() {
 			n.ready, n.readyAt = true, w.now
 		}
 	case 8:
-		if found := w.of(func(n *node) bool { return n.startup || n.strange }); len(found) > 0 {
+		if found := w.of(func(n *node) bool { return n.startup || n.startupTaint }); len(found) > 0 {
 			n := w.pick(found)
 			if n.startup {
 				n.startup = false
 			} else {
-				n.strange = false
+				n.startupTaint = false
 			}
 		}
 	case 9:

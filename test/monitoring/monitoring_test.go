@@ -1,5 +1,5 @@
-// Package monitoring reads the ServiceMonitors and the PrometheusRule that ship with the Prometheus operator's own types: a field that the operator does
-// not know, an API server with its CRDs would drop.
+// Package monitoring reads the ServiceMonitors and the PrometheusRule that ship with the Prometheus operator's own
+// types: a field that the operator does not know, an API server with its CRDs would drop.
 package monitoring
 
 import (

@@ -60,8 +60,8 @@ type cluster struct {
 	serial int
 }
 
-// newCluster returns a cluster of that many VMs, three user nodes for each two system nodes, and one virtual node. The pods that it has
-// from the start are in that many namespaces.
+// newCluster returns a cluster of that many VMs, three user nodes for each two system nodes, and one virtual node. The
+// pods that it has from the start are in that many namespaces.
 func newCluster(ctx context.Context, profiles string, wrap bool, size, namespaces int, f fill) (*cluster, error) {
 	config, err := options.LoadConfigFromFile(klog.Background(), profiles)
 	if err != nil {
@@ -223,8 +223,8 @@ type outcome struct {
 	wronglyUnplaced int // although a node is feasible
 }
 
-// schedule runs a cycle for each of n pods, one after the other, and takes them away again. With judge it compares each with brute
-// force, which takes longer than scheduling it.
+// schedule runs a cycle for each of n pods, one after the other, and takes them away again. With judge it compares each
+// with brute force, which takes longer than scheduling it.
 func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome, error) {
 	logger := klog.Background()
 	c.serial++

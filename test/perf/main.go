@@ -1,6 +1,7 @@
-// Command perf compares one scheduling cycle of the PoolPriority profile with that of others, in one process without an API server: the
-// real framework and the real in-tree plugins. The variants take turns on the same cluster (A B C, B C A, …), so that what else the
-// machine does hits all of them; a figure is the median, over the rounds, of the ratio of their medians.
+// Command perf compares one scheduling cycle of the PoolPriority profile with that of others, in one process without an
+// API server: the real framework and the real in-tree plugins. The variants take turns on the same cluster (A B C, B C
+// A, …), so that what else the machine does hits all of them; a figure is the median, over the rounds, of the ratio of
+// their medians.
 package main
 
 import (

@@ -16,7 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// Everything lists all objects of the cluster but events and the tests' pods, with the keys of their annotations, and the nodes' taints.
+// Everything lists all objects of the cluster but events and the tests' pods, with the keys of their annotations, and
+// the nodes' taints.
 func (s *Suite) Everything(kubeConfig string) []string {
 	s.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", kubeConfig)
@@ -63,7 +64,8 @@ func (s *Suite) Everything(kubeConfig string) []string {
 	return all
 }
 
-// Settled is Everything once it does not change any more: what controllers of the cluster make of a new namespace comes in its time.
+// Settled is Everything once it does not change any more: what controllers of the cluster make of a new namespace comes
+// in its time.
 func (s *Suite) Settled(kubeConfig string) []string {
 	s.Helper()
 	var last []string
@@ -94,7 +96,8 @@ func (s *Suite) NothingLeft(kubeConfig string, before []string) {
 	})
 }
 
-// Streamed makes pods from now on; what it returns ends that, and fails the test if one of them waited for its node for longer than that.
+// Streamed makes pods from now on; what it returns ends that, and fails the test if one of them waited for its node for
+// longer than that.
 func (s *Suite) Streamed(longest time.Duration, changes ...func(*corev1.PodTemplateSpec)) (end func()) {
 	stop, slowest := make(chan struct{}), make(chan time.Duration, 1)
 	go func() { slowest <- s.stream("stream", stop, changes...) }()

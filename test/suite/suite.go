@@ -193,7 +193,8 @@ func (s *Suite) Placed(app string) map[string]int {
 	}
 	counts := map[string]int{}
 	for _, p := range pods {
-		// A kubelet may reject a pod, when two schedulers have used the last room of its node, and its workload makes another.
+		// A kubelet may reject a pod, when two schedulers have used the last room of its node, and its workload makes
+		// another.
 		if p.DeletionTimestamp == nil && !Over(&p) {
 			counts[poolOf[p.Spec.NodeName]]++
 		}

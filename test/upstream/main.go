@@ -1,6 +1,7 @@
-// Command upstream runs Kubernetes' own integration tests of the scheduler (test/integration/scheduler of the module k8s.io/kubernetes) with
-// the plugin PoolPriority in the schedulers that they make: with pools that match no node, and with one pool of all nodes. The tests
-// are compiled from copies of the module's files, which differ in what they import and in what fitted.yaml lists.
+// Command upstream runs Kubernetes' own integration tests of the scheduler (test/integration/scheduler of the module
+// k8s.io/kubernetes) with the plugin PoolPriority in the schedulers that they make: with pools that match no node, and
+// with one pool of all nodes. The tests are compiled from copies of the module's files, which differ in what they
+// import and in what fitted.yaml lists.
 package main
 
 import (
@@ -139,7 +140,8 @@ func (r *runner) test(ctx context.Context, p, binary, mode string) (count, error
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", binary, "-test.v=test2json", "-test.timeout=60m", "-test.run="+r.run)
 	cmd.Dir, cmd.Stderr = dir, log
 	cmd.Env = append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"), "POOLS="+strings.TrimSuffix(mode, "without"),
-		// How the API server's tests find their directory where the binary does not say it: joined with the file's name in it.
+		// How the API server's tests find their directory where the binary does not say it: joined with the file's name
+		// in it.
 		"TEST_SRCDIR="+r.modules, "TEST_WORKSPACE=.")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := cmd.StdoutPipe()
@@ -169,7 +171,8 @@ func (r *runner) test(ctx context.Context, p, binary, mode string) (count, error
 	return c, os.Remove(name) // it is long
 }
 
-// read counts the tests of a stream of events of test2json, names those that failed, and copies what was printed to the log.
+// read counts the tests of a stream of events of test2json, names those that failed, and copies what was printed to the
+// log.
 func read(events io.Reader, log io.Writer) (count, []string, error) {
 	var c count
 	var failed []string

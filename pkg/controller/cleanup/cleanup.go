@@ -30,17 +30,17 @@ import (
 )
 
 const (
-	// quietLooks is how many looks in a row must find nothing: a controller that is about to end may put back what was
-	// taken away. There is one each lookInterval, and at most maxLooks.
-	quietLooks, lookInterval, maxLooks = 3, 2 * time.Second, 30
+	// quietSyncs is how many passes in a row must find nothing: a controller that is about to end may undo a removal.
+	// There is one pass in each syncInterval, and at most maxSyncs.
+	quietSyncs, syncInterval, maxSyncs = 3, 2 * time.Second, 30
 
-	// workers is how many pods are written at a time, and page how many are read.
+	// workers is how many pods are written concurrently, and page the page size of lists.
 	workers, page = 10, 500
 )
 
 // ownAnnotations are the annotations that we write on pods, but for the deletion cost, which is removed only if nobody
 // has changed it.
-var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.RecordAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
+var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.DecisionAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
 
 // Cleaner takes away the gate taint of nodes, what was written on pods, the leases and the published state. Tolerations
 // that pods were given stay: the API server takes none away. Nothing that would write it again may run any more.
@@ -77,19 +77,19 @@ func (c *Cleaner) Run(ctx context.Context) error {
 		return err
 	}
 	for quiet, looks := 0, 1; ; looks++ {
-		f := c.look(ctx, taint)
+		f := c.sync(ctx, taint)
 		if f.nodes+f.pods+f.objects+f.starting+len(f.errs) > 0 {
 			quiet = 0
-		} else if quiet++; quiet == quietLooks {
+		} else if quiet++; quiet == quietSyncs {
 			return f.left(ctx)
 		}
-		if looks > maxLooks {
+		if looks > maxSyncs {
 			return errors.Join(f.left(ctx), f.result(ctx))
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.Clock.After(lookInterval):
+		case <-c.Clock.After(syncInterval):
 		}
 	}
 }
@@ -104,7 +104,7 @@ func (c *Cleaner) taint() (*controller.GateTaint, error) {
 	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true}, err
 }
 
-// left says what is another installation's, or may be, and is left.
+// left lists what stays because it is, or may be, another installation's.
 func (f *found) left(ctx context.Context) error {
 	others := strings.Join(sets.List(f.others), ", ")
 	if others != "" {
@@ -129,8 +129,8 @@ func (f *found) result(ctx context.Context) error {
 		f.nodes, f.pods, f.objects))
 }
 
-// look takes away what there is.
-func (c *Cleaner) look(ctx context.Context, taint *controller.GateTaint) *found {
+// sync removes everything that it finds.
+func (c *Cleaner) sync(ctx context.Context, taint *controller.GateTaint) *found {
 	f := &found{others: sets.New[string]()}
 	c.nodes(ctx, f, taint)
 	if c.TaintOnly {

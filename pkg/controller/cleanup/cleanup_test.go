@@ -65,7 +65,7 @@ func cleaner(t *testing.T, c client.Client) *Cleaner {
 				return
 			case <-time.After(100 * time.Microsecond):
 				if clock.HasWaiters() {
-					clock.Step(lookInterval)
+					clock.Step(syncInterval)
 				}
 			}
 		}
@@ -130,7 +130,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestOtherInstallation: another installation's taint stays, and of pods only those are looked at of which it is said whose they are.
+// TestOtherInstallation: another installation's taint stays, and of pods only those are looked at of which it is said
+// whose they are.
 func TestOtherInstallation(t *testing.T) {
 	const theirs = "pod-deletion-cost=7 pod-deletion-cost=7 pool=user"
 	for _, tc := range []struct {
@@ -178,7 +179,8 @@ func TestTaintOnly(t *testing.T) {
 	}
 }
 
-// TestComesBack: what comes back and what is denied is said, and the rest is done all the same; a pod that starts meanwhile is cleaned, too.
+// TestComesBack: what comes back and what is denied is said, and the rest is done all the same; a pod that starts
+// meanwhile is cleaned, too.
 func TestComesBack(t *testing.T) {
 	looks := 0
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(world()...).WithInterceptorFuncs(interceptor.Funcs{
@@ -216,7 +218,7 @@ func TestComesBack(t *testing.T) {
 			t.Errorf("error %v, want %q", err, want)
 		}
 	}
-	if looks != maxLooks+1 {
+	if looks != maxSyncs+1 {
 		t.Errorf("it looked %d times", looks)
 	}
 	if got := state(t, c); got["pod starting"] != "" {

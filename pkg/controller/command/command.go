@@ -50,7 +50,7 @@ const (
 	// leaseDuration, renewDeadline and retryPeriod are those of the lease: the scheduler's.
 	leaseDuration, renewDeadline, retryPeriod = 10 * time.Second, 7 * time.Second, time.Second
 
-	// reconcileTimeout is how long a reconciler may wait for the API server.
+	// reconcileTimeout bounds how long a reconciler waits for the API server.
 	reconcileTimeout = 2 * time.Minute
 
 	// cleanupRate is how many requests a second what cleans up may make: it may have to change every pod of a large

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestLoggingFormat: the controller logs JSON where it is asked to, as the scheduler does, and refuses a format that there is not.
+// TestLoggingFormat: the controller logs JSON where it is asked to, as the scheduler does, and refuses a format that
+// there is not.
 func TestLoggingFormat(t *testing.T) {
 	for _, tc := range []struct {
 		format string

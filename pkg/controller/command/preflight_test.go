@@ -20,7 +20,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestTry: whether nodes may be edited is asked for the controller's account, and for oneself only where that cannot be known.
+// TestTry: whether nodes may be edited is asked for the controller's account, and for oneself only where that cannot be
+// known.
 func TestTry(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}})
 	must.NoError(t, err)

@@ -15,11 +15,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// leaseSilence is how long the lease may be unreachable before the controller is not ready. A leader gives up before
+// staleLease is how long the lease may be unreachable before the controller is not ready. A leader gives up before
 // that.
-const leaseSilence = 3 * leaseDuration
+const staleLease = 3 * leaseDuration
 
-// watchedLock is a lock that knows when the API server last answered for it. Leader election asks it again and again,
+// watchedLock is a lock that remembers when the API server last answered for it. Leader election calls it regularly,
 // whether or not this process leads.
 type watchedLock struct {
 	resourcelock.Interface
@@ -57,7 +57,7 @@ func (l *watchedLock) note(err error) error {
 	return err
 }
 
-// check returns an error if the lease has been out of reach for leaseSilence: this process could neither lead nor take
+// check returns an error if the lease has been out of reach for staleLease: this process could neither lead nor take
 // over. It is a healthz.Checker.
 func (l *watchedLock) check(*http.Request) error {
 	why := l.refusal.Load()
@@ -66,9 +66,9 @@ func (l *watchedLock) check(*http.Request) error {
 		return fmt.Errorf("the leader's lease cannot be read: %w", *why)
 	case answered == nil:
 		return errors.New("the leader's lease has not been read yet")
-	case l.clock.Since(*answered) > leaseSilence && why != nil:
+	case l.clock.Since(*answered) > staleLease && why != nil:
 		return fmt.Errorf("the leader's lease has been out of reach since %s: %w", answered.UTC().Format(time.RFC3339), *why)
-	case l.clock.Since(*answered) > leaseSilence:
+	case l.clock.Since(*answered) > staleLease:
 		return fmt.Errorf("the leader's lease has not been looked at since %s", answered.UTC().Format(time.RFC3339))
 	}
 	return nil

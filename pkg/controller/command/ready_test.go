@@ -42,8 +42,8 @@ func TestWatchedLock(t *testing.T) {
 		{"read", nil, time.Second, ""},
 		{"there is none yet", apierrors.NewNotFound(leases, "l"), 0, ""},
 		{"another was first", apierrors.NewConflict(leases, "l", nil), 0, ""},
-		{"out of reach for a moment", away, leaseSilence, ""},
-		{"out of reach", away, leaseSilence + time.Second, "the leader's lease has been out of reach since 2026-11-21T10:00:00Z: connection refused"},
+		{"out of reach for a moment", away, staleLease, ""},
+		{"out of reach", away, staleLease + time.Second, "the leader's lease has been out of reach since 2026-11-21T10:00:00Z: connection refused"},
 		{"out of reach from the beginning", away, 0, "the leader's lease cannot be read: connection refused"},
 		{"without the right", apierrors.NewForbidden(leases, "l", errors.New("no")), 0, "the leader's lease cannot be read: leases \"l\" is forbidden"},
 	} {
@@ -87,7 +87,7 @@ func TestElectionStopped(t *testing.T) {
 	if _, _, err := l.Get(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	c.Step(leaseSilence + time.Second)
+	c.Step(staleLease + time.Second)
 	if err := l.check(nil); err == nil || !strings.Contains(err.Error(), "has not been looked at since 2026-11-21T10:00:00Z") {
 		t.Errorf("%v", err)
 	}

@@ -15,66 +15,67 @@ import (
 )
 
 const (
-	// takenBackPerMinute is how many pods of a burst pool are taken back in a minute, and takenBackAtOnce how many of them at once: what
-	// a quota refuses is back within a minute, and an outage of the provider does not become one of the API server.
-	takenBackPerMinute, takenBackAtOnce = 60, 10
-	// againPause is for how long a pod is left as it is that was refused like one that it replaced, and maxAgainPause for how long after many.
+	// evictionsPerMinute and evictionsAtOnce limit the evictions in a burst pool: pods that a quota refuses are
+	// replaced within a minute, and an outage of the provider does not overload the API server.
+	evictionsPerMinute, evictionsAtOnce = 60, 10
+	// againPause is the first backoff before a refused pod is evicted that replaced a refused pod, and maxAgainPause
+	// the longest.
 	againPause, maxAgainPause = 10 * time.Second, 5 * time.Minute
-	// evictionRetry is how long after a refused eviction it is asked for again, and maxEvictionRetry how long after many.
+	// evictionRetry is the first backoff after a refused eviction, and maxEvictionRetry the longest.
 	evictionRetry, maxEvictionRetry = 10 * time.Second, 10 * time.Minute
-	// maxOwners is of how many owners it is remembered what happened to their pods, and ownerMemory for how long.
+	// maxOwners bounds how many owners are remembered, and ownerMemory for how long.
 	maxOwners, ownerMemory = 1000, 24 * time.Hour
 )
 
-// losses is in memory, by this process's clock, for one goroutine. After a restart late pods get startWithin again. The scheduler publishes the same
-// counts, but the controller may not read them.
-type losses struct {
-	young    map[types.NamespacedName]*youngPod
-	owners   *cache.LRUExpireCache // of *ownerLosses, by UID
-	denials  *flowcontrol.Backoff  // of pods whose eviction was refused, by UID
-	limiters map[int]*rate.Limiter // by the pool's index
+// podFailures is in memory, by this process's clock, for one goroutine. After a restart late pods get startWithin
+// again. The scheduler publishes the same counts, but the controller may not read them.
+type podFailures struct {
+	notStarted map[types.NamespacedName]*notStartedPod
+	owners     *cache.LRUExpireCache // of *ownerFailures, by UID
+	denials    *flowcontrol.Backoff  // of pods whose eviction was refused, by UID
+	limiters   map[int]*rate.Limiter // by the pool's index
 }
 
-// youngPod is a pod that has not started.
-type youngPod struct {
+// notStartedPod is a pod that has not started.
+type notStartedPod struct {
 	uid types.UID
-	// seen is when it was first seen bound, and refused when it was first seen refused; zero: it is not.
+	// seen is when it was first seen bound, and refused when it was first seen refused; zero: not refused.
 	seen, refused time.Time
 	// slowness is its owner's when it was first seen.
 	slowness int
 }
 
-// ownerLosses is what happened to the pods of an owner.
-type ownerLosses struct {
-	// slowness is how often in a row pods were taken back because they did not start in time, those that were bound before the first of them
-	// was taken back counting as one.
+// ownerFailures counts the failures of an owner's pods.
+type ownerFailures struct {
+	// slowness is how often in a row pods were evicted because they did not start in time. Pods that were bound before
+	// the first of these evictions count as one.
 	slowness int
-	// rounds is how often in a row its pods were refused, those that were bound before the first of them was taken back counting as one;
-	// since is when that was, of the last round.
+	// rounds is how often in a row its pods were refused. Pods that were bound before the first eviction of a round
+	// count as one; since is when that eviction was, in the last round.
 	rounds int
 	since  time.Time
 }
 
-func newLosses(clock clock.Clock) *losses {
+func newPodFailures(clock clock.Clock) *podFailures {
 	denials := flowcontrol.NewBackOff(evictionRetry, maxEvictionRetry)
 	denials.Clock = clock
-	return &losses{young: map[types.NamespacedName]*youngPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[int]*rate.Limiter{}}
+	return &podFailures{notStarted: map[types.NamespacedName]*notStartedPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[int]*rate.Limiter{}}
 }
 
 // owner returns what is remembered of the owner, nothing if it is not known.
-func (l *losses) owner(uid types.UID) *ownerLosses {
+func (l *podFailures) owner(uid types.UID) *ownerFailures {
 	if o, known := l.owners.Get(uid); known {
-		return o.(*ownerLosses)
+		return o.(*ownerFailures)
 	}
-	return &ownerLosses{}
+	return &ownerFailures{}
 }
 
-// see notes a pod that has not started and returns what is known of it.
-func (l *losses) see(name types.NamespacedName, uid, owner types.UID, refused bool, now time.Time) *youngPod {
-	p := l.young[name]
+// see notes a pod that has not started and returns its entry.
+func (l *podFailures) see(name types.NamespacedName, uid, owner types.UID, refused bool, now time.Time) *notStartedPod {
+	p := l.notStarted[name]
 	if p == nil || p.uid != uid {
-		p = &youngPod{uid: uid, seen: now, slowness: l.owner(owner).slowness}
-		l.young[name] = p
+		p = &notStartedPod{uid: uid, seen: now, slowness: l.owner(owner).slowness}
+		l.notStarted[name] = p
 	}
 	if !refused {
 		p.refused = time.Time{}
@@ -84,17 +85,17 @@ func (l *losses) see(name types.NamespacedName, uid, owner types.UID, refused bo
 	return p
 }
 
-// forget forgets a pod that is gone, or is no business of ours.
-func (l *losses) forget(name types.NamespacedName) {
-	if p := l.young[name]; p != nil {
+// forget drops a pod that is gone, or that this controller does not handle.
+func (l *podFailures) forget(name types.NamespacedName) {
+	if p := l.notStarted[name]; p != nil {
 		l.denials.Reset(string(p.uid))
 	}
-	delete(l.young, name)
+	delete(l.notStarted, name)
 }
 
 // started forgets a pod that started at the time now: its owner's can, and if it did so in time, quickly enough.
-func (l *losses) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {
-	p, o := l.young[name], l.owner(owner)
+func (l *podFailures) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {
+	p, o := l.notStarted[name], l.owner(owner)
 	l.forget(name)
 	o.rounds = 0
 	if p != nil && p.uid == uid && now.Sub(p.seen) < startWithin {
@@ -102,9 +103,9 @@ func (l *losses) started(name types.NamespacedName, uid, owner types.UID, startW
 	}
 }
 
-// due returns when the pod of the owner counts as lost: at once if it was refused, later if so was what it replaces; if it was not
-// refused, when it was to have started within the time given, zero if that is not limited. patience is how long it has had to start.
-func (l *losses) due(p *youngPod, owner types.UID, startWithin time.Duration) (at time.Time, patience time.Duration) {
+// due returns when to evict the pod: at once if it was refused, after a backoff if the pod that it replaces was
+// refused, too, and else when its time to start is over, zero without a limit. limit is its time to start.
+func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Duration) (at time.Time, limit time.Duration) {
 	o := l.owner(owner)
 	switch {
 	case !p.refused.IsZero() && o.rounds > 0 && p.seen.After(o.since):
@@ -114,25 +115,25 @@ func (l *losses) due(p *youngPod, owner types.UID, startWithin time.Duration) (a
 	case startWithin == 0:
 		return time.Time{}, 0
 	default:
-		patience = refusal.TimeToStart(startWithin, p.slowness)
-		at = p.seen.Add(patience)
+		limit = refusal.TimeToStart(startWithin, p.slowness)
+		at = p.seen.Add(limit)
 	}
-	return at, patience
+	return at, limit
 }
 
-// turn returns zero if a pod of the pool with the index i may be taken back at the time now, or else when to ask again.
-func (l *losses) turn(i int, now time.Time) time.Duration {
+// delay returns zero if a pod of the pool with the index i may be evicted at the time now, or else when to try again.
+func (l *podFailures) delay(i int, now time.Time) time.Duration {
 	if l.limiters[i] == nil {
-		l.limiters[i] = rate.NewLimiter(rate.Limit(float64(takenBackPerMinute)/60), takenBackAtOnce)
+		l.limiters[i] = rate.NewLimiter(rate.Limit(float64(evictionsPerMinute)/60), evictionsAtOnce)
 	}
 	if l.limiters[i].AllowN(now, 1) {
 		return 0
 	}
-	return time.Minute / takenBackPerMinute
+	return time.Minute / evictionsPerMinute
 }
 
-// takenBack notes that the pod of the owner was evicted at the time now.
-func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
+// evicted notes that the pod of the owner was evicted at the time now.
+func (l *podFailures) evicted(p *notStartedPod, owner types.UID, now time.Time) {
 	o := l.owner(owner)
 	l.owners.Add(owner, o, ownerMemory)
 	switch {
@@ -145,13 +146,13 @@ func (l *losses) takenBack(p *youngPod, owner types.UID, now time.Time) {
 }
 
 // denied notes that the pod's eviction was refused at the time now, and returns when it is asked for again.
-func (l *losses) denied(p *youngPod, now time.Time) time.Duration {
+func (l *podFailures) denied(p *notStartedPod, now time.Time) time.Duration {
 	l.denials.GC()
 	l.denials.Next(string(p.uid), now)
 	return l.denials.Get(string(p.uid))
 }
 
-// over reports whether nothing is to be done about the pod any more: it ends, or has ended. What has failed is made anew by its owner.
+// over reports whether the pod is terminating or has ended: its owner replaces it.
 func over(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

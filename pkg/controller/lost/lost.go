@@ -28,35 +28,36 @@ import (
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
-// evictionTimeout is how long the API server may take to answer: the client tries again by itself otherwise, for minutes.
+// evictionTimeout bounds an eviction: without it, the client retries by itself for minutes.
 const evictionTimeout = 5 * time.Second
 
-// Reconciler takes back pods that are lost on a burst node: those that the provider refused, whatever for, and those that did not start
-// within their pool's startWithin. A pod that was refused is not tried again by the provider in a way that the API would hear of, and its
-// owner is content with it. It is evicted, so that its owner makes another, for which the scheduler decides anew. It takes back
-// pods of our own scheduler that something replaces, and no others. It also sees to it that those of Jobs end (unended.go).
+// Reconciler evicts pods that failed to start on a burst node: pods that the provider refused, for any reason, and pods
+// that did not start within their pool's startWithin. The provider does not retry a refused pod in a way that the API
+// shows, and its owner does not replace it. After the eviction the owner makes another pod, for which the scheduler
+// decides again. It evicts only pods of our own scheduler that a controller replaces. It also ends pods of Jobs that
+// never would (neverends.go).
 type Reconciler struct {
 	Client client.Client
 	Pools  pool.List
-	// SchedulerName is that of our scheduler's profile.
+	// SchedulerName is our profile's.
 	SchedulerName string
-	// Recorder says on a pod why it was taken back.
+	// Recorder writes an event on an evicted pod.
 	Recorder record.EventRecorder
 	Clock    clock.Clock
 	Progress *watchdog.Watch
 
-	losses    *losses
-	forbidden bool // it was said that pods may not be evicted
+	failures  *podFailures
+	forbidden bool // the log has that evictions are forbidden
 }
 
 var _ reconcile.Reconciler = &Reconciler{}
 
-// replaceLost are the controllers that replace a lost pod by themselves once it is gone.
-var replaceLost = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1", "Job": "batch/v1"}
+// replacingControllers replace an evicted pod by themselves.
+var replacingControllers = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1", "Job": "batch/v1"}
 
 // SetupWithManager has the manager call the reconciler for every bound pod of our scheduler until it has started.
 func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
-	r.losses = newLosses(r.Clock)
+	r.failures = newPodFailures(r.Clock)
 	ours := predicate.NewPredicateFuncs(func(o client.Object) bool {
 		pod := o.(*corev1.Pod)
 		return pod.Spec.NodeName != "" && pod.Spec.SchedulerName == r.SchedulerName
@@ -67,7 +68,7 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 			return !refusal.Started(e.ObjectOld.(*corev1.Pod)) || !refusal.Started(e.ObjectNew.(*corev1.Pod))
 		},
 	}
-	// One pod at a time, which is what controller-runtime does unless it is told otherwise: the losses are not for several.
+	// One pod at a time, which is controller-runtime's default: podFailures is not safe for concurrent use.
 	return ctrl.NewControllerManagedBy(m).Named("lost").For(&corev1.Pod{}, builder.WithPredicates(ours, young)).Complete(r.Progress.Reconciler("lost", r))
 }
 
@@ -75,7 +76,7 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
-		r.losses.forget(request.NamespacedName)
+		r.failures.forget(request.NamespacedName)
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	i, err := r.burstPoolOf(ctx, pod)
@@ -83,42 +84,43 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 		return reconcile.Result{}, err
 	}
 	owner := metav1.GetControllerOfNoCopy(pod)
-	if known, never := unended(pod); never && i != pool.None {
-		r.losses.forget(request.NamespacedName)
+	if known, never := neverEnds(pod); never && i != pool.None {
+		r.failures.forget(request.NamespacedName)
 		return r.end(ctx, pod, known)
 	}
 	switch {
 	case i == pool.None || over(pod) || !replaced(pod, owner):
-		r.losses.forget(request.NamespacedName)
+		r.failures.forget(request.NamespacedName)
 		return reconcile.Result{}, nil
 	case refusal.Began(pod):
-		r.losses.started(request.NamespacedName, pod.UID, owner.UID, r.Pools.At(i).StartWithin(), r.Clock.Now())
+		r.failures.started(request.NamespacedName, pod.UID, owner.UID, r.Pools.At(i).StartWithin(), r.Clock.Now())
 		return reconcile.Result{}, nil
 	}
 	now := r.Clock.Now()
 	refused, isRefused := refusal.Of(pod)
-	young := r.losses.see(request.NamespacedName, pod.UID, owner.UID, isRefused, now)
-	due, patience := r.losses.due(young, owner.UID, r.Pools.At(i).StartWithin())
+	young := r.failures.see(request.NamespacedName, pod.UID, owner.UID, isRefused, now)
+	due, minWait := r.failures.due(young, owner.UID, r.Pools.At(i).StartWithin())
 	if due.IsZero() {
 		return reconcile.Result{}, nil
 	}
 	if wait := due.Sub(now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if r.losses.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // it does not say how much of the pause is left
+	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // it does not say how much of the pause is left
 		return reconcile.Result{RequeueAfter: evictionRetry}, nil
 	}
-	if wait := r.losses.turn(i, now); wait > 0 {
+	if wait := r.failures.delay(i, now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	why := fmt.Sprintf("it did not start within %s", patience)
+	why := fmt.Sprintf("it did not start within %s", minWait)
 	if isRefused {
 		why = fmt.Sprintf("the provider refused it: %s: %s", cmp.Or(refused.Code, "no code that is known"), cmp.Or(refused.Message, pod.Status.Message))
 	}
-	return r.takeBack(ctx, pod, i, young, why)
+	return r.evict(ctx, pod, i, young, why)
 }
 
-// burstPoolOf returns the index of the burst pool that the pod is in, or None if it is in none, or is not of our scheduler.
+// burstPoolOf returns the index of the burst pool that the pod is in, or None if it is in none, or is not of our
+// scheduler.
 func (r *Reconciler) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, error) {
 	if pod.Spec.NodeName == "" || pod.Spec.SchedulerName != r.SchedulerName {
 		return pool.None, nil
@@ -133,14 +135,14 @@ func (r *Reconciler) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, err
 	return pool.None, nil
 }
 
-// replaced reports whether the pod's owner makes another in its place. What protects pods that run from being moved, such as
-// cluster-autoscaler.kubernetes.io/safe-to-evict, says nothing of one that does not.
+// replaced reports whether the pod's owner replaces it. Annotations that protect running pods, such as
+// cluster-autoscaler.kubernetes.io/safe-to-evict, do not concern a pod that never ran.
 func replaced(pod *corev1.Pod, owner *metav1.OwnerReference) bool {
-	return owner != nil && (replaceLost[owner.Kind] == owner.APIVersion || pod.Annotations[returnplan.Annotation] == returnplan.Always)
+	return owner != nil && (replacingControllers[owner.Kind] == owner.APIVersion || pod.Annotations[returnplan.Annotation] == returnplan.Always)
 }
 
-// takeBack evicts the pod, unless it has changed since it was looked at. PodDisruptionBudgets may refuse that.
-func (r *Reconciler) takeBack(ctx context.Context, pod *corev1.Pod, i int, young *youngPod, why string) (reconcile.Result, error) {
+// evict evicts the pod, unless it has changed since it was read. PodDisruptionBudgets may refuse that.
+func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, i int, young *notStartedPod, why string) (reconcile.Result, error) {
 	name, in := client.ObjectKeyFromObject(pod), r.Pools.At(i).Name
 	logger := log.FromContext(ctx).WithValues("pool", in, "node", pod.Spec.NodeName, "why", why)
 	limited, cancel := context.WithTimeout(ctx, evictionTimeout)
@@ -157,18 +159,18 @@ func (r *Reconciler) takeBack(ctx context.Context, pod *corev1.Pod, i int, young
 		if !young.refused.IsZero() {
 			reason = reasonRefused
 		}
-		takenBack.WithLabelValues(in, reason).Inc()
-		r.losses.takenBack(young, metav1.GetControllerOfNoCopy(pod).UID, now)
+		evictedPods.WithLabelValues(in, reason).Inc()
+		r.failures.evicted(young, metav1.GetControllerOfNoCopy(pod).UID, now)
 		logger.Info("Took a lost pod back from a burst pool")
-		r.Recorder.Eventf(pod, corev1.EventTypeWarning, "TakenBack", "%s", controller.Short(fmt.Sprintf("evicted from burst pool %s: %s", in, why)))
+		r.Recorder.Eventf(pod, corev1.EventTypeWarning, "BurstEvicted", "%s", controller.Short(fmt.Sprintf("evicted from burst pool %s: %s", in, why)))
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
-		r.losses.forget(name)
+		r.failures.forget(name)
 		return reconcile.Result{}, nil
 	case apierrors.IsConflict(err):
 		return reconcile.Result{RequeueAfter: controller.ConflictRetry}, nil // it may have started
 	case apierrors.IsTooManyRequests(err):
-		pause := r.losses.denied(young, now)
+		pause := r.failures.denied(young, now)
 		logger.Info("A lost pod is not taken back yet: its eviction was refused", "answer", err.Error(), "again", pause)
 		return reconcile.Result{RequeueAfter: pause}, nil
 	case apierrors.IsForbidden(err):
@@ -177,7 +179,7 @@ func (r *Reconciler) takeBack(ctx context.Context, pod *corev1.Pod, i int, young
 				"and no admission rule that denies it")
 			r.forbidden = true
 		}
-		return reconcile.Result{RequeueAfter: r.losses.denied(young, now)}, nil
+		return reconcile.Result{RequeueAfter: r.failures.denied(young, now)}, nil
 	}
 	return reconcile.Result{}, fmt.Errorf("evicting pod %s: %w", name, err)
 }

@@ -24,8 +24,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestLost: which pods are taken back, and when.
-func TestLost(t *testing.T) {
+// TestFailedPods: which pods are taken back, and when.
+func TestFailedPods(t *testing.T) {
 	const never = -1
 	with := func(change func(p *corev1.Pod)) func(*corev1.Pod) { return change }
 	for _, tc := range []struct {
@@ -76,15 +76,16 @@ func TestLost(t *testing.T) {
 			if wait := len(w.events.Events); wait != len(w.evicted) {
 				t.Errorf("%d events of %d evictions", wait, len(w.evicted))
 			}
-			if len(w.losses.young) > 0 {
-				t.Errorf("remembered: %v", w.losses.young)
+			if len(w.failures.notStarted) > 0 {
+				t.Errorf("remembered: %v", w.failures.notStarted)
 			}
 		})
 	}
 }
 
-// TestUnended: a pod of a Job that was deleted before it started, and that the Job does not let go of, is had fail; others are left alone.
-func TestUnended(t *testing.T) {
+// TestNeverEnds: a pod of a Job that was deleted before it started, and that the Job does not let go of, is had fail;
+// others are left alone.
+func TestNeverEnds(t *testing.T) {
 	deleted := func(change func(*corev1.Pod)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
 			ownedBy("batch/v1", "Job")(p)
@@ -123,18 +124,18 @@ func TestUnended(t *testing.T) {
 			if got := phase(); got != tc.want {
 				t.Errorf("it is %s, want %s; %s", got, tc.want, w.log.String())
 			}
-			if len(w.evicted) > 0 || len(w.losses.young) > 0 {
-				t.Errorf("evicted %v, remembered %v", w.evicted, w.losses.young)
+			if len(w.evicted) > 0 || len(w.failures.notStarted) > 0 {
+				t.Errorf("evicted %v, remembered %v", w.evicted, w.failures.notStarted)
 			}
 		})
 	}
 }
 
-// TestTakenBackSays: the event on the pod says why, with what the provider said, and both are counted.
-func TestTakenBackSays(t *testing.T) {
+// TestEvictionSays: the event on the pod says why, with what the provider said, and both are counted.
+func TestEvictionSays(t *testing.T) {
 	metrics.NewKubeRegistry().MustRegister(Metrics()...)
 	count := func(reason string) float64 {
-		n, err := testutil.GetCounterMetricValue(takenBack.WithLabelValues("aci", reason))
+		n, err := testutil.GetCounterMetricValue(evictedPods.WithLabelValues("aci", reason))
 		must.NoError(t, err)
 		return n
 	}
@@ -143,11 +144,11 @@ func TestTakenBackSays(t *testing.T) {
 		p.Status.Message = `{"error":{"code":"ContainerGroupQuotaReached","message":"Resource type 'Microsoft.ContainerInstance/containerGroups' container group quota reached"}}`
 	}))
 	w.goOn(time.Second)
-	if event := <-w.events.Events; !strings.HasPrefix(event, "Warning TakenBack evicted from burst pool aci: the provider refused it: ") || !strings.Contains(event, "ContainerGroupQuotaReached") {
+	if event := <-w.events.Events; !strings.HasPrefix(event, "Warning BurstEvicted evicted from burst pool aci: the provider refused it: ") || !strings.Contains(event, "ContainerGroupQuotaReached") {
 		t.Errorf("the event says %q", event)
 	}
 	w.goOn(time.Hour)
-	if event, want := <-w.events.Events, "Warning TakenBack evicted from burst pool aci: it did not start within 15m0s"; event != want {
+	if event, want := <-w.events.Events, "Warning BurstEvicted evicted from burst pool aci: it did not start within 15m0s"; event != want {
 		t.Errorf("the event says %q, want %q", event, want)
 	}
 	if r, l := count(reasonRefused)-refused, count(reasonLate)-late; r != 1 || l != 1 {
@@ -169,7 +170,8 @@ func TestOnlyRefused(t *testing.T) {
 	}
 }
 
-// TestStartsInTime: a pod that starts just in time is left alone, and so is one that starts while its eviction is on its way.
+// TestStartsInTime: a pod that starts just in time is left alone, and so is one that starts while its eviction is on
+// its way.
 func TestStartsInTime(t *testing.T) {
 	w := newWorld(t, 15*time.Minute, young("just", "a"), young("race", "b"))
 	w.answers["race"] = []error{apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "race", errors.New("the ResourceVersion in the precondition does not match"))}
@@ -178,8 +180,8 @@ func TestStartsInTime(t *testing.T) {
 	w.goOn(time.Second + controller.ConflictRetry/2)
 	w.becomes("race", runs)
 	w.goOn(24 * time.Hour)
-	if len(w.evicted) > 0 || len(w.tried["race"]) != 1 || len(w.losses.young) > 0 {
-		t.Errorf("taken back %v, tried %v, remembered %v", w.evicted, w.tried, w.losses.young)
+	if len(w.evicted) > 0 || len(w.tried["race"]) != 1 || len(w.failures.notStarted) > 0 {
+		t.Errorf("taken back %v, tried %v, remembered %v", w.evicted, w.tried, w.failures.notStarted)
 	}
 }
 
@@ -208,7 +210,8 @@ func TestDoubling(t *testing.T) {
 	}
 }
 
-// TestSiblings: pods that were bound together are taken back together; what replaces them has twice as long, until one starts in time.
+// TestSiblings: pods that were bound together are taken back together; what replaces them has twice as long, until one
+// starts in time.
 func TestSiblings(t *testing.T) {
 	w := newWorld(t, time.Minute, young("a", "web"), young("b", "web"), young("c", "web"))
 	w.goOn(30 * time.Second)
@@ -241,8 +244,8 @@ func TestQuota(t *testing.T) {
 		w.add(young(fmt.Sprintf("p%02d", i), "web", isRefused))
 	}
 	w.goOn(0)
-	if n := len(w.evicted); n != takenBackAtOnce {
-		t.Errorf("%d were taken back at once, want %d", n, takenBackAtOnce)
+	if n := len(w.evicted); n != evictionsAtOnce {
+		t.Errorf("%d were taken back at once, want %d", n, evictionsAtOnce)
 	}
 	w.goOn(time.Minute)
 	if len(w.evicted) != 40 {
@@ -279,7 +282,8 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestEvictionAnswers: an eviction that is refused is asked for again, ever later; that it is forbidden is said once, with what to do.
+// TestEvictionAnswers: an eviction that is refused is asked for again, ever later; that it is forbidden is once is
+// enough, with what to do.
 func TestEvictionAnswers(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
@@ -308,13 +312,13 @@ func TestEvictionAnswers(t *testing.T) {
 	}
 }
 
-// TestLossesAreBounded: what is remembered of owners is not more than a thousand, and not for longer than a day.
-func TestLossesAreBounded(t *testing.T) {
+// TestPodFailuresAreBounded: what is remembered of owners is not more than a thousand, and not for longer than a day.
+func TestPodFailuresAreBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
-	l := newLosses(clock)
+	l := newPodFailures(clock)
 	last := types.UID(fmt.Sprint(3*maxOwners - 1))
 	for i := range 3 * maxOwners {
-		l.takenBack(&youngPod{}, types.UID(fmt.Sprint(i)), clock.Now())
+		l.evicted(&notStartedPod{}, types.UID(fmt.Sprint(i)), clock.Now())
 		clock.SetTime(clock.Now().Add(time.Second))
 	}
 	if n := len(l.owners.Keys()); n != maxOwners || l.owner(last).slowness != 1 {

@@ -16,13 +16,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// endsWithin is how long a Job may take to let go of a pod that its kubelet has deleted.
+// endsWithin is how long a Job may take to remove its finalizer from a pod that its kubelet has deleted.
 const endsWithin = 10 * time.Second
 
-// unended returns whether the pod never ends by itself, and when that is known. A Job with podReplacementPolicy Failed, which a podFailurePolicy
-// implies, replaces a pod once it has failed, and holds it by a finalizer until then. A kubelet has the pods fail that it ends; virtual-kubelet
-// deletes one that never started as it is (v1.11, node/pod.go): the Job would wait for ever.
-func unended(pod *corev1.Pod) (known time.Time, is bool) {
+// neverEnds returns whether the pod never ends by itself, and when that is certain. A Job with podReplacementPolicy
+// Failed, which a podFailurePolicy implies, replaces a pod once it has failed, and holds it by a finalizer until then.
+// A kubelet sets a pod that it ends to Failed; virtual-kubelet deletes a pod that never started without that (v1.11,
+// node/pod.go): the Job would wait for ever.
+func neverEnds(pod *corev1.Pod) (known time.Time, is bool) {
 	grace := pod.DeletionGracePeriodSeconds
 	if pod.DeletionTimestamp == nil || grace == nil || *grace > 0 || pod.Status.Phase != corev1.PodPending || refusal.Began(pod) ||
 		!slices.Contains(pod.Finalizers, batchv1.JobTrackingFinalizer) {

@@ -34,7 +34,8 @@ var (
 	refused = corev1.PodStatus{Phase: corev1.PodPending, Reason: refusal.ReasonProviderFailed, Message: "no"}
 )
 
-// world is a reconciler with a clock that goes on from one request for a pod to the next, as controller-runtime would have them.
+// world is a reconciler with a clock that goes on from one request for a pod to the next, as controller-runtime would
+// have them.
 type world struct {
 	*testing.T
 	*Reconciler
@@ -70,7 +71,7 @@ func newWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *wor
 		w.again[client.ObjectKeyFromObject(p)] = began
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithStatusSubresource(&corev1.Pod{}).WithInterceptorFuncs(interceptor.Funcs{SubResourceCreate: w.evict}).Build()
-	w.Reconciler = &Reconciler{Client: c, Pools: list, SchedulerName: "pool-priority-scheduler", Recorder: w.events, Clock: w.clock, losses: newLosses(w.clock)}
+	w.Reconciler = &Reconciler{Client: c, Pools: list, SchedulerName: "pool-priority-scheduler", Recorder: w.events, Clock: w.clock, failures: newPodFailures(w.clock)}
 	return w
 }
 

@@ -37,7 +37,7 @@ func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Na
 // Finding is a workload with what is wrong with it.
 type Finding struct {
 	Workload *Workload
-	// Message says what will happen and what to do.
+	// Message is the effect and what to do.
 	Message string
 }
 

@@ -18,11 +18,11 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Source is a scheduler configuration, with what is known of where it came from.
+// Source is a scheduler configuration, with its origin.
 type Source struct {
 	// Config is the KubeSchedulerConfiguration.
 	Config []byte
-	// Namespace and ServiceAccount are those of the controller that has it, empty if it is not known.
+	// Namespace and ServiceAccount are its controller's, empty if unknown.
 	Namespace, ServiceAccount string
 }
 
@@ -48,7 +48,7 @@ func Find(data []byte) (*Source, error) {
 		if err := yaml.Unmarshal(text, &object); err != nil {
 			return nil, fmt.Errorf("reading a document: %w", err)
 		}
-		f.look(text, unstructured.Unstructured{Object: object})
+		f.check(text, unstructured.Unstructured{Object: object})
 	}
 	switch {
 	case len(f.names) == 0:
@@ -72,13 +72,13 @@ func (f *found) add(name string, config []byte) {
 	f.source.Config = config
 }
 
-// look searches an object for a configuration. text is the document that the object was read from, nil for an item of a
-// list.
-func (f *found) look(text []byte, o unstructured.Unstructured) {
+// check searches an object for a configuration. text is the document that the object was read from, nil for an item of
+// a list.
+func (f *found) check(text []byte, o unstructured.Unstructured) {
 	items, _, _ := unstructured.NestedSlice(o.Object, "items")
 	for _, item := range items {
 		if object, ok := item.(map[string]any); ok {
-			f.look(nil, unstructured.Unstructured{Object: object})
+			f.check(nil, unstructured.Unstructured{Object: object})
 		}
 	}
 	if o.GetKind() == configKind && text != nil {
@@ -93,13 +93,13 @@ func (f *found) look(text []byte, o unstructured.Unstructured) {
 			}
 		}
 	}
-	f.lookAtPod(name, o.GetNamespace(), o.Object)
+	f.checkPod(name, o.GetNamespace(), o.Object)
 	template, _, _ := unstructured.NestedMap(o.Object, "spec", "template")
-	f.lookAtPod(name, o.GetNamespace(), template)
+	f.checkPod(name, o.GetNamespace(), template)
 }
 
-// lookAtPod looks at a pod, or a template of pods, of the object in the namespace.
-func (f *found) lookAtPod(name, namespace string, pod map[string]any) {
+// checkPod looks at a pod, or a template of pods, of the object in the namespace.
+func (f *found) checkPod(name, namespace string, pod map[string]any) {
 	config, ok, _ := unstructured.NestedString(pod, "metadata", "annotations", configv1.ConfigAnnotation)
 	if !ok {
 		return

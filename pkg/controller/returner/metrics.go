@@ -7,12 +7,12 @@ import (
 )
 
 // What becomes of pods that are to return.
-const resultLanded, resultInVain, resultRefused = "landed", "in_vain", "refused"
+const resultLanded, resultNotLanded, resultRefused = "landed", "not_landed", "refused"
 
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem: "pool_priority",
-	Name:      "returns_total",
-	Help: "Pods of a burst pool that were to return to VMs, by result: landed, what replaced the pod runs elsewhere; in_vain, it does not, or nothing replaced it; " +
+	Name:      "return_evictions_total",
+	Help: "Pods of a burst pool that were to return to VMs, by result: landed, the replacement runs elsewhere; not_landed, it runs there again, or there is none; " +
 		"refused, the pod could not be evicted.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "result"})
@@ -20,14 +20,14 @@ var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{returns} }
 
-// BeginMetrics has the counters of the pools that have Return enabled exist before anything is counted: that one appears with the value 1 is no
-// increase to Prometheus.
+// BeginMetrics has the counters of the pools that have Return enabled exist before anything is counted: that one
+// appears with the value 1 is no increase to Prometheus.
 func BeginMetrics(pools pool.List) {
 	for i := range pools.Burst() {
 		if !pools.At(i).Burst.Return.Enabled {
 			continue
 		}
-		for _, result := range []string{resultLanded, resultInVain, resultRefused} {
+		for _, result := range []string{resultLanded, resultNotLanded, resultRefused} {
 			returns.WithLabelValues(pools.At(i).Name, result).Add(0)
 		}
 	}

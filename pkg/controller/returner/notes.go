@@ -18,11 +18,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
-// BackoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they are left alone.
+// BackoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they
+// are left alone.
 const BackoffAnnotation = "poolpriority.dev/return-backoff"
 
-// tell logs that an eviction was in vain, and has it noted on the pod that it led to: the next leader goes by that.
-func (r *Returner) tell(ctx context.Context, f *returnplan.Arrival, w *world) {
+// report logs that an eviction did not help, and notes it on the replacement for the next leader.
+func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) {
 	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
 	if m, ok := r.away[f.Evicted]; ok {
 		evicted = klog.KObj(m.pod.GetPod())
@@ -33,9 +34,9 @@ func (r *Returner) tell(ctx context.Context, f *returnplan.Arrival, w *world) {
 	}
 }
 
-// writeNotes writes what is to be noted on pods. One on a burst node must have started: what changes it earlier may lose it (see
-// controller.Tolerations). One that is not as it was looked at may have been bound to such a node since: it is looked at again in the next
-// round. What cannot be written is forgotten when the controller ends.
+// writeNotes writes what is to be noted on pods. One on a burst node must have started: what changes it earlier may
+// lose it (see controller.Tolerations). One that is not as it was looked at may have been bound to such a node since:
+// it is looked at again in the next round. What cannot be written is forgotten when the controller ends.
 func (r *Returner) writeNotes(ctx context.Context, w *world) {
 	for uid, note := range r.notes {
 		pod := w.pods[uid]

@@ -13,8 +13,8 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 )
 
-// TestNoteOfAChangedPod: a note is for the pod as it was looked at, which may have been bound to a burst node since, and is tried again where the
-// API server has another.
+// TestNoteOfAChangedPod: a note is for the pod as it was looked at, which may have been bound to a burst node since,
+// and is tried again where the API server has another.
 func TestNoteOfAChangedPod(t *testing.T) {
 	c := newCluster(t, virtual(), node("user", "user", "1").Obj())
 	answers := []error{

@@ -36,30 +36,31 @@ import (
 )
 
 const (
-	// maxInterval is how often the pods are looked at, at the least.
+	// maxInterval is the longest time between two rounds.
 	maxInterval = 10 * time.Second
-	// evictionTimeout is how long the API server may take to answer.
+	// evictionTimeout bounds one eviction.
 	evictionTimeout = 5 * time.Second
-	// roundTimeout is how long the API server may take in one round.
+	// roundTimeout bounds one round.
 	roundTimeout = 2 * time.Minute
 )
 
-// Returner evicts pods of burst pools that have Return enabled once there has been room for them elsewhere for long enough.
+// Returner evicts pods of burst pools that have Return enabled once there has been room for them elsewhere for long
+// enough.
 type Returner struct {
 	// Config is how the API server is reached.
 	Config *rest.Config
-	// Profile is the scheduler's profile that configures PoolPriority, as configv1.Load returns it. Only pods of this scheduler are
-	// evicted.
+	// Profile is the scheduler's profile that configures PoolPriority, as configv1.Load returns it. Only pods of this
+	// scheduler are evicted.
 	Profile *schedconfigv1.KubeSchedulerProfile
 	// Pools are the pools in it.
 	Pools pool.List
-	// Recorder says on a pod why it is evicted.
+	// Recorder writes an event on an evicted pod.
 	Recorder record.EventRecorder
 	Progress *watchdog.Watch
 
 	clock       clock.PassiveClock
 	client      kubernetes.Interface
-	rooms       *rooms
+	seats       *rooms
 	pods        corelisters.PodLister
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
@@ -98,7 +99,7 @@ func (r *Returner) Start(ctx context.Context) error {
 		return nil
 	}
 	factory.Start(ctx.Done())
-	if err := r.rooms.synced(ctx, factory); err != nil {
+	if err := r.seats.synced(ctx, factory); err != nil {
 		return nil //nolint:nilerr // the controller ends
 	}
 	r.restore(ctx)
@@ -107,7 +108,7 @@ func (r *Returner) Start(ctx context.Context) error {
 	return nil
 }
 
-// interval is how often the pods are looked at: a few times in the shortest time for which room must have lasted.
+// interval is the time between two rounds: a fraction of the shortest stableFor.
 func (r *Returner) interval() time.Duration {
 	interval := maxInterval
 	for i := range r.Pools.Burst() {
@@ -120,7 +121,7 @@ func (r *Returner) interval() time.Duration {
 
 func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory, clock clock.PassiveClock) error {
 	var err error
-	if r.rooms, err = newRooms(ctx, r.Profile, r.Pools, client, r.Config, factory); err != nil {
+	if r.seats, err = newRooms(ctx, r.Profile, r.Pools, client, r.Config, factory); err != nil {
 		return err
 	}
 	r.client, r.clock = client, clock
@@ -143,7 +144,7 @@ func (r *Returner) round(ctx context.Context) {
 	defer cancel()
 	logger := klog.FromContext(ctx)
 	began := r.clock.Now()
-	world, err := r.look()
+	world, err := r.sync()
 	if err != nil {
 		logger.Error(err, "Pods are not returned from burst pools in this round")
 		return
@@ -152,14 +153,14 @@ func (r *Returner) round(ctx context.Context) {
 		if pool := r.Pools.At(arrival.Pool).Name; arrival.Reason == "" {
 			returns.WithLabelValues(pool, resultLanded).Inc()
 		} else {
-			returns.WithLabelValues(pool, resultInVain).Inc()
-			r.tell(ctx, &arrival, world)
+			returns.WithLabelValues(pool, resultNotLanded).Inc()
+			r.report(ctx, &arrival, world)
 		}
 	}
 	r.writeNotes(ctx, world)
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
-	if err := r.rooms.begin(logger, slices.Collect(maps.Values(r.away))); err != nil {
+	if err := r.seats.begin(logger, slices.Collect(maps.Values(r.away))); err != nil {
 		logger.Error(err, "Pods are not returned from burst pools in this round")
 		return
 	}
@@ -171,7 +172,7 @@ func (r *Returner) round(ctx context.Context) {
 		found := map[types.UID]*move{}
 		room := func(p returnplan.Pod) bool {
 			pod := world.pods[p.UID]
-			m, err := r.rooms.find(ctx, pod, r.given(pod, from))
+			m, err := r.seats.find(ctx, pod, r.given(pod, from))
 			if err != nil {
 				logger.Error(err, "It cannot be told whether there is room for the pod outside of burst pools", "pod", klog.KObj(pod))
 				return false
@@ -201,7 +202,7 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 	})
 }
 
-// world is what a round looks at.
+// world is the input of a round.
 type world struct {
 	pods       map[types.UID]*corev1.Pod // of our scheduler
 	burst      map[types.UID]bool        // those of them on burst nodes
@@ -211,7 +212,7 @@ type world struct {
 
 func (w *world) membersOf(workload types.UID) []returnplan.Member { return w.members[workload] }
 
-func (r *Returner) look() (*world, error) {
+func (r *Returner) sync() (*world, error) {
 	pods, err := r.pods.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing the pods: %w", err)
@@ -288,7 +289,7 @@ func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *core
 	}
 }
 
-// answer is what the API server says, with the causes: the PodDisruptionBudget among them.
+// answer formats an API error with its causes, such as the PodDisruptionBudget.
 func answer(err error) string {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {

@@ -82,7 +82,7 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	factory := scheduler.NewInformerFactory(c.client, 0)
 	must.NoError(t, c.setUp(ctx, c.client, factory, c.clock))
 	factory.Start(ctx.Done())
-	must.NoError(t, c.rooms.synced(ctx, factory))
+	must.NoError(t, c.seats.synced(ctx, factory))
 	return c
 }
 
@@ -100,7 +100,7 @@ func (c *cluster) seen(pods int) {
 	c.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		listed, err := c.Returner.pods.List(labels.Everything())
-		if n := c.rooms.scheduler.Cache.Dump().Nodes["virtual"]; err == nil && len(listed) == pods && n != nil && len(n.Pods) == pods {
+		if n := c.seats.scheduler.Cache.Dump().Nodes["virtual"]; err == nil && len(listed) == pods && n != nil && len(n.Pods) == pods {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -151,8 +151,9 @@ func TestRoom(t *testing.T) {
 	c.expect("after stableFor", c.after(c.interval()), "first", "second")
 }
 
-// TestStuckFirst: of pods on burst nodes, those that do not run go first, however young: those that the provider refused, and those that have
-// not started. One that was refused is no healthy replacement, whatever its conditions say.
+// TestStuckFirst: of pods on burst nodes, those that do not run go first, however young: those that the provider
+// refused, and those that have not started. One that was refused is no healthy replacement, whatever its conditions
+// say.
 func TestStuckFirst(t *testing.T) {
 	running := func(name string, age int) *corev1.Pod { return pod(name, age).Phase(corev1.PodRunning).Obj() }
 	refused := pod("refused", 2).Phase(corev1.PodPending).Condition(corev1.PodReady, corev1.ConditionTrue, "").Obj()
@@ -160,7 +161,7 @@ func TestStuckFirst(t *testing.T) {
 	c := newCluster(t, virtual(), node("user", "user", "3").Obj(), running("old", 9), pod("young", 1).Phase(corev1.PodPending).Obj(), refused, running("older", 10))
 	c.after(time.Minute)
 	c.expect("after stableFor", c.after(c.interval()), "refused", "young", "older")
-	w, err := c.look()
+	w, err := c.sync()
 	must.NoError(t, err)
 	if members := w.membersOf("rs-refused"); len(members) != 1 || members[0].Ready {
 		t.Errorf("the refused pod counts as ready: %+v", members)
@@ -250,7 +251,7 @@ func TestAnswers(t *testing.T) {
 		"gone":    {apierrors.NewNotFound(pods, "gone")},
 		"another": {apierrors.NewConflict(pods, "another", errors.New("the UID in the precondition does not match"))},
 	}
-	before, inVain := counted(t, resultRefused), counted(t, resultInVain)
+	before, inVain := counted(t, resultRefused), counted(t, resultNotLanded)
 	c.after(time.Minute)
 	c.expect("the first time", c.after(c.interval()), "refused", "failing", "gone", "another", "fine")
 	for _, name := range []string{"gone", "another", "fine"} {
@@ -273,7 +274,7 @@ func TestAnswers(t *testing.T) {
 	if got := counted(t, resultRefused) - before; got != 4 {
 		t.Errorf("%v refused evictions are counted, want 4", got)
 	}
-	if got := counted(t, resultInVain) - inVain; got != 1 {
+	if got := counted(t, resultNotLanded) - inVain; got != 1 {
 		t.Errorf("%v returns in vain are counted, want the 1 of the pod that nothing replaced", got)
 	}
 }
@@ -328,9 +329,9 @@ func TestOwnProfile(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
-		filters := fmt.Sprint(r.rooms.framework.ListPlugins().Filter.Enabled)
+		filters := fmt.Sprint(r.seats.framework.ListPlugins().Filter.Enabled)
 		for _, name := range []string{"TaintToleration", "NodeResourcesFit", "NodeUnschedulable"} {
-			if !slices.ContainsFunc(r.rooms.framework.ListPlugins().Filter.Enabled, func(p schedconfig.Plugin) bool { return p.Name == name }) {
+			if !slices.ContainsFunc(r.seats.framework.ListPlugins().Filter.Enabled, func(p schedconfig.Plugin) bool { return p.Name == name }) {
 				t.Errorf("%s: %s is not among the filters: %s", file, name, filters)
 			}
 		}
@@ -354,7 +355,7 @@ func TestProfilesWithoutDefaults(t *testing.T) {
 			continue
 		}
 		var filters []string
-		for _, p := range r.rooms.framework.ListPlugins().Filter.Enabled {
+		for _, p := range r.seats.framework.ListPlugins().Filter.Enabled {
 			filters = append(filters, p.Name)
 		}
 		slices.Sort(filters)

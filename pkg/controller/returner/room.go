@@ -30,8 +30,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// rooms finds nodes outside of burst pools that would take a pod, by the filters of the scheduler's own profile. It is a scheduler
-// that never runs: its cache follows the cluster.
+// rooms finds nodes outside of burst pools that would take a pod, by the filters of the scheduler's own profile. It is
+// a scheduler that never runs: its cache follows the cluster.
 type rooms struct {
 	pools     pool.List
 	scheduler *scheduler.Scheduler
@@ -75,7 +75,7 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 // complete returns the profile as the scheduler has it, with its default plugins and their arguments.
 func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSchedulerProfile, error) {
 	p := *profile.DeepCopy()
-	// The scheduler's scheme knows nothing of PoolPriority's arguments, and inTree leaves them out.
+	// The scheduler's scheme does not have PoolPriority's arguments, and inTree leaves them out.
 	p.PluginConfig = slices.DeleteFunc(p.PluginConfig, func(c schedconfigv1.PluginConfig) bool { return c.Name == configv1.PluginName })
 	config := &schedconfigv1.KubeSchedulerConfiguration{Profiles: []schedconfigv1.KubeSchedulerProfile{p}}
 	scheme.Scheme.Default(config)
@@ -86,8 +86,8 @@ func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSch
 	return &completed.Profiles[0], nil
 }
 
-// inTree is the profile without the plugins that Kubernetes does not bring, and their names: PoolPriority, whose order does not
-// matter here and whose gate has no say on VMs, and others, which are not asked.
+// inTree returns the profile without out-of-tree plugins, and their names: PoolPriority, whose order and gate do not
+// matter for VMs here, and others, which are ignored.
 func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedulerProfile, sets.Set[string]) {
 	p := *profile.DeepCopy()
 	registry := plugins.NewInTreeRegistry()
@@ -170,8 +170,8 @@ func (r *rooms) keep(m move) {
 	r.moved = append(r.moved, m)
 }
 
-// find returns the move to the best-ranked node that would take the pod, and keeps the room for it until the round is over; nil if
-// there is none. What replaces the pod does not tolerate what was given to this one.
+// find returns the move to the best-ranked node that would take the pod, and keeps the room for it until the round is
+// over; nil if there is none. What replaces the pod does not tolerate what was given to this one.
 func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil {
@@ -260,7 +260,8 @@ func (r *rooms) remove(ctx context.Context, state fwk.CycleState, arriving *core
 	return nil
 }
 
-// tooLarge reports whether NodeResourcesFit would certainly refuse the pod: it is asked of every node, and this is cheap.
+// tooLarge reports whether NodeResourcesFit would certainly refuse the pod: it is asked of every node, and this is
+// cheap.
 func tooLarge(requests corev1.ResourceList, node fwk.NodeInfo) bool {
 	allocatable, requested := node.GetAllocatable(), node.GetRequested()
 	cpu, memory := requests.Cpu().MilliValue(), requests.Memory().Value()
@@ -268,7 +269,7 @@ func tooLarge(requests corev1.ResourceList, node fwk.NodeInfo) bool {
 		memory > 0 && memory > allocatable.GetMemory()-requested.GetMemory()
 }
 
-// synced waits until the caches have what they follow, and says now and then that they have not.
+// synced waits until the caches have synced, and logs now and then that they have not.
 func (r *rooms) synced(ctx context.Context, factory informers.SharedInformerFactory) error {
 	logger := klog.FromContext(ctx)
 	for {

@@ -12,10 +12,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Limit is how long a piece of work may take. What waits for the API server is given up before that.
+// Limit bounds one piece of work. Calls to the API server time out before that.
 const Limit = 5 * time.Minute
 
-// Watch knows the work that goes on. Its methods may be called by many goroutines; a nil one watches nothing.
+// Watch tracks the work in progress. It is safe for concurrent use; a nil one watches nothing.
 type Watch struct {
 	clock clock.PassiveClock
 
@@ -23,7 +23,7 @@ type Watch struct {
 	began map[*string]time.Time // by what is done
 }
 
-// New returns a Watch that knows of no work yet.
+// New returns a Watch without any work.
 func New(clock clock.PassiveClock) *Watch {
 	return &Watch{clock: clock, began: map[*string]time.Time{}}
 }

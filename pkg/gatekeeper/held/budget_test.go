@@ -18,7 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestWithinBudgets: a budget has as many of the pods tried again that only it holds as it has room for, the best first, and none twice.
+// TestWithinBudgets: a budget has as many of the pods tried again that only it holds as it has room for, the best
+// first, and none twice.
 func TestWithinBudgets(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
 		Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 3}}}})
@@ -38,9 +39,9 @@ func TestWithinBudgets(t *testing.T) {
 		}
 	}
 	for i := range 4 {
-		hold(fmt.Sprint("waits", i), 0, gate.ReasonBudget)
+		hold(fmt.Sprint("waits", i), 0, gate.ReasonBudgetSpent)
 	}
-	hold("important", 10, gate.ReasonBudget)
+	hold("important", 10, gate.ReasonBudgetSpent)
 	hold("held", 20, gate.ReasonCanGrow)
 	requeues("the budget is spent")
 	inPool--
@@ -51,9 +52,9 @@ func TestWithinBudgets(t *testing.T) {
 	inPool++
 	h.Remove("important")
 	requeues("one of those tried again is bound")
-	hold("waits0", 0, gate.ReasonBudget)
+	hold("waits0", 0, gate.ReasonBudgetSpent)
 	requeues("the other is held again", "default/waits0")
-	now = now.Add(wokenFor)
+	now = now.Add(reservationTTL)
 	requeues("it does not come back", "default/waits0")
 	inPool = 0
 	requeues("the burst node goes", "default/waits1", "default/waits2")

@@ -13,17 +13,17 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// maxWaits is how many pods' clocks are looked for to be published: the view has room for fewer.
+// maxWaits bounds how many pods' clocks are collected for the view, which has room for fewer.
 const maxWaits = 5000
 
-// reason is what holds a pod: the first regular pool that does, or else the burst pool that is closed, and the burst
+// reason is why a pod is held: the first regular pool that holds it, or else the closed burst pool, and the burst
 // pool's reason.
 type reason struct {
 	pool int
 	code string
 }
 
-// reasonOf is what holds a pod by the decision, of which a gate is closed.
+// reasonOf returns why the pod is held. At least one gate must be closed.
 func reasonOf(decision *gate.Decision) reason {
 	for i := range decision.Burst {
 		v := &decision.Burst[i]
@@ -41,7 +41,7 @@ func reasonOf(decision *gate.Decision) reason {
 	return reason{pool: pool.None}
 }
 
-// Published returns since when pods have waited of which the API does not say it, and counts the held ones.
+// Published returns the waiting times that the API does not have, and counts the held pods.
 func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, published.Held) {
 	var summary published.Held
 	waits, by := map[types.UID]published.Wait{}, map[reason]int{}

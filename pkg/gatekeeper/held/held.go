@@ -23,80 +23,79 @@ var ReasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the schedule
 
 // Pods are the pods that the gate holds back. Its methods may be called by many goroutines.
 type Pods struct {
-	mu          sync.Mutex
-	pods        map[types.UID]*heldPod
-	firstFailed map[types.UID]time.Time // since when a pod has been unschedulable, held or not
-	clocks      map[types.UID]stopwatch // what else is known of such a pod
-	added       map[types.UID]bool      // held since the last look
-	promised    map[types.UID]bool      // held, and promised something
-	turned      map[queue]time.Time     // when pods of a queue were woken last
-	// trusted says that what the API says of when a pod became unschedulable can be gone by: of pods that waited for
-	// scheduling gates, it is not, and the last leader's word is needed.
+	mu           sync.Mutex
+	pods         map[types.UID]*heldPod
+	firstFailed  map[types.UID]time.Time          // since when a pod has been unschedulable, held or not
+	clocks       map[types.UID]unschedulableClock // when such a pod lacked resources and was nominated
+	added        map[types.UID]bool               // held since the last look
+	reserved     map[types.UID]bool               // held, and reserved something
+	lastRequeued map[queue]time.Time              // when pods of a queue were requeued last
+	// trusted is set once the API's times of becoming unschedulable can be used. For pods that had scheduling gates
+	// they are wrong, and the last leader's published times are needed.
 	trusted bool
 }
 
 const (
-	// retryUntold is how long the API may take to say of a held pod that it is unschedulable before the pod is tried
-	// again. It doubles with each try, up to maxRetryUntold.
-	retryUntold    = 10 * time.Second
-	maxRetryUntold = 5 * time.Minute
-	// retryUnseen is how soon a pod is tried again for which the scheduler was behind with the nodes, if no node wakes it
+	// retryWithoutCondition is how long a held pod may lack the condition Unschedulable before it is requeued. It
+	// doubles with each try, up to maxRetryWithoutCondition.
+	retryWithoutCondition    = 10 * time.Second
+	maxRetryWithoutCondition = 5 * time.Minute
+	// retryStale is how soon a pod is requeued after a stale snapshot held it, if no event of a node requeues it
 	// before.
-	retryUnseen = 100 * time.Millisecond
+	retryStale = 100 * time.Millisecond
 )
 
-// clockTolerance is by how much our clock and the condition's time of the same failure may differ.
+// clockTolerance bounds the difference between our clock and the condition's time of the same failure.
 const clockTolerance = 2 * time.Second
 
-// stopwatch is what is known, of a pod that is unschedulable, of the time that autoscalers have had for it.
-type stopwatch struct {
-	// noRoom is since when it has been so for want of room, where that is not since it has been unschedulable.
+// unschedulableClock tracks how long autoscalers could act on an unschedulable pod.
+type unschedulableClock struct {
+	// noRoom is when it began to lack resources, if it became unschedulable for another reason.
 	noRoom time.Time
-	// stopped says that it was so for something else when it was last tried: a gang, a missing claim.
+	// stopped is set if it last failed for another reason: a gang, a missing PVC.
 	stopped bool
-	// tried is when that was last.
+	// tried is the time of that failure.
 	tried time.Time
-	// ignored is when it was last seen to be nominated, which autoscalers ignore.
+	// ignored is when it was last seen nominated: autoscalers ignore nominated pods.
 	ignored time.Time
 }
 
 type heldPod struct {
 	pod *v1.Pod
-	// kind is the pod's, as kindOf says, and class what alike.View does.
-	kind, class string
-	// version rises when something of the entry changes but by a look at it.
+	// autoscalerKey is the pod's, as kindOf says, and class what alike.View does.
+	autoscalerKey, viewKey string
+	// version is raised by each change of the entry, except by a sync.
 	version int
-	// open says, by the pool's index, whether the gate was open when last looked at. One that only the budget closed
-	// counts as open: it is the end of a burst pod that wakes its pods. So does one that is closed until all nodes were
-	// looked at.
+	// open is, by the pool's index, whether the gate was open at the last sync. A gate that only the budget closes
+	// counts as open: the end of a burst pod requeues its pods. So does one that a stale snapshot closes.
 	open   []bool
 	budget bool // the budget closed a gate
-	// reason is what holds it, when last looked at.
+	// reason is why it is held, as of the last sync.
 	reason reason
-	// unseen says that the scheduler was behind with the nodes: the pod is tried again after retryUnseen.
-	unseen bool
-	// starting says that the pod was told that the scheduler is starting: it is tried again once that is over, to be told
-	// what holds it.
+	// stale is set if the snapshot was stale: the pod is requeued after retryStale.
+	stale bool
+	// starting is set if the pod was held because the scheduler is starting. It is requeued once that is over, to get
+	// the real reason.
 	starting bool
-	// promise is what a new pod of a rollout waits for; nil if it waits for nothing.
-	promise *Promise
-	// waitsForRollout is the first Since of its promises.
+	// reservation is the capacity that a new pod of a rollout waits for; nil if it waits for none.
+	reservation *Reservation
+	// waitsForRollout is the first Since of its reservations.
 	waitsForRollout time.Time
-	// woken is when it was woken last because a budget had room for it, if it has not been held since; zero otherwise.
-	woken time.Time
-	// since is when the pod was held last, and tries how often it was tried again because the API did not say so.
+	// reservedAt is when it was last requeued because a budget had room, if it has not been held since; zero otherwise.
+	reservedAt time.Time
+	// since is when the pod was last held, and tries how often it was requeued because its condition was missing.
 	since time.Time
 	tries int
 }
 
 // New returns Pods, none of which is known yet.
 func New() *Pods {
-	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]stopwatch{}, added: map[types.UID]bool{},
-		promised: map[types.UID]bool{}, turned: map[queue]time.Time{}}
+	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]unschedulableClock{}, added: map[types.UID]bool{},
+		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
 }
 
-// Failed remembers that the pod was unschedulable at the time now, unless it is known to have been before: for want of
-// room, or for something else, after which the time for which it has had no room begins anew.
+// Failed remembers that the pod was unschedulable at the time now, unless it was before, and whether for lack of
+// resources. A failure for another reason restarts the time without resources.
 func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +124,7 @@ func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// Trust goes by what the API says from now on.
+// Trust uses the API's times from now on.
 func (h *Pods) Trust(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -135,9 +134,8 @@ func (h *Pods) Trust(now time.Time) {
 	}
 }
 
-// Add remembers the pod, held at the time now by the decision, and what it was promised, if that was what closed the
-// gate.
-func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, promise *Promise, now time.Time) {
+// Add remembers the pod, held at the time now by the decision, and its reservation if that closed the gate.
+func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservation *Reservation, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,44 +145,44 @@ func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, promise *P
 	if before, ok := h.pods[pod.UID]; ok {
 		tries, waitsForRollout = before.tries, before.waitsForRollout
 	}
-	if promise != nil && waitsForRollout.IsZero() {
-		waitsForRollout = promise.Since
+	if reservation != nil && waitsForRollout.IsZero() {
+		waitsForRollout = reservation.Since
 	}
 	h.pods[pod.UID] = &heldPod{
-		pod: pod, kind: kind, class: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudget), unseen: decision.Closes(gate.ReasonUnseen),
-		starting: isStarting(decision), reason: reasonOf(decision), promise: promise, waitsForRollout: waitsForRollout, since: now, tries: tries,
+		pod: pod, autoscalerKey: kind, viewKey: class, open: openPools(decision), budget: decision.Closes(gate.ReasonBudgetSpent), stale: decision.Closes(gate.ReasonSnapshotStale),
+		starting: isStarting(decision), reason: reasonOf(decision), reservation: reservation, waitsForRollout: waitsForRollout, since: now, tries: tries,
 	}
 	h.added[pod.UID] = true
-	if promise != nil {
-		h.promised[pod.UID] = true
+	if reservation != nil {
+		h.reserved[pod.UID] = true
 	} else {
-		delete(h.promised, pod.UID)
+		delete(h.reserved, pod.UID)
 	}
 }
 
-// Release takes back what the pod was promised.
+// Release drops the pod's reservation.
 func (h *Pods) Release(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if entry, ok := h.pods[uid]; ok && entry.promise != nil {
-		entry.promise = nil
+	if entry, ok := h.pods[uid]; ok && entry.reservation != nil {
+		entry.reservation = nil
 		entry.version++
-		delete(h.promised, uid)
+		delete(h.reserved, uid)
 	}
 }
 
-// Pod is what is known of a held pod.
+// Pod is a held pod's entry, for scheduling cycles.
 type Pod struct {
-	// Budget says that a budget holds it.
+	// Budget is set if a budget holds it.
 	Budget bool
-	// Promise is what it was promised; empty if nothing was.
-	Promise Promise
-	// WaitsForRollout is since when it has been waiting, with whatever pauses, for what of its rollout is not ending yet;
-	// zero if it has not.
+	// Reservation is its reservation; empty if it has none.
+	Reservation Reservation
+	// WaitsForRollout is when it first waited for pods of its rollout that are not terminating yet; zero if it never
+	// did.
 	WaitsForRollout time.Time
 }
 
-// Lookup returns what is known of the pod, and whether it is held.
+// Lookup returns the entry of the pod, and whether it is held.
 func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -193,41 +191,41 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 		return Pod{}, false
 	}
 	known := Pod{Budget: entry.budget, WaitsForRollout: entry.waitsForRollout}
-	if entry.promise != nil {
-		known.Promise = *entry.promise
+	if entry.reservation != nil {
+		known.Reservation = *entry.reservation
 	}
 	return known, true
 }
 
-// Promises returns what pods other than the one with the UID were promised.
-func (h *Pods) Promises(but types.UID) []PromisedPod {
+// Reservations returns the reservations of all pods but the one with the UID.
+func (h *Pods) Reservations(but types.UID) []ReservedPod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var promised []PromisedPod
-	for uid := range h.promised {
+	var reserved []ReservedPod
+	for uid := range h.reserved {
 		if entry := h.pods[uid]; uid != but {
-			promised = append(promised, PromisedPod{entry.pod, *entry.promise})
+			reserved = append(reserved, ReservedPod{entry.pod, *entry.reservation})
 		}
 	}
-	return promised
+	return reserved
 }
 
-// RolloutChanged has the pods looked at again that wait for the rollout of the Deployment with the UID, each of them
-// once in stirredAgain, and more rarely the more there are. It reports whether that is earlier than before for any.
+// RolloutChanged schedules a retry of the pods that wait for the rollout of the Deployment with the UID: once in
+// rolloutRetryInterval, less often the more there are. It reports whether any retry is earlier than before.
 func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var waiting []*heldPod
-	for uid := range h.promised {
-		if entry := h.pods[uid]; entry.promise.Deployment == deployment {
+	for uid := range h.reserved {
+		if entry := h.pods[uid]; entry.reservation.Deployment == deployment {
 			waiting = append(waiting, entry)
 		}
 	}
-	after := max(stirredAgain, time.Duration(len(waiting))*TryEach)
+	after := max(rolloutRetryInterval, time.Duration(len(waiting))*TryEach)
 	moved := false
 	for _, entry := range waiting {
-		if due := entry.since.Add(after); due.Before(entry.promise.Until) {
-			entry.promise.Until, moved = due, true
+		if due := entry.since.Add(after); due.Before(entry.reservation.Until) {
+			entry.reservation.Until, moved = due, true
 			entry.version++
 		}
 	}
@@ -244,7 +242,7 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 		entry.pod = pod
 		entry.version++
 		if !equality.Semantic.DeepEqual(before.Spec, pod.Spec) || !maps.Equal(before.Annotations, pod.Annotations) {
-			entry.class = alike.View(pod)
+			entry.viewKey = alike.View(pod)
 		}
 	}
 	if _, known := h.firstFailed[pod.UID]; known && (before.Status.NominatedNodeName != "" || pod.Status.NominatedNodeName != "") {
@@ -262,17 +260,17 @@ func (h *Pods) Remove(uid types.UID) {
 	delete(h.firstFailed, uid)
 	delete(h.clocks, uid)
 	delete(h.added, uid)
-	delete(h.promised, uid)
+	delete(h.reserved, uid)
 }
 
-// Waiting is since when a pod has been waiting.
+// Waiting has the times since which a pod has been waiting.
 type Waiting struct {
 	Unschedulable time.Time // zero if it is not known to be
-	NoRoom        time.Time // zero if it is not known to be so for want of room
+	NoRoom        time.Time // zero if it is not known to lack resources
 	Ignored       time.Time // when autoscalers last ignored it; zero if they never did
 }
 
-// Since returns since when the pod has been waiting, as known by the time now.
+// Since returns the times since which the pod has been waiting, as of now.
 func (h *Pods) Since(pod *v1.Pod, now time.Time) Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -304,10 +302,9 @@ func (h *Pods) Count() int {
 	return len(h.pods)
 }
 
-// UnknownToAPI returns since when pods have been unschedulable for want of room of which the API says another time, for
-// at most n pods: those that have been for the longest. They are held pods that waited for scheduling gates, as their
-// condition is False since then, and pods that wait or waited for something else, such as a gang: what they wait for
-// may come while nobody leads.
+// UnknownToAPI returns when pods began to lack resources, where the API has another time: at most the n oldest. They
+// are held pods that had scheduling gates, because their condition is False since then, and pods that failed for
+// another reason, such as a gang, which may end while no scheduler leads.
 func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -330,8 +327,7 @@ func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	return known
 }
 
-// latest is since when the pod has been unschedulable or, if that is later, since when for want of room, at the
-// earliest.
+// latest is the later of two times: when the pod became unschedulable, and when it began to lack resources.
 func (h *Pods) latest(uid types.UID) time.Time {
 	since := h.firstFailed[uid]
 	if c := h.clocks[uid]; c.stopped {
@@ -361,9 +357,8 @@ func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	return false
 }
 
-// Unreported returns the pods, by namespace/name, that are to be tried again at the time now because the write of their
-// condition was lost: autoscalers look at nothing else. A pod that was held for a while and that the API still does not
-// call unschedulable is one. The time is when the next such pod is due.
+// Unreported returns the pods, by namespace/name, to requeue now because the write of their condition was lost:
+// autoscalers see only pods with that condition. The time is when the next such pod is due.
 func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
@@ -371,19 +366,19 @@ func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 		if !gate.UnschedulableSince(entry.pod).IsZero() {
 			return
 		}
-		if !now.Before(entry.untoldUntil()) {
+		if !now.Before(entry.withoutConditionUntil()) {
 			pods[nameOf(entry.pod)] = entry.pod
 			entry.tries++
 			entry.since = now
 		}
-		next = nodegroups.Earliest(next, entry.untoldUntil())
+		next = nodegroups.Earliest(next, entry.withoutConditionUntil())
 	})
 	return pods, next
 }
 
-// untoldUntil is when the pod is tried again if the API does not say of it that it is unschedulable.
-func (p *heldPod) untoldUntil() time.Time {
-	return p.since.Add(min(retryUntold<<min(p.tries, 10), maxRetryUntold))
+// withoutConditionUntil is when the pod is tried again if the API does not say of it that it is unschedulable.
+func (p *heldPod) withoutConditionUntil() time.Time {
+	return p.since.Add(min(retryWithoutCondition<<min(p.tries, 10), maxRetryWithoutCondition))
 }
 
 // nameOf is the pod's namespace/name, by which the scheduler activates it.
@@ -397,7 +392,7 @@ func (h *Pods) each(do func(types.UID, *heldPod)) {
 	defer h.mu.Unlock()
 	uids := slices.AppendSeq(make([]types.UID, 0, len(h.pods)), maps.Keys(h.pods))
 	for i, uid := range uids {
-		if i%lookChunk == lookChunk-1 {
+		if i%syncChunk == syncChunk-1 {
 			h.mu.Unlock()
 			h.mu.Lock()
 		}

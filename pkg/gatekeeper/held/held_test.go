@@ -25,7 +25,8 @@ func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since ti
 	return p
 }
 
-// TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was made.
+// TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was
+// made.
 func TestFirstFailure(t *testing.T) {
 	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -38,17 +39,17 @@ func TestFirstFailure(t *testing.T) {
 	}
 }
 
-// TestHeldForTheBudget: a change of the view does not wake such pods, the end of a burst pod does.
+// TestHeldForTheBudget: a change of the view does not requeue such pods, the end of a burst pod does.
 func TestHeldForTheBudget(t *testing.T) {
 	h := New()
 	p := pod("p")
-	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudget}}}
+	spent := gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonBudgetSpent}}}
 	h.Add(p, "", &spent, nil, time.Now())
 	opened, _ := h.lookFor(false, time.Now(), func(*Candidate) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	})
 	if len(opened) != 0 {
-		t.Errorf("woken by a decision that does not look at budgets: %v", opened)
+		t.Errorf("requeued by a decision that does not look at budgets: %v", opened)
 	}
 	if known, ok := h.Lookup(p.UID); !ok || !known.Budget {
 		t.Error("the pod does not wait for the budget")
@@ -63,8 +64,8 @@ func TestHeldForTheBudget(t *testing.T) {
 	}
 }
 
-// TestHeldPodsAreWoken follows held pods through changes of the view and of time.
-func TestHeldPodsAreWoken(t *testing.T) {
+// TestHeldPodsAreRequeued follows held pods through changes of the view and of time.
+func TestHeldPodsAreRequeued(t *testing.T) {
 	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
@@ -84,9 +85,9 @@ func TestHeldPodsAreWoken(t *testing.T) {
 		t.Errorf("next look at %v, want %v", next, now.Add(time.Minute))
 	}
 	if opened, _ = h.lookFor(false, now, decide); len(opened) != 0 {
-		t.Errorf("woken again without a change: %v", opened)
+		t.Errorf("requeued again without a change: %v", opened)
 	}
-	// Held once more, by a decision that was closed: woken once more.
+	// Held once more, by a decision that was closed: requeued once more.
 	h.Add(b, "", &closed, nil, now.Add(time.Hour))
 	if opened, _ = h.lookFor(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
@@ -101,32 +102,32 @@ func TestHeldPodsAreWoken(t *testing.T) {
 	}
 }
 
-// TestUntold: a held pod whose condition was never written is tried again, every retryUntold.
-func TestUntold(t *testing.T) {
+// TestWithoutCondition: a held pod whose condition was never written is tried again, every retryWithoutCondition.
+func TestWithoutCondition(t *testing.T) {
 	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := gate.Decision{Burst: []gate.Verdict{{Open: false}}}
 	told := withCondition(pod("told"), v1.ConditionFalse, v1.PodReasonUnschedulable, now)
 	h.Add(told, "", &closed, nil, now)
-	h.Add(pod("untold"), "", &closed, nil, now)
+	h.Add(pod("withoutCondition"), "", &closed, nil, now)
 	for _, tc := range []struct {
 		after, next time.Duration
 		want        int
 	}{
-		{0, retryUntold, 0},
-		{retryUntold - 1, retryUntold, 0},
-		{retryUntold, 3 * retryUntold, 1},
-		{retryUntold + 1, 3 * retryUntold, 0},
-		{3 * retryUntold, 7 * retryUntold, 1},
-		{3*retryUntold + time.Hour, 3*retryUntold + time.Hour + 8*retryUntold, 1},
+		{0, retryWithoutCondition, 0},
+		{retryWithoutCondition - 1, retryWithoutCondition, 0},
+		{retryWithoutCondition, 3 * retryWithoutCondition, 1},
+		{retryWithoutCondition + 1, 3 * retryWithoutCondition, 0},
+		{3 * retryWithoutCondition, 7 * retryWithoutCondition, 1},
+		{3*retryWithoutCondition + time.Hour, 3*retryWithoutCondition + time.Hour + 8*retryWithoutCondition, 1},
 	} {
 		pods, next := h.Unreported(now.Add(tc.after))
-		if len(pods) != tc.want || tc.want == 1 && pods["default/untold"] == nil || !next.Equal(now.Add(tc.next)) {
+		if len(pods) != tc.want || tc.want == 1 && pods["default/withoutCondition"] == nil || !next.Equal(now.Add(tc.next)) {
 			t.Errorf("after %v: %d pods, next look at %v; want %d, %v", tc.after, len(pods), next, tc.want, now.Add(tc.next))
 		}
 	}
 	known := told.DeepCopy()
-	known.UID, known.Name = "untold", "untold"
+	known.UID, known.Name = "withoutCondition", "withoutCondition"
 	h.Update(told, known, now)
 	if pods, next := h.Unreported(now.Add(time.Hour)); len(pods) != 0 || !next.IsZero() {
 		t.Errorf("%d pods, next look at %v, when the API says it of all", len(pods), next)
@@ -178,28 +179,28 @@ func TestUnknownToAPI(t *testing.T) {
 	}
 }
 
-// TestUnseen: a pod for which the scheduler was behind with the nodes is tried again soon, once.
-func TestUnseen(t *testing.T) {
+// TestStaleSnapshot: a pod for which the scheduler was behind with the nodes is tried again soon, once.
+func TestStaleSnapshot(t *testing.T) {
 	held := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	held.Add(pod("p"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonUnseen}}}, nil, now)
+	held.Add(pod("p"), "", &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonSnapshotStale}}}, nil, now)
 	open := func(*Candidate) gate.Decision {
 		return gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	}
-	if opened, next := held.lookFor(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryUnseen)) {
-		t.Errorf("woken at once: %v, next look at %v", opened, next)
+	if opened, next := held.lookFor(true, now, open); len(opened) != 0 || !next.Equal(now.Add(retryStale)) {
+		t.Errorf("requeued at once: %v, next look at %v", opened, next)
 	}
-	if opened, _ := held.lookFor(false, now.Add(retryUnseen), open); len(opened) != 1 {
-		t.Error("not woken after retryUnseen")
+	if opened, _ := held.lookFor(false, now.Add(retryStale), open); len(opened) != 1 {
+		t.Error("not requeued after retryStale")
 	}
 	if opened, _ := held.lookFor(false, now.Add(time.Hour), open); len(opened) != 0 {
-		t.Error("woken again without being held again")
+		t.Error("requeued again without being held again")
 	}
 }
 
-// TestStirredPods: pods that wait for a rollout are tried again soon when it changes, the later the more there are, and never later than
-// they would be otherwise.
-func TestStirredPods(t *testing.T) {
+// TestProgressedPods: pods that wait for a rollout are tried again soon when it changes, the later the more there are,
+// and never later than they would be otherwise.
+func TestProgressedPods(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
 		name        string
@@ -207,27 +208,27 @@ func TestStirredPods(t *testing.T) {
 		until, want time.Duration // from now
 		moved       bool
 	}{
-		{"one", 1, time.Minute, stirredAgain, true},
-		{"as many as have a second together", 25, time.Minute, stirredAgain, true},
+		{"one", 1, time.Minute, rolloutRetryInterval, true},
+		{"as many as have a second together", 25, time.Minute, rolloutRetryInterval, true},
 		{"many", 100, time.Minute, 100 * TryEach, true},
-		{"one that is due sooner", 1, stirredAgain / 2, stirredAgain / 2, false},
+		{"one that is due sooner", 1, rolloutRetryInterval / 2, rolloutRetryInterval / 2, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := New()
 			closed := gate.Decision{Burst: []gate.Verdict{{}}}
 			for i := range tc.pods {
-				h.Add(pod(fmt.Sprint("p", i)), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
+				h.Add(pod(fmt.Sprint("p", i)), "", &closed, &Reservation{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "web"}, now)
 			}
-			h.Add(pod("other"), "", &closed, &Promise{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
+			h.Add(pod("other"), "", &closed, &Reservation{Wait: gate.Wait{Until: now.Add(tc.until)}, Deployment: "other"}, now)
 			if moved := h.RolloutChanged("web"); moved != tc.moved {
-				t.Errorf("stirred() = %v, want %v", moved, tc.moved)
+				t.Errorf("progressed() = %v, want %v", moved, tc.moved)
 			}
 			for uid, entry := range h.pods {
 				want := tc.want
 				if uid == "other" {
 					want = tc.until
 				}
-				if got := entry.promise.Until; !got.Equal(now.Add(want)) {
+				if got := entry.reservation.Until; !got.Equal(now.Add(want)) {
 					t.Errorf("pod %s waits until %v, want %v", uid, got, now.Add(want))
 				}
 			}
@@ -241,10 +242,10 @@ func TestClocks(t *testing.T) {
 	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
 	const never = -1
 	type event struct {
-		minute    int
-		wantsRoom bool   // it fails
-		gang      bool   // or it does for something else
-		nominated string // or it is nominated, or not any more ("no")
+		minute                int
+		insufficientResources bool   // it fails
+		gang                  bool   // or it does for something else
+		nominated             string // or it is nominated, or not any more ("no")
 	}
 	for _, tc := range []struct {
 		name                   string
@@ -253,16 +254,16 @@ func TestClocks(t *testing.T) {
 		unschedulable, noRoom  int
 		ignored, publishedAsOf int
 	}{
-		{"it fails for want of room", never, []event{{minute: 0, wantsRoom: true}, {minute: 5, wantsRoom: true}}, 0, 0, never, never},
-		{"it failed before this scheduler led", -60, []event{{minute: 0, wantsRoom: true}}, -60, -60, never, never},
+		{"it fails for want of room", never, []event{{minute: 0, insufficientResources: true}, {minute: 5, insufficientResources: true}}, 0, 0, never, never},
+		{"it failed before this scheduler led", -60, []event{{minute: 0, insufficientResources: true}}, -60, -60, never, never},
 		{"its gang is not there", never, []event{{minute: 0, gang: true}, {minute: 5, gang: true}}, 0, never, never, 5},
-		{"its gang completes", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, wantsRoom: true}}, -60, 6, never, 6},
-		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}, {minute: 8, gang: true}}, -60, never, never, 8},
-		{"its gang completes once more", -60, []event{{minute: 0, gang: true}, {minute: 6, wantsRoom: true}, {minute: 7, gang: true}, {minute: 9, wantsRoom: true}}, -60, 9, never, 9},
-		{"it has no room, and then its claim is gone for a while", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, gang: true}, {minute: 2, wantsRoom: true}}, -60, 2, never, 2},
-		{"it is nominated", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, never},
-		{"it is nominated no more", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, never},
-		{"it was nominated, and fails again", -60, []event{{minute: 0, wantsRoom: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, wantsRoom: true}}, -60, -60, 4, never},
+		{"its gang completes", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, insufficientResources: true}}, -60, 6, never, 6},
+		{"its gang is not there again", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, gang: true}, {minute: 8, gang: true}}, -60, never, never, 8},
+		{"its gang completes once more", -60, []event{{minute: 0, gang: true}, {minute: 6, insufficientResources: true}, {minute: 7, gang: true}, {minute: 9, insufficientResources: true}}, -60, 9, never, 9},
+		{"it has no room, and then its claim is gone for a while", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, gang: true}, {minute: 2, insufficientResources: true}}, -60, 2, never, 2},
+		{"it is nominated", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}}, -60, -60, 10, never},
+		{"it is nominated no more", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}}, -60, -60, 4, never},
+		{"it was nominated, and fails again", -60, []event{{minute: 0, insufficientResources: true}, {minute: 1, nominated: "n"}, {minute: 4, nominated: "no"}, {minute: 5, insufficientResources: true}}, -60, -60, 4, never},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h := New()
@@ -274,7 +275,7 @@ func TestClocks(t *testing.T) {
 			for _, e := range tc.events {
 				now := at(e.minute)
 				if e.nominated == "" {
-					h.Failed(p, e.wantsRoom, now)
+					h.Failed(p, e.insufficientResources, now)
 					continue
 				}
 				before := p
@@ -325,9 +326,9 @@ func (h *Pods) lookFor(onlyNew bool, now time.Time, decide func(*Candidate) gate
 	return l.Opened, l.Next
 }
 
-// TestLookBesideCycles: what was decided of a pod that cycles changed while it was looked at is dropped, and the pod is looked at again; one that is
-// bound by then is not woken.
-func TestLookBesideCycles(t *testing.T) {
+// TestSyncBesideCycles: what was decided of a pod that cycles changed while it was looked at is dropped, and the pod is
+// looked at again; one that is bound by then is not requeued.
+func TestSyncBesideCycles(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed, open := gate.Decision{Burst: []gate.Verdict{{}}}, gate.Decision{Burst: []gate.Verdict{{Open: true}}}
 	for _, tc := range []struct {
@@ -341,11 +342,11 @@ func TestLookBesideCycles(t *testing.T) {
 		{"it is bound", func(h *Pods, p *v1.Pod) { h.Remove(p.UID) }, 0, false, 0},
 		{"it changes", func(h *Pods, p *v1.Pod) { h.Update(p, p.DeepCopy(), now) }, 0, true, 1},
 		{"it is held again", func(h *Pods, p *v1.Pod) { h.Add(p, "", &closed, nil, now) }, 0, true, 1},
-		{"it is promised a place no more", func(h *Pods, p *v1.Pod) { h.Release(p.UID) }, 0, true, 1},
+		{"it is reserved a place no more", func(h *Pods, p *v1.Pod) { h.Release(p.UID) }, 0, true, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			h, p := New(), pod("p")
-			h.Add(p, "", &closed, &Promise{Node: "n"}, now)
+			h.Add(p, "", &closed, &Reservation{Node: "n"}, now)
 			l := h.Reconsider(false, now, func(*Candidate) gate.Decision {
 				tc.meanwhile(h, p)
 				return open
@@ -360,8 +361,9 @@ func TestLookBesideCycles(t *testing.T) {
 	}
 }
 
-// TestToldThatItStarts: a pod that was told no more than that the scheduler is starting is tried again once that is over, whenever it was held.
-func TestToldThatItStarts(t *testing.T) {
+// TestStartIsReported: a pod that was told no more than that the scheduler is starting is tried again once that is
+// over, whenever it was held.
+func TestStartIsReported(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	held := func(reason nodegroups.Reason) *gate.Decision {
 		return &gate.Decision{Regular: []gate.Verdict{{Reason: reason}}, Burst: []gate.Verdict{{}, {Reason: gate.ReasonCanGrow}}}

@@ -12,11 +12,10 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// lookChunk is how many held pods are looked at, or written back, at a time: scheduling cycles wait for no longer than
-// that takes.
-const lookChunk = 256
+// syncChunk is how many held pods are read or written under one lock: it bounds the wait of scheduling cycles.
+const syncChunk = 256
 
-// Candidate is a held pod as it is when a look comes to it.
+// Candidate is a copy of a held pod during a sync.
 type Candidate struct {
 	// Pod, its Kind and its Class, since when it has been waiting, and for what.
 	Pod         *v1.Pod
@@ -26,18 +25,18 @@ type Candidate struct {
 
 	entry   *heldPod
 	version int
-	// decision is what was decided for it.
+	// decision is the gate's decision for it.
 	decision gate.Decision
 }
 
-// Reconsider decides anew for every held pod or, with onlyNew, for those held since the last look. Cycles go on
-// meanwhile: what is decided of a pod that they changed is dropped.
+// Reconsider decides again for every held pod or, with onlyNew, for those held since the last sync. Cycles go on
+// meanwhile: a decision for a pod that they changed is dropped.
 func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Look {
-	look := Look{held: h, now: now, Opened: map[string]*v1.Pod{}, turns: turns{}}
-	uids := h.toLookAt(onlyNew)
-	candidates := make([]Candidate, 0, min(lookChunk, len(uids)))
+	look := Look{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}}
+	uids := h.toSync(onlyNew)
+	candidates := make([]Candidate, 0, min(syncChunk, len(uids)))
 	for len(uids) > 0 {
-		n := min(lookChunk, len(uids))
+		n := min(syncChunk, len(uids))
 		candidates = h.candidates(candidates[:0], uids[:n], now)
 		for i := range candidates {
 			candidates[i].decision = decide(&candidates[i])
@@ -47,15 +46,15 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	look.Next = nodegroups.Earliest(look.Next, h.takeTurns(look.turns, look.Opened, now))
+	look.Next = nodegroups.Earliest(look.Next, h.requeueByQuota(look.quotas, look.Opened, now))
 	if onlyNew {
-		look.Next = nodegroups.Earliest(look.Next, now.Add(retryUntold))
+		look.Next = nodegroups.Earliest(look.Next, now.Add(retryWithoutCondition))
 	}
 	return look
 }
 
-// toLookAt returns the held pods or, with onlyNew, those held since the last look.
-func (h *Pods) toLookAt(onlyNew bool) []types.UID {
+// toSync returns the held pods or, with onlyNew, those held since the last sync.
+func (h *Pods) toSync(onlyNew bool) []types.UID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var uids []types.UID
@@ -68,14 +67,14 @@ func (h *Pods) toLookAt(onlyNew bool) []types.UID {
 	return uids
 }
 
-// candidates adds those of the pods that are held still.
+// candidates adds the pods that are still held.
 func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Candidate {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, uid := range uids {
 		if entry, ok := h.pods[uid]; ok {
-			to = append(to, Candidate{entry: entry, version: entry.version, Pod: entry.pod, Kind: entry.kind, Class: entry.class,
-				Since: h.sinceLocked(entry.pod, now), Wait: entry.promise.asWait()})
+			to = append(to, Candidate{entry: entry, version: entry.version, Pod: entry.pod, Kind: entry.autoscalerKey, Class: entry.viewKey,
+				Since: h.sinceLocked(entry.pod, now), Wait: entry.reservation.asWait()})
 		}
 	}
 	return to
@@ -83,15 +82,15 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 
 // Look is one look at held pods.
 type Look struct {
-	held  *Pods
-	now   time.Time
-	turns turns
-	// Opened are the pods to be tried again, by namespace/name: those for which a burst pool has opened since they were
-	// last looked at, and those that were only told that the scheduler is starting.
+	held   *Pods
+	now    time.Time
+	quotas quotas
+	// Opened are the pods to requeue, by namespace/name: those for which a burst pool has opened since the last sync,
+	// and those that were held because the scheduler was starting.
 	Opened map[string]*v1.Pod
 	Next   time.Time // when a decision changes by itself; zero: none does
 	Again  bool      // pods changed meanwhile: they are to be looked at as those held since
-	// Budgets says that a budget holds one of the pods.
+	// Budgets is set if a budget holds one of the pods.
 	Budgets bool
 }
 
@@ -118,7 +117,7 @@ func (l *Look) one(entry *heldPod, decision *gate.Decision) {
 	open := openPools(decision)
 	l.Budgets = l.Budgets || entry.budget
 	for i := range open {
-		if open[i] && !entry.open[i] && l.turns.add(entry, i, &decision.Burst[i]) {
+		if open[i] && !entry.open[i] && l.quotas.add(entry, i, &decision.Burst[i]) {
 			open[i] = false // until it is its turn
 		} else if open[i] && !entry.open[i] {
 			l.Opened[nameOf(entry.pod)] = entry.pod
@@ -133,15 +132,15 @@ func (l *Look) one(entry *heldPod, decision *gate.Decision) {
 		entry.starting = false
 		l.Opened[nameOf(entry.pod)] = entry.pod
 	}
-	if due := entry.since.Add(retryUnseen); entry.unseen && l.now.Before(due) {
+	if due := entry.since.Add(retryStale); entry.stale && l.now.Before(due) {
 		l.Next = nodegroups.Earliest(l.Next, due)
-	} else if entry.unseen {
-		entry.unseen = false
+	} else if entry.stale {
+		entry.stale = false
 		l.Opened[nameOf(entry.pod)] = entry.pod
 	}
 }
 
-// isStarting reports whether a pool holds the gate of which nothing is known yet because the scheduler is starting.
+// isStarting reports whether a pool holds the gate only because the scheduler is starting.
 func isStarting(decision *gate.Decision) bool {
 	return slices.ContainsFunc(decision.Regular, func(v gate.Verdict) bool { return v.Holds() && v.Reason.Code == ReasonStarting.Code })
 }
@@ -150,7 +149,7 @@ func openPools(decision *gate.Decision) []bool {
 	open := make([]bool, len(decision.Burst))
 	for i := range decision.Burst {
 		v := &decision.Burst[i]
-		open[i] = v.Open || v.Reason.Code == gate.ReasonBudget.Code || v.Reason.Code == gate.ReasonUnseen.Code
+		open[i] = v.Open || v.Reason.Code == gate.ReasonBudgetSpent.Code || v.Reason.Code == gate.ReasonSnapshotStale.Code
 	}
 	return open
 }

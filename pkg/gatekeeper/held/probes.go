@@ -15,55 +15,54 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxProbes is how many pods are woken, each turnInterval, for a burst pool that takes one to see whether its provider
-// takes pods again: the others have a node elsewhere by then, or are gone.
+// maxTrials is how many pods are requeued in each quotaInterval for a half-open pool, which takes one: others may have
+// found a node elsewhere, or be gone.
 const (
-	maxProbes    = 3
-	turnInterval = time.Second
+	maxTrials     = 3
+	quotaInterval = time.Second
 )
 
-// queue is whose turns are one after the other: those of all pods that may be let in to a burst pool, by its index, to
-// see whether its provider takes pods again, or those of one owner.
+// queue identifies pods that are requeued a few at a time: the candidates for the trial of a half-open pool, by its
+// index, or one owner's pods.
 type queue struct {
 	pool  int
 	owner types.UID
 }
 
-// turns are the held pods of each queue, and how many of them may be let in.
-type turns map[queue]*turn
+// quotas are the held pods of each queue, and how many of them may be let in.
+type quotas map[queue]*quota
 
-type turn struct {
-	pods []*heldPod
-	few  int
+type quota struct {
+	pods  []*heldPod
+	limit int
 }
 
-// add adds the pod, for which the verdict opens the burst pool with index i, if it does so for a few only.
-func (t turns) add(entry *heldPod, i int, v *gate.Verdict) bool {
-	q, few := queue{pool: i}, maxProbes
+// add adds the pod if the verdict opens the burst pool with index i for a few pods only.
+func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
+	q, few := queue{pool: i}, maxTrials
 	switch {
-	case v.Probe:
-	case v.Turn > 0:
-		q.owner, few = refusal.OwnerOf(entry.pod), v.Turn
+	case v.Trial:
+	case v.Quota > 0:
+		q.owner, few = refusal.OwnerOf(entry.pod), v.Quota
 	default:
 		return false
 	}
 	if t[q] == nil {
-		t[q] = &turn{few: few}
+		t[q] = &quota{limit: few}
 	}
 	t[q].pods = append(t[q].pods, entry)
 	return true
 }
 
-// takeTurns adds to opened the few pods of each queue whose turn it is, and returns when the next are due: those that
-// have been held for the longest, and no others before the first have been tried. To see whether a provider takes pods
-// again, those come first whose owners count no failures.
-func (h *Pods) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time) time.Time {
+// requeueByQuota adds the oldest pods of each queue to opened, as many as its quota, and returns when the next are due.
+// Each queue waits until the last pods were tried. For a trial, pods whose owners count no failures come first.
+func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time.Time) time.Time {
 	var next time.Time
-	maps.DeleteFunc(h.turned, func(_ queue, at time.Time) bool { return now.Sub(at) >= turnInterval })
+	maps.DeleteFunc(h.lastRequeued, func(_ queue, at time.Time) bool { return now.Sub(at) >= quotaInterval })
 	for q, turn := range queues {
-		at, busy := h.turned[q]
+		at, busy := h.lastRequeued[q]
 		if busy {
-			next = nodegroups.Earliest(next, at.Add(turnInterval))
+			next = nodegroups.Earliest(next, at.Add(quotaInterval))
 			continue
 		}
 		// Cycles go on while pods are looked at: one may be bound by now, or held anew.
@@ -71,19 +70,19 @@ func (h *Pods) takeTurns(queues turns, opened map[string]*v1.Pod, now time.Time)
 		slices.SortStableFunc(turn.pods, func(a, b *heldPod) int {
 			return cmp.Or(costs(a)-costs(b), h.firstFailed[a.pod.UID].Compare(h.firstFailed[b.pod.UID]))
 		})
-		for _, entry := range turn.pods[:min(len(turn.pods), turn.few)] {
+		for _, entry := range turn.pods[:min(len(turn.pods), turn.limit)] {
 			entry.open[q.pool] = true
 			opened[nameOf(entry.pod)] = entry.pod
 		}
 		if len(turn.pods) > 0 {
-			h.turned[q] = now
-			next = nodegroups.Earliest(next, now.Add(turnInterval))
+			h.lastRequeued[q] = now
+			next = nodegroups.Earliest(next, now.Add(quotaInterval))
 		}
 	}
 	return next
 }
 
-// costs is 1 if it costs the pod's owner something that the pod is refused, and 0 if not.
+// costs is 1 if the pod's owner counts failures, and 0 if not.
 func costs(entry *heldPod) int {
 	if breaker.CountsFailures(entry.pod) {
 		return 1

@@ -22,17 +22,17 @@ func ofJob(p *v1.Pod, job string) *v1.Pod {
 	return p
 }
 
-// TestProbesAreFew: of many held pods, few are woken to see whether a provider takes pods again, the next ones only if none of them could be
-// tried, and all once it does.
-func TestProbesAreFew(t *testing.T) {
+// TestTrialsAreFew: of many held pods, few are requeued to see whether a provider takes pods again, the next ones only
+// if none of them could be tried, and all once it does.
+func TestTrialsAreFew(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
-	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRefused}}}
+	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonProviderRefusing}}}
 	for i := range 8 {
 		h.Add(pod(fmt.Sprint("p", i)), "", closed, nil, now.Add(time.Duration(i)*time.Second))
 	}
 	open := func(probe bool) func(*Candidate) gate.Decision {
 		return func(*Candidate) gate.Decision {
-			return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: probe}}}
+			return gate.Decision{Burst: []gate.Verdict{{Open: true, Trial: probe}}}
 		}
 	}
 	now = now.Add(time.Minute)
@@ -53,7 +53,7 @@ func TestProbesAreFew(t *testing.T) {
 		}
 		slices.Sort(got)
 		if !slices.Equal(got, tc.want) {
-			t.Errorf("look %d wakes %v, want %v", i, got, tc.want)
+			t.Errorf("look %d requeues %v, want %v", i, got, tc.want)
 		}
 		if tc.probe && (!next.After(now.Add(tc.after)) || next.After(now.Add(tc.after+time.Second))) {
 			t.Errorf("look %d: the next is at %v", i, next)
@@ -61,9 +61,10 @@ func TestProbesAreFew(t *testing.T) {
 	}
 }
 
-// TestTurnsOfAnOwner: of many held pods of a Job, as many are woken as are let in, those that have been held for the longest; Jobs do not wait for one
-// another; and to see whether a provider takes pods again, those come first that cost nobody anything.
-func TestTurnsOfAnOwner(t *testing.T) {
+// TestQuotaOfAnOwner: of many held pods of a Job, as many are requeued as are let in, those that have been held for the
+// longest; Jobs do not wait for one another; and to see whether a provider takes pods again, those come first that cost
+// nobody anything.
+func TestQuotaOfAnOwner(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRateLimited}}}
 	for i, p := range []*v1.Pod{ofJob(pod("a0"), "a"), ofJob(pod("b0"), "b"), ofJob(pod("a1"), "a"), ofJob(pod("a2"), "a"), pod("web0"), pod("web1")} {
@@ -82,10 +83,10 @@ func TestTurnsOfAnOwner(t *testing.T) {
 		if strings.HasPrefix(c.Pod.Name, "web") {
 			return *closed
 		}
-		return gate.Decision{Burst: []gate.Verdict{{Open: true, Turn: 2}}}
+		return gate.Decision{Burst: []gate.Verdict{{Open: true, Quota: 2}}}
 	}
 	probe := func(*Candidate) gate.Decision {
-		return gate.Decision{Burst: []gate.Verdict{{Open: true, Probe: true, Turn: 1}}}
+		return gate.Decision{Burst: []gate.Verdict{{Open: true, Trial: true, Quota: 1}}}
 	}
 	none := func(*Candidate) gate.Decision { return *closed }
 	for _, tc := range []struct {
@@ -100,7 +101,7 @@ func TestTurnsOfAnOwner(t *testing.T) {
 		{3 * time.Second, probe, "a0 web0 web1"},
 	} {
 		if got := look(tc.after, tc.decide); got != tc.want {
-			t.Errorf("after %v: woken are %q, want %q", tc.after, got, tc.want)
+			t.Errorf("after %v: requeued are %q, want %q", tc.after, got, tc.want)
 		}
 	}
 }

@@ -20,70 +20,69 @@ import (
 )
 
 const (
-	// stirredAgain is when a pod that waits for a rollout is tried again at the earliest if the rollout changes. It is
-	// longer where many pods wait.
-	stirredAgain = time.Second
-	// TryEach is how much time each of the pods has that wait for a rollout to go on: a try costs some milliseconds in a
-	// large cluster.
+	// rolloutRetryInterval is the shortest time between retries of a pod whose rollout progresses. It is longer where
+	// many pods wait.
+	rolloutRetryInterval = time.Second
+	// TryEach is the retry interval for each pod that waits for a rollout: one try costs some milliseconds in a large
+	// cluster.
 	TryEach = 40 * time.Millisecond
-	// replicaSetLag is how much later than its pods the scheduler may hear of a ReplicaSet.
+	// replicaSetLag is how long after its first pod a ReplicaSet may reach the informer.
 	replicaSetLag = 5 * time.Second
-	// maxUnseen bounds how many pods are remembered whose ReplicaSet is not known.
-	maxUnseen = 10000
+	// maxUnknownReplicaSets bounds how many pods with an unknown ReplicaSet are remembered.
+	maxUnknownReplicaSets = 10000
 )
 
-// Promise is what a new pod of a rollout waits for: a place that it will, or may, have once other pods have ended.
-type Promise struct {
+// Reservation is capacity that a new pod of a rollout waits for: it is free once other pods have terminated.
+type Reservation struct {
 	gate.Wait
-	// Node is where the place is; empty if the scheduler has only not heard of the pod's ReplicaSet yet.
+	// Node has the capacity; empty if the pod only waits for its ReplicaSet to be known.
 	Node string
-	// Ending says that all that the pod waits for is ending already.
-	Ending bool
-	// Since is since when the pod has been waiting for what is not ending; zero if it has not.
+	// Terminating is set if all pods that it waits for are terminating already.
+	Terminating bool
+	// Since is when the pod began to wait for pods that are not terminating; zero if it does not.
 	Since time.Time
 	// Deployment and ReplicaSet are the pod's own.
 	Deployment, ReplicaSet types.UID
 }
 
-// asWait is what the gate is told of the promise; that there is none, of nil.
-func (p *Promise) asWait() gate.Wait {
+// asWait returns the gate's input for the reservation; none for nil.
+func (p *Reservation) asWait() gate.Wait {
 	if p == nil {
 		return gate.Wait{}
 	}
 	return p.Wait
 }
 
-// PromisedPod is a held pod with what it was promised.
-type PromisedPod struct {
+// ReservedPod is a held pod with its reservation.
+type ReservedPod struct {
 	Pod *v1.Pod
-	Promise
+	Reservation
 }
 
-// Surge is what is known of whether a pod is a new one of a rollout: it is of one, it is of none, or its ReplicaSet is
-// not known yet.
-type Surge struct {
-	// Of is the rollout, if it is of one.
+// RolloutStatus is whether a pod is a new one of a rollout: yes, no, or its ReplicaSet is not known yet.
+type RolloutStatus struct {
+	// Of is its rollout; nil if there is none.
 	Of *rollout.Rollout
-	// Unseen has it wait for a moment, if its ReplicaSet is not known yet.
-	Unseen *Promise
+	// Unknown is a short wait, if its ReplicaSet is not known yet.
+	Unknown *Reservation
 }
 
 // Possible reports whether the pod is, or may be, a new one of a rollout.
-func (s Surge) Possible() bool { return s.Of != nil || s.Unseen != nil }
+func (s RolloutStatus) Possible() bool { return s.Of != nil || s.Unknown != nil }
 
-// Rollouts tells which pods are the new ones of a rollout. A nil one knows of none.
+// Rollouts finds the new pods of rollouts. A nil one finds none.
 type Rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
-	hasSynced   cache.InformerSynced // the Deployments are known
-	unseen      *lru.Cache           // when a pod was first asked about whose ReplicaSet is not known, by our clock: the API server has another
+	hasSynced   cache.InformerSynced // the Deployments have synced
+	stale       *lru.Cache           // when a pod with an unknown ReplicaSet was first checked, by our clock
 }
 
-// waitsFor reports whether the pod's ReplicaSet, which is not known at the time now, may still become so.
+// waitsFor reports whether the pod's ReplicaSet, which is unknown at the time now, may still arrive.
 func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
-	first, ok := r.unseen.Get(pod)
+	first, ok := r.stale.Get(pod)
 	if !ok {
-		r.unseen.Add(pod, now)
+		r.stale.Add(pod, now)
 		return true
 	}
 	return now.Sub(first.(time.Time)) <= replicaSetLag
@@ -99,7 +98,7 @@ func controllerIndex(obj any) ([]string, error) {
 	return nil, nil
 }
 
-// Synced reports whether the Deployments are known.
+// Synced reports whether the Deployments have synced.
 func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
 // NewRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets.
@@ -117,7 +116,7 @@ func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler inf
 		return nil, fmt.Errorf("indexing ReplicaSets: %w", err)
 	}
 	r := &Rollouts{
-		unseen:      lru.New(maxUnseen),
+		stale:       lru.New(maxUnknownReplicaSets),
 		deployments: factory.Apps().V1().Deployments().Lister(),
 		replicaSets: replicaSets.GetIndexer(),
 		hasSynced:   factory.Apps().V1().Deployments().Informer().HasSynced,
@@ -135,39 +134,39 @@ func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler inf
 	return r, nil
 }
 
-// Of returns what is known of the pod at the time now.
-func (r *Rollouts) Of(pod *v1.Pod, now time.Time) Surge {
+// Of returns the rollout status of the pod at the time now.
+func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	owner := metav1.GetControllerOf(pod)
 	if r == nil || owner == nil || owner.Kind != "ReplicaSet" {
-		return Surge{}
+		return RolloutStatus{}
 	}
 	obj, _, _ := r.replicaSets.GetByKey(pod.Namespace + "/" + owner.Name) // does not fail
 	own, known := obj.(*appsv1.ReplicaSet)
 	if !known || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
-		// It wants no pod, as far as is known, and has one: what is known is old. Or it does since, and the pod will go.
+		// It wants no pods and has one: the informer is stale, or the pod will be deleted.
 		if !r.waitsFor(pod.UID, now) {
-			return Surge{}
+			return RolloutStatus{}
 		}
-		reason := gate.ReasonEarly
+		reason := gate.ReasonReplicaSetUnknown
 		reason.Detail = "ReplicaSet " + owner.Name
-		return Surge{Unseen: &Promise{Wait: gate.Wait{Reason: reason, Until: now.Add(retryUnseen)}}}
+		return RolloutStatus{Unknown: &Reservation{Wait: gate.Wait{Reason: reason, Until: now.Add(retryStale)}}}
 	}
-	r.unseen.Remove(pod.UID)
+	r.stale.Remove(pod.UID)
 	deployment := metav1.GetControllerOf(own)
 	if deployment == nil || deployment.Kind != "Deployment" {
-		return Surge{}
+		return RolloutStatus{}
 	}
 	d, err := r.deployments.Deployments(pod.Namespace).Get(deployment.Name)
 	if err != nil || d.UID != deployment.UID {
-		return Surge{}
+		return RolloutStatus{}
 	}
 	objs, err := r.replicaSets.ByIndex(byController, string(d.UID))
 	if err != nil {
-		return Surge{} // the index is there
+		return RolloutStatus{} // the index is there
 	}
 	all := make([]*appsv1.ReplicaSet, len(objs))
 	for i := range objs {
 		all[i] = objs[i].(*appsv1.ReplicaSet)
 	}
-	return Surge{Of: rollout.Of(d, all, own.UID)}
+	return RolloutStatus{Of: rollout.Of(d, all, own.UID)}
 }

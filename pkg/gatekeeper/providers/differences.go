@@ -18,8 +18,8 @@ const maxWarned = 5000
 // pod asks for.
 const reasonDifferently = "RunsDifferently"
 
-// WarnOfDifferences says once of each owner's pods, by an event on a pod that has just been bound, what a burst pool's
-// provider leaves out of it.
+// WarnOfDifferences writes one event for each owner, on a pod that was just bound: what the burst pool's provider
+// ignores of it.
 func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
 	if !p.config.Leading() {
 		return // the leader says it

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// askTimeout is how long the API server may take to say what became of a pod, and asks how often it is asked.
+	// askTimeout bounds one read of a pod's final status, and asks is how often it is tried.
 	askTimeout, asks = 5 * time.Second, 5
-	// maxVanished bounds how many pods are asked about: of thousands that end before they start, some tell enough.
+	// maxVanished bounds how many pods are read: where thousands end before they start, a few are enough.
 	maxVanished = 500
 )
 
-// vanished are pods on burst nodes that the scheduler's informer lost sight of before they had started. It knows no
-// pods that have ended, and says of one that has only that it is gone: without its last status, which tells whether the
-// provider refused it. That is how pods with restartPolicy Never are refused. Until it is known, such a pod counts as
-// one of which the provider has not said anything.
+// vanished are pods on burst nodes that left the scheduler's informer before they had started. The informer has no pods
+// that have ended: it reports such a pod as deleted, without its last status, which shows whether the provider refused
+// it. Pods with restartPolicy Never are refused that way. Until its last status was read, such a pod counts as not
+// answered by the provider.
 type vanished struct {
 	pods  typedcorev1.PodsGetter
 	queue workqueue.TypedRateLimitingInterface[vanishedPod]

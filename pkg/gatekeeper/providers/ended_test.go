@@ -22,8 +22,8 @@ func pod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
 }
 
-// TestVanished: of pods that the informer lost sight of before they had started it is asked what became of them, and asked again if the API
-// server fails; not of those that were deleted or had started.
+// TestVanished: of pods that the informer lost sight of before they had started it is asked what became of them, and
+// asked again if the API server fails; not of those that were deleted or had started.
 func TestVanished(t *testing.T) {
 	at := func(name string, phase v1.PodPhase) *v1.Pod {
 		p := pod(name)
@@ -78,7 +78,8 @@ func TestVanished(t *testing.T) {
 	<-stopped
 }
 
-// TestVanishedIsStarting: until it is known what became of a pod that the informer lost sight of, it counts as starting.
+// TestVanishedIsStarting: until it is known what became of a pod that the informer lost sight of, it counts as
+// starting.
 func TestVanishedIsStarting(t *testing.T) {
 	ps, _ := newProviders(t, func(*Config) {})
 	p := pod("a")

@@ -32,15 +32,15 @@ const (
 	// eventRefused is the reason of the event on a pod that was refused for what it is, EventRefuses and eventAccepts
 	// those on a burst pool's nodes when it begins to refuse pods and when it takes them again.
 	eventRefused, EventRefuses, eventAccepts = "BurstRefused", "BurstPoolRefuses", "BurstPoolAccepts"
-	// maxToldNodes is on how many nodes of a pool that is told.
-	maxToldNodes = 10
+	// maxEventNodes bounds how many nodes of a pool get that event.
+	maxEventNodes = 10
 )
 
 // Refusals counts the pods that providers refused.
 var Refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "burst_refusals_total",
-	Help:           "Pods that a burst pool's provider refused, by its code; other for codes that the scheduler does not know.",
+	Help:           "Pods that a burst pool's provider refused, by its error code; other for unknown codes.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "code"})
 
@@ -52,7 +52,8 @@ type Config struct {
 	Pods     corelisters.PodLister
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Rules are those by which a burst pool whose pods must start within the time given is judged; nil: breaker.NewRules.
+	// Rules are those by which a burst pool whose pods must start within the time given is judged; nil:
+	// breaker.NewRules.
 	Rules    func(startWithin time.Duration) breaker.Rules
 	Observed bool        // gates are only observed
 	Leading  func() bool // whether this scheduler schedules: only then it reports events
@@ -105,14 +106,14 @@ func (p *Providers) See(pod *v1.Pod) {
 	if !ok {
 		return
 	}
-	news := p.trackers[i].See(p.podOf(i, pod), p.config.Now())
-	p.tell(i, pod, news)
-	if news.Changed {
+	change := p.trackers[i].See(p.podOf(i, pod), p.config.Now())
+	p.tell(i, pod, change)
+	if change.StatusChanged {
 		p.config.Changed()
 	}
 }
 
-// podOf is what is looked at of the pod in the burst pool with index i.
+// podOf returns the tracker's input for a pod in the burst pool with index i.
 func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
 	of := breaker.PodOf(pod)
 	of.MilliCPU = aci.UseOf(pod, p.config.Pools.At(i).OnACI()).MilliCPU
@@ -144,15 +145,15 @@ func (p *Providers) Gone(uid types.UID) {
 	}
 }
 
-// tell counts a pod's refusal, and tells by an event that its template is ineligible from now on, or would be.
-func (p *Providers) tell(i int, pod *v1.Pod, news breaker.News) {
+// countRefusal counts a pod's refusal, and writes an event if its template is ineligible from now on, or would be.
+func (p *Providers) tell(i int, pod *v1.Pod, change breaker.Change) {
 	if !p.config.Leading() {
 		return
 	}
-	if news.Refused != nil {
-		Refusals.WithLabelValues(p.config.Pools.At(i).Name, refusal.Label(news.Refused.Code)).Inc()
+	if change.Refused != nil {
+		Refusals.WithLabelValues(p.config.Pools.At(i).Name, refusal.Label(change.Refused.Code)).Inc()
 	}
-	if news.Ineligible {
+	if change.Ineligible {
 		refused, _ := refusal.Of(pod)
 		follows := "no other pod of its template is sent there until it changes or is tried again"
 		if p.config.Observed {
@@ -163,7 +164,7 @@ func (p *Providers) tell(i int, pod *v1.Pod, news breaker.News) {
 	}
 }
 
-// Follow takes in which nodes the pools have. If those of the burst pools are others than before, it looks at all pods.
+// Follow updates the nodes of the pools. If the burst nodes changed, it reads all pods again.
 func (p *Providers) Follow(byPool [][]*v1.Node) {
 	nodes := map[string]int{}
 	for i := range p.config.Pools.Burst() {
@@ -177,7 +178,7 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 		return
 	}
 	p.nodes = nodes
-	// Under the lock: the end of a pod that is listed is heard of later.
+	// Under the lock, so that the deletion of a listed pod comes after.
 	all, _ := p.config.Pods.List(labels.Everything()) // does not fail
 	seen, byUID := map[int][]breaker.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
@@ -187,19 +188,18 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 		}
 	}
 	for i, tracker := range p.trackers {
-		tracker.SeeAll(seen[i], p.config.Now(), func(pod breaker.Pod, news breaker.News) { p.tell(i, byUID[pod.UID], news) })
+		tracker.SeeAll(seen[i], p.config.Now(), func(pod breaker.Pod, change breaker.Change) { p.tell(i, byUID[pod.UID], change) })
 	}
 }
 
-// Judge says how the burst pool with index i is at the time now.
-func (p *Providers) Judge(i int, now time.Time) breaker.Judgement {
+// Judge returns the state of the burst pool with index i at the time now.
+func (p *Providers) Judge(i int, now time.Time) breaker.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Judge(now)
 }
 
-// Starting is how many pods of the burst pool with index i may still start at the time now, among them those placed
-// that are not known to be bound.
+// Starting returns how many pods of the burst pool with index i may still start at the time now, assumed pods included.
 func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -214,7 +214,7 @@ func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.
 	return p.trackers[i].Pacing(owner, placed, now)
 }
 
-// recall takes in pods that have ended and that may have been refused while nobody looked.
+// recall processes pods that have ended and may have been refused while no scheduler watched.
 func (p *Providers) recall(pods []v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,12 +226,12 @@ func (p *Providers) recall(pods []v1.Pod) {
 	}
 }
 
-// Transition tells of burst pools that began to refuse pods, or take them again, since the view before.
+// Transition reports burst pools that began or stopped refusing pods since the last view.
 func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View, byPool [][]*v1.Node) {
 	for i := range p.config.Pools.Burst() {
 		old, is, name := &before.Pools[i].Provider, &view.Pools[i].Provider, p.config.Pools.At(i).Name
 		if old.State == "" || old.State == is.State {
-			continue // it is not known what was told
+			continue // the last report is not known
 		}
 		logger.Info("What the provider of a burst pool makes of pods changed", "pool", name, "state", is.State, "until", is.Until, "code", is.Code, "message", is.Message)
 		if !p.config.Leading() {
@@ -239,7 +239,7 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 		}
 		kind, event, message := v1.EventTypeWarning, EventRefuses, Complaint(name, is)
 		switch {
-		case is.State == breaker.Open && is.Lapsed:
+		case is.State == breaker.Open && is.Expired:
 			kind, event = v1.EventTypeNormal, eventAccepts
 			message = fmt.Sprintf("The provider of burst pool %s has refused no pod for a while, and there was none to try it with: it counts as open", name)
 		case is.State == breaker.Open:
@@ -248,14 +248,14 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 			continue
 		}
 		nodes := slices.SortedFunc(slices.Values(byPool[i]), func(a, b *v1.Node) int { return strings.Compare(a.Name, b.Name) })
-		for _, node := range nodes[:min(len(nodes), maxToldNodes)] {
+		for _, node := range nodes[:min(len(nodes), maxEventNodes)] {
 			p.config.Recorder.Eventf(node, nil, kind, event, "Bursting", "%s", message)
 		}
 	}
 }
 
-// Complaint says that the burst pool refuses pods.
-func Complaint(name string, is *breaker.Judgement) string {
+// Complaint describes a burst pool that refuses pods.
+func Complaint(name string, is *breaker.Status) string {
 	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
 }
 

@@ -47,8 +47,8 @@ func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeR
 	return p, recorder
 }
 
-// TestTemplateIsToldInObserve: where gates are only observed, it is not said that pods are held back.
-func TestTemplateIsToldInObserve(t *testing.T) {
+// TestTemplateIsReportedInObserve: where gates are only observed, it is not said that pods are held back.
+func TestTemplateIsReportedInObserve(t *testing.T) {
 	p, recorder := newProviders(t, func(config *Config) { config.Observed = true })
 	web := pod("web-1")
 	web.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: "web", UID: "web", Controller: ptr.To(true)}}

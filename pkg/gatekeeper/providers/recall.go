@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// recallTimeout is how long it may take to find out what was refused while nobody looked, and recallNodes on how many
-	// burst nodes that is done.
+	// recallTimeout and recallNodes bound the search for refusals that happened while no scheduler watched.
 	recallTimeout, recallNodes = 10 * time.Second, 100
-	// recallPage is how many pods are listed at a time.
+	// recallPage is the page size of that list.
 	recallPage = 500
 )
 
-// Recall finds out which pods on burst nodes were refused while nobody looked: those with restartPolicy Never have
-// failed, and the scheduler's informer knows no pods that have ended. Without it, a leader that follows one that was
-// killed would send a Job's pods where others of it were just refused. byPool are the nodes of each pool.
+// Recall finds pods on burst nodes that were refused while no scheduler watched: those with restartPolicy Never have
+// failed, and the scheduler's informer has no pods that have ended. Without it, the successor of a killed leader would
+// send a Job's pods where others of it were just refused. byPool are the nodes of each pool.
 func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 	p.Follow(byPool)
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)

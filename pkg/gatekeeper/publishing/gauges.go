@@ -12,34 +12,35 @@ import (
 
 const subsystem = "pool_priority"
 
-// The gauges are made up when somebody asks for them, of one view: a series of a state or a reason that is over is gone
-// in the same answer in which its successor is there. Only a scheduler that leads has any of them, so that plain sums
-// over all replicas are right.
+// The gauges are computed at each scrape, from one view: a state or a reason that ended disappears in the same scrape
+// in which its successor appears. Only the leader has them, so that plain sums over all replicas are right.
 var (
 	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
 	sinceGauge = gauge("pool_state_since_timestamp_seconds", "When a regular pool came into its state.", "pool")
-	nodesGauge = gauge("pool_nodes", "Nodes of a pool: ready; starting, those that exist and are not ready or not set up, or no longer; arriving, those that were ordered and do not exist yet, "+
+	nodesGauge = gauge("pool_nodes", "Nodes of a pool: ready; starting, which exist and are not ready or have startup taints; upcoming, which were ordered and do not exist yet, "+
 		"for at most provisionGrace.", "pool", "condition")
 	nodesMaxGauge = gauge("pool_nodes_max", "The most nodes that a regular pool may have; absent if that is not limited, or not known.", "pool")
-	podsGauge     = gauge("pool_pods", "Pods on the nodes of a pool that have not ended, whosever they are.", "pool")
-	requestsGauge = gauge("pool_requests", "What the pods on the nodes of a pool request; of a burst pool, what its provider bills for them, as its budget counts it.", "pool", "resource", "unit")
+	podsGauge     = gauge("pool_pods", "Pods on the nodes of a pool that have not ended, of all schedulers.", "pool")
+	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request; of a burst pool, what its provider bills, as its budget counts it.", "pool")
+	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request; of a burst pool, what its provider bills, as its budget counts it.", "pool")
 
-	budgetPodsGauge     = gauge("pool_budget_pods", "How many pods may be in a burst pool; absent if that is not limited.", "pool")
-	budgetRequestsGauge = gauge("pool_budget_requests", "How much the pods in a burst pool may request, to be compared with pool_requests; absent if that is not limited.", "pool", "resource", "unit")
-	openGauge           = gauge("gate_open", "1 if the gate of a burst pool is open for a plain pod, one without constraints, requests and tolerations that has just been made; 0 if it is not. "+
+	budgetPodsGauge   = gauge("pool_budget_pods", "How many pods may be in a burst pool; absent if that is not limited.", "pool")
+	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "CPU that the pods in a burst pool may request, to be compared with pool_requests_cpu_cores; absent if that is not limited.", "pool")
+	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Memory that the pods in a burst pool may request, to be compared with pool_requests_memory_bytes; absent if that is not limited.", "pool")
+	openGauge         = gauge("gate_open", "1 if the gate of a burst pool is open for a new pod without constraints, requests and tolerations, 0 if it is closed. "+
 		"With mode: Observe, whether it would be open.", "pool")
-	overrideGauge = gauge("gate_override", "1 for what the ConfigMap pool-priority-override makes of the gate while it does, 0 for what it does not: Open or Closed.", "gate")
-	refusingGauge = gauge("burst_refusing", "1 while a burst pool is closed because its provider refuses pods, or is tried with one pod because it did; 0 otherwise.", "pool")
+	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override has the gate Open or Closed, 0 otherwise.", "gate")
+	refusingGauge = gauge("burst_refusing", "1 while a burst pool is refusing or half-open because its provider refused pods, 0 otherwise.", "pool")
 
-	heldGauge   = gauge("held_pods", "Pending pods that a closed gate holds back, by the code of the reason of the first burst pool that is closed for the pod.", "reason")
-	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "Since when the held pod has been unschedulable that has been for the longest, of those for which the gate may still open: "+
-		"not those that can never burst. 0 if there is none.")
-	changeGauge = gauge("source_last_change_timestamp_seconds", "When what pools are judged by was last seen to change, by the scheduler's clock; 0 if it never was.", "source")
+	heldGauge   = gauge("held_pods", "Held pods, by the code of the reason of the first burst pool that is closed for the pod.", "reason")
+	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the oldest held pod for which the gate may still open became unschedulable. Pods that can never burst do not count. "+
+		"0 if there is none.")
+	changeGauge = gauge("source_last_change_timestamp_seconds", "When a capacity source was last seen to change, by the scheduler's clock; 0 if never.", "source")
 )
 
 var allGauges = []*metrics.Desc{
-	stateGauge, infoGauge, sinceGauge, nodesGauge, nodesMaxGauge, podsGauge, requestsGauge, budgetPodsGauge, budgetRequestsGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
+	stateGauge, infoGauge, sinceGauge, nodesGauge, nodesMaxGauge, podsGauge, cpuGauge, memoryGauge, budgetPodsGauge, budgetCPUGauge, budgetMemoryGauge, openGauge, overrideGauge, refusingGauge, heldGauge,
 	oldestGauge, changeGauge,
 }
 
@@ -73,16 +74,16 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
 	}}
 	for i := range r.Pools.Regular() {
-		r.tellState(r.Pools.At(i).Name, &r.view.Pools[i])
+		r.collectState(r.Pools.At(i).Name, &r.view.Pools[i])
 	}
 	for i := range r.Pools.Len() {
-		r.tellNodes(r.Pools.At(i).Name, &r.view.Pools[i])
+		r.collectNodes(r.Pools.At(i).Name, &r.view.Pools[i])
 	}
 	rule := r.Rule()
 	if r.Synced() {
-		r.tellUsage(&rule)
+		r.collectUsage(&rule)
 	}
-	r.tellHeld()
+	r.collectHeld()
 	for _, said := range []gate.OverriddenGate{gate.OverrideOpen, gate.OverrideClosed} {
 		r.set(overrideGauge, boolean(rule.Override.At(r.now) == said), string(said))
 	}
@@ -91,7 +92,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 }
 
-// reading is what is told at one time.
+// reading collects the gauges of one scrape.
 type reading struct {
 	*Config
 	view *nodegroups.View
@@ -99,7 +100,7 @@ type reading struct {
 	set  func(desc *metrics.Desc, value float64, labels ...string)
 }
 
-func (r *reading) tellState(name string, p *nodegroups.Pool) {
+func (r *reading) collectState(name string, p *nodegroups.Pool) {
 	for _, state := range nodegroups.States {
 		r.set(stateGauge, boolean(p.State == state), name, string(state))
 	}
@@ -110,32 +111,32 @@ func (r *reading) tellState(name string, p *nodegroups.Pool) {
 	}
 }
 
-func (r *reading) tellNodes(name string, p *nodegroups.Pool) {
+func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 	r.set(nodesGauge, float64(p.Nodes-p.Starting), name, "ready")
 	r.set(nodesGauge, float64(p.Starting), name, "starting")
-	r.set(nodesGauge, float64(p.Arriving()), name, "arriving")
+	r.set(nodesGauge, float64(p.Arriving()), name, "upcoming")
 }
 
-// tellUsage tells what pods take of the pools, of their budgets, and whether the gates are open for one more.
-func (r *reading) tellUsage(rule *gate.Rule) {
+// collectUsage collects the usage of the pools and of their budgets, and whether the gates are open for one more pod.
+func (r *reading) collectUsage(rule *gate.Rule) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()
 	uses := r.Usage.Uses(pools, byPool)
 	for i := range uses {
 		p := pools.At(i)
 		r.set(podsGauge, float64(uses[i].Pods), p.Name)
-		r.tellResources(requestsGauge, p.Name, uses[i].MilliCPU, uses[i].Memory)
+		r.collectResources(cpuGauge, memoryGauge, p.Name, uses[i].MilliCPU, uses[i].Memory)
 	}
 	decision := rule.Decide(gate.Request{Pod: gate.PlainPod(), Burst: uses}, r.view, r.now)
 	for i := range pools.Burst() {
 		p, v, limits := pools.At(i), &decision.Burst[i], pools.At(i).Limits()
 		r.set(openGauge, boolean(v.Open && !v.Observed), p.Name)
 		state := r.view.Pools[i].Provider.State
-		r.set(refusingGauge, boolean(state == breaker.Refusing || state == breaker.Probing), p.Name)
+		r.set(refusingGauge, boolean(state == breaker.Refusing || state == breaker.HalfOpen), p.Name)
 		if limits.Pods > 0 {
 			r.set(budgetPodsGauge, float64(limits.Pods), p.Name)
 		}
-		r.tellResources(budgetRequestsGauge, p.Name, unlimited(limits.MilliCPU), unlimited(limits.Memory))
+		r.collectResources(budgetCPUGauge, budgetMemoryGauge, p.Name, unlimited(limits.MilliCPU), unlimited(limits.Memory))
 	}
 }
 
@@ -147,17 +148,17 @@ func unlimited(limit int64) int64 {
 	return limit
 }
 
-// tellResources tells of thousandths of a CPU and of bytes of memory. What is less than nothing is left out.
-func (r *reading) tellResources(desc *metrics.Desc, name string, milliCPU, memory int64) {
+// collectResources collects CPU, in thousandths, and memory, in bytes. Negative values are left out.
+func (r *reading) collectResources(cores, bytes *metrics.Desc, name string, milliCPU, memory int64) {
 	if milliCPU >= 0 {
-		r.set(desc, float64(milliCPU)/1000, name, "cpu", "cores")
+		r.set(cores, float64(milliCPU)/1000, name)
 	}
 	if memory >= 0 {
-		r.set(desc, float64(memory), name, "memory", "bytes")
+		r.set(bytes, float64(memory), name)
 	}
 }
 
-func (r *reading) tellHeld() {
+func (r *reading) collectHeld() {
 	by, first := r.Held.ByReason()
 	for _, reason := range gate.Reasons(gate.Kind.Closes) {
 		r.set(heldGauge, float64(by[reason.Code]), reason.Code)

@@ -22,18 +22,18 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Problems are what is wrong with the objects around the scheduler and that the user can mend. Each is logged once for
-// as long as it lasts, and told by an event on the object if there is one.
+// Problems are mistakes in the cluster's objects or the configuration that the user can fix. Each is logged once while
+// it lasts, and written as an event if it has an object.
 type Problems struct {
-	recorder events.EventRecorder
-	pools    pool.List
-	gated    bool                 // the nodes of burst pools are to have the gate taint
-	ungated  map[string]time.Time // since when nodes of burst pools have not had it, by name
-	Due      time.Time            // when there is a problem unless something changes; zero: never
-	current  []problem
-	logged   map[string]bool // while they last
-	told     map[string]bool // by an event, while they last
-	empty    map[int]bool    // pools that were logged to have no nodes
+	recorder         events.EventRecorder
+	pools            pool.List
+	gated            bool                 // the nodes of burst pools are to have the gate taint
+	withoutGateTaint map[string]time.Time // since when nodes of burst pools have not had it, by name
+	Due              time.Time            // when there is a problem unless something changes; zero: never
+	current          []problem
+	logged           map[string]bool // while they last
+	told             map[string]bool // by an event, while they last
+	empty            map[int]bool    // pools that were logged to have no nodes
 }
 
 type problem struct {
@@ -43,14 +43,14 @@ type problem struct {
 	message   string
 }
 
-// ungatedGrace is how long a node of a burst pool may be without the gate taint: the controller may be taking over, or
-// the node be new.
-const ungatedGrace = 30 * time.Second
+// gateTaintGrace is how long a burst node may lack the gate taint: the controller may be taking over, or the node be
+// new.
+const gateTaintGrace = 30 * time.Second
 
 // NewProblems returns Problems that are not known yet. gated says that the nodes of burst pools are to have the gate
 // taint.
 func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Problems {
-	return &Problems{recorder: recorder, pools: pools, gated: gated, ungated: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
+	return &Problems{recorder: recorder, pools: pools, gated: gated, withoutGateTaint: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
 // Look finds the problems that there are at the time now.
@@ -84,7 +84,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	ps.findVirtual(byPool)
 	ps.findTemplates(view)
 	ps.findSharedNodes(from)
-	ps.findUngated(byPool, now)
+	ps.findWithoutGateTaint(byPool, now)
 	ps.findOthers(byPool)
 	if cm, message := override.Problem(); message != "" {
 		ps.current = append(ps.current, problem{id: sources.EventOverrideUnreadable, regarding: cm, code: sources.EventOverrideUnreadable, message: message})
@@ -111,23 +111,23 @@ func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	}
 }
 
-// findUngated finds nodes of burst pools that have not had the gate taint for too long.
-func (ps *Problems) findUngated(byPool [][]*v1.Node, now time.Time) {
-	ungated := map[string]time.Time{}
+// findWithoutGateTaint finds nodes of burst pools that have not had the gate taint for too long.
+func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
+	withoutGateTaint := map[string]time.Time{}
 	ps.Due = time.Time{}
 	for i := range ps.pools.Burst() {
 		var found *v1.Node // the first by name
 		n := 0
 		for _, node := range byPool[i] {
-			if !ps.gated || pool.IsGated(node) {
+			if !ps.gated || pool.HasGateTaint(node) {
 				continue
 			}
-			since, known := ps.ungated[node.Name]
+			since, known := ps.withoutGateTaint[node.Name]
 			if !known {
 				since = now
 			}
-			ungated[node.Name] = since
-			if end := since.Add(ungatedGrace); now.Before(end) {
+			withoutGateTaint[node.Name] = since
+			if end := since.Add(gateTaintGrace); now.Before(end) {
 				ps.Due = nodegroups.Earliest(ps.Due, end)
 				continue
 			}
@@ -143,17 +143,17 @@ func (ps *Problems) findUngated(byPool [][]*v1.Node, now time.Time) {
 		if n > 1 {
 			nodes += fmt.Sprintf(" and %d more", n-1)
 		}
-		ps.current = append(ps.current, problem{id: "BurstNodeNotGated\n" + ps.pools.At(i).Name, regarding: found, code: "BurstNodeNotGated",
+		ps.current = append(ps.current, problem{id: "GateTaintMissing\n" + ps.pools.At(i).Name, regarding: found, code: "GateTaintMissing",
 			message: fmt.Sprintf("pool %s: for more than %s there has been no gate taint %s on %s, so that autoscalers add no VM for pods that tolerate what else is there: "+
-				"the controller does not run, or is denied the change, which its log and an event GateTaintDenied on the node say", ps.pools.At(i).Name, ungatedGrace, configv1.GateTaintKey, nodes)})
+				"the controller does not run, or is denied the change, which its log and an event GateTaintDenied on the node say", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
 	}
-	ps.ungated = ungated
+	ps.withoutGateTaint = withoutGateTaint
 }
 
-// findRefusing finds burst pools whose providers refuse pods. Their nodes are told by providers.
+// findRefusing finds burst pools whose providers refuse pods. The events on their nodes come from providers.
 func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
-		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.Probing {
+		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.HalfOpen {
 			name := ps.pools.At(i).Name
 			ps.current = append(ps.current, problem{id: providers.EventRefuses + "\n" + name, code: providers.EventRefuses, message: providers.Complaint(name, p)})
 		}
@@ -173,12 +173,12 @@ func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	}
 }
 
-// findTemplates finds templates of the configuration that say something else than the nodes.
+// findTemplates finds nodeTemplates of the configuration that contradict the nodes.
 func (ps *Problems) findTemplates(view *nodegroups.View) {
 	for i := range ps.pools.Regular() {
 		for k := range view.Pools[i].Groups {
 			g := &view.Pools[i].Groups[k]
-			difference := nodegroups.Contradiction(ps.pools.At(i).Template(g.Name), g.Shapes)
+			difference := nodegroups.Contradiction(ps.pools.At(i).Template(g.Name), g.NodeTemplates)
 			if difference == "" {
 				continue
 			}
@@ -192,7 +192,7 @@ func (ps *Problems) findTemplates(view *nodegroups.View) {
 	}
 }
 
-// findSharedNodes finds a node that is in several of the autoscaler's node groups, as far as can be told.
+// findSharedNodes finds a node that seems to be in several of the autoscaler's node groups.
 func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	if node, groups, status := from.Shared(); node != "" {
 		names := strings.Join(groups, ", ")
@@ -242,7 +242,7 @@ func (ps *Problems) Messages() []string {
 	return messages
 }
 
-// Report logs the problems that are new and, with events, tells them by events.
+// Report logs the new problems and, with events, writes them as events.
 func (ps *Problems) Report(logger klog.Logger, events bool) {
 	logged, told := map[string]bool{}, map[string]bool{}
 	for _, p := range ps.current {

@@ -19,7 +19,8 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as long as it lasts.
+// TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as
+// long as it lasts.
 func TestBurstNodeNotGated(t *testing.T) {
 	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}})
 	must.NoError(t, err)
@@ -35,7 +36,7 @@ func TestBurstNodeNotGated(t *testing.T) {
 	ps := NewProblems(recorder, pools, true)
 	look := func(after time.Duration, nodes ...*v1.Node) string {
 		ps.current = nil
-		ps.findUngated([][]*v1.Node{nodes}, start.Add(after))
+		ps.findWithoutGateTaint([][]*v1.Node{nodes}, start.Add(after))
 		ps.Report(klog.Background(), true)
 		return strings.Join(ps.Messages(), "\n")
 	}
@@ -76,7 +77,8 @@ func TestBurstNodeNotGated(t *testing.T) {
 	}
 }
 
-// TestNodeInTwoInstallations: a node of our pools that has another installation's gate taint is a problem, one for each pool and installation.
+// TestNodeInTwoInstallations: a node of our pools that has another installation's gate taint is a problem, one for each
+// pool and installation.
 func TestNodeInTwoInstallations(t *testing.T) {
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("type", "vm")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}})

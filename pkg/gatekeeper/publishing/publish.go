@@ -38,7 +38,7 @@ const (
 	figuresInterval = 15 * time.Second
 	// maxPublishInterval is the longest time between two tries of a write that fails.
 	maxPublishInterval = 30 * time.Second
-	// publishTimeout is how long one read or write may take.
+	// publishTimeout bounds one read or write.
 	publishTimeout = 3 * time.Second
 )
 
@@ -46,7 +46,7 @@ const (
 var Failures = metrics.NewCounter(&metrics.CounterOpts{
 	Subsystem:      subsystem,
 	Name:           "publish_failures_total",
-	Help:           "Failures to write the ConfigMap that the next leader and the tools read.",
+	Help:           "Failures to write the ConfigMap pool-priority-status.",
 	StabilityLevel: metrics.ALPHA,
 })
 
@@ -60,7 +60,7 @@ type Config struct {
 	Identity, Version, SchedulerName string
 
 	Held    *held.Pods
-	Kinds   *gate.Kinds
+	Kinds   *gate.Declines
 	Usage   *usage.Usage
 	Sources *sources.Sources
 	Nodes   func() (byPool [][]*v1.Node, unlisted []*v1.Node)
@@ -124,7 +124,7 @@ func (p *Publisher) poke() {
 	}
 }
 
-// contents is what was written, or is to be: all of it but what changes with every look, and what of it decides.
+// contents is the state to write, without what changes with every sync, and the part of it that decides.
 type contents struct{ all, decisive map[string]string }
 
 func contentsOf(state *published.Status) (contents, error) {
@@ -136,8 +136,8 @@ func contentsOf(state *published.Status) (contents, error) {
 	return contents{all, decisive}, err
 }
 
-// due is how long after it was written what was published is to be written anew: at once if what decides has changed,
-// soon if other figures have, and else so that it can be seen that somebody leads.
+// due is how long to wait before the next write: none if the deciding part changed, little if other figures did, else a
+// heartbeat.
 func (c *contents) due(last *contents) time.Duration {
 	switch {
 	case !maps.Equal(c.decisive, last.decisive):

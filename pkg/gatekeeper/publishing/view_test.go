@@ -30,7 +30,7 @@ func configOf(t *testing.T, nodes ...*v1.Node) Config {
 	}}
 	pools, err := pool.NewList(args.Pools)
 	must.NoError(t, err)
-	return Config{Args: args, Pools: pools, Client: fake.NewClientset(), Held: held.New(), Kinds: gate.NewKinds(), Usage: usage.New(),
+	return Config{Args: args, Pools: pools, Client: fake.NewClientset(), Held: held.New(), Kinds: gate.NewDeclines(), Usage: usage.New(),
 		Nodes: func() ([][]*v1.Node, []*v1.Node) { return pools.Group(nodes) }}
 }
 

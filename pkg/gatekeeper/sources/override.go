@@ -21,12 +21,12 @@ import (
 
 const (
 	// eventOverridden and eventOverrideOver are the reasons of events on the ConfigMap that overrides the gate.
-	eventOverridden, eventOverrideOver = "GateOverridden", "GateOverrideOver"
+	eventOverridden, eventOverrideOver = "GateOverridden", "GateOverrideEnded"
 	// EventOverrideUnreadable is the code of the problem of one that cannot be read.
 	EventOverrideUnreadable = "GateOverrideUnreadable"
 	// sourceOverride is the value of the label source of metrics.
 	sourceOverride = "override"
-	// overrideRetry is how often it is looked whether a ConfigMap can be read that could not be.
+	// overrideRetry is how often reading the ConfigMap is tried again.
 	overrideRetry = 2 * time.Second
 )
 
@@ -42,7 +42,7 @@ type Override struct {
 	read     published.Override // the last that could be read
 	cm       runtime.Object     // as last observed; nil if there is none
 	problem  string             // of that; "" if there is none
-	observed bool               // it is known whether there is a ConfigMap, or why not
+	observed bool               // the ConfigMap was read, or does not exist, or the error is known
 	logged   string
 	told     string
 }
@@ -58,8 +58,7 @@ func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	return o, err
 }
 
-// Restore takes over what the last leader read: it counts for as long as the same ConfigMap has nothing that can be
-// read, or it is not known what it has.
+// Restore takes over the last leader's value. It counts as long as the same ConfigMap cannot be parsed or was not read.
 func (o *Override) Restore(m *published.Memory) { o.read = m.Override }
 
 // Observe reads the ConfigMap as it is at the time now.
@@ -101,7 +100,7 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	}
 }
 
-// InForce is what is overridden at the time now.
+// InForce returns the override at the time now.
 func (o *Override) InForce(now time.Time) gate.Override {
 	if o.read.At(now) == "" {
 		return gate.Override{}
@@ -109,7 +108,7 @@ func (o *Override) InForce(now time.Time) gate.Override {
 	return o.read.Override
 }
 
-// stays says what of the gate stays as it was.
+// stays describes the override that stays in force.
 func (o *Override) stays(now time.Time) string {
 	if current := o.InForce(now); current.Gate != "" {
 		return "what was read before stays in force: " + current.String()
@@ -117,8 +116,8 @@ func (o *Override) stays(now time.Time) string {
 	return "the gate goes by the pools"
 }
 
-// Due is when an override that is in force at the time now ends, or when to look again whether the ConfigMap can be
-// read: that there is none is no event. Zero is never.
+// Due is when the override in force ends, or when to read the ConfigMap again: its absence causes no event. Zero is
+// never.
 func (o *Override) Due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
 		return nodegroups.Earliest(now.Add(overrideRetry), o.InForce(now).Until)
@@ -126,7 +125,7 @@ func (o *Override) Due(now time.Time) time.Time {
 	return o.InForce(now).Until
 }
 
-// Report tells, if that is new, by an event on the ConfigMap, what is in force at the time now.
+// Report writes an event on the ConfigMap if the override in force has changed.
 func (o *Override) Report(leading bool, now time.Time) {
 	current := o.InForce(now)
 	if !leading || o.problem != "" {

@@ -38,7 +38,7 @@ import (
 var Errors = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "source_errors_total",
-	Help:           "Failures to read what pools are judged by: of its list or its watch, and changes of it that could not be understood.",
+	Help:           "Errors reading a capacity source: list, watch or parse.",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"source"})
 
@@ -54,32 +54,31 @@ type Config struct {
 	Changed func()
 }
 
-// Sources judge the regular pools. They watch the objects that say what limits the pools, each of them and no other of
-// its kind.
+// Sources evaluate the regular pools. They watch the objects that limit the pools, each by its name.
 type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
 	objects []runtime.Object    // what each pool is judged by, as last observed; nil if there is none
 	tracker *clusterautoscaler.Tracker
 	status  *watched // the cluster autoscaler's; nil if no pool is judged by it
-	// autoscalers is that status as last observed; nil if there is none.
+	// autoscalers is that status as last observed; nil without one.
 	autoscalers runtime.Object
 	statusID    string // namespace/name
 	nodePools   []*nodePool
 	warned      map[string]bool // node groups that no pool claims
-	// told is when each object was last seen to change, for those who ask beside the loop.
+	// lastChanges is when each object was last seen to change, for readers outside the loop.
 	told atomic.Pointer[[]Change]
 }
 
 // sourceAutoscaler is the cluster autoscaler's status in labels of metrics.
 const sourceAutoscaler = "cluster-autoscaler"
 
-// Change is when what pools are judged by was last seen to change; zero: never.
+// Change is when a capacity source was last seen to change; zero: never.
 type Change struct {
 	Source string
 	At     time.Time
 }
 
-// Changes are those that were last observed.
+// Changes returns the last observed changes.
 func (s *Sources) Changes() []Change {
 	if told := s.told.Load(); told != nil {
 		return *told
@@ -118,7 +117,7 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 		case p.Karpenter != nil:
 			source, err = s.nodePool(ctx, config, p.Karpenter.NodePool)
 		case p.Static != nil:
-			source = static.MaxNodes{Nodes: p.Static.MaxNodes, Patience: p.Graces.Provision}
+			source = static.MaxNodes{Nodes: p.Static.MaxNodes, MinWait: p.Graces.Provision}
 		default:
 			source = static.Fixed{}
 		}
@@ -166,7 +165,7 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 		return nil, err
 	}
 	launches := karpenter.NewLaunches()
-	if err := watchClaims(ctx, config, name, launches); err != nil {
+	if err := watchNodeClaims(ctx, config, name, launches); err != nil {
 		return nil, err
 	}
 	n.tracker = karpenter.NewTracker(nodePoolGraces(config, name), launches)
@@ -174,7 +173,7 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 	return n.tracker, nil
 }
 
-// nodePoolGraces are the graces of the NodePool: the longest of those of its pools.
+// nodePoolGraces returns the graces of the NodePool: the longest of its pools.
 func nodePoolGraces(config *Config, name string) pool.Graces {
 	var graces pool.Graces
 	for i := range config.Pools.Regular() {
@@ -202,7 +201,7 @@ func (s *Sources) Shared() (node string, groups []string, status runtime.Object)
 	return node, groups, s.autoscalers
 }
 
-// Settled reports whether it is known of every watched object if it exists.
+// Settled reports whether every watched object was read or is known not to exist.
 func (s *Sources) Settled() bool {
 	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
@@ -288,16 +287,15 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	return obj
 }
 
-// assign tells the tracker what the pools have, and logs once for each of the autoscaler's node groups of which nothing
-// tells whose it is.
+// assign gives the tracker the pools' groups and nodes. It logs once for each node group that no pool owns.
 func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
-	var claims []clusterautoscaler.Claim
+	var claims []clusterautoscaler.OwnedGroups
 	for i, source := range s.byPool {
 		if source, ok := source.(clusterautoscaler.Source); ok {
-			claims = append(claims, clusterautoscaler.Claim{Source: source, Nodes: byPool[i]})
+			claims = append(claims, clusterautoscaler.OwnedGroups{Source: source, Nodes: byPool[i]})
 		}
 	}
-	for _, name := range s.tracker.Look(claims, nodes, now) {
+	for _, name := range s.tracker.ObserveNodes(claims, nodes, now) {
 		if !s.warned[name] {
 			s.warned[name] = true
 			logger.Info("Of a node group in the cluster autoscaler's status it is not known yet which pool it belongs to: it has no node, and no pool names it", "nodeGroup", name, "configMap", s.statusID)

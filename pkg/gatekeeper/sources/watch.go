@@ -49,7 +49,7 @@ func passes(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// settled reports whether it is known if the object exists, or why that cannot be known.
+// settled reports whether the object was read, is known not to exist, or could not be read.
 func (w *watched) settled() bool { return w.informer.HasSynced() || w.failure.Load() != nil }
 
 // get returns the object, nil if it does not exist, and an error if it could never be read.

@@ -11,7 +11,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Usage is what the pods on each node take, whosever they are: added up as they come, change and go, so that asking
+// Usage is what the pods on each node take, whoever's they are: added up as they come, change and go, so that asking
 // costs something for each node and nothing for each pod. It is for figures and for requeueing: the gate goes by the
 // scheduling cycle's snapshot.
 type Usage struct {
@@ -23,7 +23,7 @@ type Usage struct {
 // New returns one that knows of no pod.
 func New() *Usage { return &Usage{pods: map[types.UID]taken{}, nodes: map[string]Load{}} }
 
-// taken is what one pod takes.
+// taken is the usage of one pod.
 type taken struct {
 	node string
 	Load

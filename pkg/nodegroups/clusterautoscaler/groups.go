@@ -48,15 +48,15 @@ func GroupsOf(p *configv1.Pool) Groups {
 }
 
 // mayHave reports whether nodes of this shape may match the pool's selector, as far as their labels are known.
-func (g Groups) mayHave(kind nodegroups.Shape) bool {
+func (g Groups) mayHave(template nodegroups.NodeTemplate) bool {
 	requirements, _ := g.selector.Requirements()
 	return !slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
-		return !nodegroups.IsPlaceLabel(r.Key()) && !slices.Contains(kind.Varied, r.Key()) && !r.Matches(labels.Set(kind.Labels))
+		return !nodegroups.IsPlaceLabel(r.Key()) && !slices.Contains(template.Varied, r.Key()) && !r.Matches(labels.Set(template.Labels))
 	})
 }
 
-// claim reports whether the configuration names the node group.
-func (g Groups) claim(name string) bool {
+// owns reports whether the configuration names the node group.
+func (g Groups) owns(name string) bool {
 	for _, pattern := range g.patterns {
 		if ok, err := path.Match(pattern, name); ok && err == nil {
 			return true

@@ -43,7 +43,7 @@ func BenchmarkManyGroups(b *testing.B) {
 		NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.azure.com/mode": "user"}}})}
 	for b.Loop() {
 		now = now.Add(time.Second) // as often as there is something to look at, about
-		tracker.Look([]Claim{{Source: source, Nodes: nodes}}, nodes, now)
-		source.Judge(nodes, now)
+		tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: nodes}}, nodes, now)
+		source.Status(nodes, now)
 	}
 }

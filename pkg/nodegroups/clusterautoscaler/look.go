@@ -10,24 +10,24 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// Claim is the source and the nodes of a pool.
-type Claim struct {
+// OwnedGroups is the source and the nodes of a pool.
+type OwnedGroups struct {
 	Source
 	Nodes []*corev1.Node
 }
 
-// Look updates the tracker with the pools that it judges and the nodes of the cluster. It remembers the shapes of each
-// group's nodes for the time when the group has none. It returns the orphans: groups that no configuration names and no
-// node, now or before, belonged to. An orphan counts for every pool that has the groups of its nodes, so that a group
-// scaled to zero does not look as if it could not grow.
-func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orphans []string) {
-	t.members.look(nodes)
+// ObserveNodes updates the tracker with the pools that it judges and the nodes of the cluster. It remembers the shapes
+// of each group's nodes for the time when the group has none. It returns the orphans: groups that no configuration
+// names and no node, now or before, belonged to. An orphan counts for every pool that has the groups of its nodes, so
+// that a group scaled to zero does not look as if it could not grow.
+func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now time.Time) (orphans []string) {
+	t.members.observe(nodes)
 	pools := map[string]bool{}
-	for i := range claims {
-		pools[claims[i].Groups.pool] = true
-		t.see(&claims[i], now)
+	for i := range owned {
+		pools[owned[i].Groups.pool] = true
+		t.see(&owned[i], now)
 	}
-	t.see(&Claim{Nodes: t.members.unclaimed(claims, nodes)}, now)
+	t.see(&OwnedGroups{Nodes: t.members.unowned(owned, nodes)}, now)
 	inhabited := map[string]bool{}
 	for _, known := range t.members.byName {
 		for _, name := range known.groups {
@@ -35,9 +35,9 @@ func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orp
 		}
 	}
 	t.orphans = map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(t.memory)) { // those of the last status: while there is none, they are what there was
-		named := slices.ContainsFunc(claims, func(c Claim) bool { return c.Groups.claim(name) })
-		if !named && !inhabited[name] && !pools[t.memory[name].Pool] && !t.isElsewhere(name, claims) {
+	for _, name := range slices.Sorted(maps.Keys(t.memory)) { // the groups of the last status: without a status the last one counts
+		named := slices.ContainsFunc(owned, func(c OwnedGroups) bool { return c.Groups.owns(name) })
+		if !named && !inhabited[name] && !pools[t.memory[name].Pool] && !t.isElsewhere(name, owned) {
 			t.orphans[name] = true
 			orphans = append(orphans, name)
 		}
@@ -46,9 +46,9 @@ func (t *Tracker) Look(claims []Claim, nodes []*corev1.Node, now time.Time) (orp
 }
 
 // isElsewhere reports whether the group's nodes were in none of the tracker's pools and would be in none of today's.
-func (t *Tracker) isElsewhere(group string, claims []Claim) bool {
+func (t *Tracker) isElsewhere(group string, owned []OwnedGroups) bool {
 	m := t.memory[group]
-	return m.Pool == "" && len(m.Seen) > 0 && !slices.ContainsFunc(claims, func(c Claim) bool { return slices.ContainsFunc(m.Seen, c.Groups.mayHave) })
+	return m.Pool == "" && len(m.Seen) > 0 && !slices.ContainsFunc(owned, func(c OwnedGroups) bool { return slices.ContainsFunc(m.Seen, c.Groups.mayHave) })
 }
 
 // Shared returns a node that may be in several groups, with their names, or "".
@@ -65,7 +65,7 @@ func (t *Tracker) Shared() (node string, groups []string) {
 const seeAgain = 10 * time.Second
 
 // see remembers the shapes of the pool's nodes by group. A group without nodes keeps its shapes.
-func (t *Tracker) see(c *Claim, now time.Time) {
+func (t *Tracker) see(c *OwnedGroups, now time.Time) {
 	byGroup := map[string][]*corev1.Node{}
 	for _, node := range c.Nodes {
 		names, _ := t.members.groupsOf(node)
@@ -80,11 +80,11 @@ func (t *Tracker) see(c *Claim, now time.Time) {
 			continue
 		}
 		if m.Pool == c.Groups.pool && len(m.Seen) > 0 {
-			// What young nodes have that those before had not, they are about to lose.
+			// Taints that only new nodes have are startup taints.
 			nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !n.CreationTimestamp.Time.Before(grown) })
 		}
-		if shapes := nodegroups.SettledShapes(nodes, grown, now); len(shapes) > 0 {
-			m.Pool, m.Seen, t.seen[name] = c.Groups.pool, shapes, now
+		if templates := nodegroups.SettledTemplates(nodes, grown, now); len(templates) > 0 {
+			m.Pool, m.Seen, t.seen[name] = c.Groups.pool, templates, now
 		}
 	}
 }

@@ -15,32 +15,32 @@ import (
 // the loop's own scale-ups. It taints a node, deletes it seconds later, and only then lowers the target. The nodes
 // therefore show earlier than the status that a group is below its maximum.
 type members struct {
-	looks   int
-	writes  int // of the status
-	byName  map[string]*member
-	leaving map[string]int   // by group: nodes that are being taken away
-	lost    map[string][]int // by group: how many statuses had been written when each node vanished that may be in the target still, the oldest first
-	strays  map[place]int    // nodes that went since the last status, of places in none of its groups
-	targets map[string]int   // by group, of the last status
-	names   []string         // of the groups of the last status that told of them
-	groups  map[place][]string
-	before  map[string]inhabitants // by group: what another tracker saw; nil once there was a look
+	observations int
+	writes       int // of the status
+	byName       map[string]*member
+	leaving      map[string]int   // by group: nodes that are being taken away
+	removals     map[string][]int // by group: how many statuses had been written when each node vanished that may be in the target still, the oldest first
+	strays       map[place]int    // nodes that went since the last status, of places in none of its groups
+	targets      map[string]int   // by group, of the last status
+	names        []string         // of the groups of the last status with groups
+	groups       map[place][]string
+	before       map[string]inhabitants // by group: what another tracker saw; nil once there was a look
 }
 
 type member struct {
-	look   int // at which it was last there
-	claim  int // at which it was last in a pool that is judged by the groups
-	made   time.Time
-	place  place
-	groups []string
+	seenAt  int // at which it was last there
+	ownedAt int // at which it was last in a pool that is judged by the groups
+	made    time.Time
+	place   place
+	groups  []string
 }
 
-// lostFor is the number of statuses after which a deleted node no longer counts in the target. The first of them may
-// have begun before the deletion.
-const lostFor = 2
+// removalStatuses is the number of statuses after which a deleted node no longer counts in the target. The first of
+// them may have begun before the deletion.
+const removalStatuses = 2
 
 func newMembers() *members {
-	return &members{byName: map[string]*member{}, leaving: map[string]int{}, lost: map[string][]int{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
+	return &members{byName: map[string]*member{}, leaving: map[string]int{}, removals: map[string][]int{}, strays: map[place]int{}, targets: map[string]int{}, groups: map[place][]string{}}
 }
 
 // written records a new status. A target that fell accounts for deleted nodes.
@@ -48,7 +48,7 @@ func (m *members) written(groups []nodeGroup) {
 	for p, n := range m.strays {
 		for i := range groups {
 			if name := groups[i].Name; p.holds(name) {
-				m.lose(name, n, m.writes)
+				m.removed(name, n, m.writes)
 			}
 		}
 	}
@@ -58,20 +58,20 @@ func (m *members) written(groups []nodeGroup) {
 	for i := range groups {
 		name, target := groups[i].Name, groups[i].Health.CloudProviderTarget
 		names[i], targets[name] = name, target
-		lost := m.lost[name]
+		lost := m.removals[name]
 		if before, known := m.targets[name]; known && target < before {
 			lost = lost[min(before-target, len(lost)):]
 		}
-		for len(lost) > 0 && m.writes-lost[0] >= lostFor {
+		for len(lost) > 0 && m.writes-lost[0] >= removalStatuses {
 			lost = lost[1:]
 		}
-		m.lost[name] = lost
+		m.removals[name] = lost
 	}
 	m.targets = targets
 	m.are(names)
-	for name := range m.lost {
-		if _, known := targets[name]; !known || len(m.lost[name]) == 0 {
-			delete(m.lost, name)
+	for name := range m.removals {
+		if _, known := targets[name]; !known || len(m.removals[name]) == 0 {
+			delete(m.removals, name)
 		}
 	}
 }
@@ -82,9 +82,9 @@ func (m *members) are(names []string) {
 	clear(m.groups)
 }
 
-// look records the nodes of the cluster.
-func (m *members) look(nodes []*corev1.Node) {
-	m.looks++
+// observe records the nodes of the cluster.
+func (m *members) observe(nodes []*corev1.Node) {
+	m.observations++
 	clear(m.leaving)
 	for _, node := range nodes {
 		known := m.byName[node.Name]
@@ -92,7 +92,7 @@ func (m *members) look(nodes []*corev1.Node) {
 			known = &member{}
 			m.byName[node.Name] = known
 		}
-		known.look, known.made, known.place = m.looks, node.CreationTimestamp.Time, placeOf(node)
+		known.seenAt, known.made, known.place = m.observations, node.CreationTimestamp.Time, placeOf(node)
 		known.groups = m.groupsAt(known.place)
 		if nodegroups.IsLeaving(node) {
 			for _, name := range known.groups {
@@ -101,13 +101,13 @@ func (m *members) look(nodes []*corev1.Node) {
 		}
 	}
 	for name, known := range m.byName {
-		if known.look == m.looks {
+		if known.seenAt == m.observations {
 			continue
 		}
 		delete(m.byName, name)
 		groups := m.groupsAt(known.place) // there may be others than when it was there
 		for _, group := range groups {
-			m.lose(group, 1, m.writes)
+			m.removed(group, 1, m.writes)
 		}
 		if len(groups) == 0 && known.place != (place{}) {
 			m.strays[known.place]++
@@ -118,17 +118,17 @@ func (m *members) look(nodes []*corev1.Node) {
 	}
 }
 
-// unclaimed returns the nodes of the groups that have no node in a claim.
-func (m *members) unclaimed(claims []Claim, nodes []*corev1.Node) []*corev1.Node {
+// unowned returns the nodes of the groups that have no node in a claim.
+func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.Node {
 	claimed, all := map[string]bool{}, 0
-	for i := range claims {
-		all += len(claims[i].Nodes)
-		for _, node := range claims[i].Nodes {
+	for i := range owned {
+		all += len(owned[i].Nodes)
+		for _, node := range owned[i].Nodes {
 			known := m.byName[node.Name]
 			if known == nil {
 				continue
 			}
-			known.claim = m.looks
+			known.ownedAt = m.observations
 			for _, name := range known.groups {
 				claimed[name] = true
 			}
@@ -139,7 +139,7 @@ func (m *members) unclaimed(claims []Claim, nodes []*corev1.Node) []*corev1.Node
 	}
 	var rest []*corev1.Node
 	for _, node := range nodes {
-		if known := m.byName[node.Name]; known.claim != m.looks && !slices.ContainsFunc(known.groups, func(name string) bool { return claimed[name] }) {
+		if known := m.byName[node.Name]; known.ownedAt != m.observations && !slices.ContainsFunc(known.groups, func(name string) bool { return claimed[name] }) {
 			rest = append(rest, node)
 		}
 	}
@@ -175,7 +175,7 @@ func (p place) holds(group string) bool {
 }
 
 // groupsOf returns the node groups of the node, and whether the node shows its group at all.
-func (m *members) groupsOf(node *corev1.Node) (names []string, told bool) {
+func (m *members) groupsOf(node *corev1.Node) (names []string, placed bool) {
 	p := placeOf(node)
 	return m.groupsAt(p), p != (place{})
 }
@@ -195,8 +195,8 @@ func (m *members) groupsAt(p place) []string {
 	return found
 }
 
-// maxLost bounds the deleted nodes that are restored from another tracker.
-const maxLost = 20_000
+// maxRemovals bounds the deleted nodes that are restored from another tracker.
+const maxRemovals = 20_000
 
 // inhabitants summarizes a group's nodes for the published state, where all names would take too much space.
 type inhabitants struct {
@@ -223,13 +223,13 @@ func (m *members) inhabitants() map[string]inhabitants {
 // restore starts from the groups that another tracker remembered.
 func (m *members) restore(groups map[string]Group) {
 	m.are(slices.Sorted(maps.Keys(groups)))
-	m.writes, m.before = lostFor, map[string]inhabitants{}
+	m.writes, m.before = removalStatuses, map[string]inhabitants{}
 	for name := range groups {
 		g := groups[name]
 		m.targets[name] = g.Target
 		m.before[name] = inhabitants{g.Nodes, g.Newest}
-		for i := min(len(g.Lost), lostFor) - 1; i >= 0; i-- { // the oldest first
-			m.lose(name, g.Lost[i], m.writes-i)
+		for i := min(len(g.Removed), removalStatuses) - 1; i >= 0; i-- { // the oldest first
+			m.removed(name, g.Removed[i], m.writes-i)
 		}
 	}
 }
@@ -244,22 +244,22 @@ func (m *members) compare() {
 			}
 		}
 		if slices.Contains(m.names, name) {
-			m.lose(name, before.nodes-old, m.writes)
+			m.removed(name, before.nodes-old, m.writes)
 		}
 	}
 	m.before = nil
 }
 
-// lose records that this many nodes of the group were deleted after this many statuses.
-func (m *members) lose(name string, nodes, writes int) {
-	m.lost[name] = append(m.lost[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxLost))...)
+// removed records that this many nodes of the group were deleted after this many statuses.
+func (m *members) removed(name string, nodes, writes int) {
+	m.removals[name] = append(m.removals[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxRemovals))...)
 }
 
-// lostSince returns how many of the group's nodes were deleted since the last status, since the one before it, and so
-// on.
-func (m *members) lostSince(name string) []int {
+// removedSince returns how many of the group's nodes were deleted since the last status, since the one before it, and
+// so on.
+func (m *members) removedSince(name string) []int {
 	var counts []int
-	for _, writes := range m.lost[name] { // the oldest first
+	for _, writes := range m.removals[name] { // the oldest first
 		if counts == nil {
 			counts = make([]int, m.writes-writes+1)
 		}

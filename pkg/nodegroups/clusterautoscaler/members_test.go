@@ -11,7 +11,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// TestNodesCorrectTheStatus: while VMs are taken away, the status says "at maximum" for one or two writes more (run H of the recorded ones).
+// TestNodesCorrectTheStatus: while VMs are taken away, the status says "at maximum" for one or two writes more (run H
+// of the recorded ones).
 func TestNodesCorrectTheStatus(t *testing.T) {
 	const group1 = "aks-userpool-123-vmss"
 	plain := func(names ...string) []*corev1.Node {
@@ -104,8 +105,8 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 					cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
 					_ = tracker.Observe(cm, now)
 				}
-				tracker.Look([]Claim{{Source: source, Nodes: m.nodes}}, m.nodes, now)
-				got := source.Judge(m.nodes, now)
+				tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: m.nodes}}, m.nodes, now)
+				got := source.Status(m.nodes, now)
 				if got.Reason.Code != m.want || (m.want == "Shrinking" || m.want == "StatusBehind") != (got.State == nodegroups.CanGrow && m.want != "BelowMaxSize") {
 					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)
 				}

@@ -99,8 +99,8 @@ func TestRestarts(t *testing.T) {
 						Status: corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}}})
 				}
 				source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
-				tracker.Look([]Claim{{Source: source, Nodes: nodes}}, nodes, now)
-				if got := source.Judge(nodes, now); got.Reason.Code != m.want {
+				tracker.ObserveNodes([]OwnedGroups{{Source: source, Nodes: nodes}}, nodes, now)
+				if got := source.Status(nodes, now); got.Reason.Code != m.want {
 					t.Errorf("moment %d: %s %s (%s), want %s", i, got.State, got.Reason.Code, got.Reason.Detail, m.want)
 				}
 			}

@@ -70,7 +70,7 @@ type scaleUp struct {
 	BackoffInfo BackoffInfo `json:"backoffInfo"`
 }
 
-// BackoffInfo says why a group is in back-off.
+// BackoffInfo is why a group is in backoff.
 type BackoffInfo struct {
 	ErrorCode    string `json:"errorCode"`
 	ErrorMessage string `json:"errorMessage"`

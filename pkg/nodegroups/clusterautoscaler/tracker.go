@@ -20,35 +20,36 @@ const backoffMemory = 5 * time.Minute
 
 // Reasons of this source.
 var (
-	reasonMissing      = nodegroups.Reason{Code: "StatusMissing", Sentence: "the cluster autoscaler's status ConfigMap does not exist"}
-	reasonUnreadable   = nodegroups.Reason{Code: "StatusUnreadable", Sentence: "the cluster autoscaler's status cannot be read"}
-	reasonInitializing = nodegroups.Reason{Code: "StatusInitializing", Sentence: "the cluster autoscaler is starting"}
-	reasonStale        = nodegroups.Reason{Code: "StatusStale", Sentence: "the cluster autoscaler has stopped writing its status"}
-	reasonNoGroup      = nodegroups.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
-	reasonNotScaled    = nodegroups.Reason{Code: "NotAutoscaled", Sentence: "nodes of the pool are in no node group of the cluster autoscaler's"}
-	reasonUnhealthyAll = nodegroups.Reason{Code: "ClusterUnhealthy", Sentence: "the cluster autoscaler finds the cluster unhealthy and does not scale"}
-	reasonSkipped      = nodegroups.Reason{Code: "Skipped", Sentence: "a node group of the pool is unhealthy and may be used again"}
-	reasonUnhealthy    = nodegroups.Reason{Code: "Unhealthy", Sentence: "the pool's node groups are unhealthy and are not grown"}
-	reasonBelowMax     = nodegroups.Reason{Code: "BelowMaxSize", Sentence: "a node group of the pool is below its maximum size"}
-	reasonBackingOff   = nodegroups.Reason{Code: "BackingOff", Sentence: "a node group of the pool failed to grow and may be tried again"}
-	reasonAtMax        = nodegroups.Reason{Code: "AtMaxSize", Sentence: "the pool's node groups are at their maximum size"}
-	reasonShrinking    = nodegroups.Reason{Code: "Shrinking", Sentence: "nodes of the pool are being taken away, which makes room for others"}
-	reasonBehind       = nodegroups.Reason{Code: "StatusBehind", Sentence: "nodes of the pool are gone, which the autoscaler's status does not say yet"}
-	reasonBackoff      = nodegroups.Reason{Code: "Backoff", Sentence: "the pool's node groups fail to grow"}
-	reasonNodesMissing = nodegroups.Reason{Code: "NodesMissing", Sentence: "the pool's node groups are at their maximum size and nodes never came"}
+	reasonMissing             = nodegroups.Reason{Code: "StatusMissing", Sentence: "the cluster autoscaler's status ConfigMap does not exist"}
+	reasonUnreadable          = nodegroups.Reason{Code: "StatusUnreadable", Sentence: "the cluster autoscaler's status cannot be read"}
+	reasonInitializing        = nodegroups.Reason{Code: "StatusInitializing", Sentence: "the cluster autoscaler is starting"}
+	reasonStale               = nodegroups.Reason{Code: "StatusStale", Sentence: "the cluster autoscaler has stopped writing its status"}
+	reasonNoGroup             = nodegroups.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
+	reasonNotScaled           = nodegroups.Reason{Code: "NotAutoscaled", Sentence: "nodes of the pool are in no node group of the cluster autoscaler's"}
+	reasonUnhealthyAll        = nodegroups.Reason{Code: "ClusterUnhealthy", Sentence: "the cluster autoscaler finds the cluster unhealthy and does not scale"}
+	reasonUnhealthyBackingOff = nodegroups.Reason{Code: "UnhealthyRecently", Sentence: "a node group of the pool is unhealthy and may be used again"}
+	reasonUnhealthy           = nodegroups.Reason{Code: "Unhealthy", Sentence: "the pool's node groups are unhealthy and are not grown"}
+	reasonBelowMax            = nodegroups.Reason{Code: "BelowMaxSize", Sentence: "a node group of the pool is below its maximum size"}
+	reasonBackingOff          = nodegroups.Reason{Code: "BackingOff", Sentence: "a node group of the pool failed to grow and may be tried again"}
+	reasonAtMax               = nodegroups.Reason{Code: "AtMaxSize", Sentence: "the pool's node groups are at their maximum size"}
+	reasonShrinking           = nodegroups.Reason{Code: "Shrinking", Sentence: "nodes of the pool are being removed"}
+	reasonBehind              = nodegroups.Reason{Code: "StatusBehind", Sentence: "nodes of the pool were removed, and the autoscaler's status still counts them"}
+	reasonBackoff             = nodegroups.Reason{Code: "Backoff", Sentence: "the pool's node groups fail to grow"}
+	reasonNodesMissing        = nodegroups.Reason{Code: "NodesMissing", Sentence: "the pool's node groups are at their maximum size and nodes never came"}
 )
 
-// Tracker follows the cluster autoscaler's status and remembers what one status alone does not say. It has no lock.
+// Tracker follows the cluster autoscaler's status and remembers facts that one status alone does not show. It is not
+// safe for concurrent use.
 type Tracker struct {
 	staleAfter  time.Duration
 	provision   time.Duration     // the grace for all pools
 	problem     nodegroups.Reason // why there is no status, if there is none
 	err         error             // what is wrong with the status, if it cannot be read
-	orphans     map[string]bool   // groups of which nothing tells whose they are
+	orphans     map[string]bool   // groups that no pool owns
 	groups      []nodeGroup
 	stamp       string    // the annotation that changes with every write
 	changed     time.Time // when stamp last changed, by our clock
-	attention   attention
+	scans       scans
 	generation  int // changes when another autoscaler takes over
 	incarnation string
 	unhealthy   bool      // clusterWide, in the last status
@@ -62,8 +63,8 @@ type Tracker struct {
 // Memory is the tracker's state, as published. It outlives the process.
 type Memory struct {
 	// Loops are the autoscaler's last loops that still matter, and Pauses the periods without loops.
-	Loops  []Loop             `json:"loops,omitempty"`
-	Pauses []nodegroups.Pause `json:"pauses,omitempty"`
+	Loops   []Loop              `json:"loops,omitempty"`
+	Outages []nodegroups.Outage `json:"pauses,omitempty"`
 	// Incarnation changes when the autoscaler restarts and when the cluster's health changes. Unhealthy is that health.
 	// UID is the ConfigMap's.
 	Incarnation string    `json:"incarnation,omitempty"`
@@ -82,10 +83,10 @@ type Group struct {
 	// Target is the number of ordered nodes, and Present how many of them have come.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// Rose is the last scale-up that was seen. Progress is the last time when the target rose, a node came or no node
-	// was missing. It is not published while none is missing.
-	Rose     time.Time `json:"rose,omitzero"`
-	Progress time.Time `json:"progress,omitzero"`
+	// LastScaleUp is the last scale-up that was seen. Progress is the last time when the target rose, a node came or no
+	// node was missing. It is not published while none is missing.
+	LastScaleUp time.Time `json:"rose,omitzero"`
+	Progress    time.Time `json:"progress,omitzero"`
 	// BackoffSince and BackoffSeen are when a backoff was first and last seen; zero without one.
 	BackoffSince time.Time   `json:"backoffSince,omitzero"`
 	BackoffSeen  time.Time   `json:"backoffSeen,omitzero"`
@@ -94,13 +95,13 @@ type Group struct {
 	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
 	// Nodes is the number of the group's nodes, and Newest when the newest was created. Lost counts nodes that were
 	// deleted since the last status, since the one before it, and so on: the target may still include them.
-	Nodes  int       `json:"nodes,omitempty"`
-	Newest time.Time `json:"newest,omitzero"`
-	Lost   []int     `json:"lost,omitempty"`
+	Nodes   int       `json:"nodes,omitempty"`
+	Newest  time.Time `json:"newest,omitzero"`
+	Removed []int     `json:"lost,omitempty"`
 	// Pool is the pool that the group's nodes were last seen in, and Seen are their shapes. Without a Pool, the nodes
 	// were in no pool that the autoscaler's status judges.
-	Pool string             `json:"pool,omitempty"`
-	Seen []nodegroups.Shape `json:"seen,omitempty"`
+	Pool string                    `json:"pool,omitempty"`
+	Seen []nodegroups.NodeTemplate `json:"seen,omitempty"`
 }
 
 // NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter is not
@@ -115,9 +116,9 @@ const quiet = time.Minute
 // Memory returns the state to publish at the time now. Without the loops, which matter only while pods wait, it stays
 // the same, to within a minute, from one write of the status to the next if nothing else changes.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
-	m := Memory{Pauses: t.attention.Pauses, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
+	m := Memory{Outages: t.scans.Outages, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if loops {
-		m.Loops = slices.Clone(t.attention.loops)
+		m.Loops = slices.Clone(t.scans.loops)
 	}
 	if t.stamp != "" && (loops || now.Sub(t.changed) >= quiet) {
 		m.Stamp, m.Changed = hash(t.stamp), t.changed
@@ -125,7 +126,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	inhabitants := t.members.inhabitants()
 	for name, group := range t.memory {
 		g := *group
-		g.Nodes, g.Newest, g.Lost = inhabitants[name].nodes, inhabitants[name].newest, t.members.lostSince(name)
+		g.Nodes, g.Newest, g.Removed = inhabitants[name].nodes, inhabitants[name].newest, t.members.removedSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
 			g.Progress = time.Time{} // it goes on with every status
 		}
@@ -138,8 +139,8 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 // Restore starts from what another tracker remembered, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.restored, t.uid, t.incarnation, t.unhealthy = m, m.UID, m.Incarnation, m.Unhealthy
-	t.attention = attention{Attention: nodegroups.Attention{Pauses: m.Pauses}, loops: slices.Clone(m.Loops)}
-	t.attention.count()
+	t.scans = scans{Scans: nodegroups.Scans{Outages: m.Outages}, loops: slices.Clone(m.Loops)}
+	t.scans.count()
 	for name, group := range m.Groups {
 		if group.Progress.IsZero() {
 			group.Progress = cmp.Or(m.Changed, now)
@@ -157,8 +158,8 @@ func hash(s string) string {
 
 // Fail records that the ConfigMap cannot be read at the time now.
 func (t *Tracker) Fail(err error, now time.Time) {
-	t.checkSilence(now)
-	t.lose(reasonUnreadable.With("%v", err), now)
+	t.checkStale(now)
+	t.loseStatus(reasonUnreadable.With("%v", err), now)
 	t.stamp, t.err = "", err
 }
 
@@ -169,19 +170,19 @@ func (t *Tracker) Changed() time.Time { return t.changed }
 // returns the error, and the pools are Unknown.
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if cm == nil {
-		t.checkSilence(now)
-		t.lose(reasonMissing, now)
+		t.checkStale(now)
+		t.loseStatus(reasonMissing, now)
 		t.stamp, t.err = "", nil
 		return nil
 	}
-	// What stays as it was says nothing new: a back-off in a frozen status was not seen again.
+	// An unchanged status has no news: a backoff in a frozen status was not seen again.
 	stamp := cm.Annotations[LastUpdatedAnnotation] + "\n" + cm.Data[StatusKey]
 	if stamp == t.stamp {
 		return t.err
 	}
 	known := t.restored.Stamp == hash(stamp)
 	if !known {
-		t.checkSilence(now)
+		t.checkStale(now)
 	}
 	t.stamp, t.changed = stamp, now
 	if t.uid != "" && t.uid != cm.UID {
@@ -202,23 +203,23 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
 	case err != nil:
-		t.lose(reasonUnreadable.With("%v", err), now)
+		t.loseStatus(reasonUnreadable.With("%v", err), now)
 		return fmt.Errorf("reading key %q of ConfigMap %s/%s: %w", StatusKey, cm.Namespace, cm.Name, err)
 	case status.AutoscalerStatus == autoscalerInitializing:
-		t.lose(reasonInitializing, now)
+		t.loseStatus(reasonInitializing, now)
 		if !known {
 			t.forget(now)
 		}
 		return nil
 	}
 	if t.identify(status, now); t.unhealthy {
-		t.lose(reasonUnhealthyAll, now)
+		t.loseStatus(reasonUnhealthyAll, now)
 		return nil
 	}
 	t.problem = nodegroups.Reason{}
 	t.groups = status.NodeGroups
 	if known && !slices.ContainsFunc(t.groups, func(g nodeGroup) bool { return t.memory[g.Name] == nil }) {
-		t.attention.resume(now)
+		t.scans.endOutage(now)
 		return nil
 	}
 	t.members.written(t.groups)
@@ -236,9 +237,9 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 		}
 	}
 	if known {
-		t.attention.resume(now)
+		t.scans.endOutage(now)
 	} else {
-		t.attention.loop(quiet, now)
+		t.scans.loop(quiet, now)
 	}
 	return nil
 }
@@ -253,15 +254,15 @@ func (t *Tracker) identify(status *status, now time.Time) {
 	t.incarnation, t.unhealthy = incarnation, unhealthy
 }
 
-// checkSilence records a pause if the last status is staleAfter old at the time now. A new status does not show that
+// checkStale records a pause if the last status is staleAfter old at the time now. A new status does not show that
 // the autoscaler ran loops in between.
-func (t *Tracker) checkSilence(now time.Time) {
+func (t *Tracker) checkStale(now time.Time) {
 	last := t.changed
 	if t.stamp == "" {
 		last = t.restored.Changed
 	}
 	if !last.IsZero() && now.Sub(last) >= t.staleAfter {
-		t.attention.pause(last)
+		t.scans.beginOutage(last)
 	}
 }
 
@@ -269,16 +270,16 @@ func (t *Tracker) checkSilence(now time.Time) {
 // ordered before get as much time as new ones.
 func (t *Tracker) forget(now time.Time) {
 	t.generation++
-	t.attention.forget()
+	t.scans.reset()
 	for _, m := range t.memory {
 		m.BackoffSince, m.BackoffSeen, m.BackoffInfo, m.UnhealthySince = time.Time{}, time.Time{}, BackoffInfo{}, time.Time{}
 		m.Progress = now
 	}
 }
 
-func (t *Tracker) lose(reason nodegroups.Reason, now time.Time) {
+func (t *Tracker) loseStatus(reason nodegroups.Reason, now time.Time) {
 	t.problem, t.groups = reason, nil
-	t.attention.pause(now)
+	t.scans.beginOutage(now)
 }
 
 // remember records the status of the group, and reports whether it was scaled up or began to fail.
@@ -291,7 +292,7 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	}
 	if g.Health.CloudProviderTarget > m.Target {
 		happened = true
-		m.Rose, m.Progress = now, now
+		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
 	// A group with nothing on its way has nothing to be late: the clock starts with the next order.

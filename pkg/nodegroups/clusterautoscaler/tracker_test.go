@@ -71,7 +71,7 @@ func TestSamples(t *testing.T) {
 		t.Run(tc.file+" "+tc.pool, func(t *testing.T) {
 			tracker := NewTracker(staleAfter, graces.Provision)
 			must.NoError(t, tracker.Observe(sample(t, tc.file), epoch))
-			got := Source{Tracker: tracker, Groups: agentPool(tc.pool), Graces: graces}.Judge(nil, epoch)
+			got := Source{Tracker: tracker, Groups: agentPool(tc.pool), Graces: graces}.Status(nil, epoch)
 			if got.State != tc.want || got.Reason.Code != tc.code {
 				t.Errorf("Judge() = %s %s (%s), want %s %s", got.State, got.Reason.Code, got.Reason.Detail, tc.want, tc.code)
 			}
@@ -162,11 +162,11 @@ func TestHistories(t *testing.T) {
 			{2 * time.Minute, running(group(user, 3, 3, 3), group(other, 1, 1, 1)), nodegroups.Full, "AtMaxSize", 0},
 		}},
 		{"an unhealthy group is skipped, like one in back-off", []moment{
-			{0, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "Skipped", 2 * time.Minute},
+			{0, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "UnhealthyRecently", 2 * time.Minute},
 			{2 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.Full, "Unhealthy", 0},
 			{3 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 2)), nodegroups.CanGrow, "BelowMaxSize", 0},
 			{4 * time.Minute, running(group(user, 1, 1, 3), group(other, 1, 1, 1)), nodegroups.CanGrow, "BelowMaxSize", 0}, // at once
-			{5 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "Skipped", 7 * time.Minute},
+			{5 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "UnhealthyRecently", 7 * time.Minute},
 		}},
 		{"an unhealthy group whose nodes are on their way", []moment{
 			{0, running(unhealthy(group(user, 3, 1, 3))), nodegroups.Growing, "Provisioning", 0},
@@ -210,7 +210,7 @@ func TestHistories(t *testing.T) {
 					m.cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
 				}
 				must.NoError(t, tracker.Observe(m.cm, now))
-				got := source.Judge(nil, now)
+				got := source.Status(nil, now)
 				if got.State != m.want || got.Reason.Code != m.code {
 					t.Errorf("after %v: %s %s (%s), want %s %s", m.at, got.State, got.Reason.Code, got.Reason.Detail, m.want, m.code)
 				}
@@ -222,29 +222,29 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-func TestPausesAndRises(t *testing.T) {
+func TestOutagesAndScaleUps(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
-	observe := func(at time.Duration, cm *corev1.ConfigMap) nodegroups.Judgement {
+	observe := func(at time.Duration, cm *corev1.ConfigMap) nodegroups.SourceStatus {
 		cm.Annotations = map[string]string{LastUpdatedAnnotation: at.String()}
 		must.NoError(t, tracker.Observe(cm, epoch.Add(at)))
-		return source.Judge(nil, epoch.Add(at))
+		return source.Status(nil, epoch.Add(at))
 	}
 	got := observe(0, running(group("aks-userpool-1-vmss", 1, 1, 3)))
-	if len(got.Pauses) != 0 || !got.Groups[0].Rose.IsZero() {
-		t.Errorf("at first: pauses %v, rose %v", got.Pauses, got.Groups[0].Rose)
+	if len(got.Outages) != 0 || !got.Groups[0].LastScaleUp.IsZero() {
+		t.Errorf("at first: pauses %v, rose %v", got.Outages, got.Groups[0].LastScaleUp)
 	}
 	got = observe(time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
-	if len(got.Pauses) != 0 || !got.Groups[0].Rose.Equal(epoch.Add(time.Minute)) {
-		t.Errorf("after growth: pauses %v, rose %v", got.Pauses, got.Groups[0].Rose)
+	if len(got.Outages) != 0 || !got.Groups[0].LastScaleUp.Equal(epoch.Add(time.Minute)) {
+		t.Errorf("after growth: pauses %v, rose %v", got.Outages, got.Groups[0].LastScaleUp)
 	}
 	got = observe(10*time.Minute, running(group("aks-userpool-1-vmss", 2, 2, 3)))
-	if diff := cmp.Diff([]nodegroups.Pause{{From: epoch.Add(time.Minute), To: epoch.Add(10 * time.Minute)}}, got.Pauses); diff != "" {
+	if diff := cmp.Diff([]nodegroups.Outage{{From: epoch.Add(time.Minute), To: epoch.Add(10 * time.Minute)}}, got.Outages); diff != "" {
 		t.Errorf("after 9 minutes of silence, pauses (-want,+got):\n%s", diff)
 	}
 }
 
-func TestClaim(t *testing.T) {
+func TestOwns(t *testing.T) {
 	named := GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{NodeGroups: []string{"aks-user*-vmss", "mypool/*"}}})
 	for _, tc := range []struct {
 		groups Groups
@@ -265,7 +265,7 @@ func TestClaim(t *testing.T) {
 		{named, "mypool/Standard_D2s_v5", true},
 		{GroupsOf(&configv1.Pool{NodeSelector: &metav1.LabelSelector{}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}}), "aks-systempool-1-vmss", false},
 	} {
-		if got := tc.groups.claim(tc.name); got != tc.want {
+		if got := tc.groups.owns(tc.name); got != tc.want {
 			t.Errorf("%+v.claim(%q) = %v, want %v", tc.groups, tc.name, got, tc.want)
 		}
 	}
@@ -289,7 +289,7 @@ func TestUnreadable(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("Observe() = %v, want an error with %q", err, tc.want)
 			}
-			if got := (Source{Tracker: tracker, Groups: agentPool("a"), Graces: graces}).Judge(nil, epoch); got.State != nodegroups.Unknown || got.Reason.Code != "StatusUnreadable" {
+			if got := (Source{Tracker: tracker, Groups: agentPool("a"), Graces: graces}).Status(nil, epoch); got.State != nodegroups.Unknown || got.Reason.Code != "StatusUnreadable" {
 				t.Errorf("Judge() = %s %s, want Unknown", got.State, got.Reason.Code)
 			}
 		})
@@ -313,7 +313,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data string) {
 		tracker := NewTracker(staleAfter, graces.Provision)
 		err := tracker.Observe(&corev1.ConfigMap{Data: map[string]string{StatusKey: data}}, epoch)
-		got := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Judge(nil, epoch)
+		got := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, epoch)
 		if got.State != nodegroups.Full {
 			return
 		}
@@ -326,7 +326,7 @@ func FuzzParse(f *testing.F) {
 		}
 		claimed := false
 		for _, g := range status.NodeGroups {
-			if !agentPool("userpool").claim(g.Name) {
+			if !agentPool("userpool").owns(g.Name) {
 				continue
 			}
 			claimed = true
@@ -340,7 +340,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestOrphans: a group that no pool claims and that has no nodes may be that of a pool that tells its groups by its nodes.
+// TestOrphans: a group that no pool claims and that has no nodes may be that of a pool that tells its groups by its
+// nodes.
 func TestOrphans(t *testing.T) {
 	byNodes := GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
 	of := func(agentPool string) *corev1.Node {
@@ -348,13 +349,13 @@ func TestOrphans(t *testing.T) {
 	}
 	const a, b = "aks-a-1-vmss", "aks-b-2-vmss"
 	for _, tc := range []struct {
-		name       string
-		pool       []*corev1.Node
-		others     []*corev1.Node
-		groups     Groups
-		status     *corev1.ConfigMap
-		want       nodegroups.State
-		wantUnseen bool
+		name      string
+		pool      []*corev1.Node
+		others    []*corev1.Node
+		groups    Groups
+		status    *corev1.ConfigMap
+		want      nodegroups.State
+		wantStale bool
 	}{
 		{"a pool that is scaled to nothing can grow", nil, nil, byNodes, running(group(a, 0, 0, 3)), nodegroups.CanGrow, true},
 		{"the virtual node says nothing of whose a group is", nil, []*corev1.Node{{}}, byNodes, running(group(a, 0, 0, 3)), nodegroups.CanGrow, true},
@@ -367,11 +368,11 @@ func TestOrphans(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(staleAfter, graces.Provision)
 			must.NoError(t, tracker.Observe(tc.status, epoch))
-			tracker.Look([]Claim{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
-			got := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Judge(tc.pool, epoch)
-			unseen := slices.ContainsFunc(got.Groups, func(g nodegroups.Judged) bool { return g.New != nil && len(g.Members)+len(g.Seen) == 0 })
-			if got.State != tc.want || unseen != tc.wantUnseen {
-				t.Errorf("Judge() = %s (%s), unseen %v, want %s, %v", got.State, got.Reason.Detail, unseen, tc.want, tc.wantUnseen)
+			tracker.ObserveNodes([]OwnedGroups{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: tc.pool}}, append(tc.others, tc.pool...), epoch)
+			got := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Status(tc.pool, epoch)
+			empty := slices.ContainsFunc(got.Groups, func(g nodegroups.GroupStatus) bool { return g.New != nil && len(g.Members)+len(g.Seen) == 0 })
+			if got.State != tc.want || empty != tc.wantStale {
+				t.Errorf("Judge() = %s (%s), orphaned %v, want %s, %v", got.State, got.Reason.Detail, empty, tc.want, tc.wantStale)
 			}
 		})
 	}
@@ -386,13 +387,13 @@ func TestFrozenBackoff(t *testing.T) {
 		must.NoError(t, tracker.Observe(frozen, epoch.Add(at)))
 	}
 	must.NoError(t, tracker.Observe(running(group("aks-userpool-1-vmss", 1, 1, 3)), epoch.Add(20*time.Minute)))
-	if got := source.Judge(nil, epoch.Add(20*time.Minute)); got.State != nodegroups.CanGrow || got.Reason.Code != "BelowMaxSize" {
+	if got := source.Status(nil, epoch.Add(20*time.Minute)); got.State != nodegroups.CanGrow || got.Reason.Code != "BelowMaxSize" {
 		t.Errorf("after the autoscaler came back: %s %s", got.State, got.Reason.Code)
 	}
 }
 
-// TestRestore: what a tracker remembers outlives it: a back-off, which loops there were and when there were none, and for how long it has
-// been silent.
+// TestRestore: what a tracker remembers outlives it: a back-off, which loops there were and when there were none, and
+// for how long it has been silent.
 func TestRestore(t *testing.T) {
 	const user = "aks-userpool-123-vmss"
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
@@ -404,8 +405,8 @@ func TestRestore(t *testing.T) {
 		t.Helper()
 		must.NoError(t, tracker.Observe(cm, now))
 	}
-	judge := func(tracker *Tracker, now time.Time) nodegroups.Judgement {
-		return Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Judge(nil, now)
+	judge := func(tracker *Tracker, now time.Time) nodegroups.SourceStatus {
+		return Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, now)
 	}
 	restart := func(old *Tracker, now time.Time) *Tracker { return again(t, old, now) }
 
@@ -418,7 +419,7 @@ func TestRestore(t *testing.T) {
 	second := restart(first, at(150*time.Second))
 	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // nothing is pending: the status says no more of it
 	j := judge(second, at(4*time.Minute))
-	if j.State != nodegroups.Full || j.Reason.Code != "Backoff" || len(j.Pauses) != 0 {
+	if j.State != nodegroups.Full || j.Reason.Code != "Backoff" || len(j.Outages) != 0 {
 		t.Errorf("after a restart: %+v, want the back-off remembered, and no pause", j)
 	}
 	if j := judge(second, at(9*time.Minute)); j.State == nodegroups.Full {
@@ -438,16 +439,16 @@ func TestRestore(t *testing.T) {
 	// It speaks again.
 	observe(third, stamped(running(group(user, 1, 1, 3)), "5"), at(24*time.Minute))
 	j = judge(third, at(24*time.Minute))
-	pauses := []nodegroups.Pause{{From: at(4 * time.Minute), To: at(20 * time.Minute)}, {From: at(20 * time.Minute), To: at(24 * time.Minute)}}
-	if diff := cmp.Diff(pauses, j.Pauses); diff != "" || j.State != nodegroups.CanGrow {
+	pauses := []nodegroups.Outage{{From: at(4 * time.Minute), To: at(20 * time.Minute)}, {From: at(20 * time.Minute), To: at(24 * time.Minute)}}
+	if diff := cmp.Diff(pauses, j.Outages); diff != "" || j.State != nodegroups.CanGrow {
 		t.Errorf("it speaks again: %+v, want CanGrow; pauses (-want,+got):\n%s", j, diff)
 	}
 
 	// And when it spoke while nobody looked, it is not known that it looked all the time.
 	fourth := restart(third, at(30*time.Minute))
 	observe(fourth, stamped(running(group(user, 1, 1, 3)), "6"), at(30*time.Minute))
-	pauses = append(pauses, nodegroups.Pause{From: at(24 * time.Minute), To: at(30 * time.Minute)})
-	if diff := cmp.Diff(pauses, judge(fourth, at(30*time.Minute)).Pauses); diff != "" {
+	pauses = append(pauses, nodegroups.Outage{From: at(24 * time.Minute), To: at(30 * time.Minute)})
+	if diff := cmp.Diff(pauses, judge(fourth, at(30*time.Minute)).Outages); diff != "" {
 		t.Errorf("it spoke while nobody looked: pauses (-want,+got):\n%s", diff)
 	}
 
@@ -466,7 +467,7 @@ func TestRestore(t *testing.T) {
 	}{{"a", true}, {"b", false}} {
 		next := restart(old, at(time.Minute))
 		observe(next, incarnation(running(group(user, 2, 2, 3)), tc.transition), at(time.Minute))
-		if j := judge(next, at(time.Minute)); j.HasLooked(at(-time.Second)) != tc.want {
+		if j := judge(next, at(time.Minute)); j.HasScanned(at(-time.Second)) != tc.want {
 			t.Errorf("incarnation %s: it has looked at a pod from before: %v, want %v", tc.transition, !tc.want, tc.want)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is about
-// to.
-var ClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
+// NodeClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is
+// about to.
+var NodeClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
 	// rememberFailure is how long launches count as failing after the last failure. Providers do not retry an offering
@@ -23,7 +23,7 @@ const (
 	rememberFailure = 5 * time.Minute
 	// maxMessage is how many bytes of the message of a failed launch are kept. Karpenter itself keeps 300.
 	maxMessage = 200
-	// conditionLaunched is the condition of a NodeClaim that says whether its provider has made the node's VM.
+	// conditionLaunched is the NodeClaim's condition for the creation of its VM.
 	conditionLaunched = "Launched"
 	// awaiting is the reason of conditions that Karpenter has only begun with. Source:
 	// github.com/awslabs/operatorpkg/status, SetUnknown.

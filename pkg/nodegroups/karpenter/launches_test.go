@@ -39,11 +39,12 @@ func claim(name, phase string, launched int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","metadata":{"name":%q,"uid":%q%s},"status":{"conditions":[%s]}}`, name, name, metadata, conditions)
 }
 
-// TestLaunches: minute by minute, what Karpenter does with NodeClaims, and the state of a NodePool below its limits whose backoffGrace is 2 min.
+// TestLaunches: minute by minute, what Karpenter does with NodeClaims, and the state of a NodePool below its limits
+// whose backoffGrace is 2 min.
 func TestLaunches(t *testing.T) {
 	type step struct {
 		minute      int
-		claim       string // name, phase and, of one that is launched, its minute; "-name" is gone
+		nodeClaim   string // name, phase and, of one that is launched, its minute; "-name" is gone
 		state, code string
 		until       int // the minute at which it changes by itself; 0: never
 	}
@@ -54,31 +55,31 @@ func TestLaunches(t *testing.T) {
 	}{
 		{"one is tried again and again, and dropped", []step{
 			{0, "a new", canGrow, "BelowLimits", 0}, {0, "a awaiting", canGrow, "BelowLimits", 0},
-			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "", canGrow, "LaunchesFailing", 3}, {3, "", full, "LaunchFails", 0},
-			{6, "a dropped", full, "LaunchFails", 11}, {7, "-a", full, "LaunchFails", 11}, {8, "b failing", full, "LaunchFails", 0},
-			{30, "", full, "LaunchFails", 0}, {31, "-b", full, "LaunchFails", 36}, {36, "", canGrow, "BelowLimits", 0},
+			{1, "a failing", canGrow, "LaunchFailing", 3}, {2, "", canGrow, "LaunchFailing", 3}, {3, "", full, "LaunchFailed", 0},
+			{6, "a dropped", full, "LaunchFailed", 11}, {7, "-a", full, "LaunchFailed", 11}, {8, "b failing", full, "LaunchFailed", 0},
+			{30, "", full, "LaunchFailed", 0}, {31, "-b", full, "LaunchFailed", 36}, {36, "", canGrow, "BelowLimits", 0},
 		}},
 		{"those for which there is no capacity come and go", []step{
-			{1, "a awaiting", canGrow, "BelowLimits", 0}, {1, "a refused", canGrow, "LaunchesFailing", 3}, {1, "-a", canGrow, "LaunchesFailing", 3},
-			{2, "b refused", canGrow, "LaunchesFailing", 3}, {3, "c awaiting", full, "LaunchFails", 7}, {4, "-c", full, "LaunchFails", 9},
-			{9, "", canGrow, "BelowLimits", 0}, {10, "d refused", canGrow, "LaunchesFailing", 12},
+			{1, "a awaiting", canGrow, "BelowLimits", 0}, {1, "a refused", canGrow, "LaunchFailing", 3}, {1, "-a", canGrow, "LaunchFailing", 3},
+			{2, "b refused", canGrow, "LaunchFailing", 3}, {3, "c awaiting", full, "LaunchFailed", 7}, {4, "-c", full, "LaunchFailed", 9},
+			{9, "", canGrow, "BelowLimits", 0}, {10, "d refused", canGrow, "LaunchFailing", 12},
 		}},
 		{"one that is launched ends it, and one that was launched before does not", []step{
-			{1, "a launched 1", canGrow, "BelowLimits", 0}, {2, "b failing", canGrow, "LaunchesFailing", 4}, {3, "a launched 1", canGrow, "LaunchesFailing", 4},
-			{4, "", full, "LaunchFails", 0}, {5, "a launched 1", full, "LaunchFails", 0}, {6, "b launched 6", canGrow, "BelowLimits", 0},
-			{7, "c refused", canGrow, "LaunchesFailing", 9}, {8, "d launched 8", canGrow, "BelowLimits", 0},
+			{1, "a launched 1", canGrow, "BelowLimits", 0}, {2, "b failing", canGrow, "LaunchFailing", 4}, {3, "a launched 1", canGrow, "LaunchFailing", 4},
+			{4, "", full, "LaunchFailed", 0}, {5, "a launched 1", full, "LaunchFailed", 0}, {6, "b launched 6", canGrow, "BelowLimits", 0},
+			{7, "c refused", canGrow, "LaunchFailing", 9}, {8, "d launched 8", canGrow, "BelowLimits", 0},
 		}},
 		{"others are launched while one fails still", []step{
-			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "b launched 2", canGrow, "LaunchesFailing", 4}, {4, "a failing", full, "LaunchFails", 0},
-			{5, "c launched 5", canGrow, "LaunchesFailing", 7}, {6, "a launched 6", canGrow, "BelowLimits", 0},
+			{1, "a failing", canGrow, "LaunchFailing", 3}, {2, "b launched 2", canGrow, "LaunchFailing", 4}, {4, "a failing", full, "LaunchFailed", 0},
+			{5, "c launched 5", canGrow, "LaunchFailing", 7}, {6, "a launched 6", canGrow, "BelowLimits", 0},
 		}},
 		{"one that another process saw fail is launched", []step{
-			{1, "a failing", canGrow, "LaunchesFailing", 3}, {2, "restart", canGrow, "LaunchesFailing", 3}, {3, "", full, "LaunchFails", 6},
-			{3, "a failing", full, "LaunchFails", 0}, {4, "restart", full, "LaunchFails", 8}, {4, "a launched 4", canGrow, "BelowLimits", 0},
+			{1, "a failing", canGrow, "LaunchFailing", 3}, {2, "restart", canGrow, "LaunchFailing", 3}, {3, "", full, "LaunchFailed", 6},
+			{3, "a failing", full, "LaunchFailed", 0}, {4, "restart", full, "LaunchFailed", 8}, {4, "a launched 4", canGrow, "BelowLimits", 0},
 			{5, "restart", canGrow, "BelowLimits", 0}, {5, "a launched 4", canGrow, "BelowLimits", 0},
 		}},
 		{"one that comes without being seen before is launched", []step{
-			{1, "a refused", canGrow, "LaunchesFailing", 3}, {4, "b launched 4", canGrow, "BelowLimits", 0}, {5, "-b", canGrow, "BelowLimits", -1},
+			{1, "a refused", canGrow, "LaunchFailing", 3}, {4, "b launched 4", canGrow, "BelowLimits", 0}, {5, "-b", canGrow, "BelowLimits", -1},
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -86,7 +87,7 @@ func TestLaunches(t *testing.T) {
 			tracker := NewTracker(pool.Graces{Provision: time.Minute, Backoff: 2 * time.Minute}, launches)
 			for i, s := range tc.steps {
 				now := start.Add(time.Duration(s.minute) * time.Minute)
-				name, phase, _ := strings.Cut(s.claim, " ")
+				name, phase, _ := strings.Cut(s.nodeClaim, " ")
 				phase, minute, _ := strings.Cut(phase, " ")
 				launched := 0
 				_, _ = fmt.Sscan(minute, &launched)
@@ -108,7 +109,7 @@ func TestLaunches(t *testing.T) {
 					err = tracker.Observe(object(t, `{limits: {cpu: 10}}`, `{cpu: 4, nodes: 1}`), nodes(1), now)
 				}
 				must.NoError(t, err)
-				j := tracker.Judge(nil, now)
+				j := tracker.Status(nil, now)
 				until := start.Add(time.Duration(s.until) * time.Minute)
 				switch s.until {
 				case 0:
@@ -116,8 +117,8 @@ func TestLaunches(t *testing.T) {
 				case -1:
 					until = now.Add(behind)
 				}
-				if string(j.State) != s.state || j.Reason.Code != s.code || !j.Until.Equal(until) || j.Groups[0].Skipped != (s.code == "LaunchesFailing") {
-					t.Errorf("step %d: %s %+v until %v, skipped %v; want %+v", i, j.State, j.Reason, j.Until, j.Groups[0].Skipped, s)
+				if string(j.State) != s.state || j.Reason.Code != s.code || !j.Until.Equal(until) || j.Groups[0].BackingOff != (s.code == "LaunchFailing") {
+					t.Errorf("step %d: %s %+v until %v, skipped %v; want %+v", i, j.State, j.Reason, j.Until, j.Groups[0].BackingOff, s)
 				}
 			}
 		})
@@ -138,7 +139,7 @@ func TestLaunchMessage(t *testing.T) {
 		if changed, err := launches.Observe(claim(tc.name, tc.phase, 0), start); err != nil || !changed {
 			t.Fatal(changed, err)
 		}
-		if diff := cmp.Diff(tc.want, tracker.Judge(nil, start).Reason.Detail); diff != "" {
+		if diff := cmp.Diff(tc.want, tracker.Status(nil, start).Reason.Detail); diff != "" {
 			t.Errorf("(-want,+got):\n%s", diff)
 		}
 	}
@@ -152,7 +153,8 @@ func TestLaunchMessage(t *testing.T) {
 	}
 }
 
-// TestStatusBehind: a NodePool whose node or NodeClaim goes is not at its limits for as long as its status may count it still.
+// TestStatusBehind: a NodePool whose node or NodeClaim goes is not at its limits for as long as its status may count it
+// still.
 func TestStatusBehind(t *testing.T) {
 	second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	const spec = `{limits: {cpu: 8}}`
@@ -176,13 +178,13 @@ func TestStatusBehind(t *testing.T) {
 			launches := NewLaunches()
 			_, _ = launches.Observe(claim("a", "launched", 0), start)
 			tracker := NewTracker(pool.Graces{Provision: time.Minute}, launches)
-			observe := func(nodes int, resources string, now time.Time) nodegroups.Judgement {
+			observe := func(nodes int, resources string, now time.Time) nodegroups.SourceStatus {
 				list := nodesOf(max(nodes, -nodes), "s-4", "4")
 				if nodes < 0 {
 					list[1].Name = "another"
 				}
 				must.NoError(t, tracker.Observe(object(t, spec, resources), list, now))
-				return tracker.Judge(nil, now)
+				return tracker.Status(nil, now)
 			}
 			observe(2, `{cpu: 8, nodes: 2}`, start)
 			present, resources := tc.leave(launches)
@@ -198,14 +200,15 @@ func TestStatusBehind(t *testing.T) {
 			if full := j.State == nodegroups.Full; !full && (!j.Until.Equal(second(11)) || j.Groups[0].Remaining != nil) {
 				t.Errorf("until %v, remaining %v: want 10 s, and that a pod of any size waits", j.Until, j.Groups[0].Remaining)
 			}
-			if j = tracker.Judge(nil, second(11)); strings.HasSuffix(j.Reason.Code, "Behind") || j.State == nodegroups.CanGrow && j.Groups[0].Remaining == nil {
+			if j = tracker.Status(nil, second(11)); strings.HasSuffix(j.Reason.Code, "Behind") || j.State == nodegroups.CanGrow && j.Groups[0].Remaining == nil {
 				t.Errorf("after 10 s: %s %+v, remaining %v", j.State, j.Reason, j.Groups[0].Remaining)
 			}
 		})
 	}
 }
 
-// TestRealNodeClaims reads the NodeClaims that Karpenter 1.8.0 wrote, with its kwok provider, each event as the API told it.
+// TestRealNodeClaims reads the NodeClaims that Karpenter 1.8.0 wrote, with its kwok provider, each event as the API
+// told it.
 func TestRealNodeClaims(t *testing.T) {
 	files, err := filepath.Glob("testdata/nodeclaims/*.json")
 	if err != nil || len(files) == 0 {

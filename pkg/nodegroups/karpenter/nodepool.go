@@ -1,5 +1,5 @@
-// Package karpenter reads Karpenter's NodePools, those of AKS node auto-provisioning among them, and judges pools by
-// them.
+// Package karpenter derives the status of pools from Karpenter's NodePools, including those of AKS node
+// auto-provisioning.
 package karpenter
 
 import (
@@ -98,8 +98,7 @@ func (n *nodePool) nodes() int64 {
 	return counted.Value()
 }
 
-// maxNodes is the most nodes that the NodePool may have: by its limits, or by the number that it keeps; nil if neither
-// says.
+// maxNodes returns the NodePool's limit of nodes, by its limits or its replicas; nil without one.
 func (n *nodePool) maxNodes() *int {
 	replicas := n.Spec.Replicas
 	limit, limited := n.Spec.Limits[resourceNodes]
@@ -129,9 +128,9 @@ func (n *nodePool) remaining() corev1.ResourceList {
 // cpuLabels are the labels by which providers let a NodePool choose the number of a node's CPUs.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
-// leastCPU is how many CPUs any node that the NodePool could order has at least, as far as it is known: by the number
-// of CPUs that it asks for, or by the instance types that it names if it has a node of each of them. own are its nodes.
-// (Of memory, Karpenter goes by an estimate, and a real node has something else.)
+// leastCPU returns the smallest number of CPUs of a node that the NodePool could order, if known: by its requirement on
+// CPUs, or by its instance types if it has a node of each. own are its nodes. (Memory is not compared: Karpenter
+// estimates it, and a real node has another amount.)
 func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	byType := map[string]resource.Quantity{}
 	for _, node := range own {

@@ -29,28 +29,29 @@ var (
 	reasonReplicas     = nodegroups.Reason{Code: "FixedReplicas", Sentence: "the pool's NodePool has a fixed number of nodes"}
 	reasonBelowLimits  = nodegroups.Reason{Code: "BelowLimits", Sentence: "the pool's NodePool is below its limits"}
 	reasonBehind       = nodegroups.Reason{Code: "StatusBehind", Sentence: "the pool's NodePool lost a node that its status may still count"}
-	reasonFailing      = nodegroups.Reason{Code: "LaunchesFailing", Sentence: "the pool's NodePool fails to launch nodes and tries again"}
-	reasonLaunchFails  = nodegroups.Reason{Code: "LaunchFails", Sentence: "the pool's NodePool has failed to launch nodes for backoffGrace"}
+	reasonFailing      = nodegroups.Reason{Code: "LaunchFailing", Sentence: "the pool's NodePool fails to launch nodes and tries again"}
+	reasonLaunchFails  = nodegroups.Reason{Code: "LaunchFailed", Sentence: "the pool's NodePool has failed to launch nodes for backoffGrace"}
 	reasonNoLimits     = nodegroups.Reason{Code: "NoLimits", Sentence: "the pool's NodePool has no limits"}
 )
 
 // Memory is the tracker's state, as published. It outlives the process.
 type Memory struct {
-	// Pauses are the periods in which the NodePool could not be read, or Karpenter did not use it.
-	Pauses []nodegroups.Pause `json:"pauses,omitempty"`
+	// Outages are the periods in which the NodePool could not be read, or Karpenter did not use it.
+	Outages []nodegroups.Outage `json:"pauses,omitempty"`
 	// Present is the number of the NodePool's nodes that exist and stay. Ordered is the most nodes ordered since one
 	// came.
 	Present int64 `json:"present"`
 	Ordered int64 `json:"ordered"`
-	// Rose is when a node last came. Progress is the last time when a node came, a node was ordered, or none was
+	// LastScaleUp is when a node last came. Progress is the last time when a node came, a node was ordered, or none was
 	// missing.
-	Rose     time.Time `json:"rose,omitzero"`
-	Progress time.Time `json:"progress,omitzero"`
+	LastScaleUp time.Time `json:"rose,omitzero"`
+	Progress    time.Time `json:"progress,omitzero"`
 	// Launches is the state of its NodeClaims.
 	Launches LaunchMemory `json:"launches,omitzero"`
 }
 
-// Tracker follows one NodePool and remembers what the object alone does not say. It has no lock.
+// Tracker follows one NodePool and remembers facts that the object alone does not show. It is not safe for concurrent
+// use.
 type Tracker struct {
 	graces   pool.Graces
 	launches *Launches
@@ -90,7 +91,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 // Lose records that there is no usable NodePool at the time now, and why.
 func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
 	t.problem, t.nodePool, t.own = reason, nil, nil
-	t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
+	t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
 }
 
 // Fail records that the NodePool cannot be read at the time now.
@@ -108,22 +109,22 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	}
 	t.problem, t.nodePool = nodegroups.Reason{}, n
 	if n.unused().Code != "" {
-		t.memory.Pauses = nodegroups.Paused(t.memory.Pauses, now)
+		t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
 	} else {
-		t.memory.Pauses = nodegroups.Resumed(t.memory.Pauses, now)
+		t.memory.Outages = nodegroups.OutageEnded(t.memory.Outages, now)
 	}
 	before := t.own
 	t.own = n.own(nodes)
 	present, ordered := int64(len(t.own)), n.nodes()
 	if t.memory.Progress.IsZero() { // nothing is remembered
-		t.memory = Memory{Pauses: t.memory.Pauses, Present: present, Ordered: ordered, Progress: now}
+		t.memory = Memory{Outages: t.memory.Outages, Present: present, Ordered: ordered, Progress: now}
 	}
 	m := &t.memory
 	if lost(before, t.own) || present < m.Present {
 		t.left = now
 	}
 	if present > m.Present {
-		m.Rose, m.Progress, m.Ordered = now, now, ordered
+		m.LastScaleUp, m.Progress, m.Ordered = now, now, ordered
 	}
 	if ordered <= present || ordered > m.Ordered || present < m.Present {
 		m.Progress, m.Ordered = now, ordered // what is missing since now, or from the next order on, is not late yet
@@ -132,8 +133,7 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 	return nil
 }
 
-// unused returns why Karpenter does not order nodes of the NodePool now, whatever its limits say; none with an empty
-// code if it does.
+// unused returns why Karpenter does not use the NodePool now, apart from its limits; an empty reason if it does.
 func (n *nodePool) unused() nodegroups.Reason {
 	switch {
 	case n.Metadata.DeletionTimestamp != nil:
@@ -146,7 +146,7 @@ func (n *nodePool) unused() nodegroups.Reason {
 	return nodegroups.Reason{}
 }
 
-// own returns those of the nodes that are the NodePool's and stay.
+// own returns the NodePool's nodes that are not being removed.
 func (n *nodePool) own(nodes []*corev1.Node) []*corev1.Node {
 	var own []*corev1.Node
 	for _, node := range nodes {
@@ -187,21 +187,21 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 // sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
 
-// Judge implements nodegroups.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
-func (t *Tracker) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement {
-	j := nodegroups.Judgement{Attention: nodegroups.Attention{Uncounted: true, Pauses: t.memory.Pauses}}
-	g := nodegroups.Judged{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
+// Status implements nodegroups.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
+func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
+	j := nodegroups.SourceStatus{Scans: nodegroups.Scans{Uncounted: true, Outages: t.memory.Outages}}
+	g := nodegroups.GroupStatus{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
 	if t.problem.Code == "" {
-		g = t.judged(nodes, now)
+		g = t.groupStatus(nodes, now)
 	}
-	j.Groups = []nodegroups.Judged{g}
+	j.Groups = []nodegroups.GroupStatus{g}
 	return j.Summarized()
 }
 
-func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) nodegroups.Judged {
+func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.GroupStatus {
 	n := t.nodePool
-	g := nodegroups.Judged{
-		Name: n.Metadata.Name, Members: nodes, Rose: t.memory.Rose, Open: true, Patience: batching,
+	g := nodegroups.GroupStatus{
+		Name: n.Metadata.Name, Members: nodes, LastScaleUp: t.memory.LastScaleUp, Open: true, MinWait: batching,
 		New:     &nodegroups.NewNodes{Choices: n.choices(), Taints: nodegroups.LastingTaints(n.Spec.Template.Spec.Taints)},
 		Version: n.version(),
 	}
@@ -236,7 +236,7 @@ func (t *Tracker) judged(nodes []*corev1.Node, now time.Time) nodegroups.Judged 
 }
 
 // belowLimits judges a NodePool whose limits leave room for a node, by whether its launches succeed.
-func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Judged {
+func (t *Tracker) belowLimits(g nodegroups.GroupStatus, now time.Time) nodegroups.GroupStatus {
 	n := t.nodePool
 	failing, forgotten, message := t.launches.failing(now)
 	due := failing.Add(t.graces.Backoff)
@@ -245,7 +245,7 @@ func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Jud
 		g.Remaining, g.Until = nil, forgotten
 		return n.is(g, nodegroups.Full, reasonLaunchFails, "%s", message)
 	case !failing.IsZero():
-		g.Skipped, g.Until = true, nodegroups.Earliest(g.Until, nodegroups.Earliest(forgotten, due))
+		g.BackingOff, g.Until = true, nodegroups.Earliest(g.Until, nodegroups.Earliest(forgotten, due))
 		return n.is(g, nodegroups.CanGrow, reasonFailing, "%s", message)
 	case len(n.Spec.Limits) == 0:
 		return n.is(g, nodegroups.CanGrow, reasonNoLimits, "")
@@ -254,7 +254,7 @@ func (t *Tracker) belowLimits(g nodegroups.Judged, now time.Time) nodegroups.Jud
 }
 
 // is returns the judgement of the NodePool with the state, for the reason, with a detail that names the NodePool.
-func (n *nodePool) is(g nodegroups.Judged, state nodegroups.State, reason nodegroups.Reason, format string, args ...any) nodegroups.Judged {
+func (n *nodePool) is(g nodegroups.GroupStatus, state nodegroups.State, reason nodegroups.Reason, format string, args ...any) nodegroups.GroupStatus {
 	g.State, g.Reason = state, reason.With("NodePool %s", n.Metadata.Name)
 	if format != "" {
 		g.Reason.Detail += ": " + fmt.Sprintf(format, args...)

@@ -51,7 +51,7 @@ func nodesOf(n int, instanceType, cpu string) []*corev1.Node {
 	return list
 }
 
-func TestJudge(t *testing.T) {
+func TestStatus(t *testing.T) {
 	const (
 		pinned  = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: node.kubernetes.io/instance-type, operator: In, values: [s-4]}]}}}`
 		skuCPU  = `{limits: {cpu: 10}, template: {spec: {requirements: [{key: karpenter.azure.com/sku-cpu, operator: In, values: ["8", "4"]}]}}}`
@@ -89,7 +89,7 @@ func TestJudge(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			must.NoError(t, tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start))
-			j := tracker.Judge(nodes(tc.nodes), start)
+			j := tracker.Status(nodes(tc.nodes), start)
 			want := nodegroups.Reason{Code: tc.code, Sentence: j.Reason.Sentence, Detail: tc.detail}
 			if diff := cmp.Diff(want, j.Reason); diff != "" || j.State != tc.want {
 				t.Errorf("state %s, want %s, reason (-want,+got):\n%s", j.State, tc.want, diff)
@@ -117,7 +117,7 @@ func TestSizes(t *testing.T) {
 	} {
 		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 		must.NoError(t, tracker.Observe(object(t, tc.spec, tc.resources), nodes(tc.nodes), start))
-		g, most := tracker.Judge(nodes(tc.nodes), start).Groups[0], -1
+		g, most := tracker.Status(nodes(tc.nodes), start).Groups[0], -1
 		if g.MaxNodes != nil {
 			most = *g.MaxNodes
 		}
@@ -130,7 +130,7 @@ func TestSizes(t *testing.T) {
 func TestWhyUnknown(t *testing.T) {
 	tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 	judge := func() string {
-		return string(tracker.Judge(nil, start).State) + " " + tracker.Judge(nil, start).Reason.Code
+		return string(tracker.Status(nil, start).State) + " " + tracker.Status(nil, start).Reason.Code
 	}
 	if got := judge(); got != "Unknown NodePoolMissing" {
 		t.Errorf("before anything was seen: %s", got)
@@ -158,28 +158,28 @@ func TestWhyUnknown(t *testing.T) {
 	}
 }
 
-// TestNodesThatNeverCome: what was ordered counts as on its way for as long as provisionGrace since the last node came, and the
-// clock starts with the order.
+// TestNodesThatNeverCome: what was ordered counts as on its way for as long as provisionGrace since the last node came,
+// and the clock starts with the order.
 func TestNodesThatNeverCome(t *testing.T) {
 	tracker := NewTracker(pool.Graces{Provision: 10 * time.Minute}, NewLaunches())
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	look := func(minute, ordered, present int, want nodegroups.State, code string) {
 		t.Helper()
 		must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 12}}`, fmt.Sprintf("{cpu: %d, nodes: %d}", 4*ordered, ordered)), nodes(present), at(minute)))
-		if j := tracker.Judge(nodes(present), at(minute)); j.State != want || j.Reason.Code != code {
+		if j := tracker.Status(nodes(present), at(minute)); j.State != want || j.Reason.Code != code {
 			t.Errorf("minute %d: %s %s, want %s %s", minute, j.State, j.Reason.Code, want, code)
 		}
 	}
 	look(0, 1, 1, nodegroups.CanGrow, "BelowLimits")
 	look(61, 3, 1, nodegroups.Growing, "Provisioning") // it was not looked at for an hour
-	if j := tracker.Judge(nil, at(61)); !j.Until.Equal(at(71)) {
+	if j := tracker.Status(nil, at(61)); !j.Until.Equal(at(71)) {
 		t.Errorf("it changes by itself at %v, want 10 minutes after the order", j.Until)
 	}
 	look(65, 3, 2, nodegroups.Growing, "Provisioning")
 	look(74, 3, 2, nodegroups.Growing, "Provisioning")
 	look(75, 3, 2, nodegroups.Full, "NodesMissing")
-	if j := tracker.Judge(nodes(2), at(75)); !j.Groups[0].Rose.Equal(at(65)) {
-		t.Errorf("last rise at %v, want minute 65", j.Groups[0].Rose)
+	if j := tracker.Status(nodes(2), at(75)); !j.Groups[0].LastScaleUp.Equal(at(65)) {
+		t.Errorf("last rise at %v, want minute 65", j.Groups[0].LastScaleUp)
 	}
 	look(76, 2, 2, nodegroups.CanGrow, "BelowLimits") // Karpenter gave up the third
 	look(77, 3, 3, nodegroups.Full, "AtLimits")
@@ -195,7 +195,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	leaving := nodes(3)
 	leaving[1].Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
 	must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)))
-	if j := tracker.Judge(nil, at(121)); j.State != nodegroups.Growing {
+	if j := tracker.Status(nil, at(121)); j.State != nodegroups.Growing {
 		t.Errorf("while a node is replaced: %s %+v, want Growing", j.State, j.Reason)
 	}
 	look(122, 3, 3, nodegroups.Full, "AtLimits")
@@ -205,8 +205,8 @@ func TestNodesThatNeverCome(t *testing.T) {
 	next.Restore(tracker.Memory(), at(130))
 	tracker = next
 	look(130, 3, 3, nodegroups.Full, "AtLimits")
-	if j := tracker.Judge(nil, at(130)); len(j.Pauses) != 0 || !j.Groups[0].Rose.Equal(at(122)) {
-		t.Errorf("pauses %v, last rise %v: want what the first tracker remembered", j.Pauses, j.Groups[0].Rose)
+	if j := tracker.Status(nil, at(130)); len(j.Outages) != 0 || !j.Groups[0].LastScaleUp.Equal(at(122)) {
+		t.Errorf("pauses %v, last rise %v: want what the first tracker remembered", j.Outages, j.Groups[0].LastScaleUp)
 	}
 }
 
@@ -222,12 +222,13 @@ func TestNewNodes(t *testing.T) {
 		Choices: map[string][]string{"team": {"web"}, "kubernetes.io/arch": {"amd64"}, nodegroups.KarpenterNodePoolLabel: {"default"}},
 		Taints:  []corev1.Taint{{Key: "dedicated", Value: "web", Effect: corev1.TaintEffectNoSchedule}},
 	}
-	if diff := cmp.Diff(want, tracker.Judge(nil, start).Groups[0].New); diff != "" {
+	if diff := cmp.Diff(want, tracker.Status(nil, start).Groups[0].New); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
 }
 
-// TestRealNodePools reads NodePools that Karpenter 1.8.0 wrote, with its kwok provider; 06 and 07 have another status.resources.
+// TestRealNodePools reads NodePools that Karpenter 1.8.0 wrote, with its kwok provider; 06 and 07 have another
+// status.resources.
 func TestRealNodePools(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) == 0 {
@@ -246,15 +247,15 @@ func TestRealNodePools(t *testing.T) {
 			tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 			nodes := nodesOf(sample.Nodes, "s-1", "1")
 			must.NoError(t, tracker.Observe(sample.Object, nodes, start))
-			if j := tracker.Judge(nodes, start); string(j.State)+" "+j.Reason.Code != sample.Want {
+			if j := tracker.Status(nodes, start); string(j.State)+" "+j.Reason.Code != sample.Want {
 				t.Errorf("%s %+v, want %s", j.State, j.Reason, sample.Want)
 			}
 		})
 	}
 }
 
-// TestPauses: while Karpenter does not use the NodePool, or nobody can read it, pods do not wait for it.
-func TestPauses(t *testing.T) {
+// TestOutages: while Karpenter does not use the NodePool, or nobody can read it, pods do not wait for it.
+func TestOutages(t *testing.T) {
 	const ready = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{},"conditions":[{"type":"Ready","status":"True"}]}}`
 	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
 	for _, tc := range []struct {
@@ -282,8 +283,8 @@ func TestPauses(t *testing.T) {
 			observe(at(0))
 			tc.lose(tracker, at(1))
 			tc.lose(tracker, at(2))
-			j := tracker.Judge(nil, at(2))
-			if diff := cmp.Diff([]nodegroups.Pause{{From: at(1)}}, j.Pauses); diff != "" || j.State != nodegroups.Unknown || !j.HasLooked(at(1)) {
+			j := tracker.Status(nil, at(2))
+			if diff := cmp.Diff([]nodegroups.Outage{{From: at(1)}}, j.Outages); diff != "" || j.State != nodegroups.Unknown || !j.HasScanned(at(1)) {
 				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
 			}
 			next := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
@@ -291,8 +292,8 @@ func TestPauses(t *testing.T) {
 			tracker = next
 			tc.lose(tracker, at(3))
 			observe(at(4))
-			j = tracker.Judge(nil, at(4))
-			if diff := cmp.Diff([]nodegroups.Pause{{From: at(1), To: at(4)}}, j.Pauses); diff != "" || j.State != nodegroups.CanGrow {
+			j = tracker.Status(nil, at(4))
+			if diff := cmp.Diff([]nodegroups.Outage{{From: at(1), To: at(4)}}, j.Outages); diff != "" || j.State != nodegroups.CanGrow {
 				t.Errorf("%s %s, pauses (-want,+got):\n%s", j.State, j.Reason.Code, diff)
 			}
 		})
@@ -304,9 +305,9 @@ func TestVersion(t *testing.T) {
 	version := func(spec, resources string) string {
 		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 		must.NoError(t, tracker.Observe(object(t, spec, resources), nil, start))
-		g := tracker.Judge(nil, start).Groups[0]
-		if !g.Open || g.Patience != batching || g.Name != "default" {
-			t.Errorf("open %v, patience %v, name %q", g.Open, g.Patience, g.Name)
+		g := tracker.Status(nil, start).Groups[0]
+		if !g.Open || g.MinWait != batching || g.Name != "default" {
+			t.Errorf("open %v, minWait %v, name %q", g.Open, g.MinWait, g.Name)
 		}
 		return g.Version
 	}

@@ -1,4 +1,4 @@
-// Package static judges pools whose maximum is written in the configuration.
+// Package static is the source of pools whose maximum is in the configuration.
 package static
 
 import (
@@ -17,24 +17,24 @@ var (
 	reasonFixed    = nodegroups.Reason{Code: "Fixed", Sentence: "the pool does not grow"}
 )
 
-// MaxNodes is the source of a pool that is Full once as many of its nodes exist. Nothing says whether more are coming:
-// a pod for which none has come for the patience will get none.
+// MaxNodes is the source of a pool that is Full once this many of its nodes exist. It does not know of upcoming nodes:
+// a pod that has waited for MinWait without a new node gets none.
 type MaxNodes struct {
-	Nodes    int32
-	Patience time.Duration
+	Nodes   int32
+	MinWait time.Duration
 }
 
 var _ nodegroups.Source = MaxNodes{}
 
-// Judge implements nodegroups.Source.
-func (m MaxNodes) Judge(nodes []*corev1.Node, _ time.Time) nodegroups.Judgement {
+// Status implements nodegroups.Source.
+func (m MaxNodes) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {
 	most, detail := int(m.Nodes), fmt.Sprintf("%d of %d nodes", len(nodes), m.Nodes)
-	g := nodegroups.Judged{State: nodegroups.CanGrow, Reason: reasonBelowMax, Members: nodes, Patience: m.Patience, MaxNodes: &most, Version: detail}
+	g := nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: reasonBelowMax, Members: nodes, MinWait: m.MinWait, MaxNodes: &most, Version: detail}
 	if len(nodes) >= most {
 		g.State, g.Reason = nodegroups.Full, reasonAtMax
 	}
 	g.Reason.Detail = detail
-	return nodegroups.Judgement{Groups: []nodegroups.Judged{g}, Attention: nodegroups.Attention{Uncounted: true}}.Summarized()
+	return nodegroups.SourceStatus{Groups: []nodegroups.GroupStatus{g}, Scans: nodegroups.Scans{Uncounted: true}}.Summarized()
 }
 
 // Fixed is the source of a pool that never grows.
@@ -42,8 +42,8 @@ type Fixed struct{}
 
 var _ nodegroups.Source = Fixed{}
 
-// Judge implements nodegroups.Source.
-func (Fixed) Judge(nodes []*corev1.Node, _ time.Time) nodegroups.Judgement {
+// Status implements nodegroups.Source.
+func (Fixed) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {
 	most := len(nodes)
-	return nodegroups.Judgement{Groups: []nodegroups.Judged{{State: nodegroups.Full, Reason: reasonFixed, Members: nodes, MaxNodes: &most}}}.Summarized()
+	return nodegroups.SourceStatus{Groups: []nodegroups.GroupStatus{{State: nodegroups.Full, Reason: reasonFixed, Members: nodes, MaxNodes: &most}}}.Summarized()
 }

@@ -9,7 +9,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-func TestJudge(t *testing.T) {
+func TestStatus(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		source nodegroups.Source
@@ -17,15 +17,15 @@ func TestJudge(t *testing.T) {
 		want   nodegroups.State
 		most   int
 	}{
-		{"no nodes", MaxNodes{Nodes: 2, Patience: time.Hour}, 0, nodegroups.CanGrow, 2},
-		{"below the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 1, nodegroups.CanGrow, 2},
-		{"at the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 2, nodegroups.Full, 2},
-		{"above the maximum", MaxNodes{Nodes: 2, Patience: time.Hour}, 3, nodegroups.Full, 2},
+		{"no nodes", MaxNodes{Nodes: 2, MinWait: time.Hour}, 0, nodegroups.CanGrow, 2},
+		{"below the maximum", MaxNodes{Nodes: 2, MinWait: time.Hour}, 1, nodegroups.CanGrow, 2},
+		{"at the maximum", MaxNodes{Nodes: 2, MinWait: time.Hour}, 2, nodegroups.Full, 2},
+		{"above the maximum", MaxNodes{Nodes: 2, MinWait: time.Hour}, 3, nodegroups.Full, 2},
 		{"fixed without nodes", Fixed{}, 0, nodegroups.Full, 0},
 		{"fixed with nodes", Fixed{}, 5, nodegroups.Full, 5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			got := tc.source.Judge(make([]*corev1.Node, tc.nodes), time.Time{})
+			got := tc.source.Status(make([]*corev1.Node, tc.nodes), time.Time{})
 			if got.State != tc.want || got.Reason.Code == "" || got.Reason.Sentence == "" {
 				t.Errorf("Judge() = %+v, want %s with a reason", got, tc.want)
 			}
@@ -35,8 +35,8 @@ func TestJudge(t *testing.T) {
 			if most := got.Groups[0].MaxNodes; most == nil || *most != tc.most {
 				t.Errorf("at most %v nodes, want %d", most, tc.most)
 			}
-			if max, ok := tc.source.(MaxNodes); ok && (got.Groups[0].Patience != max.Patience || !got.HasLooked(time.Now())) {
-				t.Errorf("patience %v, counted %v: nobody tells loops, the patience alone counts", got.Groups[0].Patience, !got.Uncounted)
+			if max, ok := tc.source.(MaxNodes); ok && (got.Groups[0].MinWait != max.MinWait || !got.HasScanned(time.Now())) {
+				t.Errorf("minWait %v, counted %v: nobody tells loops, the minWait alone counts", got.Groups[0].MinWait, !got.Uncounted)
 			}
 			if !got.Until.IsZero() {
 				t.Errorf("Until = %v: only an event changes the number of nodes", got.Until)
@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 // TestVersion: what a pool declined while it had one number of nodes, it may do with another.
 func TestVersion(t *testing.T) {
 	version := func(maximum int32, nodes int) string {
-		return MaxNodes{Nodes: maximum}.Judge(make([]*corev1.Node, nodes), time.Time{}).Groups[0].Version
+		return MaxNodes{Nodes: maximum}.Status(make([]*corev1.Node, nodes), time.Time{}).Groups[0].Version
 	}
 	if version(3, 1) == version(3, 2) || version(3, 1) == version(4, 1) {
 		t.Errorf("versions %q, %q, %q", version(3, 1), version(3, 2), version(4, 1))

@@ -114,7 +114,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 			return err
 		}
 		config.LeaderElection.Lock = lease.Announce(config.LeaderElection.Lock, leadership)
-		// The label of leader_election_master_status, which is "kube-scheduler" otherwise, as that of the cluster's own
+		// The label of leader_election_master_status. By default it is "kube-scheduler", as for the cluster's own
 		// scheduler.
 		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
 	} else {

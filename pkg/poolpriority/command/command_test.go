@@ -16,7 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestRefusals: what is wrong with the configuration's file is said before anything talks to an API server: there is none.
+// TestRefusals: what is wrong with the configuration's file is said before anything talks to an API server: there is
+// none.
 func TestRefusals(t *testing.T) {
 	const empty = "empty"
 	const args = "pluginConfig: [{name: PoolPriority, args: {pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]}}]"

@@ -1,9 +1,10 @@
 // Package autoscaler decides as the cluster autoscaler does: it is handed nodes, pods, the cloud's node groups and the
-// time, and says what to order, what to remove and what the status reads. It knows no API server and no clock and starts
-// nothing, so that a copy of it can be asked what would happen.
+// time, and says what to order, what to remove and what the status reads. It knows no API server and no clock and
+// starts nothing, so that a copy of it can be asked what would happen.
 //
-// It is written from the recorded runs of cluster-autoscaler 1.35 and from the rules in its sources, of versions up to that one
-// and not all of the same; they are named where they matter: core/static_autoscaler.go, clusterstate/clusterstate.go, utils/backoff, loop/trigger.go.
+// It is written from the recorded runs of cluster-autoscaler 1.35 and from the rules in its sources, of versions up to
+// that one and not all of the same; they are named where they matter: core/static_autoscaler.go,
+// clusterstate/clusterstate.go, utils/backoff, loop/trigger.go.
 package autoscaler
 
 import (
@@ -21,28 +22,32 @@ type Options struct {
 	ScanInterval time.Duration
 	// UnneededTime is how long a VM must have been unneeded to be removed; 0 removes none.
 	UnneededTime time.Duration
-	// DelayAfterAdd, DelayAfterDelete and DelayAfterFailure are how long nothing is removed after a scale-up of any group,
-	// after a removal began, and after one failed.
+	// DelayAfterAdd, DelayAfterDelete and DelayAfterFailure are how long nothing is removed after a scale-up of any
+	// group, after a removal began, and after one failed.
 	DelayAfterAdd, DelayAfterDelete, DelayAfterFailure time.Duration
-	// InitialBackoff is how long a group is left alone that failed to grow. Each failure after that doubles it, to at most
-	// MaxBackoff; BackoffReset after the last failure it starts anew.
+	// InitialBackoff is how long a group is left alone that failed to grow. Each failure after that doubles it, to at
+	// most MaxBackoff; BackoffReset after the last failure it starts anew.
 	InitialBackoff, MaxBackoff, BackoffReset time.Duration
 	// ForgetOnSuccess forgets a group's back-offs when a scale-up of it ends well, as older autoscalers did.
 	ForgetOnSuccess bool
 	// MaxNodeProvisionTime is how long a VM may take to register; then it is given up.
 	MaxNodeProvisionTime time.Duration
-	// MaxNodeStartupTime is how long after its creation a Node that is not ready counts as one that starts, and not as unready.
+	// MaxNodeStartupTime is how long after its creation a Node that is not ready counts as one that starts, and not as
+	// unready.
 	MaxNodeStartupTime time.Duration
 	// NewPodDelay is the age, new-pod-scale-up-delay, below which pods are ignored; their annotation may ask for more.
 	NewPodDelay time.Duration
-	// PodBatch is how old the oldest pending pod must be for anything to be ordered; the real one waits for more to come.
+	// PodBatch is how old the oldest pending pod must be for anything to be ordered; the real one waits for more to
+	// come.
 	PodBatch time.Duration
 	// Utilization is the share of requested CPU or memory below which a VM may be unneeded.
 	Utilization float64
-	// UnreadyShare and OkUnready: the cluster is unhealthy when more than OkUnready nodes are, and more than this share of all.
+	// UnreadyShare and OkUnready: the cluster is unhealthy when more than OkUnready nodes are, and more than this share
+	// of all.
 	UnreadyShare float64
 	OkUnready    int
-	// ParallelRemovals and ParallelDrains bound the VMs that are being removed at a time, and those among them with pods.
+	// ParallelRemovals and ParallelDrains bound the VMs that are being removed at a time, and those among them with
+	// pods.
 	ParallelRemovals, ParallelDrains int
 	// Seed orders groups of one priority, as the random expander does; 0 takes them by name.
 	Seed uint64
@@ -181,8 +186,8 @@ func (a *Autoscaler) Clone() *Autoscaler {
 	return &b
 }
 
-// RemovalFailed says that the node could not be drained or deleted and that its taint is off. For DelayAfterFailure nothing
-// is removed.
+// RemovalFailed says that the node could not be drained or deleted and that its taint is off. For DelayAfterFailure
+// nothing is removed.
 func (a *Autoscaler) RemovalFailed(node string, now time.Time) {
 	delete(a.removing, node)
 	a.removalFailed = now

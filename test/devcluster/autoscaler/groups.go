@@ -16,7 +16,7 @@ type group struct {
 	nodes []*corev1.Node
 	readiness
 	current int // the cloud's target after what the loop has ordered so far
-	shown   int // the target that the loop reckons with and the status gives
+	shown   int // the target that the loop counts with and the status gives
 }
 
 // readiness counts nodes as the status does. Source: clusterstate.go, Readiness.
@@ -192,7 +192,7 @@ func (l *loop) updateSizes() {
 	l.sizes = sizes
 }
 
-// recalculate makes the loop reckon with the targets as they are after its orders.
+// recalculate makes the loop use the targets after its orders.
 func (l *loop) recalculate() {
 	for _, g := range l.groups {
 		g.shown = g.current

@@ -19,8 +19,8 @@ const (
 	expendable = -10
 )
 
-// pods returns the pods that take room on nodes, and those that are unschedulable, oldest first. A pod that is nominated
-// to an existing node counts as being there.
+// pods returns the pods that take room on nodes, and those that are unschedulable, oldest first. A pod that is
+// nominated to an existing node counts as being there.
 func (l *loop) pods() (placed, pending []*corev1.Pod) {
 	exists := map[string]bool{}
 	for _, node := range l.world.Nodes {

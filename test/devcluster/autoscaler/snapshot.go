@@ -14,7 +14,8 @@ type Simulator interface {
 type Snapshot interface {
 	// Len is the number of nodes.
 	Len() int
-	// Fits returns the name of the first node that the pod fits on, of those from the index on in their order; "" is none.
+	// Fits returns the name of the first node that the pod fits on, of those from the index on in their order; "" is
+	// none.
 	Fits(pod *corev1.Pod, from int) (string, error)
 	// Place puts the pod on the node.
 	Place(pod *corev1.Pod, node string) error

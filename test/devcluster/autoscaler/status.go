@@ -14,8 +14,8 @@ const StatusNamespace, StatusName = "kube-system", "cluster-autoscaler-status"
 
 const healthy, unhealthy, noActivity, inProgress = "Healthy", "Unhealthy", "NoActivity", "InProgress"
 
-// The status that cluster-autoscaler 1.35 writes, field by field as it writes it: null for times that are not set and {}
-// for a back-off that is not. It is written anew from the recorded ConfigMaps and shares nothing with what reads it.
+// The status that cluster-autoscaler 1.35 writes, field by field as it writes it: null for times that are not set and
+// {} for a back-off that is not. It is written anew from the recorded ConfigMaps and shares nothing with what reads it.
 // Source of the field names: cluster-autoscaler/clusterstate/api/types.go.
 type (
 	// Status is the whole of it.

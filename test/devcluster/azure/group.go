@@ -113,19 +113,20 @@ func (g *Group) Billed(now time.Time) time.Duration {
 // Ran reports whether the group did work: it runs or has run.
 func (g *Group) Ran() bool { return g.State != Pending }
 
-// Unseen returns the groups that run, and are paid for, while no pod says so: their pod is gone, or its phase is another.
-func Unseen(groups []Group, pods []corev1.Pod) []Group {
+// Orphans returns the groups that run, and are paid for, while no pod says so: their pod is gone, or its phase is
+// another.
+func Orphans(groups []Group, pods []corev1.Pod) []Group {
 	running := map[types.UID]bool{}
 	for i := range pods {
 		running[pods[i].UID] = pods[i].Status.Phase == corev1.PodRunning
 	}
-	var unseen []Group
+	var orphans []Group
 	for _, g := range groups {
 		if g.State == Running && g.Deleted.IsZero() && !running[g.UID] {
-			unseen = append(unseen, g)
+			orphans = append(orphans, g)
 		}
 	}
-	return unseen
+	return orphans
 }
 
 // Put is a PUT and its answer: the HTTP status, 201 if the group was made, and Azure's code if it was refused.

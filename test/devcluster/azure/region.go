@@ -1,5 +1,6 @@
-// Package azure is Azure Container Instances as the virtual node's connector sees them: container groups that are put, got, listed and
-// deleted, with the delays and refusals that were recorded of the real ones. It knows nothing of Kubernetes but names and policies.
+// Package azure is Azure Container Instances as the virtual node's connector sees them: container groups that are put,
+// got, listed and deleted, with the delays and refusals that were recorded of the real ones. It knows nothing of
+// Kubernetes but names and policies.
 package azure
 
 import (
@@ -15,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// InstanceView says what a GET tells of a group in transition. Which of them Azure does is not known: answers to a PUT have the
-// group's, and no GET in transition was recorded.
+// InstanceView says what a GET tells of a group in transition. Which of them Azure does is not known: answers to a PUT
+// have the group's, and no GET in transition was recorded.
 type InstanceView int
 
 const (
@@ -38,8 +39,8 @@ const (
 	DefaultCreateTime = 300 * time.Millisecond
 )
 
-// Region is Azure Container Instances in a region of a subscription. Connectors share it or have one each. All that is set holds from
-// then on; tests may do so at any time.
+// Region is Azure Container Instances in a region of a subscription. Connectors share it or have one each. All that is
+// set holds from then on; tests may do so at any time.
 type Region struct {
 	now func() time.Time
 
@@ -66,7 +67,8 @@ func NewRegion() *Region {
 // SetPutTime sets how long a PUT takes to be answered.
 func (r *Region) SetPutTime(d time.Duration) { r.set(func() { r.putTime = d }) }
 
-// SetCreateTime sets how long groups that are put from now on are in transition, between the answer to the PUT and Running.
+// SetCreateTime sets how long groups that are put from now on are in transition, between the answer to the PUT and
+// Running.
 func (r *Region) SetCreateTime(d time.Duration) { r.set(func() { r.createTime = d }) }
 
 // SetInstanceView sets what GETs tell of groups in transition; ViewGroup, unless it is set.
@@ -81,11 +83,12 @@ func (r *Region) SetGetThrottle(d time.Duration) { r.set(func() { r.getThrottle 
 // ThrottleGets has all GETs answer 429 for so long from now.
 func (r *Region) ThrottleGets(d time.Duration) { r.set(func() { r.throttledUntil = r.now().Add(d) }) }
 
-// SetQuota sets how many cores the groups that have not ended may request together; NoQuota lifts it. Groups that exist stay.
+// SetQuota sets how many cores the groups that have not ended may request together; NoQuota lifts it. Groups that exist
+// stay.
 func (r *Region) SetQuota(cores float64) { r.set(func() { r.quota = cores }) }
 
-// Refuse has all PUTs that would make a group refused with the code, from now until Accept. Codes that were recorded have their status
-// and message; others are answered with 409.
+// Refuse has all PUTs that would make a group refused with the code, from now until Accept. Codes that were recorded
+// have their status and message; others are answered with 409.
 func (r *Region) Refuse(code string) { r.RefuseWith(recorded(code)) }
 
 // RefuseWith has PUTs that would make a group refused as it says, from now until Accept.
@@ -146,7 +149,8 @@ func (r *Region) PutsByPod() map[types.UID]int {
 	return counts
 }
 
-// Put makes a group, and answers when Azure has accepted the order: the group is in transition then. The error is an *Error.
+// Put makes a group, and answers when Azure has accepted the order: the group is in transition then. The error is an
+// *Error.
 func (r *Region) Put(ctx context.Context, spec Spec) error {
 	r.mu.Lock()
 	wait := r.putTime
@@ -203,7 +207,8 @@ func (r *Region) create(spec Spec) {
 	r.groups[spec.Name] = &Group{Spec: spec, serial: r.made, Address: address, Made: now, Started: now.Add(r.createTime)}
 }
 
-// Get answers what a GET of the group does. The error is an *Error: 404 if there is none or the answer lags, 429 if throttled.
+// Get answers what a GET of the group does. The error is an *Error: 404 if there is none or the answer lags, 429 if
+// throttled.
 func (r *Region) Get(name string) (Group, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -234,7 +234,7 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-func TestUnseen(t *testing.T) {
+func TestOrphans(t *testing.T) {
 	r, pass := clocked()
 	for _, pod := range []string{"seen", "lost", "gone", "deleted"} {
 		mustPut(t, r, group(pod, 1))
@@ -245,11 +245,11 @@ func TestUnseen(t *testing.T) {
 	pod := func(name string, phase corev1.PodPhase) corev1.Pod {
 		return corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Status: corev1.PodStatus{Phase: phase}}
 	}
-	var unseen []string
-	for _, g := range Unseen(r.Groups(), []corev1.Pod{pod("seen", corev1.PodRunning), pod("lost", corev1.PodPending), pod("young", corev1.PodPending)}) {
-		unseen = append(unseen, g.Pod)
+	var orphans []string
+	for _, g := range Orphans(r.Groups(), []corev1.Pod{pod("seen", corev1.PodRunning), pod("lost", corev1.PodPending), pod("young", corev1.PodPending)}) {
+		orphans = append(orphans, g.Pod)
 	}
-	if diff := cmp.Diff([]string{"lost", "gone"}, unseen, cmp.Transformer("set", func(s []string) map[string]bool {
+	if diff := cmp.Diff([]string{"lost", "gone"}, orphans, cmp.Transformer("set", func(s []string) map[string]bool {
 		set := map[string]bool{}
 		for _, name := range s {
 			set[name] = true

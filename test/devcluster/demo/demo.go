@@ -51,7 +51,8 @@ type experiment struct {
 // ours says whether our scheduler runs.
 func (e experiment) ours() bool { return e.Want != nil }
 
-// Run plays all experiments and draws them. It returns an error if the order was wrong in any of those with our scheduler.
+// Run plays all experiments and draws them. It returns an error if the order was wrong in any of those with our
+// scheduler.
 func Run(ctx context.Context, o Options) error {
 	start := time.Now()
 	var experiments []experiment
@@ -98,8 +99,8 @@ func write(t picture.Timeline, o Options) error {
 	return nil
 }
 
-// run plays the experiment on a cluster of its own and returns what was seen, also if that was wrong. It can be compared with the
-// earlier runs.
+// run plays the experiment on a cluster of its own and returns what was seen, also if that was wrong. It can be
+// compared with the earlier runs.
 func (e experiment) run(ctx context.Context, o Options, number int, earlier []picture.Run) (picture.Run, error) {
 	fmt.Fprintf(o.Out, "\n%s\n%s\n", e.Title, strings.Repeat("─", len([]rune(e.Title))))
 	start := time.Now()

@@ -42,7 +42,8 @@ type trial struct {
 	steps      []picture.Step
 }
 
-// begin starts our scheduler and controller as the manifests install them, or the cluster's default scheduler, and the referee.
+// begin starts our scheduler and controller as the manifests install them, or the cluster's default scheduler, and the
+// referee.
 func (t *trial) begin(ctx context.Context) error {
 	version, err := t.cluster.Client.Discovery().ServerVersion()
 	if err != nil {
@@ -196,7 +197,8 @@ func (t *trial) verdict() error {
 	return nil
 }
 
-// compare watches on until this run is as long as the earlier one with the same load, as VMs may still come. Then it says what was different.
+// compare watches on until this run is as long as the earlier one with the same load, as VMs may still come. Then it
+// says what was different.
 func (t *trial) compare(ctx context.Context, earlier []picture.Run) picture.Run {
 	i := slices.IndexFunc(earlier, func(r picture.Run) bool { return r.Load == t.Load })
 	if i < 0 {

@@ -30,7 +30,8 @@ const (
 	bindingLag = time.Second
 	// readyLag is how long a scheduler may take to see that a node is ready.
 	readyLag = 2 * time.Second
-	// stuckAfter is how long a pod may be pending while a node has room: longer than a scheduler's back-off grows in tests.
+	// stuckAfter is how long a pod may be pending while a node has room: longer than a scheduler's back-off grows in
+	// tests.
 	stuckAfter = 12 * time.Second
 )
 
@@ -47,8 +48,8 @@ type Referee struct {
 	tiers []Tier
 	// Scheduler is the name of the scheduler whose pods are judged, ours by default.
 	Scheduler string
-	// BindingLag is how long bindings of one moment may take to appear, 1 s by default. A scheduler that may send 50 requests a
-	// second takes seconds for a burst, in any order.
+	// BindingLag is how long bindings of one moment may take to appear, 1 s by default. A scheduler that may send 50
+	// requests a second takes seconds for a burst, in any order.
 	BindingLag time.Duration
 	// Nodes and Pods are what the referee has seen.
 	Nodes corelisters.NodeLister
@@ -272,7 +273,8 @@ func allowed(pod *corev1.Pod, node *corev1.Node) bool {
 	return !untolerated
 }
 
-// fits reports whether the pod would have fit on the node when it was bound, beside all that were bound there about then.
+// fits reports whether the pod would have fit on the node when it was bound, beside all that were bound there about
+// then.
 func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	cpu, memory, pods := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), node.Status.Allocatable.Pods().Value()
 	for i := range r.bindings {

@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 )
 
-// connector is virtual-kubelet's provider as azure-aci is one. What it knows of a pod it asks Azure for, each time; what it cannot read
-// of the answer makes GetPod fail, which virtual-kubelet takes for a pod that is not there.
+// connector is virtual-kubelet's provider as azure-aci is one. What it knows of a pod it asks Azure for, each time;
+// what it cannot read of the answer makes GetPod fail, which virtual-kubelet takes for a pod that is not there.
 type connector struct {
 	node       string
 	azure      *azure.Region
@@ -54,8 +54,9 @@ func (c *connector) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// beQuiet has nothing told of the pod for the time: while it is created, and until Kubernetes knows that it was refused. What is told in
-// between takes the refusal back, if Azure has made the group all the same. azure-aci can do that too, but looks 25 times as seldom.
+// beQuiet has nothing told of the pod for the time: while it is created, and until Kubernetes knows that it was
+// refused. What is told in between takes the refusal back, if Azure has made the group all the same. azure-aci can do
+// that too, but looks 25 times as seldom.
 func (c *connector) beQuiet(pod types.UID, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +77,8 @@ func (c *connector) isQuiet(pod types.UID) bool {
 // UpdatePod does nothing: a group cannot be changed.
 func (c *connector) UpdatePod(context.Context, *corev1.Pod) error { return nil }
 
-// DeletePod deletes the group and says that what ran of the pod has ended, without which the deletion would never finish.
+// DeletePod deletes the group and says that what ran of the pod has ended, without which the deletion would never
+// finish.
 func (c *connector) DeletePod(_ context.Context, pod *corev1.Pod) error {
 	c.azure.Delete(groupName(pod.Namespace, pod.Name))
 	known, err := c.pods.Pods(pod.Namespace).Get(pod.Name)
@@ -117,8 +119,8 @@ func (c *connector) group(namespace, name string) (azure.Group, error) {
 	return g, nil
 }
 
-// GetPod is the pod as Kubernetes has it, with its status by Azure. It fails while the containers have no instanceView. Of a group whose
-// pod is gone from Kubernetes it tells the name, so that virtual-kubelet deletes it.
+// GetPod is the pod as Kubernetes has it, with its status by Azure. It fails while the containers have no instanceView.
+// Of a group whose pod is gone from Kubernetes it tells the name, so that virtual-kubelet deletes it.
 func (c *connector) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	g, err := c.group(namespace, name)
 	if err != nil {

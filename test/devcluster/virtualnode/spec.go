@@ -17,14 +17,15 @@ import (
 
 // Annotations of pods that say what their containers do.
 const (
-	// RunsForAnnotation is for how long the pod's containers run, such as 2s; without it they run for ever. With restartPolicy Always, and
-	// OnFailure if the exit code is not 0, they are restarted then.
+	// RunsForAnnotation is for how long the pod's containers run, such as 2s; without it they run for ever. With
+	// restartPolicy Always, and OnFailure if the exit code is not 0, they are restarted then.
 	RunsForAnnotation = "devcluster.poolpriority.dev/runs-for"
 	// ExitCodeAnnotation is what they end with; 0 without it.
 	ExitCodeAnnotation = "devcluster.poolpriority.dev/exit-code"
 )
 
-// spec is the group that azure-aci asks for. It refuses what azure-aci refuses by itself, with azure-aci's words, which have no code.
+// spec is the group that azure-aci asks for. It refuses what azure-aci refuses by itself, with azure-aci's words, which
+// have no code.
 func (c *connector) spec(pod *corev1.Pod) (azure.Spec, error) {
 	spec := azure.Spec{
 		Name: groupName(pod.Namespace, pod.Name), Node: c.node, Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID,
@@ -58,8 +59,8 @@ func readAnnotations(pod *corev1.Pod, spec *azure.Spec) error {
 	return nil
 }
 
-// container has the container's resources in cores and GB. Requests are rounded down, to 10m and 100 MB; 1 core and 1.5 GB are requested
-// for a container that requests nothing. A limit of CPU is not rounded.
+// container has the container's resources in cores and GB. Requests are rounded down, to 10m and 100 MB; 1 core and 1.5
+// GB are requested for a container that requests nothing. A limit of CPU is not rounded.
 func container(from *corev1.Container) azure.Container {
 	c := azure.Container{Name: from.Name, Image: from.Image, CPU: 1, Memory: 1.5}
 	if cpu, ok := from.Resources.Requests[corev1.ResourceCPU]; ok {

@@ -40,8 +40,9 @@ func (c *connector) track(ctx context.Context) {
 	}
 }
 
-// look tells of the pods whose group is not as it was told, and returns what has been told of which pod. azure-aci tells each time, and
-// virtual-kubelet drops what it has heard before, which would take much of the CPU at our interval.
+// look tells of the pods whose group is not as it was told, and returns what has been told of which pod. azure-aci
+// tells each time, and virtual-kubelet drops what it has heard before, which would take much of the CPU at our
+// interval.
 func (c *connector) look(told map[types.UID]string) map[types.UID]string {
 	pods, err := c.pods.List(labels.Everything())
 	if err != nil {
@@ -71,7 +72,8 @@ func ready(status *corev1.PodStatus) bool {
 	})
 }
 
-// given reports whether azure-aci never looks at the pod again: one that has ended, is being deleted, or could not be created.
+// given reports whether azure-aci never looks at the pod again: one that has ended, is being deleted, or could not be
+// created.
 func given(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed || pod.Status.Reason == reasonProviderFailed || pod.DeletionTimestamp != nil
 }
@@ -96,8 +98,9 @@ func (c *connector) fetch(pod *corev1.Pod) (updated *corev1.Pod, says string) {
 	return updated, fmt.Sprint(g.UID, g.State, g.Restarts)
 }
 
-// statusOf is the pod's status by its group. As azure-aci has it, it is all that the status then says: the conditions are gone while the
-// group is in transition, and are of the time of the pod's creation otherwise. It fails if the containers have no instanceView.
+// statusOf is the pod's status by its group. As azure-aci has it, it is all that the status then says: the conditions
+// are gone while the group is in transition, and are of the time of the pod's creation otherwise. It fails if the
+// containers have no instanceView.
 func statusOf(g *azure.Group, pod *corev1.Pod) (*corev1.PodStatus, error) {
 	if g.View != azure.ViewWaiting {
 		return nil, fmt.Errorf("container %s properties InstanceView cannot be nil", g.Containers[0].Name)

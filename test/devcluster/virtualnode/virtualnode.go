@@ -1,5 +1,5 @@
-// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a connector that does to pods what
-// azure-aci v1.6.4 does to them. The other half, Azure, is package azure: it outlives the connector.
+// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a connector that does to
+// pods what azure-aci v1.6.4 does to them. The other half, Azure, is package azure: it outlives the connector.
 package virtualnode
 
 import (
@@ -41,7 +41,8 @@ type Options struct {
 	Azure *azure.Region
 	// PollInterval is how often the connector looks at its pods' groups; the default is DefaultPollInterval.
 	PollInterval time.Duration
-	// LeaseDuration is that of the Node's lease, in whole seconds, which is renewed four times as often; the default is 40 s.
+	// LeaseDuration is that of the Node's lease, in whole seconds, which is renewed four times as often; the default is
+	// 40 s.
 	LeaseDuration time.Duration
 }
 
@@ -77,8 +78,8 @@ func (n *Node) Name() string { return n.options.Name }
 // Azure is the region that the pods run in. It can be changed at any time, and goes on while the connector is stopped.
 func (n *Node) Azure() *azure.Region { return n.options.Azure }
 
-// Start starts the connector, which makes the Node if there is none, until Stop or the end of the context. It returns when the Node and
-// its pods are served.
+// Start starts the connector, which makes the Node if there is none, until Stop or the end of the context. It returns
+// when the Node and its pods are served.
 func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -105,8 +106,9 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops the connector, as if it were killed: groups go on, nothing is told of them, and the Node is NotReady once its lease has
-// not been renewed for the node-lifecycle controller's grace period (50 s, see devcluster's Options.NodeGrace).
+// Stop stops the connector, as if it were killed: groups go on, nothing is told of them, and the Node is NotReady once
+// its lease has not been renewed for the node-lifecycle controller's grace period (50 s, see devcluster's
+// Options.NodeGrace).
 func (n *Node) Stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -116,14 +118,15 @@ func (n *Node) Stop() {
 	}
 }
 
-// Restart stops the connector, if it runs, and starts a new one, which knows nothing of the old one's pods but what Kubernetes and Azure
-// tell. It makes the Node again if that was deleted; nothing else does.
+// Restart stops the connector, if it runs, and starts a new one, which knows nothing of the old one's pods but what
+// Kubernetes and Azure tell. It makes the Node again if that was deleted; nothing else does.
 func (n *Node) Restart(ctx context.Context) error {
 	n.Stop()
 	return n.Start(ctx)
 }
 
-// object is the Node of AKS's add-on: its labels, taint and capacity. It has no providerID, zone, architecture label or ephemeral storage.
+// object is the Node of AKS's add-on: its labels, taint and capacity. It has no providerID, zone, architecture label or
+// ephemeral storage.
 func (n *Node) object() *corev1.Node {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("10000"),
@@ -151,8 +154,8 @@ func (n *Node) object() *corev1.Node {
 	}
 }
 
-// run registers the node and serves it until the context ends. It calls ready once the node and its pods are served, and returns an
-// error if that cannot be.
+// run registers the node and serves it until the context ends. It calls ready once the node and its pods are served,
+// and returns an error if that cannot be.
 func (n *Node) run(ctx context.Context, ready func()) error {
 	const resync = time.Minute
 	pods := informers.NewSharedInformerFactoryWithOptions(n.client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -225,13 +228,15 @@ func serve(ctx context.Context, podController *vk.PodController, nodeController 
 	return fmt.Errorf("the virtual node has ended: %w", err)
 }
 
-// onlyFailures delays what failed as virtual-kubelet does by default: by 5 ms, twice as much each time, up to 1000 s. By default it also
-// lets no more than ten pods a second through, once it has had a hundred: that would only make tests slow.
+// onlyFailures delays what failed as virtual-kubelet does by default: by 5 ms, twice as much each time, up to 1000 s.
+// By default it also lets no more than ten pods a second through, once it has had a hundred: that would only make tests
+// slow.
 func onlyFailures() workqueue.TypedRateLimiter[any] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[any](5*time.Millisecond, 1000*time.Second)
 }
 
-// Lost returns the pods of the list that the connector has given up: refused once, whose status it never updates again.
-func Lost(pods []corev1.Pod) []corev1.Pod {
+// FailedStart returns the pods of the list that the connector has given up: refused once, whose status it never updates
+// again.
+func FailedStart(pods []corev1.Pod) []corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Status.Reason != reasonProviderFailed })
 }

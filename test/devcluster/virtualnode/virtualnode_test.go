@@ -103,8 +103,8 @@ func (r *rig) refused(code string) {
 	})
 }
 
-func (r *rig) unseen() []azure.Group {
-	return azure.Unseen(r.node.Azure().Groups(), []corev1.Pod{*r.pod()})
+func (r *rig) orphans() []azure.Group {
+	return azure.Orphans(r.node.Azure().Groups(), []corev1.Pod{*r.pod()})
 }
 
 func plain(*corev1.Pod, *corev1.Container) {}
@@ -127,8 +127,9 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestLost: a pod that is changed while its group cannot be read is created again, refused, and given up, though its group runs.
-func TestLost(t *testing.T) {
+// TestFailedStart: a pod that is changed while its group cannot be read is created again, refused, and given up, though
+// its group runs.
+func TestFailedStart(t *testing.T) {
 	for name, set := range map[string]func(*azure.Region){
 		"no view":             func(a *azure.Region) { a.SetInstanceView(azure.ViewNone) },
 		"no containers' view": func(a *azure.Region) { a.SetInstanceView(azure.ViewGroup) },
@@ -143,9 +144,9 @@ func TestLost(t *testing.T) {
 				r.eventually("created", r.put(201))
 				r.tolerate()
 				r.refused(azure.CodeTransitioning)
-				r.eventually("the group runs", func() bool { return len(r.unseen()) == 1 })
+				r.eventually("the group runs", func() bool { return len(r.orphans()) == 1 })
 				time.Sleep(200 * time.Millisecond)
-				if s := r.pod().Status; s.Phase != phase || s.Reason != reasonProviderFailed || len(Lost([]corev1.Pod{*r.pod()})) != 1 {
+				if s := r.pod().Status; s.Phase != phase || s.Reason != reasonProviderFailed || len(FailedStart([]corev1.Pod{*r.pod()})) != 1 {
 					t.Errorf("%s: the pod is %s: %s", policy, s.Phase, s.Reason)
 				}
 			}
@@ -153,7 +154,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestRefusedThenMade: when the reason for a refusal has gone, a retry of virtual-kubelet's makes the group, and the pod does not know.
+// TestRefusedThenMade: when the reason for a refusal has gone, a retry of virtual-kubelet's makes the group, and the
+// pod does not know.
 func TestRefusedThenMade(t *testing.T) {
 	r := newRig(t)
 	r.node.Azure().Refuse(azure.CodeStockout)
@@ -161,7 +163,7 @@ func TestRefusedThenMade(t *testing.T) {
 	r.refused(azure.CodeStockout)
 	r.eventually("tried again", func() bool { return len(r.node.Azure().Puts()) >= 6 })
 	r.node.Azure().Accept()
-	r.eventually("the group runs", func() bool { return len(r.unseen()) == 1 })
+	r.eventually("the group runs", func() bool { return len(r.orphans()) == 1 })
 	if p := r.pod(); p.Status.Phase != corev1.PodPending {
 		t.Errorf("the pod is %s", p.Status.Phase)
 	}
@@ -178,7 +180,7 @@ func TestMadeThough503(t *testing.T) {
 	r.node.Azure().RefuseWith(azure.Refusal{Status: 503, Code: azure.CodeServerTimeout, Made: true})
 	r.create(func(p *corev1.Pod, _ *corev1.Container) { p.Spec.RestartPolicy = corev1.RestartPolicyNever })
 	r.refused(azure.CodeServerTimeout)
-	r.eventually("the group runs", func() bool { return len(r.unseen()) == 1 })
+	r.eventually("the group runs", func() bool { return len(r.orphans()) == 1 })
 	if p := r.pod(); p.Status.Phase != corev1.PodFailed {
 		t.Errorf("the pod is %s", p.Status.Phase)
 	}
@@ -231,15 +233,15 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestRestart: what runs is known again after the connector's restart; what was in transition is lost; the Node is made again by a
-// restart, and by nothing else.
+// TestRestart: what runs is known again after the connector's restart; what was in transition is lost; the Node is made
+// again by a restart, and by nothing else.
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	r.create(plain)
 	r.eventually("running", r.phase(corev1.PodRunning))
 	r.node.Stop()
-	if n := len(r.unseen()); n != 0 || r.node.Azure().Cores() != 1 {
-		t.Errorf("the group did not survive the connector: %g cores, %d unseen", r.node.Azure().Cores(), n)
+	if n := len(r.orphans()); n != 0 || r.node.Azure().Cores() != 1 {
+		t.Errorf("the group did not survive the connector: %g cores, %d orphaned", r.node.Azure().Cores(), n)
 	}
 	must.NoError(t, r.client.CoreV1().Nodes().Delete(r.ctx, Name, metav1.DeleteOptions{}))
 	must.NoError(t, r.node.Restart(r.ctx))

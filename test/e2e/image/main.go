@@ -1,5 +1,5 @@
-// Command agent does, in pods, what the end-to-end tests need inside a cluster: it is the virtual node, or it signals a process of
-// its node.
+// Command agent does, in pods, what the end-to-end tests need inside a cluster: it is the virtual node, or it signals a
+// process of its node.
 package main
 
 import (
@@ -59,7 +59,8 @@ func virtualNode() error {
 	return nil
 }
 
-// send signals the one process of the command in the pod of the host name, and prints when (ms of Unix time). It needs the node's process namespace.
+// send signals the one process of the command in the pod of the host name, and prints when (ms of Unix time). It needs
+// the node's process namespace.
 func send(name, command, host string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {

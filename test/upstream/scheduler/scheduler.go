@@ -1,5 +1,6 @@
-// Package scheduler stands in for k8s.io/kubernetes/pkg/scheduler in Kubernetes' own integration tests: the schedulers that they make have the
-// plugin PoolPriority, placed in the profile and wrapped as in the shipped binary. Which pools it has, the environment variable POOLS says.
+// Package scheduler stands in for k8s.io/kubernetes/pkg/scheduler in Kubernetes' own integration tests: the schedulers
+// that they make have the plugin PoolPriority, placed in the profile and wrapped as in the shipped binary. Which pools
+// it has, the environment variable POOLS says.
 package scheduler
 
 import (
@@ -168,8 +169,9 @@ func arguments(pools string) (*configv1.PoolPriorityArgs, error) {
 	return args, nil
 }
 
-// place returns the profile with the plugin where it belongs: last among the PreFilter plugins, first among those of Filter and
-// PostFilter, in the place of DefaultBinder, and asking TaintToleration by itself. A profile that binds by plugins of its own keeps them.
+// place returns the profile with the plugin where it belongs: last among the PreFilter plugins, first among those of
+// Filter and PostFilter, in the place of DefaultBinder, and asking TaintToleration by itself. A profile that binds by
+// plugins of its own keeps them.
 func place(profile schedconfig.KubeSchedulerProfile, args *configv1.PoolPriorityArgs) schedconfig.KubeSchedulerProfile {
 	profile = *profile.DeepCopy()
 	plugins, ours := profile.Plugins, schedconfig.Plugin{Name: poolpriority.Name}

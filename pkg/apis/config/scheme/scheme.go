@@ -1,4 +1,4 @@
-// Package scheme has the scheduler's own configuration know PoolPriorityArgs.
+// Package scheme registers PoolPriorityArgs with the scheduler's own configuration.
 package scheme
 
 import (
@@ -12,9 +12,9 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Register makes PoolPriorityArgs known to the scheduler's configuration: it is decoded strictly, defaulted, and written
-// out again by --write-config-to. It must run before a configuration is read; the scheduler would otherwise hand the
-// plugin undecoded bytes.
+// Register adds PoolPriorityArgs to the scheduler's scheme: it is then decoded strictly, defaulted, and written by
+// --write-config-to. It must run before a configuration is read; the scheduler would otherwise hand the plugin
+// undecoded bytes.
 func Register() {
 	// The first scheme decodes files, the second converts plugin arguments between versions. One Go type serves as
 	// the v1 and as the internal form.

@@ -62,8 +62,8 @@ func decodeOurs(data []byte) (map[string]*configv1.PoolPriorityArgs, error) {
 	return found, nil
 }
 
-// TestDecodersAgree holds the decoder that needs no scheduler against the scheduler's own, over every configuration that there is,
-// good and bad: both refuse it with the same words, or both read the same arguments out of it.
+// TestDecodersAgree holds the decoder that needs no scheduler against the scheduler's own, over every configuration
+// that there is, good and bad: both refuse it with the same words, or both read the same arguments out of it.
 func TestDecodersAgree(t *testing.T) {
 	const root = "../../../../"
 	files := map[string]bool{} // by pattern: they hold arguments alone
@@ -175,8 +175,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestShippedClientLimits: every configuration that ships sets the client's limits. With kube-scheduler's default of 50 requests a second,
-// 10,000 pods whose message changes stop scheduling for minutes.
+// TestShippedClientLimits: every configuration that ships sets the client's limits. With kube-scheduler's default of 50
+// requests a second, 10,000 pods whose message changes stop scheduling for minutes.
 func TestShippedClientLimits(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("../../../../manifests", func(path string, entry os.DirEntry, err error) error {

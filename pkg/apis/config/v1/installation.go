@@ -18,7 +18,7 @@ const (
 // InstallationOf returns the name of the installation: the name of its leader's lease (leaderElection.resourceName). A
 // name that cannot be the value of a taint is an error.
 func InstallationOf(lease string) (string, *field.Error) {
-	if lease == "" || lease == stockLease { // without leader election, it is nobody's
+	if lease == "" || lease == stockLease { // without leader election it has no owner
 		return DefaultInstallation, nil
 	}
 	if errs := utilvalidation.IsValidLabelValue(lease); len(errs) > 0 {

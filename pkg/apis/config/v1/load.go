@@ -24,8 +24,7 @@ const PluginName = "PoolPriority"
 // annotations per object.
 const ConfigAnnotation = "poolpriority.dev/config"
 
-// ErrEmpty says that a configuration file has nothing in it: that is how a downwardAPI volume shows an annotation that
-// is missing.
+// ErrEmpty is returned for an empty configuration file: a downwardAPI volume shows a missing annotation that way.
 var ErrEmpty = errors.New("the configuration is empty: the pod has no annotation " + ConfigAnnotation +
 	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config beside it")
 

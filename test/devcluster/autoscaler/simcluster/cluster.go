@@ -1,6 +1,6 @@
-// Package simcluster is a cluster without processes: a cloud with node groups, nodes, pods, a scheduler that binds what fits
-// on VMs, and the simulated autoscaler, under a clock that moves from event to event. All chance comes from one seed, and
-// a copy of a cluster goes on as the original would, so that a test can ask what would have happened.
+// Package simcluster is a cluster without processes: a cloud with node groups, nodes, pods, a scheduler that binds what
+// fits on VMs, and the simulated autoscaler, under a clock that moves from event to event. All chance comes from one
+// seed, and a copy of a cluster goes on as the original would, so that a test can ask what would have happened.
 package simcluster
 
 import (
@@ -28,17 +28,17 @@ type Options struct {
 	Groups []Group
 	// Autoscaler are the autoscaler's flags; autoscaler.Real is the default.
 	Autoscaler autoscaler.Options
-	// LoopTime is what a loop takes: its status is written so long after its start. The recorded ones took 0.03 to 0.4 s,
-	// a large cluster's take seconds.
+	// LoopTime is what a loop takes: its status is written so long after its start. The recorded ones took 0.03 to 0.4
+	// s, a large cluster's take seconds.
 	LoopTime time.Duration
 	// PodTriggers starts a loop at once when a pod becomes unschedulable, as frequent-loops-enabled does, which newer
 	// versions have on by default. A productive loop is followed by the next in any case.
 	PodTriggers bool
-	// DeleteDelay is the time between a node's taint and its VM's deletion, node-delete-delay-after-taint; the real one's
-	// default is 5 s. DrainTime is what a drain takes beyond that.
+	// DeleteDelay is the time between a node's taint and its VM's deletion, node-delete-delay-after-taint; the real
+	// one's default is 5 s. DrainTime is what a drain takes beyond that.
 	DeleteDelay, DrainTime time.Duration
-	// Linger is how long a Node stays after its VM's deletion was accepted and the target fell. Azure: minutes; the kwok
-	// provider: 0.
+	// Linger is how long a Node stays after its VM's deletion was accepted and the target fell. Azure: minutes; the
+	// kwok provider: 0.
 	Linger time.Duration
 	// SizeCache is how long the autoscaler believes a target before it asks the cloud again. Its own orders it knows,
 	// deletions it does not. Azure: up to a minute; 0 asks in each loop.
@@ -64,8 +64,8 @@ type Group struct {
 	Priority int
 	// Template is a node of the group: labels, lasting taints, allocatable.
 	Template *corev1.Node
-	// Boot is the time from the order to the Node, Jitter what chance adds at most, ReadyAfter the time from the Node until
-	// it is ready.
+	// Boot is the time from the order to the Node, Jitter what chance adds at most, ReadyAfter the time from the Node
+	// until it is ready.
 	Boot, Jitter, ReadyAfter time.Duration
 	// StartupTaint is on new nodes until StartupFor after they became ready; "" is none.
 	StartupTaint string
@@ -191,8 +191,8 @@ func (c *Cluster) Loops() int { return c.loops }
 // Orders are the orders that the cloud has accepted, oldest first.
 func (c *Cluster) Orders() []Order { return slices.Clone(c.orders) }
 
-// ConfigMap is the autoscaler's status; nil when there is none. Its UID changes when it is made anew, its resource version
-// with each write.
+// ConfigMap is the autoscaler's status; nil when there is none. Its UID changes when it is made anew, its resource
+// version with each write.
 func (c *Cluster) ConfigMap() *corev1.ConfigMap {
 	if c.written == nil {
 		return nil

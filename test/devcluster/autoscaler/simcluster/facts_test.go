@@ -75,8 +75,8 @@ func TestVMsThatNeverCome(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutVMs: a stockout that raises the target and makes no VM. A group that has a node is put right after the
-// provision time, one without any never is.
+// TestTargetWithoutVMs: a stockout that raises the target and makes no VM. A group that has a node is put right after
+// the provision time, one without any never is.
 func TestTargetWithoutVMs(t *testing.T) {
 	for nodes, want := range []int{1, 1} {
 		c := two(func(o *Options) {
@@ -280,8 +280,8 @@ func TestStaleSizes(t *testing.T) {
 	}
 }
 
-// TestStartupTaints: a taint that the autoscaler knows by its prefix makes a node one that is starting; with any other it
-// counts as ready, the pod still fits nowhere, and VM after VM is ordered.
+// TestStartupTaints: a taint that the autoscaler knows by its prefix makes a node one that is starting; with any other
+// it counts as ready, the pod still fits nowhere, and VM after VM is ordered.
 func TestStartupTaints(t *testing.T) {
 	for taint, want := range map[string]int{"startup-taint.cluster-autoscaler.kubernetes.io/cni": 1, "example.com/preparing": 3} {
 		c := two(func(o *Options) {
@@ -384,7 +384,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestRemovalLimits: ten VMs at a time, of those with pods one, never below the minimum, and none soon after any group grew.
+// TestRemovalLimits: ten VMs at a time, of those with pods one, never below the minimum, and none soon after any group
+// grew.
 func TestRemovalLimits(t *testing.T) {
 	removing := func(c *Cluster) (n int) {
 		for _, node := range c.Nodes() {

@@ -73,8 +73,8 @@ func toleratesAll(p *corev1.Pod) {
 	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 }
 
-// ungated takes the taint of ours off the virtual node.
-func ungated(c *Cluster) { c.removeTaint(VirtualNode, GateTaint) }
+// withoutGateTaint takes the taint of ours off the virtual node.
+func withoutGateTaint(c *Cluster) { c.removeTaint(VirtualNode, GateTaint) }
 
 // growsWithin checks that the group is the first that is ordered, within the time.
 func growsWithin(t *testing.T, c *Cluster, group string, limit time.Duration) {
@@ -113,7 +113,7 @@ func writes(c *Cluster, d time.Duration) []Write {
 
 func TestRunA(t *testing.T) {
 	c := recorded(nil)
-	ungated(c)
+	withoutGateTaint(c)
 	c.AddPod(pod("pending", "1500m", toleratesProvider))
 	orderedNothing(t, c)
 	if c.Pod("pending").Spec.NodeName != "" {
@@ -146,7 +146,7 @@ func TestRunB(t *testing.T) {
 func TestRunC(t *testing.T) {
 	t.Run("C1: a cordoned virtual node is skipped", func(t *testing.T) {
 		c := recorded(nil)
-		ungated(c)
+		withoutGateTaint(c)
 		c.UpdateNode(VirtualNode, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 		c.AddPod(pod("pending", "1500m", toleratesProvider))
 		growsWithin(t, c, user, 13*time.Second)
@@ -163,7 +163,7 @@ func TestRunC(t *testing.T) {
 	})
 	t.Run("C4: a pod that requires another node", func(t *testing.T) {
 		c := recorded(nil)
-		ungated(c)
+		withoutGateTaint(c)
 		c.AddPod(pod("pending", "1500m", toleratesProvider, func(p *corev1.Pod) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 				NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
@@ -203,7 +203,7 @@ func TestRunD(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := recorded(scaleIn)
 			if !tc.gated {
-				ungated(c)
+				withoutGateTaint(c)
 			}
 			c.AddPod(pod("seed", "1500m"))
 			c.Run(15 * time.Second)

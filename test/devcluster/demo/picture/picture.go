@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// From top to bottom the picture has a title and a note and, for each of two runs, side by side, a title and the figures, the pods, the
-// VMs, the gate and the time.
+// From top to bottom the picture has a title and a note and, for each of two runs, side by side, a title and the
+// figures, the pods, the VMs, the gate and the time.
 const (
 	margin     = 18.0
 	runWidth   = 433.0 // from one run to the next

@@ -30,7 +30,8 @@ func read(t *testing.T, file string) Timeline {
 	return timeline
 }
 
-// TestPictures draws the documentation's picture, and a run that was stopped: its gate had just opened, and two pools had no pods.
+// TestPictures draws the documentation's picture, and a run that was stopped: its gate had just opened, and two pools
+// had no pods.
 func TestPictures(t *testing.T) {
 	for _, name := range []string{docs, "testdata/stopped"} {
 		got, golden := SVG(read(t, name+".json").SameLoad()), name+".svg"

@@ -1,4 +1,5 @@
-// Package picture draws pods, VMs and the gate over time while a load runs on a cluster. It knows numbers and nothing of Kubernetes.
+// Package picture draws pods, VMs and the gate over time while a load runs on a cluster. It knows numbers and nothing
+// of Kubernetes.
 package picture
 
 import "slices"

@@ -16,20 +16,20 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
-// claims hands the NodeClaims of a NodePool to its launches, each as it comes, changes and goes.
-type claims struct {
+// nodeClaims hands the NodeClaims of a NodePool to its launches, each as it comes, changes and goes.
+type nodeClaims struct {
 	config   *Config
 	launches *karpenter.Launches
 	logger   klog.Logger
 	refused  sync.Once
 }
 
-// watchClaims starts to follow the NodeClaims of the NodePool, and reports when they change what it is judged by. The
-// right to do so is optional, and waited for: without it, launches that fail are not noticed, and nothing else is
+// watchNodeClaims starts to follow the NodeClaims of the NodePool, and reports when they change what it is judged by.
+// The right to do so is optional, and waited for: without it, launches that fail are not noticed, and nothing else is
 // amiss.
-func watchClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
-	c := &claims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
-	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.ClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
+func watchNodeClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
+	c := &nodeClaims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
+	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.NodeClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
 		func(o *metav1.ListOptions) { o.LabelSelector = nodegroups.KarpenterNodePoolLabel + "=" + nodePool }).Informer()
 	if err := c.follow(informer); err != nil {
 		return fmt.Errorf("watching the NodeClaims of NodePool %s: %w", nodePool, err)
@@ -38,8 +38,8 @@ func watchClaims(ctx context.Context, config *Config, nodePool string, launches 
 	return nil
 }
 
-func (c *claims) follow(informer cache.SharedIndexInformer) error {
-	if err := informer.SetTransform(trimClaim); err != nil {
+func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
+	if err := informer.SetTransform(trimNodeClaim); err != nil {
 		return err
 	}
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { c.fail(err) }); err != nil {
@@ -53,8 +53,8 @@ func (c *claims) follow(informer cache.SharedIndexInformer) error {
 	return err
 }
 
-// fail logs once that NodeClaims may not be read. Other failures pass, or are those of the NodePool as well.
-func (c *claims) fail(err error) {
+// fail logs once that reading NodeClaims is forbidden. Other failures are temporary, or concern the NodePool as well.
+func (c *nodeClaims) fail(err error) {
 	if apierrors.IsForbidden(err) {
 		c.refused.Do(func() {
 			c.logger.Info("The scheduler may not list and watch NodeClaims: launches that fail are not noticed, and the NodePool declines pods by time alone", "err", err)
@@ -63,7 +63,7 @@ func (c *claims) fail(err error) {
 }
 
 // see takes in a NodeClaim that came, changed or went.
-func (c *claims) see(obj any, gone bool) {
+func (c *nodeClaims) see(obj any, gone bool) {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
 	}
@@ -88,8 +88,8 @@ func (c *claims) see(obj any, gone bool) {
 	}
 }
 
-// trimClaim leaves of a NodeClaim what is read of it: a large cluster has thousands.
-func trimClaim(obj any) (any, error) {
+// trimNodeClaim leaves of a NodeClaim what is read of it: a large cluster has thousands.
+func trimNodeClaim(obj any) (any, error) {
 	claim, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil

@@ -102,17 +102,18 @@ func (f *follower) write(w write) {
 	}
 }
 
-// TestAttention: a pod has been looked at once four loops that began after it came, and in which nothing happened, have ended.
-func TestAttention(t *testing.T) {
+// TestScans: a pod has been looked at once four loops that began after it came, and in which nothing happened, have
+// ended.
+func TestScans(t *testing.T) {
 	const never = -1
-	pause := func(from, to int) nodegroups.Pause {
-		return nodegroups.Pause{From: seconds(from), To: seconds(to)}
+	pause := func(from, to int) nodegroups.Outage {
+		return nodegroups.Outage{From: seconds(from), To: seconds(to)}
 	}
 	for _, tc := range []struct {
 		name   string
 		writes []write
 		looked int // at pods that came before that
-		pauses []nodegroups.Pause
+		pauses []nodegroups.Outage
 	}{
 		{"when the first of four loops began is not known", loopsAt(0, 10, 20, 30), never, nil},
 		{"four loops", loopsAt(0, 10, 20, 30, 40), 0, nil},
@@ -126,28 +127,28 @@ func TestAttention(t *testing.T) {
 		{"one in which a group falls counts", []write{{at: 0, target: 3}, {at: 10, target: 2}, {at: 20}, {at: 30}, {at: 40}}, 0, nil},
 		{"a status that is looked at again is no loop", []write{{at: 0}, {at: 10}, {at: 15, frozen: true}, {at: 20}, {at: 25, frozen: true}, {at: 30}}, never, nil},
 
-		{"an autoscaler that starts has looked at nobody", append(loopsAt(0, 10, 20, 30, 40), write{at: 50, initializing: true}, write{at: 60, transition: "b"}), never, []nodegroups.Pause{pause(50, 60)}},
+		{"an autoscaler that starts has looked at nobody", append(loopsAt(0, 10, 20, 30, 40), write{at: 50, initializing: true}, write{at: 60, transition: "b"}), never, []nodegroups.Outage{pause(50, 60)}},
 		{"and so has one by another ConfigMap", append(loopsAt(0, 10, 20, 30, 40), write{at: 50, uid: "2"}), never, nil},
 		{"and one whose cluster became healthy at another time", append(loopsAt(0, 10, 20, 30, 40), write{at: 50, transition: "b"}), never, nil},
 		{"loops of two autoscalers do not add up", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, uid: "2"}, {at: 40}, {at: 50}, {at: 60}}, never, nil},
 		{"those of the second count", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, uid: "2"}, {at: 40}, {at: 50}, {at: 60}, {at: 70}}, 30, nil},
 
-		{"silence pauses, from the last write on, and what was counted is kept", loopsAt(0, 10, 20, 300, 310), 0, []nodegroups.Pause{pause(20, 300)}},
+		{"silence pauses, from the last write on, and what was counted is kept", loopsAt(0, 10, 20, 300, 310), 0, []nodegroups.Outage{pause(20, 300)}},
 		{"silence that is not long does not", loopsAt(0, 10, 20, 199, 209), 0, nil},
 		{"a cluster that is unhealthy for a while pauses, and what was counted is kept", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, clusterWide: true, transition: "b"},
-			{at: 40, clusterWide: true}, {at: 50, transition: "c"}, {at: 60}}, 0, []nodegroups.Pause{pause(30, 50)}},
+			{at: 40, clusterWide: true}, {at: 50, transition: "c"}, {at: 60}}, 0, []nodegroups.Outage{pause(30, 50)}},
 		{"an autoscaler that starts while the cluster is unhealthy", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, clusterWide: true, transition: "b"},
-			{at: 40, clusterWide: true, transition: "c"}, {at: 50, transition: "d"}, {at: 60}}, never, []nodegroups.Pause{pause(30, 50)}},
-		{"a status that cannot be read for a while", []write{{at: 0}, {at: 10}, {at: 20}, {at: 25, unreadable: true}, {at: 28, unreadable: true}, {at: 30}, {at: 40}}, 0, []nodegroups.Pause{pause(25, 30)}},
-		{"a ConfigMap that is gone for a while", []write{{at: 0}, {at: 10}, {at: 20}, {at: 25, missing: true}, {at: 30}, {at: 40}}, 0, []nodegroups.Pause{pause(25, 30)}},
-		{"a ConfigMap that is deleted after a long silence", []write{{at: 0}, {at: 10}, {at: 500, frozen: true}, {at: 600, missing: true}, {at: 610}}, never, []nodegroups.Pause{pause(10, 610)}},
-		{"a ConfigMap that cannot be read after a long silence", []write{{at: 0}, {at: 10}, {at: 600, unreadable: true}, {at: 610}}, never, []nodegroups.Pause{pause(10, 610)}},
-		{"a pause that goes on", []write{{at: 0}, {at: 10, missing: true}, {at: 20, missing: true}}, never, []nodegroups.Pause{{From: seconds(10)}}},
+			{at: 40, clusterWide: true, transition: "c"}, {at: 50, transition: "d"}, {at: 60}}, never, []nodegroups.Outage{pause(30, 50)}},
+		{"a status that cannot be read for a while", []write{{at: 0}, {at: 10}, {at: 20}, {at: 25, unreadable: true}, {at: 28, unreadable: true}, {at: 30}, {at: 40}}, 0, []nodegroups.Outage{pause(25, 30)}},
+		{"a ConfigMap that is gone for a while", []write{{at: 0}, {at: 10}, {at: 20}, {at: 25, missing: true}, {at: 30}, {at: 40}}, 0, []nodegroups.Outage{pause(25, 30)}},
+		{"a ConfigMap that is deleted after a long silence", []write{{at: 0}, {at: 10}, {at: 500, frozen: true}, {at: 600, missing: true}, {at: 610}}, never, []nodegroups.Outage{pause(10, 610)}},
+		{"a ConfigMap that cannot be read after a long silence", []write{{at: 0}, {at: 10}, {at: 600, unreadable: true}, {at: 610}}, never, []nodegroups.Outage{pause(10, 610)}},
+		{"a pause that goes on", []write{{at: 0}, {at: 10, missing: true}, {at: 20, missing: true}}, never, []nodegroups.Outage{{From: seconds(10)}}},
 
 		{"a scheduler that starts again goes on counting", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, anew: true}, {at: 40}}, 0, nil},
 		{"and counts no status twice", []write{{at: 0}, {at: 10}, {at: 20}, {at: 21, frozen: true, anew: true}, {at: 22, frozen: true, anew: true}, {at: 30}}, never, nil},
-		{"it knows since when there has been silence", []write{{at: 0}, {at: 10}, {at: 20}, {at: 150, frozen: true, anew: true}, {at: 300}, {at: 310}}, 0, []nodegroups.Pause{pause(20, 300)}},
-		{"it goes on with a pause", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, missing: true}, {at: 40, missing: true, anew: true}, {at: 50}, {at: 60}}, 0, []nodegroups.Pause{pause(30, 50)}},
+		{"it knows since when there has been silence", []write{{at: 0}, {at: 10}, {at: 20}, {at: 150, frozen: true, anew: true}, {at: 300}, {at: 310}}, 0, []nodegroups.Outage{pause(20, 300)}},
+		{"it goes on with a pause", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30, missing: true}, {at: 40, missing: true, anew: true}, {at: 50}, {at: 60}}, 0, []nodegroups.Outage{pause(30, 50)}},
 		{"another autoscaler while it was gone", append(loopsAt(0, 10, 20, 30, 40), write{at: 100, anew: true, transition: "b"}), never, nil},
 		{"a group that rose while it was gone", []write{{at: 0}, {at: 10}, {at: 20}, {at: 30}, {at: 60, anew: true, target: 2}}, never, nil},
 	} {
@@ -156,10 +157,10 @@ func TestAttention(t *testing.T) {
 			for _, w := range tc.writes {
 				f.write(w)
 			}
-			got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Judge(nil, seconds(tc.writes[len(tc.writes)-1].at)).Attention
-			want := nodegroups.Attention{Pauses: tc.pauses}
+			got := Source{Tracker: f.tracker, Groups: agentPool("userpool"), Graces: graces}.Status(nil, seconds(tc.writes[len(tc.writes)-1].at)).Scans
+			want := nodegroups.Scans{Outages: tc.pauses}
 			if tc.looked != never {
-				want.Looked = seconds(tc.looked)
+				want.ScannedBefore = seconds(tc.looked)
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("(-want,+got):\n%s", diff)

@@ -35,22 +35,22 @@ func failingClaim(name string) *unstructured.Unstructured {
 	}}
 }
 
-func fakeClaims(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
-	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{karpenter.ClaimResource: "NodeClaimList"}, objects...)
+func fakeNodeClaims(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
+	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{karpenter.NodeClaimResource: "NodeClaimList"}, objects...)
 }
 
-// TestWatchClaims: what becomes of NodeClaims gets to the launches, and the gatekeeper looks again.
-func TestWatchClaims(t *testing.T) {
+// TestWatchNodeClaims: what becomes of NodeClaims gets to the launches, and the gatekeeper looks again.
+func TestWatchNodeClaims(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
-	client := fakeClaims(failingClaim("a"))
+	client := fakeNodeClaims(failingClaim("a"))
 	watching := make(chan struct{}, 10) // what is made between the list and the watch, the fake client does not tell
 	client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watchapi.Interface, error) {
-		w, err := client.Tracker().Watch(karpenter.ClaimResource, metav1.NamespaceAll)
+		w, err := client.Tracker().Watch(karpenter.NodeClaimResource, metav1.NamespaceAll)
 		watching <- struct{}{}
 		return true, w, err
 	})
 	launches, changed := karpenter.NewLaunches(), make(chan struct{}, 10)
-	must.NoError(t, watchClaims(ctx, &Config{Dynamic: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, "default", launches))
+	must.NoError(t, watchNodeClaims(ctx, &Config{Dynamic: client, Now: time.Now, Changed: func() { changed <- struct{}{} }}, "default", launches))
 	for _, want := range []string{"NodeClaim a: LaunchFailed: no quota", "NodeClaim b: LaunchFailed: no quota"} {
 		select {
 		case <-changed:
@@ -62,36 +62,36 @@ func TestWatchClaims(t *testing.T) {
 		}
 		if want[10] == 'a' {
 			<-watching
-			must.Do(t)(client.Resource(karpenter.ClaimResource).Create(ctx, failingClaim("b"), metav1.CreateOptions{}))
+			must.Do(t)(client.Resource(karpenter.NodeClaimResource).Create(ctx, failingClaim("b"), metav1.CreateOptions{}))
 		}
 	}
 }
 
-// TestWatchClaimsRefused: that NodeClaims may not be read is said once, and is no problem for anything else.
-func TestWatchClaimsRefused(t *testing.T) {
+// TestWatchNodeClaimsRefused: that NodeClaims may not be read is once is enough, and is no problem for anything else.
+func TestWatchNodeClaimsRefused(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
-	c := &claims{logger: logger}
-	refused := apierrors.NewForbidden(karpenter.ClaimResource.GroupResource(), "", nil)
-	c.fail(apierrors.NewNotFound(karpenter.ClaimResource.GroupResource(), ""))
+	c := &nodeClaims{logger: logger}
+	refused := apierrors.NewForbidden(karpenter.NodeClaimResource.GroupResource(), "", nil)
+	c.fail(apierrors.NewNotFound(karpenter.NodeClaimResource.GroupResource(), ""))
 	c.fail(refused)
 	c.fail(refused)
 	if log := logger.GetSink().(ktesting.Underlier).GetBuffer().String(); strings.Count(log, "may not list and watch NodeClaims") != 1 {
 		t.Errorf("said:\n%s", log)
 	}
-	client := fakeClaims()
+	client := fakeNodeClaims()
 	client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
 	_, ctx := ktesting.NewTestContext(t)
-	if err := watchClaims(ctx, &Config{Dynamic: client, Now: time.Now}, "default", karpenter.NewLaunches()); err != nil {
+	if err := watchNodeClaims(ctx, &Config{Dynamic: client, Now: time.Now}, "default", karpenter.NewLaunches()); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestTrimClaim: of what is kept of a NodeClaim, the launches learn the same as of all of it.
-func TestTrimClaim(t *testing.T) {
+// TestTrimNodeClaim: of what is kept of a NodeClaim, the launches learn the same as of all of it.
+func TestTrimNodeClaim(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
 	whole := failingClaim("a")
 	whole.SetDeletionTimestamp(&now)
-	trimmed, err := trimClaim(whole.DeepCopy())
+	trimmed, err := trimNodeClaim(whole.DeepCopy())
 	must.NoError(t, err)
 	got := trimmed.(*unstructured.Unstructured)
 	if _, ok := got.Object["spec"]; ok || got.GetName() != "a" {
@@ -110,7 +110,7 @@ func TestTrimClaim(t *testing.T) {
 		t.Errorf("(-whole,+trimmed):\n%s", diff)
 	}
 	other := cache.DeletedFinalStateUnknown{Obj: &corev1.Node{}}
-	if kept, err := trimClaim(other); err != nil || kept.(cache.DeletedFinalStateUnknown).Obj != other.Obj {
+	if kept, err := trimNodeClaim(other); err != nil || kept.(cache.DeletedFinalStateUnknown).Obj != other.Obj {
 		t.Errorf("another object became %v: %v", kept, err)
 	}
 }

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// maxKinds is how many kinds of pods are remembered, at 12 bytes a node each: the most recently used.
-	maxKinds = 256
+	// maxFilterKeys is how many kinds of pods are remembered, at 12 bytes a node each: the most recently used.
+	maxFilterKeys = 256
 	// maxAnswers is how many different statuses of Filter are stored, over all kinds. When it is reached, the next
 	// failure clears everything.
 	maxAnswers = 1000
@@ -29,34 +29,33 @@ const (
 	maxChanged = 100
 )
 
-// nodeLocal are the Filters that go by nothing but the node, as its NodeInfo has it, and by what kindOf reads of the
+// nodeLocal are the Filters that go by nothing but the node, as its NodeInfo has it, and by what filterKey reads of the
 // pod.
 var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeResourcesFit, names.NodeUnschedulable, names.TaintToleration)
 
-// failures remembers, for kinds of pods, why Filter rejected each node of a regular pool. Of thousands of identical
-// pods that fit no node, only one is then checked against all nodes; for the others only nodes that have changed are
-// checked.
+// diagnosisCache remembers, for kinds of pods, why Filter rejected each node of a regular pool. Of thousands of
+// identical pods that fit no node, only one is then checked against all nodes; for the others only nodes that have
+// changed are checked.
 //
-// It is sound because nothing else can make a difference. All PreFilters run for each pod, and a pod counts as one of a
-// kind only if all Filters that they leave on are nodeLocal: volumes, claims, gangs, spreading and affinity between
-// pods are none of these, whoever has them. What such a Filter says depends on the pod's kind and the node's
-// generation, which is never used twice. The nodes of burst pools, for which the gate and the clock count too, are
-// asked each time. Pods that are nominated to a node can only take room away: a node is not remembered if there were
-// any when it was asked. And where there is somebody to preempt, nothing is repeated.
-type failures struct {
-	kinds   *lru.Cache // of *failure, by kind; nil: none is known
-	answers []*fwk.Status
-	numbers map[string]int32 // of answers, by their text
+// The cache is sound because a status depends on nothing else. All PreFilters run for each pod, and a pod has a key
+// only if all Filters that they leave on are nodeLocal: volumes, resource claims, gangs, spreading and affinity between
+// pods are not. The status of such a Filter depends on the key and on the node's generation, which is never used twice.
+// Nodes of burst pools also depend on the gate and the clock, and are filtered each time. Nominated pods can only take
+// capacity away: a node with nominated pods is not cached. And if the pod may preempt others, the cache is not used.
+type diagnosisCache struct {
+	byFilterKey *lru.Cache // of *failure, by kind; nil: none is known
+	answers     []*fwk.Status
+	numbers     map[string]int32 // of answers, by their text
 }
 
-// failure holds the rejections of one kind of pod, by the node's slot in the index.
-type failure struct {
+// cachedDiagnosis holds the rejections of one kind of pod, by the node's slot in the index.
+type cachedDiagnosis struct {
 	seen    []int64 // the generation that the node had
-	answers []int32 // the numbers of what was said
+	answers []int32 // the numbers of the statuses
 }
 
-// kindOf returns what nodeLocal Filters read of the pod, or false if they are not all that could reject it.
-func (s *search) kindOf() (string, bool) {
+// filterKey returns what nodeLocal Filters read of the pod, or false if they are not all that could reject it.
+func (s *search) filterKey() (string, bool) {
 	pl, spec := s.pl, &s.pod.Spec
 	if s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
 		return "", false
@@ -76,25 +75,24 @@ func (s *search) kindOf() (string, bool) {
 	return alike.Filter(s.pod, requests), true
 }
 
-// recall returns what Filter has against the nodes of all pools but burst pools, if each rejects the search's pod as it
-// rejected others of its kind. It asks about nodes that have changed. It returns nil if one of them has room or that is
-// not known.
-func (f *failures) recall(ctx context.Context, s *search) *objections {
-	if f.kinds == nil {
+// recall returns the diagnosis for all nodes except burst nodes, if the cache has the search's key. It filters nodes
+// that have changed. It returns nil if one of them is feasible, or if there is no cached diagnosis.
+func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
+	if f.byFilterKey == nil {
 		return nil
 	}
-	kind, ok := s.kindOf()
+	key, ok := s.filterKey()
 	if !ok {
 		return nil
 	}
-	if known, ok := f.kinds.Get(kind); ok && !s.pl.mayPreempt(s.pod, s.nodes) {
-		return f.renew(ctx, s, known.(*failure))
+	if known, ok := f.byFilterKey.Get(key); ok && !s.pl.mayPreempt(s.pod, s.nodes) {
+		return f.renew(ctx, s, known.(*cachedDiagnosis))
 	}
 	return nil
 }
 
-// renew asks about the nodes that have changed since what is known was.
-func (f *failures) renew(ctx context.Context, s *search, known *failure) *objections {
+// renew filters the nodes that have changed since the diagnosis was cached.
+func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiagnosis) *diagnosis {
 	index := s.pl.index
 	known.grow(index.allSlots)
 	counts := make([]int, len(f.answers))
@@ -112,7 +110,7 @@ func (f *failures) renew(ctx context.Context, s *search, known *failure) *object
 			n++
 		}
 	}
-	found := &objections{reasons: map[string]int{}, plugins: sets.New[string]()}
+	found := &diagnosis{reasons: map[string]int{}, plugins: sets.New[string]()}
 	for _, i := range changed[:n] {
 		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
 		if !status.IsRejected() {
@@ -129,28 +127,27 @@ func (f *failures) renew(ctx context.Context, s *search, known *failure) *object
 	return found
 }
 
-// remember notes the statuses of a cycle in which no node was feasible, if they are those of all nodes, for pods of the
-// same kind.
-func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
+// remember caches the statuses of a cycle in which no node was feasible, if it filtered all nodes.
+func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	s := c.search
-	if s == nil || !s.pl.strict || c.repeated || s.pl.mayPreempt(s.pod, s.nodes) {
+	if s == nil || !s.pl.strict || c.fromCache || s.pl.mayPreempt(s.pod, s.nodes) {
 		return
 	}
 	if c.worst != anyRank {
 		return // nodes were rejected because another pool had room
 	}
-	kind, ok := s.kindOf()
+	key, ok := s.filterKey()
 	if !ok {
 		return
 	}
-	if f.kinds == nil || len(f.answers) >= maxAnswers {
-		*f = failures{kinds: lru.New(maxKinds), numbers: map[string]int32{}}
+	if f.byFilterKey == nil || len(f.answers) >= maxAnswers {
+		*f = diagnosisCache{byFilterKey: lru.New(maxFilterKeys), numbers: map[string]int32{}}
 	}
-	known := &failure{}
-	if old, ok := f.kinds.Get(kind); ok {
-		known = old.(*failure)
+	known := &cachedDiagnosis{}
+	if old, ok := f.byFilterKey.Get(key); ok {
+		known = old.(*cachedDiagnosis)
 	}
-	f.kinds.Add(kind, known)
+	f.byFilterKey.Add(key, known)
 	index := s.pl.index
 	known.grow(index.allSlots)
 	for i := range index.entries {
@@ -158,7 +155,7 @@ func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 		if s.pl.pools.IsBurstRank(e.rank) || known.seen[index.slots[i]] == index.seen[i] {
 			continue
 		}
-		if _, ok := c.flags.beside.Load(e.node.Name); ok {
+		if _, ok := c.flags.withNominated.Load(e.node.Name); ok {
 			continue
 		}
 		if status := statuses.Get(e.node.Name); status.IsRejected() && status.Plugin() != "" {
@@ -167,8 +164,8 @@ func (f *failures) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	}
 }
 
-// note remembers what Filter had against the node at the position.
-func (f *failures) note(known *failure, index *index, position int, status *fwk.Status) {
+// note caches the status of Filter for the node at the position.
+func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int, status *fwk.Status) {
 	text := status.Plugin() + "\n" + strings.Join(status.Reasons(), "\n")
 	number, ok := f.numbers[text]
 	if !ok {
@@ -181,19 +178,19 @@ func (f *failures) note(known *failure, index *index, position int, status *fwk.
 }
 
 // grow makes place for so many slots.
-func (k *failure) grow(slots int) {
+func (k *cachedDiagnosis) grow(slots int) {
 	if n := slots - len(k.seen); n > 0 {
 		k.seen, k.answers = append(k.seen, make([]int64, n)...), append(k.answers, make([]int32, n)...)
 	}
 }
 
-// objections are the reasons why Filter rejected nodes.
-type objections struct {
+// diagnosis are the reasons why Filter rejected nodes.
+type diagnosis struct {
 	reasons map[string]int // how many nodes, by reason
 	plugins sets.Set[string]
 }
 
-func (o *objections) add(status *fwk.Status, nodes int) {
+func (o *diagnosis) add(status *fwk.Status, nodes int) {
 	if nodes == 0 {
 		return
 	}
@@ -204,7 +201,7 @@ func (o *objections) add(status *fwk.Status, nodes int) {
 }
 
 // String is the reasons as framework.FitError lists them.
-func (o *objections) String() string {
+func (o *diagnosis) String() string {
 	lines := make([]string, 0, len(o.reasons))
 	for reason, nodes := range o.reasons {
 		lines = append(lines, fmt.Sprintf("%d %s", nodes, reason))
@@ -213,10 +210,10 @@ func (o *objections) String() string {
 	return strings.Join(lines, ", ")
 }
 
-// repeat adds the burst nodes, which are checked each time, to what was recalled. It returns a status of PreFilter that
-// ends the cycle: with the reasons that Filter would have given for all nodes, and without preemption. It returns nil
-// if a burst node would take the pod.
-func (n *narrowing) repeat(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *objections) *fwk.Status {
+// fromCache adds the burst nodes, which are checked each time, to what was recalled. It returns a status of PreFilter
+// that ends the cycle: with the reasons that Filter would have given for all nodes, and without preemption. It returns
+// nil if a burst node would take the pod.
+func (n *narrowing) fromCache(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *diagnosis) *fwk.Status {
 	for i := range n.pl.pools.Burst() {
 		for _, position := range n.pl.index.tiers[n.pl.pools.RankAt(i)] {
 			status := n.RunFilterPluginsWithNominatedPods(ctx, state, pod, c.nodes[position])
@@ -229,7 +226,7 @@ func (n *narrowing) repeat(ctx context.Context, state fwk.CycleState, pod *v1.Po
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, recalled.String())
 }
 
-// mayPreempt reports whether the pod may preempt others and there are others that are less important.
+// mayPreempt reports whether the pod may preempt others and there are pods of lower priority.
 func (pl *PoolPriority) mayPreempt(pod *v1.Pod, nodes []fwk.NodeInfo) bool {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return false

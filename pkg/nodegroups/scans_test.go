@@ -13,13 +13,13 @@ func TestWaitedAt(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 2000 {
-		var pauses []Pause
+		var pauses []Outage
 		paused := map[int]bool{}
 		now := 0
 		for range r.IntN(4) {
 			from := now + r.IntN(20)
 			to := from + r.IntN(20)
-			pauses = Paused(pauses, at(from))
+			pauses = OutageBegan(pauses, at(from))
 			now = to + 1
 			if now > 60 || r.IntN(6) == 0 {
 				for s := from; s < 300; s++ {
@@ -27,7 +27,7 @@ func TestWaitedAt(t *testing.T) {
 				}
 				break // it goes on
 			}
-			pauses = Resumed(pauses, at(to))
+			pauses = OutageEnded(pauses, at(to))
 			for s := from; s < to; s++ {
 				paused[s] = true
 			}
@@ -43,28 +43,28 @@ func TestWaitedAt(t *testing.T) {
 				break
 			}
 		}
-		a := Attention{Pauses: pauses}
+		a := Scans{Outages: pauses}
 		if got := a.WaitedAt(at(since), time.Duration(wait)*time.Second); !got.Equal(want) {
 			t.Fatalf("seed %d: pauses %v, since %d, for %d: %v, want %v", seed, pauses, since, wait, got, want)
 		}
 	}
 }
 
-// TestPauses: one goes on until it ends, and what was handed out before does not change.
-func TestPauses(t *testing.T) {
+// TestOutages: one goes on until it ends, and what was handed out before does not change.
+func TestOutages(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
-	first := Paused(nil, at(1))
-	if again := Paused(first, at(2)); len(again) != 1 || again[0].From != at(1) {
+	first := OutageBegan(nil, at(1))
+	if again := OutageBegan(first, at(2)); len(again) != 1 || again[0].From != at(1) {
 		t.Errorf("a pause within a pause: %v", again)
 	}
-	if ended := Resumed(first, at(3)); !first[0].To.IsZero() || ended[0].To != at(3) {
+	if ended := OutageEnded(first, at(3)); !first[0].To.IsZero() || ended[0].To != at(3) {
 		t.Errorf("%v, %v", first, ended)
 	}
-	var pauses []Pause
+	var pauses []Outage
 	for i := range 100 {
-		pauses = Resumed(Paused(pauses, at(2*i)), at(2*i+1))
+		pauses = OutageEnded(OutageBegan(pauses, at(2*i)), at(2*i+1))
 	}
-	if len(pauses) != maxPauses || pauses[len(pauses)-1].From != at(198) {
+	if len(pauses) != maxOutages || pauses[len(pauses)-1].From != at(198) {
 		t.Errorf("%d pauses, the last: %v", len(pauses), pauses[len(pauses)-1])
 	}
 }

@@ -7,15 +7,15 @@ import (
 )
 
 const (
-	// declineLoops is how many loops of the autoscaler a pod must have been there for.
+	// declineLoops is how many whole loops a pod must have existed for.
 	declineLoops = 4
 	// maxLoops bounds how many loops are remembered: the last ones.
 	maxLoops = 50
 )
 
-// attention follows the autoscaler's loops: each ends with a new status.
-type attention struct {
-	nodegroups.Attention
+// scans tracks the autoscaler's loops: each ends with a new status.
+type scans struct {
+	nodegroups.Scans
 	loops []Loop // since the one before the declineLoops-th last quiet one
 }
 
@@ -26,14 +26,14 @@ type Loop struct {
 }
 
 // loop records the end of a loop, which also ends a pause.
-func (a *attention) loop(quiet bool, now time.Time) {
-	a.resume(now)
+func (a *scans) loop(quiet bool, now time.Time) {
+	a.endOutage(now)
 	a.loops = append(a.loops[max(0, len(a.loops)+1-maxLoops):], Loop{now, quiet})
 	a.count()
 }
 
 // count finds the last declineLoops quiet loops.
-func (a *attention) count() {
+func (a *scans) count() {
 	n := 0
 	for i := len(a.loops) - 1; i > 0; i-- {
 		if !a.loops[i].Quiet {
@@ -41,18 +41,18 @@ func (a *attention) count() {
 		}
 		// A loop began, at the earliest, when the one before it had ended.
 		if n++; n == declineLoops {
-			a.Looked = a.loops[i-1].Ended
+			a.ScannedBefore = a.loops[i-1].Ended
 			a.loops = a.loops[i-1:]
 			return
 		}
 	}
 }
 
-// pause records that the autoscaler has run no loops since then.
-func (a *attention) pause(since time.Time) { a.Pauses = nodegroups.Paused(a.Pauses, since) }
+// beginOutage records that the autoscaler has run no loops since then.
+func (a *scans) beginOutage(since time.Time) { a.Outages = nodegroups.OutageBegan(a.Outages, since) }
 
-// resume records that an autoscaler has written its status.
-func (a *attention) resume(now time.Time) { a.Pauses = nodegroups.Resumed(a.Pauses, now) }
+// endOutage records that an autoscaler has written its status.
+func (a *scans) endOutage(now time.Time) { a.Outages = nodegroups.OutageEnded(a.Outages, now) }
 
-// forget drops the counted loops: another autoscaler has taken over.
-func (a *attention) forget() { a.loops, a.Looked = nil, time.Time{} }
+// reset drops the counted loops: another autoscaler has taken over.
+func (a *scans) reset() { a.loops, a.ScannedBefore = nil, time.Time{} }

@@ -15,45 +15,45 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// settleTime is how long a node may take, once it is ready, to report its devices.
+// settleTime is how long a ready node may take to report its devices.
 const settleTime = 30 * time.Second
 
-// maxKinds is how many shapes are told apart among the nodes of a group. If there are more, labels that differ from
+// maxTemplates is how many shapes are told apart among the nodes of a group. If there are more, labels that differ from
 // node to node (a timestamp, an owner) cause them.
-const maxKinds = 50
+const maxTemplates = 50
 
-// shapes returns the shapes of the nodes, in a stable order, and when they change by themselves (zero: never). The
+// templates returns the shapes of the nodes, in a stable order, and when they change by themselves (zero: never). The
 // allocatable resources of nodes that are starting, or ready for less than settleTime, do not count. It is called with
 // all nodes of a pool, again and again, and so allocates for shapes only.
-func (k *kinds) shapes() ([]Shape, time.Time) {
-	found, until := k.find(nil, maxKinds)
-	if len(found) > maxKinds {
+func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
+	found, until := k.find(nil, maxTemplates)
+	if len(found) > maxTemplates {
 		varied := k.mostVaried()
-		for n := 1; len(found) > maxKinds && n < len(varied); n++ {
-			found, until = k.find(varied[:n], maxKinds)
+		for n := 1; len(found) > maxTemplates && n < len(varied); n++ {
+			found, until = k.find(varied[:n], maxTemplates)
 		}
-		if len(found) > maxKinds {
-			found, until = k.find(varied, math.MaxInt) // where taints make them, they are what they are
+		if len(found) > maxTemplates {
+			found, until = k.find(varied, math.MaxInt) // taints cause them: there is no limit
 		}
 	}
-	byKey := make(map[string]*Shape, len(found))
-	for _, shape := range found {
-		byKey[shape.key()] = shape
+	byKey := make(map[string]*NodeTemplate, len(found))
+	for _, template := range found {
+		byKey[template.key()] = template
 	}
-	shapes := make([]Shape, 0, len(found))
+	templates := make([]NodeTemplate, 0, len(found))
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		shapes = append(shapes, *byKey[key])
+		templates = append(templates, *byKey[key])
 	}
-	return shapes, until
+	return templates, until
 }
 
 // find returns the shapes of the nodes if labels with the varied keys are ignored. It stops when there are more than
 // the limit.
-func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
+func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) {
 	varied = slices.Sorted(slices.Values(varied))
-	byHash := map[uint64][]*Shape{}
-	var found []*Shape
-	var last *Shape
+	byHash := map[uint64][]*NodeTemplate{}
+	var found []*NodeTemplate
+	var last *NodeTemplate
 	until := k.until
 	for _, node := range k.nodes {
 		if len(found) > limit {
@@ -68,14 +68,14 @@ func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
 		}
 		if last == nil || !last.isOf(node.Labels, taints) { // mostly it is
 			last = nil
-			hash := kindHash(node.Labels, taints, varied)
-			for _, shape := range byHash[hash] {
-				if shape.isOf(node.Labels, taints) {
-					last = shape
+			hash := templateHash(node.Labels, taints, varied)
+			for _, template := range byHash[hash] {
+				if template.isOf(node.Labels, taints) {
+					last = template
 				}
 			}
 			if last == nil {
-				last = newShape(node.Labels, taints, varied)
+				last = newNodeTemplate(node.Labels, taints, varied)
 				byHash[hash] = append(byHash[hash], last)
 				found = append(found, last)
 			}
@@ -87,7 +87,7 @@ func (k *kinds) find(varied []string, limit int) ([]*Shape, time.Time) {
 
 // mostVaried returns the keys of the labels that have more than one value, those with the most values first. A missing
 // label counts as a value.
-func (k *kinds) mostVaried() []string {
+func (k *nodeSet) mostVaried() []string {
 	values := map[string]sets.Set[string]{}
 	for _, node := range k.nodes {
 		for key := range node.Labels {
@@ -105,21 +105,21 @@ func (k *kinds) mostVaried() []string {
 	return slices.SortedFunc(maps.Keys(values), func(a, b string) int { return cmp.Or(values[b].Len()-values[a].Len(), strings.Compare(a, b)) })
 }
 
-// SettledShapes returns the shapes of the usable nodes that were created before the time given or, if there are none,
-// that have existed for firstGrace at the time now.
-func SettledShapes(nodes []*corev1.Node, before, now time.Time) []Shape {
-	pick := func(settled func(*corev1.Node) bool) []Shape {
-		k := kinds{now: now}
+// SettledTemplates returns the shapes of the usable nodes that were created before the time given or, if there are
+// none, that have existed for firstGrace at the time now.
+func SettledTemplates(nodes []*corev1.Node, before, now time.Time) []NodeTemplate {
+	pick := func(settled func(*corev1.Node) bool) []NodeTemplate {
+		k := nodeSet{now: now}
 		for _, node := range nodes {
 			if !IsStarting(node) && settled(node) {
 				k.nodes = append(k.nodes, node)
 			}
 		}
-		shapes, _ := k.shapes()
-		return shapes
+		templates, _ := k.templates()
+		return templates
 	}
-	if shapes := pick(func(n *corev1.Node) bool { return n.CreationTimestamp.Time.Before(before) }); len(shapes) > 0 {
-		return shapes
+	if templates := pick(func(n *corev1.Node) bool { return n.CreationTimestamp.Time.Before(before) }); len(templates) > 0 {
+		return templates
 	}
 	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
 }
@@ -135,19 +135,19 @@ func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
 	return next
 }
 
-// newShape returns the shape of nodes with these labels and taints, without the varied keys.
-func newShape(labels map[string]string, taints []corev1.Taint, varied []string) *Shape {
-	shape := &Shape{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
+// newNodeTemplate returns the shape of nodes with these labels and taints, without the varied keys.
+func newNodeTemplate(labels map[string]string, taints []corev1.Taint, varied []string) *NodeTemplate {
+	template := &NodeTemplate{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
 	for key, value := range labels {
 		if !IsPlaceLabel(key) && !slices.Contains(varied, key) {
-			shape.Labels[key] = value
+			template.Labels[key] = value
 		}
 	}
-	return shape
+	return template
 }
 
 // isOf reports whether nodes with these labels and taints have the shape.
-func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
+func (s *NodeTemplate) isOf(labels map[string]string, taints []corev1.Taint) bool {
 	n := 0
 	for key, value := range labels {
 		if known, ok := s.Labels[key]; ok && known == value {
@@ -174,8 +174,8 @@ func (s *Shape) isOf(labels map[string]string, taints []corev1.Taint) bool {
 
 var hashSeed = maphash.MakeSeed()
 
-// kindHash is equal for nodes of one shape, in whatever order their labels and taints are.
-func kindHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
+// templateHash is equal for nodes of one shape, in whatever order their labels and taints are.
+func templateHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
 	var sum uint64
 	for key, value := range labels {
 		if !IsPlaceLabel(key) && !slices.Contains(varied, key) {
@@ -190,8 +190,8 @@ func kindHash(labels map[string]string, taints []corev1.Taint, varied []string) 
 	return sum
 }
 
-// key is an order of shapes.
-func (s *Shape) key() string {
+// key orders templates.
+func (s *NodeTemplate) key() string {
 	parts := make([]string, 0, len(s.Labels)+len(s.Taints))
 	for k, v := range s.Labels {
 		parts = append(parts, k+"="+v)
@@ -204,7 +204,7 @@ func (s *Shape) key() string {
 	return strings.Join(parts, "\n")
 }
 
-func (s *Shape) raise(other corev1.ResourceList) {
+func (s *NodeTemplate) raise(other corev1.ResourceList) {
 	if s.Allocatable == nil {
 		s.Allocatable = corev1.ResourceList{}
 	}
@@ -216,13 +216,13 @@ func (s *Shape) raise(other corev1.ResourceList) {
 }
 
 // Contradiction returns how the template differs from all of the shapes, or "".
-func Contradiction(template *corev1.Node, kinds []Shape) string {
-	if template == nil || len(kinds) == 0 {
+func Contradiction(template *corev1.Node, templates []NodeTemplate) string {
+	if template == nil || len(templates) == 0 {
 		return ""
 	}
 	first := ""
-	for i := range kinds {
-		difference := kinds[i].contradicts(template)
+	for i := range templates {
+		difference := templates[i].contradicts(template)
 		if difference == "" {
 			return ""
 		}
@@ -235,7 +235,7 @@ func Contradiction(template *corev1.Node, kinds []Shape) string {
 
 // contradicts returns how the shape's labels and taints differ from the template's, or "". The shape may have further
 // labels.
-func (s *Shape) contradicts(template *corev1.Node) string {
+func (s *NodeTemplate) contradicts(template *corev1.Node) string {
 	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
 		value := template.Labels[key]
 		have, ok := s.Labels[key]

@@ -26,7 +26,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// failed has the pod go through a cycle that finds no room, with its PostFilter plugins, and returns the cycle and what is said of it.
+// failed has the pod go through a cycle that finds no room, with its PostFilter plugins, and returns the cycle and what
+// is said of it.
 func (h *harness) failed(pod *v1.Pod) (*cycle, string, sets.Set[string]) {
 	h.Helper()
 	if err := h.shared.Core().V1().Pods().Informer().GetStore().Add(pod); err != nil { // preemption asks for it
@@ -63,19 +64,19 @@ func (h *harness) fill() {
 	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
 }
 
-func TestFailureIsRepeated(t *testing.T) {
+func TestDiagnosisIsCached(t *testing.T) {
 	h := full(t)
 	big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
 	first, said, plugins := h.failed(big("first"))
-	if first.repeated {
+	if first.fromCache {
 		t.Error("the first pod is not looked at")
 	}
 	second, again, same := h.failed(big("second"))
-	if !second.repeated {
+	if !second.fromCache {
 		t.Error("the second pod is looked at in full")
 	}
-	if said != again || !plugins.Equal(same) || !second.flags.gated.Load() {
-		t.Errorf("%q by %v, and then %q by %v, held %t", said, plugins, again, same, second.flags.gated.Load())
+	if said != again || !plugins.Equal(same) || !second.flags.gateClosed.Load() {
+		t.Errorf("%q by %v, and then %q by %v, held %t", said, plugins, again, same, second.flags.gateClosed.Load())
 	}
 	if _, ok := h.plugin.gatekeeper.Lookup("second"); !ok {
 		t.Error("the second pod is not held")
@@ -85,8 +86,8 @@ func TestFailureIsRepeated(t *testing.T) {
 	}
 }
 
-// TestFailureEnds: what lets a pod in that others of its kind found no room for is seen at once.
-func TestFailureEnds(t *testing.T) {
+// TestDiagnosisEnds: what lets a pod in that others of its kind found no room for is seen at once.
+func TestDiagnosisEnds(t *testing.T) {
 	tests := map[string]func(h *harness, p *v1.Pod){
 		"a pod leaves":   func(h *harness, _ *v1.Pod) { h.remove("filler-3") },
 		"a node comes":   func(h *harness, _ *v1.Pod) { h.addNodes(userNode("new")) },
@@ -123,7 +124,7 @@ func TestFailureEnds(t *testing.T) {
 			h := full(t)
 			big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
 			h.failed(big("first"))
-			if c, _, _ := h.failed(big("second")); !c.repeated {
+			if c, _, _ := h.failed(big("second")); !c.fromCache {
 				t.Fatal("the second pod is looked at in full: the test is of nothing")
 			}
 			p := big("third")
@@ -131,7 +132,7 @@ func TestFailureEnds(t *testing.T) {
 			state := framework.NewCycleState()
 			result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p)
 			if name == "there is somebody to preempt" {
-				if mustCycle(h, state).repeated {
+				if mustCycle(h, state).fromCache {
 					t.Error("it is not looked at whom it could preempt")
 				}
 			} else if err != nil {
@@ -143,8 +144,8 @@ func TestFailureEnds(t *testing.T) {
 	}
 }
 
-// TestFailureIsNotRepeated: pods that Filters reject by more than their node and their kind are looked at each time.
-func TestFailureIsNotRepeated(t *testing.T) {
+// TestDiagnosisIsNotCached: pods that Filters reject by more than their node and their kind are looked at each time.
+func TestDiagnosisIsNotCached(t *testing.T) {
 	tests := map[string]struct {
 		pod      func(b *st.PodWrapper) *st.PodWrapper
 		existing *v1.Pod
@@ -170,7 +171,7 @@ func TestFailureIsNotRepeated(t *testing.T) {
 			}
 			for i := range 3 {
 				p := tc.pod(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": "2"})).Obj()
-				if c, said, _ := h.failed(p); c.repeated {
+				if c, said, _ := h.failed(p); c.fromCache {
 					t.Errorf("pod %d is not looked at: %s", i, said)
 				}
 			}
@@ -178,8 +179,9 @@ func TestFailureIsNotRepeated(t *testing.T) {
 	}
 }
 
-// TestFailureBesideNominated: a node without room but for pods that are nominated to it is asked again, since they may go unseen.
-func TestFailureBesideNominated(t *testing.T) {
+// TestDiagnosisWithNominated: a node without room but for pods that are nominated to it is asked again, since they may
+// go orphaned.
+func TestDiagnosisWithNominated(t *testing.T) {
 	h := full(t)
 	h.addNodes(userNode("kept"))
 	nominee := pod("nominee").Priority(10).NominatedNodeName("kept").Req(map[v1.ResourceName]string{"cpu": "4"}).Obj()
@@ -187,7 +189,7 @@ func TestFailureBesideNominated(t *testing.T) {
 	w.park(nominee)
 	big := func(name string) *v1.Pod { return pod(name).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj() }
 	h.failed(big("first"))
-	if c, _, _ := h.failed(big("second")); !c.repeated {
+	if c, _, _ := h.failed(big("second")); !c.fromCache {
 		t.Error("one node that is kept for another pod keeps the others from being remembered")
 	}
 	h.sched.SchedulingQueue.DeleteNominatedPodIfExists(nominee)
@@ -196,7 +198,8 @@ func TestFailureBesideNominated(t *testing.T) {
 	}
 }
 
-// TestOtherPostFilter: beside a PostFilter plugin that is not known, which may preempt anybody, nothing is repeated, and it is told of all nodes.
+// TestOtherPostFilter: beside a PostFilter plugin that is not known, which may preempt anybody, nothing is repeated,
+// and it is told of all nodes.
 func TestOtherPostFilter(t *testing.T) {
 	cfg := aks(t)
 	cfg.Profiles[0].Plugins.PostFilter.Enabled = append(cfg.Profiles[0].Plugins.PostFilter.Enabled, schedconfig.Plugin{Name: "Greedy"})
@@ -209,7 +212,7 @@ func TestOtherPostFilter(t *testing.T) {
 	h.fill()
 	for i := range 3 {
 		other.told = 0
-		if c, _, _ := h.failed(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()); c.repeated {
+		if c, _, _ := h.failed(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()); c.fromCache {
 			t.Errorf("pod %d is not looked at", i)
 		}
 		if other.told != 5 {
@@ -235,30 +238,31 @@ func (g *greedy) PostFilter(_ context.Context, _ fwk.CycleState, _ *v1.Pod, stat
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }
 
-// TestKindsAreBounded: of more kinds than are remembered, those that were asked about longest ago are forgotten.
-func TestKindsAreBounded(t *testing.T) {
+// TestFilterKeysAreBounded: of more kinds than are remembered, those that were asked about longest ago are forgotten.
+func TestFilterKeysAreBounded(t *testing.T) {
 	h := full(t)
 	ask := func(i int) bool {
 		c, _, _ := h.failed(pod(fmt.Sprint("pod-", i)).Req(map[v1.ResourceName]string{"cpu": fmt.Sprintf("%dm", 2000+i)}).Obj())
-		return c.repeated
+		return c.fromCache
 	}
-	for i := range maxKinds + 5 {
+	for i := range maxFilterKeys + 5 {
 		ask(i)
 		if again := ask(0); !again {
 			t.Fatalf("the kind that is asked about all the time is forgotten after %d others", i)
 		}
 	}
-	if n := h.plugin.failures.kinds.Len(); n != maxKinds {
-		t.Errorf("%d kinds are remembered, want %d", n, maxKinds)
+	if n := h.plugin.diagnoses.byFilterKey.Len(); n != maxFilterKeys {
+		t.Errorf("%d kinds are remembered, want %d", n, maxFilterKeys)
 	}
 	if ask(1) {
 		t.Error("the kind that was asked about longest ago is not forgotten")
 	}
 }
 
-// TestFailuresAgainstFullCycles: in random histories of a small cluster, each failure that is repeated is what a cycle that looks at all nodes ends with:
-// what is said of it, by which plugins, what PostFilter makes of it, and what is noted for the gate.
-func TestFailuresAgainstFullCycles(t *testing.T) {
+// TestDiagnosesAgainstFullCycles: in random histories of a small cluster, each failure that is repeated is what a cycle
+// that looks at all nodes ends with: what is said of it, by which plugins, what PostFilter makes of it, and what is
+// noted for the gate.
+func TestDiagnosesAgainstFullCycles(t *testing.T) {
 	for seed := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			t.Parallel()
@@ -279,15 +283,15 @@ func TestFailuresAgainstFullCycles(t *testing.T) {
 				if got.node != "" {
 					h.take(p, got.node)
 				}
-				if !got.repeated {
+				if !got.fromCache {
 					continue
 				}
 				repeated++
-				known := h.plugin.failures
-				h.plugin.failures = failures{}
+				known := h.plugin.diagnoses
+				h.plugin.diagnoses = diagnosisCache{}
 				want := h.outcome(p)
-				h.plugin.failures = known
-				if want.repeated = true; got != want {
+				h.plugin.diagnoses = known
+				if want.fromCache = true; got != want {
 					t.Fatalf("%s (step %d):\n%+v, but with a look at all nodes\n%+v", p.Name, i, got, want)
 				}
 			}
@@ -309,10 +313,10 @@ type history struct {
 
 // outcome is what comes of a pod.
 type outcome struct {
-	node                              string
-	said, plugins, code, nominated    string
-	gated, passing, ungated, unproven bool
-	repeated                          bool
+	node                                           string
+	said, plugins, code, nominated                 string
+	gateClosed, passing, awaitsGateTaint, unproven bool
+	fromCache                                      bool
 }
 
 func (h *history) outcome(p *v1.Pod) outcome {
@@ -328,8 +332,8 @@ func (h *history) outcome(p *v1.Pod) outcome {
 	post, status := h.sched.Profiles[ourProfile].RunPostFilterPlugins(h.ctx, state, p, fit.Diagnosis.NodeToStatus)
 	fit.Diagnosis.PostFilterMsg = status.Message()
 	c := mustCycle(h, state)
-	o := outcome{said: fit.Error(), plugins: fmt.Sprint(sets.List(fit.Diagnosis.UnschedulablePlugins)), code: status.Code().String(), repeated: c.repeated,
-		gated: c.flags.gated.Load(), passing: c.flags.passing.Load(), ungated: c.flags.ungated.Load(), unproven: c.flags.unproven.Load()}
+	o := outcome{said: fit.Error(), plugins: fmt.Sprint(sets.List(fit.Diagnosis.UnschedulablePlugins)), code: status.Code().String(), fromCache: c.fromCache,
+		gateClosed: c.flags.gateClosed.Load(), passing: c.flags.passing.Load(), awaitsGateTaint: c.flags.awaitsGateTaint.Load(), unproven: c.flags.unproven.Load()}
 	if post != nil && post.NominatingInfo != nil {
 		o.nominated = fmt.Sprintf("%v %q", post.Mode(), post.NominatedNodeName)
 	}
@@ -461,13 +465,13 @@ func TestNarrowedIsNotRemembered(t *testing.T) {
 	}
 	c := *mustCycle(t, state)
 	c.worst = 0
-	h.plugin.failures.remember(&c, fit.Diagnosis.NodeToStatus)
-	if h.plugin.failures.kinds != nil {
-		t.Errorf("%d kinds are remembered", h.plugin.failures.kinds.Len())
+	h.plugin.diagnoses.remember(&c, fit.Diagnosis.NodeToStatus)
+	if h.plugin.diagnoses.byFilterKey != nil {
+		t.Errorf("%d kinds are remembered", h.plugin.diagnoses.byFilterKey.Len())
 	}
 	c.worst = anyRank
-	h.plugin.failures.remember(&c, fit.Diagnosis.NodeToStatus)
-	if n := h.plugin.failures.kinds.Len(); n != 1 {
+	h.plugin.diagnoses.remember(&c, fit.Diagnosis.NodeToStatus)
+	if n := h.plugin.diagnoses.byFilterKey.Len(); n != 1 {
 		t.Errorf("%d kinds are remembered, want 1", n)
 	}
 }

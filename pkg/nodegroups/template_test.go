@@ -43,13 +43,13 @@ func TestLastingTaints(t *testing.T) {
 	}
 }
 
-// shapesOf are the kinds of the nodes.
-func shapesOf(nodes []*corev1.Node, now time.Time) ([]Shape, time.Time) {
+// templatesOf are the kinds of the nodes.
+func templatesOf(nodes []*corev1.Node, now time.Time) ([]NodeTemplate, time.Time) {
 	facts := Facts{ProvisionGrace: 15 * time.Minute}
-	return facts.kinds(nodes, nil, nil, now).shapes()
+	return facts.nodeSet(nodes, nil, nil, now).templates()
 }
 
-func TestShapes(t *testing.T) {
+func TestNodeTemplates(t *testing.T) {
 	node := func(name, zone, disk, cpu string, taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelTopologyZone: zone, "disk": disk}},
@@ -70,17 +70,17 @@ func TestShapes(t *testing.T) {
 	for _, n := range nodes {
 		ready(n, time.Hour)
 	}
-	shapes, until := shapesOf(nodes, now)
+	templates, until := templatesOf(nodes, now)
 	if !until.IsZero() {
 		t.Errorf("the shapes change at %v", until)
 	}
-	if len(shapes) != 2 {
-		t.Fatalf("%d shapes, want 2: names, zones, cordons and sizes do not make a kind of node: %+v", len(shapes), shapes)
+	if len(templates) != 2 {
+		t.Fatalf("%d shapes, want 2: names, zones, cordons and sizes do not make a kind of node: %+v", len(templates), templates)
 	}
-	if got := shapes[0]; got.Labels["disk"] != "hdd" || len(got.Labels) != 1 {
+	if got := templates[0]; got.Labels["disk"] != "hdd" || len(got.Labels) != 1 {
 		t.Errorf("labels of the first shape = %v", got.Labels)
 	}
-	if got := shapes[1].Allocatable.Cpu().String(); got != "4" {
+	if got := templates[1].Allocatable.Cpu().String(); got != "4" {
 		t.Errorf("most CPU of the ssd nodes = %s, want 4", got)
 	}
 
@@ -95,19 +95,20 @@ func TestShapes(t *testing.T) {
 		{"just ready", ready(node("n", "1", "ssd", "2"), 10*time.Second), "0", 20 * time.Second},
 		{"ready for long", ready(node("n", "1", "ssd", "2"), time.Minute), "2", 0},
 	} {
-		shapes, until := shapesOf([]*corev1.Node{tc.node}, now)
+		templates, until := templatesOf([]*corev1.Node{tc.node}, now)
 		var wantUntil time.Time
 		if tc.wantUntil > 0 {
 			wantUntil = now.Add(tc.wantUntil)
 		}
-		if shapes[0].Allocatable.Cpu().String() != tc.wantCPU || shapes[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
-			t.Errorf("%s: %+v until %v, want CPU %s until %v", tc.name, shapes[0], until, tc.wantCPU, wantUntil)
+		if templates[0].Allocatable.Cpu().String() != tc.wantCPU || templates[0].Labels["disk"] != "ssd" || !until.Equal(wantUntil) {
+			t.Errorf("%s: %+v until %v, want CPU %s until %v", tc.name, templates[0], until, tc.wantCPU, wantUntil)
 		}
 	}
 }
 
-// TestShapesOfManyNodes compares random nodes with the kinds that a naive grouping finds, and counts what many nodes of few kinds cost.
-func TestShapesOfManyNodes(t *testing.T) {
+// TestTemplatesOfManyNodes compares random nodes with the kinds that a naive grouping finds, and counts what many nodes
+// of few kinds cost.
+func TestTemplatesOfManyNodes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
 	var nodes []*corev1.Node
@@ -139,9 +140,9 @@ func TestShapesOfManyNodes(t *testing.T) {
 		naive[kind] = max(naive[kind], cpu)
 		nodes = append(nodes, node)
 	}
-	shapes, _ := shapesOf(nodes, now)
+	templates, _ := templatesOf(nodes, now)
 	got := map[string]int64{}
-	for _, s := range shapes {
+	for _, s := range templates {
 		var parts []string
 		for k, v := range s.Labels {
 			parts = append(parts, k+v)
@@ -152,10 +153,10 @@ func TestShapesOfManyNodes(t *testing.T) {
 		slices.Sort(parts)
 		got[strings.Join(parts, ",")] = s.Allocatable.Cpu().Value()
 	}
-	if diff := cmp.Diff(naive, got); diff != "" || len(shapes) != len(got) {
-		t.Errorf("seed %d: %d shapes (-naive,+got):\n%s", seed, len(shapes), diff)
+	if diff := cmp.Diff(naive, got); diff != "" || len(templates) != len(got) {
+		t.Errorf("seed %d: %d shapes (-naive,+got):\n%s", seed, len(templates), diff)
 	}
-	if perNode := testing.AllocsPerRun(5, func() { shapesOf(nodes, now) }) / float64(len(nodes)); perNode > 5 {
+	if perNode := testing.AllocsPerRun(5, func() { templatesOf(nodes, now) }) / float64(len(nodes)); perNode > 5 {
 		t.Errorf("%.1f allocations for each node: the kinds have some, the nodes none", perNode)
 	}
 }
@@ -165,25 +166,25 @@ func TestContradiction(t *testing.T) {
 	node := func(labels map[string]string, taints ...corev1.Taint) *corev1.Node {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.NodeSpec{Taints: taints}}
 	}
-	plain := Shape{Labels: map[string]string{"disk": "ssd", "more": "x"}}
-	tainted := Shape{Labels: map[string]string{"disk": "ssd"}, Taints: []corev1.Taint{gpu}}
+	plain := NodeTemplate{Labels: map[string]string{"disk": "ssd", "more": "x"}}
+	tainted := NodeTemplate{Labels: map[string]string{"disk": "ssd"}, Taints: []corev1.Taint{gpu}}
 	for _, tc := range []struct {
 		name     string
 		template *corev1.Node
-		kinds    []Shape
+		kinds    []NodeTemplate
 		want     string
 	}{
-		{"no template", nil, []Shape{plain}, ""},
+		{"no template", nil, []NodeTemplate{plain}, ""},
 		{"no nodes", node(map[string]string{"disk": "hdd"}), nil, ""},
-		{"it is silent of a label", node(map[string]string{"disk": "ssd"}), []Shape{plain}, ""},
-		{"a label", node(map[string]string{"disk": "hdd"}), []Shape{plain}, `label disk is "ssd", not "hdd"`},
-		{"a label that the nodes lack", node(map[string]string{"team": "a"}), []Shape{plain}, `label team is "", not "a"`},
-		{"what is assumed of a node that does not say", node(map[string]string{corev1.LabelOSStable: "linux"}), []Shape{plain}, ""},
-		{"what is assumed, and is not so", node(map[string]string{corev1.LabelOSStable: "linux"}), []Shape{{Labels: map[string]string{corev1.LabelOSStable: "windows"}}}, `label kubernetes.io/os is "windows", not "linux"`},
-		{"a zone", node(map[string]string{corev1.LabelTopologyZone: "1"}), []Shape{plain}, ""},
-		{"a taint", node(nil, gpu), []Shape{plain}, "no taint sku=gpu:NoSchedule"},
-		{"no taint", node(nil), []Shape{tainted}, "taint sku=gpu:NoSchedule, of which the template is silent"},
-		{"one kind is as it says", node(nil, gpu), []Shape{plain, tainted}, ""},
+		{"it is silent of a label", node(map[string]string{"disk": "ssd"}), []NodeTemplate{plain}, ""},
+		{"a label", node(map[string]string{"disk": "hdd"}), []NodeTemplate{plain}, `label disk is "ssd", not "hdd"`},
+		{"a label that the nodes lack", node(map[string]string{"team": "a"}), []NodeTemplate{plain}, `label team is "", not "a"`},
+		{"what is assumed of a node that does not say", node(map[string]string{corev1.LabelOSStable: "linux"}), []NodeTemplate{plain}, ""},
+		{"what is assumed, and is not so", node(map[string]string{corev1.LabelOSStable: "linux"}), []NodeTemplate{{Labels: map[string]string{corev1.LabelOSStable: "windows"}}}, `label kubernetes.io/os is "windows", not "linux"`},
+		{"a zone", node(map[string]string{corev1.LabelTopologyZone: "1"}), []NodeTemplate{plain}, ""},
+		{"a taint", node(nil, gpu), []NodeTemplate{plain}, "no taint sku=gpu:NoSchedule"},
+		{"no taint", node(nil), []NodeTemplate{tainted}, "taint sku=gpu:NoSchedule, of which the template is silent"},
+		{"one kind is as it says", node(nil, gpu), []NodeTemplate{plain, tainted}, ""},
 	} {
 		if got := Contradiction(tc.template, tc.kinds); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
@@ -191,8 +192,8 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
-// TestVariedLabels: labels that nearly each node has another value of make no kinds, and nothing is said of them; those of which there are few
-// values do as ever.
+// TestVariedLabels: labels that nearly each node has another value of make no kinds, and nothing is said of them; those
+// of which there are few values do as ever.
 func TestVariedLabels(t *testing.T) {
 	nodes := func(n int, label func(i int, labels map[string]string), taints ...corev1.Taint) []*corev1.Node {
 		var all []*corev1.Node
@@ -219,14 +220,14 @@ func TestVariedLabels(t *testing.T) {
 				l["seen"] = fmt.Sprint(i)
 			}
 		}), 2, []string{"seen"}},
-		{"as few nodes as kinds", nodes(maxKinds, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) }), maxKinds, nil},
+		{"as few nodes as kinds", nodes(maxTemplates, func(i int, l map[string]string) { l["seen"] = fmt.Sprint(i) }), maxTemplates, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			shapes, _ := shapesOf(tc.nodes, now)
-			if len(shapes) != tc.kinds {
-				t.Fatalf("%d kinds, want %d", len(shapes), tc.kinds)
+			templates, _ := templatesOf(tc.nodes, now)
+			if len(templates) != tc.kinds {
+				t.Fatalf("%d kinds, want %d", len(templates), tc.kinds)
 			}
-			for _, s := range shapes {
+			for _, s := range templates {
 				if !slices.Equal(s.Varied, tc.varied) {
 					t.Errorf("varied: %v, want %v", s.Varied, tc.varied)
 				}
@@ -242,7 +243,7 @@ func TestVariedLabels(t *testing.T) {
 	for i, node := range tainted {
 		node.Spec.Taints = []corev1.Taint{{Key: fmt.Sprint("t", i), Effect: corev1.TaintEffectNoSchedule}}
 	}
-	if shapes, _ := shapesOf(tainted, now.Add(24*time.Hour)); len(shapes) != 200 {
-		t.Errorf("%d kinds of 200 nodes each with a taint of its own: none may be left out", len(shapes))
+	if templates, _ := templatesOf(tainted, now.Add(24*time.Hour)); len(templates) != 200 {
+		t.Errorf("%d kinds of 200 nodes each with a taint of its own: none may be left out", len(templates))
 	}
 }

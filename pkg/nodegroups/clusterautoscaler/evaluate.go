@@ -13,7 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Source judges one pool by the tracker's status.
+// Source derives one pool's status from the tracker.
 type Source struct {
 	Tracker *Tracker
 	Groups  Groups
@@ -22,32 +22,32 @@ type Source struct {
 
 var _ nodegroups.Source = Source{}
 
-// Judge implements nodegroups.Source.
-func (s Source) Judge(nodes []*corev1.Node, now time.Time) nodegroups.Judgement {
+// Status implements nodegroups.Source.
+func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
 	t := s.Tracker
 	problem := t.problem
 	if problem.Code == "" && t.stale(now) {
 		problem = reasonStale.With("last change seen at %s", t.changed.UTC().Format(time.RFC3339))
 	}
-	j := nodegroups.Judgement{Attention: t.attention.Attention}
+	j := nodegroups.SourceStatus{Scans: t.scans.Scans}
 	if problem.Code == "" {
 		j.Until = t.changed.Add(t.staleAfter)
 	}
 	j.Groups = s.groups(nodes, problem, now)
-	if slices.ContainsFunc(j.Groups, func(g nodegroups.Judged) bool { return len(g.Seen) == 0 }) {
-		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // then it is known what the nodes of such a group are like
+	if slices.ContainsFunc(j.Groups, func(g nodegroups.GroupStatus) bool { return len(g.Seen) == 0 }) {
+		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // then the templates of such a group are known
 	}
 	return j.Summarized()
 }
 
 // groups returns the pool's groups. Without a status, because of the problem, it returns the remembered groups with
 // their nodes, so that they stay as they were. Until a group has been seen, the pool may have any.
-func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.Judged) {
+func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.GroupStatus) {
 	t, inhabited, rest := s.Tracker, map[string]bool{}, notScaled
 	members, elsewhere, anywhere := s.split(nodes)
 	if problem.Code != "" {
-		rest = func(nodes []*corev1.Node) nodegroups.Judged {
-			return nodegroups.Judged{State: nodegroups.Unknown, Reason: problem, Members: nodes, Open: len(t.memory) == 0}
+		rest = func(nodes []*corev1.Node) nodegroups.GroupStatus {
+			return nodegroups.GroupStatus{State: nodegroups.Unknown, Reason: problem, Members: nodes, Open: len(t.memory) == 0}
 		}
 		for _, name := range slices.Sorted(maps.Keys(t.memory)) {
 			if s.has(name, len(members[name]) > 0) {
@@ -59,7 +59,7 @@ func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time
 		for i := range t.groups {
 			if g := &t.groups[i]; s.has(g.Name, len(members[g.Name]) > 0) {
 				inhabited[g.Name] = g.Health.NodeCounts.Registered.Ready+g.Health.NodeCounts.Registered.Unready.Total > 0
-				groups = append(groups, s.judged(g, members[g.Name], now))
+				groups = append(groups, s.groupStatus(g, members[g.Name], now))
 			}
 		}
 		if len(groups) == 0 {
@@ -80,7 +80,7 @@ func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time
 func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, elsewhere, anywhere []*corev1.Node) {
 	byGroup = map[string][]*corev1.Node{}
 	for _, node := range nodes {
-		names, told := s.Tracker.members.groupsOf(node)
+		names, placed := s.Tracker.members.groupsOf(node)
 		its := false
 		for _, name := range names {
 			if s.has(name, true) {
@@ -89,7 +89,7 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 			}
 		}
 		switch {
-		case !told:
+		case !placed:
 			anywhere = append(anywhere, node)
 		case !its:
 			elsewhere = append(elsewhere, node)
@@ -102,19 +102,19 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 func (s Source) has(group string, hasNodes bool) bool {
 	t, g := s.Tracker, s.Groups
 	if len(g.patterns) > 0 {
-		return g.claim(group)
+		return g.owns(group)
 	}
-	return hasNodes || g.claim(group) || g.pool != "" && t.memory[group].Pool == g.pool || t.orphans[group] && g.mayClaim(group)
+	return hasNodes || g.owns(group) || g.pool != "" && t.memory[group].Pool == g.pool || t.orphans[group] && g.mayClaim(group)
 }
 
 // notScaled is the group of nodes that no autoscaler adds to.
-func notScaled(nodes []*corev1.Node) nodegroups.Judged {
+func notScaled(nodes []*corev1.Node) nodegroups.GroupStatus {
 	most := len(nodes)
-	return nodegroups.Judged{State: nodegroups.Full, Reason: reasonNotScaled.With("%d nodes", most), Members: nodes, MaxNodes: &most}
+	return nodegroups.GroupStatus{State: nodegroups.Full, Reason: reasonNotScaled.With("%d nodes", most), Members: nodes, MaxNodes: &most}
 }
 
 // none returns the only group of a pool that has no group in the status.
-func (s Source) none(nodes []*corev1.Node) []nodegroups.Judged {
+func (s Source) none(nodes []*corev1.Node) []nodegroups.GroupStatus {
 	var names []string
 	for i := range s.Tracker.groups {
 		names = append(names, s.Tracker.groups[i].Name)
@@ -124,12 +124,12 @@ func (s Source) none(nodes []*corev1.Node) []nodegroups.Judged {
 	if len(names) == 0 {
 		reason = reasonNoGroup.With("the status has no node groups")
 	}
-	return []nodegroups.Judged{{State: nodegroups.Unknown, Reason: reason, Members: nodes}}
+	return []nodegroups.GroupStatus{{State: nodegroups.Unknown, Reason: reason, Members: nodes}}
 }
 
 // group returns the group with its nodes: current, past and expected.
-func (s Source) group(name string, members []*corev1.Node) nodegroups.Judged {
-	j := nodegroups.Judged{Name: name, Members: members}
+func (s Source) group(name string, members []*corev1.Node) nodegroups.GroupStatus {
+	j := nodegroups.GroupStatus{Name: name, Members: members}
 	if m := s.Tracker.memory[name]; m.Pool == s.Groups.pool {
 		j.Seen = m.Seen
 	}
@@ -140,7 +140,7 @@ func (s Source) group(name string, members []*corev1.Node) nodegroups.Judged {
 }
 
 // unknown returns a group that is remembered. The first one has the problem's detail.
-func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.Reason, first bool) nodegroups.Judged {
+func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.Reason, first bool) nodegroups.GroupStatus {
 	j := s.group(name, members)
 	j.State, j.Reason = nodegroups.Unknown, problem.With("%s", name)
 	if first && problem.Detail != "" {
@@ -149,11 +149,11 @@ func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.
 	return j
 }
 
-// judged returns a group of the status.
-func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) nodegroups.Judged {
+// groupStatus returns a group of the status.
+func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time) nodegroups.GroupStatus {
 	t := s.Tracker
 	j := s.group(g.Name, members)
-	j.Rose, j.MaxNodes = t.memory[g.Name].Rose, &g.Health.MaxSize
+	j.LastScaleUp, j.MaxNodes = t.memory[g.Name].LastScaleUp, &g.Health.MaxSize
 	j.Version = fmt.Sprintf("%d/%d/%d", g.Health.CloudProviderTarget, g.Health.MaxSize, t.generation)
 	usable, starting := 0, 0
 	for _, node := range members {
@@ -167,11 +167,11 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) node
 	}
 	// What has come since the status was written is believed at once.
 	missing := min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
-	t.judge(&j, g, missing, s.Graces, now)
+	t.evaluate(&j, g, missing, s.Graces, now)
 	if j.State == nodegroups.Growing {
 		j.Arriving = max(0, missing-starting)
 	}
-	j.Skipped = j.State == nodegroups.CanGrow && j.Reason.Code != reasonBelowMax.Code
+	j.BackingOff = j.State == nodegroups.CanGrow && j.Reason.Code != reasonBelowMax.Code
 	if t.orphans[g.Name] {
 		j.Reason.Detail += " (it is not known yet whether it is this pool's)"
 	}
@@ -180,8 +180,8 @@ func (s Source) judged(g *nodeGroup, members []*corev1.Node, now time.Time) node
 
 // spread assigns the nodes of rest, which do not show their group, to the inhabited groups that have no other nodes.
 // Several such groups cannot be told apart and become one. If there are none, rest is one more group.
-func spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited map[string]bool) []nodegroups.Judged {
-	var told, empty, homes []nodegroups.Judged
+func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabited map[string]bool) []nodegroups.GroupStatus {
+	var told, empty, homes []nodegroups.GroupStatus
 	for _, g := range groups {
 		switch {
 		case len(g.Members) > 0:
@@ -196,14 +196,14 @@ func spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited map[st
 	if len(homes) > 0 {
 		told = append(told, empty...)
 	} else {
-		homes, open = empty, len(empty) > 1 // which of them has the nodes is not known, and the others may get any
+		homes, open = empty, len(empty) > 1 // any of them may have the nodes, and the others may get any
 	}
 	if len(homes) == 0 {
 		return append(told, rest)
 	}
-	slices.SortFunc(homes, func(a, b nodegroups.Judged) int { return strings.Compare(a.Name, b.Name) }) // it is called so whatever comes first in the status
-	one := nodegroups.Judgement{Groups: homes}.Summarized()
-	all := nodegroups.Judged{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
+	slices.SortFunc(homes, func(a, b nodegroups.GroupStatus) int { return strings.Compare(a.Name, b.Name) }) // it is called so whatever comes first in the status
+	one := nodegroups.SourceStatus{Groups: homes}.Summarized()
+	all := nodegroups.GroupStatus{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
 	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
 		if homes[i].MaxNodes != nil { // as each has with a status
@@ -212,17 +212,18 @@ func spread(groups []nodegroups.Judged, rest nodegroups.Judged, inhabited map[st
 		}
 		all.Arriving += homes[i].Arriving
 		names[i], versions[i] = homes[i].Name, homes[i].Version
-		if homes[i].Rose.After(all.Rose) {
-			all.Rose = homes[i].Rose
+		if homes[i].LastScaleUp.After(all.LastScaleUp) {
+			all.LastScaleUp = homes[i].LastScaleUp
 		}
 	}
 	all.Name, all.Version = strings.Join(names, ","), strings.Join(versions, ",")
 	return append(told, all)
 }
 
-// judge sets the state of a group that misses this many nodes, the reason and, if time alone changes the state, when.
-func (t *Tracker) judge(j *nodegroups.Judged, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
-	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.lost[g.Name])
+// evaluate sets the state of a group that misses this many nodes, the reason and, if time alone changes the state,
+// when.
+func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
+	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.removals[g.Name])
 	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {
 		j.State, j.Until, j.Reason = state, until, reason.With("%s: %s", g.Name, fmt.Sprintf(format, args...))
 	}
@@ -258,7 +259,7 @@ func (t *Tracker) judge(j *nodegroups.Judged, g *nodeGroup, missing int, graces 
 	case inBackoff:
 		is(nodegroups.CanGrow, backoffFull, reasonBackingOff, "%s, %s", m.BackoffInfo.ErrorCode, size)
 	case unhealthy:
-		is(nodegroups.CanGrow, unhealthyFull, reasonSkipped, "%s", size)
+		is(nodegroups.CanGrow, unhealthyFull, reasonUnhealthyBackingOff, "%s", size)
 	default:
 		is(nodegroups.CanGrow, never, reasonBelowMax, "%s", size)
 	}

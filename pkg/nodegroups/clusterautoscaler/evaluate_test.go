@@ -58,7 +58,7 @@ func madeAt(at time.Duration) func(*corev1.Node) {
 }
 
 // described is all that the gate goes by of a group, and its reason.
-func described(g *nodegroups.Judged) string {
+func described(g *nodegroups.GroupStatus) string {
 	text := fmt.Sprintf("%s: %s %s", g.Name, g.State, g.Reason.Code)
 	for _, node := range g.Members {
 		text += " " + node.Name
@@ -243,8 +243,8 @@ func TestGroups(t *testing.T) {
 				}
 				must.NoError(t, tracker.Observe(s.status, now))
 				nodes := slices.Concat(s.nodes, s.others)
-				tracker.Look([]Claim{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: s.nodes}, {Source: Source{Groups: system, Graces: graces}, Nodes: s.others}}, nodes, now)
-				j := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Judge(s.nodes, now)
+				tracker.ObserveNodes([]OwnedGroups{{Source: Source{Groups: tc.groups, Graces: graces}, Nodes: s.nodes}, {Source: Source{Groups: system, Graces: graces}, Nodes: s.others}}, nodes, now)
+				j := Source{Tracker: tracker, Groups: tc.groups, Graces: graces}.Status(s.nodes, now)
 				got = nil
 				for i := range j.Groups {
 					got = append(got, described(&j.Groups[i]))
@@ -269,28 +269,29 @@ func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
 	return tracker
 }
 
-// TestOrphansAreTold: those of which nothing tells whose they are, and no others.
-func TestOrphansAreTold(t *testing.T) {
+// TestOrphansAreReported: those of which nothing tells whose they are, and no others.
+func TestOrphansAreReported(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	must.NoError(t, tracker.Observe(running(group("aks-b-1-vmss", 0, 0, 3), group("aks-a-1-vmss", 0, 0, 3), group("aks-c-1-vmss", 1, 1, 3), group("aks-d-1-vmss", 0, 0, 3)), epoch))
-	got := tracker.Look([]Claim{{Source: Source{Groups: agentPool("d"), Graces: graces}}}, []*corev1.Node{grown("c1", "c", "plain")}, epoch)
+	got := tracker.ObserveNodes([]OwnedGroups{{Source: Source{Groups: agentPool("d"), Graces: graces}}}, []*corev1.Node{grown("c1", "c", "plain")}, epoch)
 	if diff := cmp.Diff([]string{"aks-a-1-vmss", "aks-b-1-vmss"}, got); diff != "" {
 		t.Errorf("orphans (-want,+got):\n%s", diff)
 	}
 }
 
-// TestElsewhere: a group at zero whose nodes were in no pool is no orphan, unless there is a pool by now that they would be in.
+// TestElsewhere: a group at zero whose nodes were in no pool is no orphan, unless there is a pool by now that they
+// would be in.
 func TestElsewhere(t *testing.T) {
-	by := func(key, value string) Claim {
-		return Claim{Source: Source{Graces: graces, Groups: GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})}}
+	by := func(key, value string) OwnedGroups {
+		return OwnedGroups{Source: Source{Graces: graces, Groups: GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})}}
 	}
 	const lone = "aks-lone-1-vmss"
 	before := NewTracker(staleAfter, graces.Provision)
 	_ = before.Observe(running(group(lone, 1, 1, 3)), epoch)
-	before.Look([]Claim{by("mode", "user")}, []*corev1.Node{grown("l1", "lone", "plain")}, epoch)
+	before.ObserveNodes([]OwnedGroups{by("mode", "user")}, []*corev1.Node{grown("l1", "lone", "plain")}, epoch)
 	for _, tc := range []struct {
 		name  string
-		claim Claim
+		claim OwnedGroups
 		want  []string
 	}{
 		{"the same pools", by("mode", "user"), nil},
@@ -300,7 +301,7 @@ func TestElsewhere(t *testing.T) {
 	} {
 		tracker := again(t, before, epoch.Add(time.Minute))
 		_ = tracker.Observe(running(group(lone, 0, 0, 3)), epoch.Add(time.Minute))
-		if diff := cmp.Diff(tc.want, tracker.Look([]Claim{tc.claim}, nil, epoch.Add(time.Minute))); diff != "" {
+		if diff := cmp.Diff(tc.want, tracker.ObserveNodes([]OwnedGroups{tc.claim}, nil, epoch.Add(time.Minute))); diff != "" {
 			t.Errorf("%s: orphans (-want,+got):\n%s", tc.name, diff)
 		}
 	}
@@ -321,8 +322,8 @@ func TestGracesOfAPool(t *testing.T) {
 		{"longer ones", pool.Graces{Provision: time.Hour, Backoff: time.Hour}, nodegroups.CanGrow, nodegroups.Growing},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			a := Source{Tracker: tracker, Groups: agentPool("a"), Graces: tc.own}.Judge(nil, epoch)
-			b := Source{Tracker: tracker, Groups: agentPool("b"), Graces: tc.own}.Judge(nil, epoch)
+			a := Source{Tracker: tracker, Groups: agentPool("a"), Graces: tc.own}.Status(nil, epoch)
+			b := Source{Tracker: tracker, Groups: agentPool("b"), Graces: tc.own}.Status(nil, epoch)
 			if a.State != tc.wantA || b.State != tc.wantB {
 				t.Errorf("%s and %s, want %s and %s", a.State, b.State, tc.wantA, tc.wantB)
 			}
@@ -333,7 +334,8 @@ func TestGracesOfAPool(t *testing.T) {
 	}
 }
 
-// TestVersion: what a group declined, it may do once more is ordered or given up, its limits are others, or another autoscaler is there.
+// TestVersion: what a group declined, it may do once more is ordered or given up, its limits are others, or another
+// autoscaler is there.
 func TestVersion(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	n := 0
@@ -342,7 +344,7 @@ func TestVersion(t *testing.T) {
 		n++
 		cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(n)}
 		must.NoError(t, tracker.Observe(cm, epoch))
-		return Source{Tracker: tracker, Groups: agentPool("a"), Graces: graces}.Judge(nil, epoch).Groups[0].Version
+		return Source{Tracker: tracker, Groups: agentPool("a"), Graces: graces}.Status(nil, epoch).Groups[0].Version
 	}
 	const a = "aks-a-1-vmss"
 	last := version(running(group(a, 1, 1, 3)))
@@ -391,14 +393,14 @@ func TestSizes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tracker := NewTracker(staleAfter, graces.Provision)
-			claim := Claim{Source: Source{Groups: agentPool("a"), Graces: graces}, Nodes: tc.nodes}
+			claim := OwnedGroups{Source: Source{Groups: agentPool("a"), Graces: graces}, Nodes: tc.nodes}
 			source := Source{Tracker: tracker, Groups: claim.Groups, Graces: graces}
 			for _, after := range []time.Duration{0, tc.after} {
 				if tc.status != nil {
 					tc.status.Annotations = map[string]string{LastUpdatedAnnotation: after.String()}
 				}
 				must.NoError(t, tracker.Observe(tc.status, epoch.Add(after)))
-				tracker.Look([]Claim{claim}, tc.nodes, epoch.Add(after))
+				tracker.ObserveNodes([]OwnedGroups{claim}, tc.nodes, epoch.Add(after))
 			}
 			view := nodegroups.Build([]nodegroups.Facts{{Nodes: tc.nodes, Source: source}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, epoch.Add(tc.after))
 			p := &view.Pools[0]

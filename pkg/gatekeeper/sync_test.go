@@ -16,25 +16,25 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// crowd has the world hold n pods of the number of kinds, and go by a view in which two pools that can grow have 200 kinds of nodes, none of which
-// fits any pod but the last.
+// crowd has the world hold n pods of the number of kinds, and go by a view in which two pools that can grow have 200
+// kinds of nodes, none of which fits any pod but the last.
 func (w *world) crowd(tb testing.TB, n, kinds int) {
 	tb.Helper()
 	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
 	for i := range 2 {
 		for g := range 4 {
-			group := nodegroups.Group{Judged: nodegroups.Judged{Name: fmt.Sprint("g", g), State: nodegroups.CanGrow}}
+			group := nodegroups.Group{GroupStatus: nodegroups.GroupStatus{Name: fmt.Sprint("g", g), State: nodegroups.CanGrow}}
 			for k := range 25 {
-				shape := nodegroups.Shape{Labels: map[string]string{"kind": fmt.Sprint(g, k)}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("1")}}
+				shape := nodegroups.NodeTemplate{Labels: map[string]string{"kind": fmt.Sprint(g, k)}, Allocatable: v1.ResourceList{"cpu": resource.MustParse("1")}}
 				for l := range 20 {
 					shape.Labels[fmt.Sprint("label", l)] = "x"
 				}
-				group.Shapes = append(group.Shapes, shape)
+				group.NodeTemplates = append(group.NodeTemplates, shape)
 			}
 			view.Pools[i].Groups = append(view.Pools[i].Groups, group)
 		}
 	}
-	last := view.Pools[1].Groups[3].Shapes[24]
+	last := view.Pools[1].Groups[3].NodeTemplates[24]
 	last.Allocatable["cpu"] = resource.MustParse("100")
 	w.Assume(view)
 	closed := gate.Decision{Regular: []gate.Verdict{{Open: true}, {Open: true}}, Burst: make([]gate.Verdict, 3)}
@@ -44,12 +44,13 @@ func (w *world) crowd(tb testing.TB, n, kinds int) {
 		p.UID = types.UID(p.Name)
 		p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(fmt.Sprint(2 + i%kinds))}}}}
 		must.NoError(tb, indexer.Add(p))
-		w.held.Add(p, w.kindOf(p), &closed, nil, w.clock.Now())
+		w.held.Add(p, w.autoscalerKey(p), &closed, nil, w.clock.Now())
 	}
 }
 
-// TestHeldIsToldSoon: pods that are held right after a report are told when the next report may be, and not only when something else happens.
-func TestHeldIsToldSoon(t *testing.T) {
+// TestHeldIsReportedSoon: pods that are held right after a report are told when the next report may be, and not only
+// when something else happens.
+func TestHeldIsReportedSoon(t *testing.T) {
 	w := newWorld(t)
 	w.Lead()
 	l := &w.loop
@@ -68,9 +69,9 @@ func TestHeldIsToldSoon(t *testing.T) {
 	}
 }
 
-// BenchmarkLook prints how long a look at 10,000 held pods of 20 kinds takes, and for how long a scheduling cycle waits meanwhile for what is known
-// of its pod, at the most and in the median.
-func BenchmarkLook(b *testing.B) {
+// BenchmarkSync prints how long a look at 10,000 held pods of 20 kinds takes, and for how long a scheduling cycle waits
+// meanwhile for what is known of its pod, at the most and in the median.
+func BenchmarkSync(b *testing.B) {
 	w := newWorld(b)
 	w.crowd(b, 10000, 20)
 	other := pod("other")
