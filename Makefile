@@ -158,8 +158,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
-MAX_LINES_SHIPPED = 18850
-MAX_LINES_OTHER = 38453
+MAX_LINES_SHIPPED = 18000
+MAX_LINES_OTHER = 38150
 
 .PHONY: lines
 lines: ## Print the code lines of what ships, and of all other Go
