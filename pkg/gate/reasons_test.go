@@ -29,7 +29,6 @@ func TestReasons(t *testing.T) {
 	for kind, want := range map[Kind]string{
 		Earlier:   "PoolCanGrow PoolGrowing PoolUnknown",
 		Momentary: "SnapshotStale RolloutTerminating ReplicaSetUnknown VictimsTerminating RateLimited OverrideUnread",
-		Waiting:   "Refused HalfOpen FailureLimit BudgetSpent OverriddenClosed",
 	} {
 		var codes []string
 		for _, e := range Reasons(func(k Kind) bool { return k == kind }) {
