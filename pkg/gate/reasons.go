@@ -64,7 +64,6 @@ var (
 	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of the same owner, which counts failures", "")
 	ReasonBudgetSpent      = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod", "")
 	ReasonOverridden       = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
-	ReasonMaintenance      = define(Waiting, "Maintenance", "node(s) in a burst pool that is under maintenance", "")
 
 	ReasonOptedOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
 		"it may burst without the annotation "+pool.BurstAnnotation+": "+pool.BurstNever)
