@@ -38,7 +38,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 			if v.Reason.Detail != "" {
 				detail += " (" + v.Reason.Detail + ")"
 			}
-			e.earlier = closed(*v.closes, detail)
+			e.earlier = closed(*v.Closes, detail)
 		}
 		e.earlier.Until = nodegroups.Earliest(e.earlier.Until, v.Until)
 	}

@@ -134,8 +134,8 @@ type Verdict struct {
 	Reason nodegroups.Reason
 	// Until is when a closed one may open without any event; zero if it does not.
 	Until time.Time
-	// closes is set if a regular pool or group holds the gate: the reason that the closed gate then gives.
-	closes *nodegroups.Reason
+	// Closes is set if a regular pool or group holds the gate: the reason that the closed gate then gives.
+	Closes *nodegroups.Reason
 	// Declined lists the node groups of a regular pool that declined the pod by its own clock.
 	Declined []string
 	// Trial: the gate is open for one pod only, to see whether the pool's provider takes pods again.

@@ -120,7 +120,7 @@ func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) 
 // regular answers for the regular pool with index i: as the group does that says most.
 func (e *evaluation) regular(i int) Verdict {
 	p := &e.view.Pools[i]
-	answer := Verdict{Reason: reasonNoGroups, closes: &ReasonUnknown} // no source gives this reason
+	answer := Verdict{Reason: reasonNoGroups, Closes: &ReasonUnknown} // no source gives this reason
 	var until time.Time
 	var declined []string
 	most, saidBy := -1, 0
@@ -137,7 +137,7 @@ func (e *evaluation) regular(i int) Verdict {
 	case IsNotApplicable(answer.Reason):
 		answer.Reason.Detail = e.a.applicable[i][saidBy].String()
 	case answer.Open && e.req.behind(i, p) && e.now.Sub(e.view.Built) < staleSnapshotLimit:
-		answer = Verdict{Reason: ReasonSnapshotStale, closes: &ReasonSnapshotStale}
+		answer = Verdict{Reason: ReasonSnapshotStale, Closes: &ReasonSnapshotStale}
 	}
 	return answer
 }
@@ -146,9 +146,9 @@ func (e *evaluation) regular(i int) Verdict {
 // then groups that declined the pod, then groups that the pod fits.
 func (v *Verdict) weight() int {
 	switch {
-	case v.closes == &ReasonGrowing:
+	case v.Closes == &ReasonGrowing:
 		return 5
-	case v.closes == &ReasonCanGrow:
+	case v.Closes == &ReasonCanGrow:
 		return 4
 	case v.Holds():
 		return 3
@@ -171,17 +171,17 @@ func (e *evaluation) group(i, k int) Verdict {
 		// A group that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
 		return Verdict{Open: true, Reason: g.Reason}
 	case g.State == nodegroups.Growing:
-		return Verdict{Reason: g.Reason, closes: &ReasonGrowing, Until: g.Until}
+		return Verdict{Reason: g.Reason, Closes: &ReasonGrowing, Until: g.Until}
 	case g.State == nodegroups.CanGrow:
 		return e.growth(i, k)
 	case g.IsGrowing():
-		return Verdict{Reason: nodegroups.ReasonStarting, closes: &ReasonGrowing, Until: g.Until}
+		return Verdict{Reason: nodegroups.ReasonStarting, Closes: &ReasonGrowing, Until: g.Until}
 	}
 	counts := g.Since.Add(e.UnknownGrace)
 	if !e.now.Before(counts) {
 		return opened(reasonUnknownLong, g.Reason.Sentence)
 	}
-	return Verdict{Reason: g.Reason, closes: &ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
+	return Verdict{Reason: g.Reason, Closes: &ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
 }
 
 // growth answers for a group that can grow by whether it would for the pod.
@@ -191,7 +191,7 @@ func (e *evaluation) growth(i, k int) Verdict {
 	if detail := beyond(e.a.requests, g.Remaining); detail != "" {
 		return opened(reasonBeyondLimits, detail)
 	}
-	holds := Verdict{Reason: g.Reason, closes: &ReasonCanGrow, Until: g.Until}
+	holds := Verdict{Reason: g.Reason, Closes: &ReasonCanGrow, Until: g.Until}
 	if g.BackingOff {
 		return holds
 	}

@@ -72,10 +72,10 @@ type counts struct {
 
 // covered must not be zero in the counts.
 var covered = struct{ states, statuses, whys []string }{
-	[]string{"CanGrow BelowMax", "CanGrow BackingOff", "CanGrow Skipped", "CanGrow Shrinking", "CanGrow StatusBehind", "Full AtMax", "Full Backoff", "Full Unhealthy",
+	[]string{"CanGrow BelowMax", "CanGrow BackingOff", "CanGrow UnhealthyRecently", "CanGrow Shrinking", "CanGrow StatusBehind", "Full AtMax", "Full Backoff", "Full Unhealthy",
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
 	[]string{"missing", "garbage", "initializing", "unhealthy", "running", "stale", "another autoscaler"},
-	[]string{"SelectedByPod", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: skipped", "Declined", "Full", "Growing",
+	[]string{"SelectedByPod", "Budget", "CanGrow: declineGrace", "CanGrow: four loops", "CanGrow: it does not want room", "CanGrow: priority", "CanGrow: backing off", "Declined", "Full", "Growing",
 		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "FailureLimit", "RateLimited", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
@@ -239,7 +239,7 @@ func (h *history) with(looks ...look) *history {
 	return &with
 }
 
-// isRefreshed reports whether a node's taint may be a startupTaint one or not by what is remembered of its group, which
+// isRefreshed reports whether a node's taint may be a startup taint, by what is remembered of its group, which
 // is looked at anew with the next look, whenever that is.
 func (h *history) isRefreshed() bool {
 	return slices.ContainsFunc(h.looks[h.last()].nodes, func(n node) bool { return n.startupTaint })

@@ -924,7 +924,7 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 func (h *history) declines(s seat, k int, pod *podKind) string {
 	switch h.notes[k].whys[s] {
 	case "BackingOff", "UnhealthyRecently", "Shrinking", "StatusBehind":
-		return "CanGrow: skipped" // the autoscaler cannot grow it yet, and so does not decline
+		return "CanGrow: backing off" // the autoscaler cannot grow it yet, and so does not decline
 	}
 	if pod.noRoom.IsZero() {
 		return "CanGrow: it does not want room"

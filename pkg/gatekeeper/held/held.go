@@ -62,7 +62,7 @@ type unschedulableClock struct {
 
 type heldPod struct {
 	pod *v1.Pod
-	// autoscalerKey is the pod's, as kindOf says, and class what alike.View does.
+	// autoscalerKey is alike.Autoscaler of the pod, and viewKey alike.View.
 	autoscalerKey, viewKey string
 	// version is raised by each change of the entry, except by a sync.
 	version int

@@ -220,7 +220,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	case n.Spec.Replicas != nil:
 		return n.is(g, nodegroups.Full, reasonReplicas, "%d", *n.Spec.Replicas)
 	case limit != "" && !stale.IsZero():
-		g.Until = stale // not Skipped: where nodes go all the time, pods are not held for ever
+		g.Until = stale // not BackingOff: where nodes go all the time, pods are not held for ever
 		return n.is(g, nodegroups.CanGrow, reasonBehind, "%s", limit)
 	case limit != "" && coming > 0:
 		return n.is(g, nodegroups.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
