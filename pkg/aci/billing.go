@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Use is how much of a budget pods that have not ended use: their number, thousandths of a CPU, and bytes of memory.
+// Use is the part of a budget that is used by pods that have not ended: their number, thousandths of a CPU, and bytes of memory.
 type Use struct {
 	Pods     int   `json:"pods"`
 	MilliCPU int64 `json:"milliCPU,omitempty"`

@@ -101,7 +101,7 @@ func hasLateField(c *corev1.Container) bool {
 	return false
 }
 
-// requests reports whether the pod requests any of the resource whose name matches.
+// requests returns a function that reports whether a pod requests a resource whose name matches.
 func requests(match func(corev1.ResourceName) bool) func(*corev1.Pod) bool {
 	in := func(list corev1.ResourceList) bool {
 		for name, quantity := range list {

@@ -329,8 +329,7 @@ func (b *Breaker) ban(p *Pod, at time.Time) {
 	trim(b.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 }
 
-// failed counts a refusal that may be a pool error. A certain pool error lowers the known concurrency to the pods that
-// run now.
+// failed counts a refusal that may be a pool error. If it certainly is a pool error, the known concurrency falls to that of the pods that run now.
 func (b *Breaker) failed(p *Pod, at time.Time) {
 	b.fail(Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
 	if p.Refusal.Cause == refusal.PoolError {

@@ -45,7 +45,7 @@ func (s *script) ofJob(name string) Pod {
 	return p
 }
 
-// paces compares the pacing of ns/job.
+// paces compares the pacing of ns/job with want.
 func (s *script) paces(what string, want Pacing, placed ...types.UID) {
 	s.Helper()
 	if diff := cmp.Diff(&want, s.Pacing("ns/job", placed, s.now), cmpopts.EquateEmpty()); diff != "" {

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// maxDumpedPods bounds how many pods are dumped: those that wait before all, then those in burst pools. logLines
+	// maxDumpedPods bounds how many pods are dumped. Pods that wait come first, then pods in burst pools, then the others. logLines
 	// bounds each log.
 	maxDumpedPods, logLines = 5000, 20000
 	// ours is what the names of our own objects begin with.

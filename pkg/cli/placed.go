@@ -117,7 +117,7 @@ func (e *explainer) addRefusal() {
 			text = r.Code + ": " + text
 		}
 		e.fact("Refused", "its provider refused it: %s", text)
-		e.Advice = append(e.Advice, "the controller takes refused pods back: kubectl get events shows BurstEvicted on it")
+		e.Advice = append(e.Advice, "the controller evicts refused pods: kubectl get events shows BurstEvicted for this pod")
 	}
 }
 

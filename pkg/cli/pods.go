@@ -36,7 +36,7 @@ func (o *options) newPods() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "pods",
 		Short: "Which pods are where, which wait, what they cost to keep, and which go first",
-		Long: "The pods that ask for the scheduler: those first that wait, then those that go first when their ReplicaSets shrink, by their deletion cost.\n\n" +
+		Long: "The pods that ask for the scheduler: first those that wait, then the others by their deletion cost: the lower it is, the sooner a ReplicaSet that shrinks deletes the pod.\n\n" +
 			"WHY is what holds a pod or, of one in a burst pool, why it was let in.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.runPods(c.Context(), po) },

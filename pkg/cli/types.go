@@ -238,7 +238,7 @@ type Pod struct {
 	Reasons []string `json:"reasons,omitempty"`
 }
 
-// Version is the output of version.
+// Version is the output of the command `version`.
 type Version struct {
 	metav1.TypeMeta `json:",inline"`
 	Client          string `json:"client"`

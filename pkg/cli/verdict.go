@@ -218,7 +218,7 @@ func (e *explainer) addHolderChanges() {
 			case !g.Until.IsZero():
 				e.change(Change{At: g.Until, By: by})
 			case by == declineGrace:
-				e.change(Change{When: "the autoscaler has looked at the pod for long enough and added none", By: by})
+				e.change(Change{When: "the autoscaler has looked at the pod for long enough and added no node", By: by})
 			}
 		}
 	}

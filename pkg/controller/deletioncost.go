@@ -111,7 +111,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 	return reconcile.Result{}, nil
 }
 
-// wanted returns which annotations the pod on the node lacks or has with another value; an empty value takes one away.
+// wanted returns the annotations to change on the pod, with their new values. An empty value removes the annotation.
 func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *corev1.Node) map[string]string {
 	if !r.isFor(pod) {
 		if !r.first(&r.undone, name, pod.UID) {
@@ -122,7 +122,7 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
 	if foreign && r.first(&r.reported, name, pod.UID) {
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "DeletionCostKept",
-			"the annotation %s was changed by somebody else and is left alone; remove %s and it to have it set again", scalein.CostAnnotation, scalein.OwnCostAnnotation)
+			"the annotation %s was changed by somebody else and is left alone. To have it set again, remove both it and %s", scalein.CostAnnotation, scalein.OwnCostAnnotation)
 	}
 	return wanted
 }

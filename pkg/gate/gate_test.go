@@ -647,8 +647,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestVariedLabel: nothing is known of a label that nearly each node has another value of, so a pod that asks for one
-// may find it on a new node.
+// TestVariedLabel: if nearly every node has a different value of a label, a new node may have any value of it, also the one that a pod selects.
 func TestVariedLabel(t *testing.T) {
 	group := &nodegroups.Group{NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"disk": "ssd"}, Varied: []string{"owner"}}}}
 	p := &pool.Pool{Pool: configv1.Pool{NodeSelector: &metav1.LabelSelector{}}}

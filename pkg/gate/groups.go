@@ -168,7 +168,7 @@ func (e *evaluation) group(i, k int) Verdict {
 	}
 	switch {
 	case g.State == nodegroups.Full:
-		// A group that is Full because of a passing back-off comes back by itself; that does not open a closed gate.
+		// A group that is Full because of a backoff can grow again when that ends. Until is not set for it: such a change opens no closed gate.
 		return Verdict{Open: true, Reason: g.Reason}
 	case g.State == nodegroups.Growing:
 		return Verdict{Reason: g.Reason, Closes: &ReasonGrowing, Until: g.Until}

@@ -76,7 +76,7 @@ var (
 	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)",
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
-		"it may burst if it requests less: the largest pod is in the pool's configuration (largest)")
+		"it may burst if it requests less: the pool's configuration sets how large a pod may be (largest)")
 	reasonsUnsupported = defineUnsupported() // by the code of what a virtual kubelet cannot run
 
 	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")

@@ -40,6 +40,7 @@ type world struct {
 	recorder *events.FakeRecorder
 
 	forbidden bool // what overrides the gate may not be read
+	runs      bool // and so hears of all that is written
 
 	mu        sync.Mutex
 	activated []string // pods for which the gate was open then, as namespace/name
@@ -96,39 +97,43 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 	return w
 }
 
-// run starts what a scheduler would start. The clock goes on by itself. All that is written from then on is heard of:
-// the fake client tells a watch nothing of what was written between the list and the watch.
+// run starts what a scheduler would start. The clock goes on by itself.
 func (w *world) run(watched ...string) {
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
 	go w.Gatekeeper.Run(w.Context())
-	watches := map[string]int{}
-	if slices.ContainsFunc(w.config.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil }) {
-		watches["configmaps"]++
-	}
-	if !w.forbidden {
-		watches["configmaps"]++ // what overrides the gate
-	}
 	for _, resource := range append(watched, "deployments", "replicasets", "pods", "nodes", "configmaps") {
-		w.eventually(func() string {
-			n := 0
-			for _, a := range w.client.Actions() {
-				if a.Matches("watch", resource) {
-					n++
-				}
-			}
-			if want := max(1, watches[resource]); n < want {
-				return fmt.Sprintf("%d of %d watch %s", n, want, resource)
-			}
-			return ""
-		})
+		w.hears(resource)
 	}
+	w.runs = true
 	go func() {
 		for w.Context().Err() == nil {
 			time.Sleep(time.Millisecond)
 			w.clock.Step(20 * time.Millisecond)
 		}
 	}()
+}
+
+// hears waits until the resource is watched: the fake client tells a watch nothing of what was written between the list
+// and the watch.
+func (w *world) hears(resource string) {
+	w.Helper()
+	want := 1
+	if resource == "configmaps" && !w.forbidden && slices.ContainsFunc(w.config.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil }) {
+		want++ // the autoscaler's status, beside what overrides the gate
+	}
+	w.eventually(func() string {
+		n := 0
+		for _, a := range w.client.Actions() {
+			if a.Matches("watch", resource) {
+				n++
+			}
+		}
+		if n < want {
+			return fmt.Sprintf("%d of %d watch %s", n, want, resource)
+		}
+		return ""
+	})
 }
 
 // eventually waits until check returns "", for at most 30 s of real time.
@@ -160,6 +165,9 @@ func (w *world) wasActivated(name string) bool {
 // calls of the fake client.
 func (w *world) setStatus(ready, target int) {
 	w.Helper()
+	if !w.runs {
+		w.hears("configmaps")
+	}
 	cm := &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: "cluster-autoscaler-status", Namespace: "kube-system",
 			Annotations: map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": fmt.Sprint(w.clock.Now(), target)}},

@@ -202,7 +202,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	}
 	withoutCondition, due := g.held.Unreported(now)
 	if len(withoutCondition) > 0 {
-		logger.Info("The API does not say of held pods that they are unschedulable, trying them again", "pods", len(withoutCondition))
+		logger.Info("Held pods lack the condition that they are unschedulable, and are tried again", "pods", len(withoutCondition))
 		g.config.Activate(logger, withoutCondition)
 	}
 	return nodegroups.Earliest(next, due)

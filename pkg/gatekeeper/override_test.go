@@ -123,7 +123,7 @@ func TestOverride(t *testing.T) {
 	w.says("Normal GateOverridden Open: burst pools are open for all pods that may burst")
 
 	w.setOverride("first", map[string]string{"gate": "open"})
-	w.publishes(gate.OverrideOpen, `is not understood: gate: it is "open"; set Closed or Open. Until then what was read before stays in force: Open`)
+	w.publishes(gate.OverrideOpen, `is not understood: gate: it is "open"; set Closed or Open. Until it is corrected, what was read before stays in force: Open`)
 	is(w, p, true, "OverriddenOpen")
 	w.says("Warning GateOverrideUnreadable")
 
@@ -187,7 +187,7 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 	w.run()
 	w.setStatus(1, 1)
 	w.Lead()
-	w.publishes(gate.OverrideClosed, "may the scheduler get, list and watch it? Until then what was read before stays in force: Closed")
+	w.publishes(gate.OverrideClosed, "may the scheduler get, list and watch it? Until it can be read, what was read before stays in force: Closed")
 	forbidden.Store(false)
 	w.publishes("", "") // there is none
 }

@@ -213,7 +213,7 @@ type NewNodes struct {
 type NodeTemplate struct {
 	// Labels are the labels without those that only one node has or that depend on the node's place.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Varied are the keys of labels that have another value on nearly each node. Nothing is known of them.
+	// Varied are the keys of labels whose value differs on nearly every node. Nothing is known of them.
 	Varied []string `json:"varied,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`

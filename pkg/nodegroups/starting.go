@@ -86,9 +86,7 @@ func (k *nodeSet) taints(node *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(startup, t) })
 }
 
-// startWith counts the nodes that are starting. A group that can grow or is Full becomes Growing, for at most the grace
-// after each node was created. An Unknown group stays Unknown, but IsGrowing. A node that was ready before counts as
-// starting, too, within the grace: it may come back.
+// startWith counts the nodes that are starting. If there are any, a group that can grow or is Full becomes Growing. Each node counts for at most the grace after its creation. An Unknown group stays Unknown, but IsGrowing. A node that was ready and no longer is counts as starting, too, within the grace: it may become ready again.
 func (g *Group) startWith(k *nodeSet) {
 	var until time.Time
 	for _, node := range k.nodes {

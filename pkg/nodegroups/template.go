@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,7 +99,8 @@ func (k *nodeSet) mostVaried() []string {
 	}
 	for key, found := range values {
 		for _, node := range k.nodes {
-			found.Insert(node.Labels[key])
+			value, has := node.Labels[key]
+			found.Insert(strconv.FormatBool(has) + value)
 		}
 	}
 	maps.DeleteFunc(values, func(_ string, found sets.Set[string]) bool { return found.Len() == 1 })

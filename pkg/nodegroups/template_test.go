@@ -195,6 +195,10 @@ func TestContradiction(t *testing.T) {
 // TestVariedLabels: labels that nearly each node has another value of make no kinds, and nothing is said of them; those
 // of which there are few values do as ever.
 func TestVariedLabels(t *testing.T) {
+	k := nodeSet{nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"role": ""}}}, {}}}
+	if got := k.mostVaried(); !slices.Equal(got, []string{"role"}) {
+		t.Errorf("an empty label, and none: %q", got)
+	}
 	nodes := func(n int, label func(i int, labels map[string]string), taints ...corev1.Taint) []*corev1.Node {
 		var all []*corev1.Node
 		for i := range n {

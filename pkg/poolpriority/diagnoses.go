@@ -57,7 +57,7 @@ type cachedDiagnosis struct {
 // filterKey returns what nodeLocal Filters read of the pod, or false if they are not all that could reject it.
 func (s *search) filterKey() (string, bool) {
 	pl, spec := s.pl, &s.pod.Spec
-	if s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
+	if len(pl.filters) == 0 || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
 		return "", false
 	}
 	skipped := s.state.GetSkipFilterPlugins()

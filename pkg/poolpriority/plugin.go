@@ -162,7 +162,7 @@ type Factory struct {
 	profile    string        // the plugin's
 }
 
-// NewFactory returns a factory for a scheduler that may have others standing by.
+// NewFactory returns a factory for a scheduler with leader election, of which other replicas may stand by.
 func NewFactory(leadership *lease.Leadership) *Factory {
 	return &Factory{leadership: leadership}
 }

@@ -32,7 +32,7 @@ const (
 
 // Refusal is the provider's answer for a refused pod.
 type Refusal struct {
-	// Code is the provider's, such as ContainerGroupQuotaReached, or HTTP and the status; empty if there is none.
+	// Code is the provider's code, such as ContainerGroupQuotaReached, or else the HTTP status, such as HTTP429; empty if there is neither.
 	Code  string
 	Cause Cause
 	// Message is the provider's message, shortened.

@@ -44,7 +44,7 @@ const (
 	maxRooms, maxRoomsOfOne = 100, 10
 )
 
-// replaced are the controllers that replace a pod as it was.
+// replaced are the kinds of controllers that replace an evicted pod with an equal one, with their API versions.
 var replaced = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 
 // Stays returns why a pod is not to be returned whatever room there is, or "" if it may be: it opted out, or nothing

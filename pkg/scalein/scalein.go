@@ -40,8 +40,7 @@ func Cost(pools pool.List, nodeLabels map[string]string) int {
 	}
 }
 
-// Annotations returns the annotations to change on a pod that is bound to a node with these labels: current are its
-// present ones. An empty value removes an annotation. foreign is set if another component changed the cost since we
+// Annotations returns the annotations to change on a pod that is bound to a node with these labels. current are the annotations that the pod has. An empty value removes an annotation. foreign is set if another component changed the cost since we
 // wrote it; that cost stays, and so does one that existed before ours.
 func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
 	wanted = map[string]string{}

@@ -77,8 +77,7 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 }
 
 // TestWhoMayBurst: pods of a namespace that the pool does not select are held and told so, and are requeued when it is
-// labelled; then they burst up to the limit of CPU; and what Azure Container Instances leave out of them is once is
-// enough.
+// labelled; then they burst up to the limit of CPU; and an event reports what Azure Container Instances leave out of them.
 func TestWhoMayBurst(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

@@ -124,8 +124,7 @@ func (e *env) setTeam(node, team string) {
 	e.updateNode(node, func(n *corev1.Node) { n.Labels["team"] = team })
 }
 
-// TestTwoInstallations: two installations whose pools have no node in common write to their own burst nodes once each,
-// whatever nodes and pods do. A node that both list keeps the taint of the first and is a problem of the other, and
+// TestTwoInstallations: two installations whose pools have no node in common write to their own burst nodes only a few times, whatever nodes and pods do. A node that both list keeps the taint of the first and is a problem of the other, and
 // nobody fights. Uninstalling one leaves the other's.
 func TestTwoInstallations(t *testing.T) {
 	t.Parallel()

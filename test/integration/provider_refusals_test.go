@@ -242,7 +242,7 @@ func TestBurstPoolsInTurn(t *testing.T) {
 	})
 }
 
-// TestBrokenImage: what one owner's pods are refused for closes the burst pool for nobody else, and is once is enough.
+// TestBrokenImage: what one owner's pods are refused for closes the burst pool for nobody else, and is reported once.
 func TestBrokenImage(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)

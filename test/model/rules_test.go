@@ -371,7 +371,7 @@ func (h *history) exists(node string, k int) bool {
 	return false
 }
 
-// sinceTakeover returns those of the looks at which one and the same autoscaler wrote as at look k.
+// sinceTakeover returns the looks since the last takeover up to look k: the autoscaler that writes is the same at all of them.
 func (h *history) sinceTakeover(looks []int, k int) []int {
 	began := 0
 	for j := 0; j <= k; j++ {

@@ -27,8 +27,7 @@ const (
 	maxOwners, ownerMemory = 1000, 24 * time.Hour
 )
 
-// podFailures is in memory, by this process's clock, for one goroutine. After a restart late pods get startWithin
-// again. The scheduler publishes the same counts, but the controller may not read them.
+// podFailures is in memory, by this process's clock, for one goroutine. After a restart, late pods get the whole of startWithin again. The scheduler publishes the same counts, but the controller may not read them.
 type podFailures struct {
 	notStarted map[types.NamespacedName]*notStartedPod
 	owners     *cache.LRUExpireCache // of *ownerFailures, by UID

@@ -282,8 +282,7 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestEvictionAnswers: an eviction that is refused is asked for again, ever later; that it is forbidden is once is
-// enough, with what to do.
+// TestEvictionAnswers: an eviction that is refused is asked for again, ever later; that it is forbidden is reported once, with what to do.
 func TestEvictionAnswers(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)

@@ -134,7 +134,7 @@ func (h *Pods) Trust(now time.Time) {
 	}
 }
 
-// Add remembers the pod, held at the time now by the decision, and its reservation if that closed the gate.
+// Add remembers a pod that the decision holds since now, and its reservation if that closed the gate.
 func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservation *Reservation, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()

@@ -145,7 +145,7 @@ func (p *Providers) Gone(uid types.UID) {
 	}
 }
 
-// countRefusal counts a pod's refusal, and writes an event if its template is ineligible from now on, or would be.
+// countRefusal counts a pod's refusal, and writes an event if the refusal makes the pod's template ineligible, or would but for mode Observe.
 func (p *Providers) tell(i int, pod *v1.Pod, change breaker.Change) {
 	if !p.config.Leading() {
 		return

@@ -22,8 +22,8 @@ var (
 		"for at most provisionGrace.", "pool", "condition")
 	nodesMaxGauge = gauge("pool_nodes_max", "The most nodes that a regular pool may have; absent if that is not limited, or not known.", "pool")
 	podsGauge     = gauge("pool_pods", "Pods on the nodes of a pool that have not ended, of all schedulers.", "pool")
-	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request; of a burst pool, what its provider bills, as its budget counts it.", "pool")
-	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request; of a burst pool, what its provider bills, as its budget counts it.", "pool")
+	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request. For a burst pool: what its provider bills for them, which is also what its budget counts.", "pool")
+	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool: what its provider bills for them, which is also what its budget counts.", "pool")
 
 	budgetPodsGauge   = gauge("pool_budget_pods", "How many pods may be in a burst pool; absent if that is not limited.", "pool")
 	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "CPU that the pods in a burst pool may request, to be compared with pool_requests_cpu_cores; absent if that is not limited.", "pool")

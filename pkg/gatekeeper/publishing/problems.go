@@ -160,8 +160,7 @@ func (ps *Problems) findRefusing(view *nodegroups.View) {
 	}
 }
 
-// findVirtual finds regular pools that select nodes of a virtual kubelet: those are never used, in no burst pool
-// either.
+// findVirtual finds regular pools that select nodes of a virtual kubelet: such nodes are never used, even if a burst pool selects them, too.
 func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {

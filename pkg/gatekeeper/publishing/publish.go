@@ -166,6 +166,7 @@ func (p *Publisher) Run(ctx context.Context) {
 		now := p.config.Clock.Now()
 		data, err := contentsOf(state)
 		if err == nil && now.Sub(written) < data.due(&last) {
+			p.pause(ctx, publishInterval)
 			continue
 		}
 		if err == nil {
@@ -187,11 +188,15 @@ func (p *Publisher) Run(ctx context.Context) {
 			backoff.Next(p.name, now)
 			p.poke() // once more
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-p.config.Clock.After(max(publishInterval, backoff.Get(p.name))):
-		}
+		p.pause(ctx, max(publishInterval, backoff.Get(p.name)))
+	}
+}
+
+// pause bounds what building and writing reports costs in a cluster that changes all the time.
+func (p *Publisher) pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-p.config.Clock.After(d):
 	}
 }
 

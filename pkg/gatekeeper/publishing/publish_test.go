@@ -82,12 +82,12 @@ func TestPublisher(t *testing.T) {
 	expect("patch")
 	submit(nodegroups.Full, 1, publishInterval)
 	expect("patch")
-	submit(nodegroups.Full, 1, 0)
+	submit(nodegroups.Full, 1, publishInterval)
 	time.Sleep(20 * time.Millisecond)
 	if len(writes) > 0 {
 		t.Errorf("%s although nothing changed", <-writes)
 	}
-	submit(nodegroups.Full, 2, 0)
+	submit(nodegroups.Full, 2, publishInterval)
 	time.Sleep(20 * time.Millisecond)
 	if len(writes) > 0 {
 		t.Errorf("%s at once although only figures changed", <-writes)

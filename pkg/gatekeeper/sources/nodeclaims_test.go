@@ -67,7 +67,7 @@ func TestWatchNodeClaims(t *testing.T) {
 	}
 }
 
-// TestWatchNodeClaimsRefused: that NodeClaims may not be read is once is enough, and is no problem for anything else.
+// TestWatchNodeClaimsRefused: that NodeClaims may not be read is reported once, and is no problem for anything else.
 func TestWatchNodeClaimsRefused(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c := &nodeClaims{logger: logger}

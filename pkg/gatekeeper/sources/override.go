@@ -69,7 +69,7 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	o.cm = obj
 	switch {
 	case err != nil:
-		o.problem = fmt.Sprintf("ConfigMap %s cannot be read: %v: may the scheduler get, list and watch it? Until then %s", o.id, err, o.stays(now))
+		o.problem = fmt.Sprintf("ConfigMap %s cannot be read: %v: may the scheduler get, list and watch it? Until it can be read, %s", o.id, err, o.stays(now))
 	case obj == nil && o.observed:
 		o.read = published.Override{}
 	case obj != nil:
@@ -78,7 +78,7 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 			o.read = published.Override{UID: cm.UID}
 		}
 		if said, err := gate.ParseOverride(cm); err != nil {
-			if o.problem = fmt.Sprintf("ConfigMap %s is not understood: %v. Until then %s", o.id, err, o.stays(now)); o.problem != before {
+			if o.problem = fmt.Sprintf("ConfigMap %s is not understood: %v. Until it is corrected, %s", o.id, err, o.stays(now)); o.problem != before {
 				Errors.WithLabelValues(sourceOverride).Inc()
 			}
 		} else {

@@ -2,6 +2,7 @@
 package usage
 
 import (
+	"math"
 	"sync"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,7 +34,14 @@ type taken struct {
 // which of them counts, and the node may be heard of later than the pod.
 type Load struct{ Requests, Billed aci.Use }
 
-// plus adds n times (1 or -1) the other. What overflows comes back when it is taken away again.
+// bounded limits what one pod counts for, so that the sum over a million pods does not overflow.
+func bounded(use aci.Use) aci.Use {
+	const most = math.MaxInt64 >> 20
+	use.MilliCPU, use.Memory = min(use.MilliCPU, most), min(use.Memory, most)
+	return use
+}
+
+// plus adds n times (1 or -1) the other.
 func (l Load) plus(n int, other Load) Load {
 	return Load{sum(l.Requests, n, other.Requests), sum(l.Billed, n, other.Billed)}
 }
@@ -46,7 +54,7 @@ func sum(a aci.Use, n int, b aci.Use) aci.Use {
 func (u *Usage) See(pod *v1.Pod) {
 	now := taken{node: pod.Spec.NodeName}
 	if now.node != "" {
-		now.Load = Load{Requests: aci.UseOf(pod, false), Billed: aci.UseOf(pod, true)}
+		now.Load = Load{Requests: bounded(aci.UseOf(pod, false)), Billed: bounded(aci.UseOf(pod, true))}
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

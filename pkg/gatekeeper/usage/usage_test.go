@@ -95,6 +95,12 @@ func TestUsageDoesNotDrift(t *testing.T) {
 	if len(u.pods)+len(u.nodes) != 0 {
 		t.Errorf("%d pods and %d nodes are left", len(u.pods), len(u.nodes))
 	}
+	for _, uid := range []string{"huge", "huge too"} {
+		u.See(podOn("n0", uid, "9e15", "9e18", v1.PodRunning))
+	}
+	if sum := u.Sums(byPool)[0].Requests; sum.MilliCPU <= 0 || sum.Memory <= 0 {
+		t.Errorf("two pods of more than there is anywhere take %+v", sum)
+	}
 }
 
 // BenchmarkUsage is what a scrape takes of it in a large cluster, and what an update of a pod does.

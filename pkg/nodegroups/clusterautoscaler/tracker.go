@@ -105,7 +105,7 @@ type Group struct {
 }
 
 // NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter is not
-// believed any more. provision is the grace for all pools: the shapes of younger nodes are not remembered.
+// believed any more. provision is the provisionGrace of all pools: the templates of nodes younger than that are not remembered.
 func NewTracker(staleAfter, provision time.Duration) *Tracker {
 	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }

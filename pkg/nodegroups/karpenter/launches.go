@@ -136,7 +136,11 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	c.Metadata.DeletionTimestamp = &metav1.Time{Time: now}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	changed = l.observe(c, now)
+	if _, launched, _ := c.launch(); launched {
+		changed = l.leave(c, now) // its launch says nothing of those that fail now
+	} else {
+		changed = l.observe(c, now)
+	}
 	delete(l.unlaunched, c.Metadata.UID)
 	delete(l.leaving, c.Metadata.UID)
 	return changed, nil

@@ -124,7 +124,7 @@ type ClusterAutoscalerSource struct {
 	// and of the pool's nodes.
 	NodeGroups []string `json:"nodeGroups,omitempty"`
 
-	// NodeTemplates describe new nodes of single node groups. The first that matches is used, else the pool's
+	// NodeTemplates describe new nodes of individual node groups. The first that matches is used, else the pool's
 	// `nodeTemplate`.
 	NodeTemplates []NodeGroupTemplate `json:"nodeTemplates,omitempty"`
 }
@@ -196,8 +196,7 @@ type Burst struct {
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. The default is all.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Platform is what runs the pods. It sets which pods cannot run there: with `Other`, any other virtual kubelet,
-	// only pods of DaemonSets and static pods.
+	// Platform is what runs the pods. It sets which pods cannot run there. `Other` is any other virtual kubelet: only pods of DaemonSets and static pods cannot run on it.
 	Platform Platform `json:"platform,omitempty"`
 
 	// Largest is the cpu and memory of the largest pod that the provider runs. Larger pods stay on VMs. What is not
