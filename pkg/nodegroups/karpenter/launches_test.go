@@ -70,7 +70,7 @@ func TestLaunches(t *testing.T) {
 			{7, "c refused", canGrow, "LaunchFailing", 9}, {8, "d launched 8", canGrow, "BelowLimits", 0},
 		}},
 		{"one of which it is heard only when it is gone does not end it", []step{
-			{1, "a failing", canGrow, "LaunchFailing", 3}, {2, "-b launched 2", canGrow, "LaunchFailing", 3}, {3, "", full, "LaunchFailed", 0},
+			{1, "a failing", canGrow, "LaunchFailing", 3}, {2, "-b", canGrow, "LaunchFailing", -1}, {3, "", full, "LaunchFailed", 0},
 		}},
 		{"others are launched while one fails still", []step{
 			{1, "a failing", canGrow, "LaunchFailing", 3}, {2, "b launched 2", canGrow, "LaunchFailing", 4}, {4, "a failing", full, "LaunchFailed", 0},
@@ -104,10 +104,7 @@ func TestLaunches(t *testing.T) {
 				case strings.HasPrefix(name, "-b") && s.until == -1:
 					_, err = launches.Gone(claim(name[1:], "launched", 4), now)
 				case strings.HasPrefix(name, "-"):
-					if phase == "" {
-						phase = "awaiting"
-					}
-					_, err = launches.Gone(claim(name[1:], phase, launched), now)
+					_, err = launches.Gone(claim(name[1:], "awaiting", 0), now)
 				case name != "":
 					_, err = launches.Observe(claim(name, phase, launched), now)
 				}
