@@ -1,6 +1,6 @@
 // Package breaker is the circuit breaker of a burst pool. By what becomes of the pods on the pool's nodes it decides
 // whether more may be sent there. The published states describe the provider. Open: the circuit is closed. Refusing: it
-// is open. Probing: it is half-open.
+// is open. HalfOpen: it is half-open.
 package breaker
 
 import (
@@ -180,7 +180,7 @@ type Breaker struct {
 	newest       time.Time // when the last pod that was ever seen was bound
 	accepted     time.Time // when the last pod that started was bound
 	closed       time.Time // newest, when the pool closed
-	probed       time.Time // newest, when it was opened for a probe
+	probed       time.Time // newest, when it became half-open
 	shut         time.Time // when it was closed last, by the clock
 	expired      bool      // it is open because nothing was refused for a while, and not because a pod has started
 }

@@ -13,7 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Status returns the pool's status at the time now.
+// Judge returns the pool's status at the time now.
 func (b *Breaker) Judge(now time.Time) Status {
 	b.forget(now)
 	b.findLate(now)
@@ -108,7 +108,7 @@ func (b *Breaker) open(now time.Time) {
 	b.state, b.since, b.until, b.rests, b.expired = Open, now, time.Time{}, 0, false
 }
 
-// ofTrial reports whether the pod that failed was bound after the pool was opened for a probe.
+// ofTrial reports whether the pod that failed was bound after the pool became half-open.
 func (b *Breaker) ofTrial(f Failure) bool { return f.Bound.After(b.probed) }
 
 func (b *Breaker) anyFailure(match func(Failure) bool) bool {

@@ -163,7 +163,7 @@ func TestExplainPod(t *testing.T) {
 	}
 }
 
-// made is the Deployment web, of whose pods the template is.
+// deployment returns the Deployment web, with the template of its pods.
 func deployment(changes ...func(*corev1.Pod)) *appsv1.Deployment {
 	p := pod("web", time.Hour, changes...)
 	p.OwnerReferences, p.Name, p.Namespace = nil, "", ""

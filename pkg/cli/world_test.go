@@ -140,7 +140,7 @@ func (w *world) evaluate(ago time.Duration) *world {
 	return w
 }
 
-// publishedState is the ConfigMap that the leader wrote so long ago.
+// published returns the ConfigMap that the leader wrote so long ago.
 func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	w.Helper()
 	use := make([]aci.Use, w.pools.Len())

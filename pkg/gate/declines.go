@@ -24,7 +24,7 @@ const (
 type Declines struct {
 	mu     sync.Mutex
 	byKey  map[string]*keyDeclines
-	trials map[types.UID]*keyDeclines // the pods that are or were probes, until they are bound or gone
+	trials map[types.UID]*keyDeclines // the pods that are or were trials, until they are bound or gone
 }
 
 // keyDeclines are the declines of one AutoscalerKey.
@@ -93,10 +93,10 @@ func (k *Declines) Declined(key string, pod types.UID, now time.Time) map[string
 
 // believed returns the remembered declines that count for the pod. isTrial reports whether the pod is the trial: none
 // counts for it.
-func (known *keyDeclines) believed(now time.Time, isProbe func() bool) map[string]time.Time {
+func (known *keyDeclines) believed(now time.Time, isTrial func() bool) map[string]time.Time {
 	believed := make(map[string]time.Time, len(known.declined))
 	for name, at := range known.declined {
-		if now.Sub(at) <= TrialAfter || !isProbe() {
+		if now.Sub(at) <= TrialAfter || !isTrial() {
 			believed[name] = at
 		}
 	}
@@ -112,7 +112,7 @@ func (k *Declines) trial(known *keyDeclines, pod types.UID, now time.Time) bool 
 	return known.trial == pod
 }
 
-// needsTrial reports whether the next pod of the kind is the probe.
+// needsTrial reports whether the next pod with the key is the trial.
 func (known *keyDeclines) needsTrial(now time.Time) bool {
 	return known.trial == "" || now.Sub(known.trialSince) > TrialLimit
 }
@@ -121,7 +121,7 @@ func (known *keyDeclines) needsTrial(now time.Time) bool {
 type Decline struct {
 	// Groups are the groups that declined, by DeclineKey, and when.
 	Groups map[string]time.Time `json:"groups"`
-	// Trial is a pod that waits on a clock of its own, and Probing since when; empty if none does.
+	// Trial is a pod that waits on a clock of its own, and TrialSince since when; empty if none does.
 	Trial      types.UID `json:"probe,omitempty"`
 	TrialSince time.Time `json:"probing,omitzero"`
 }
@@ -167,7 +167,7 @@ func KeyDigest(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Forget takes in that the pod has been bound, or is gone: if it was a probe, the next pod of its kind is.
+// Forget takes in that the pod has been bound, or is gone: if it was a trial, the next pod with its key is.
 func (k *Declines) Forget(pod types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -196,7 +196,7 @@ func (e *evaluation) holdEnds() time.Time {
 	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
 }
 
-// provider closes the gate while the provider refuses pods. During a probe one pod passes. waitLimit, holdLimit and an
+// provider closes the gate while the provider refuses pods. While it is half-open one pod passes. waitLimit, holdLimit and an
 // override do not change that: the pod would not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider

@@ -178,7 +178,7 @@ func (g *Gatekeeper) leads() bool {
 	return g.leading.Load() && (g.ended == nil || !g.ended(g.config.Clock.Now()))
 }
 
-// hasSynced reports whether the nodes and the pods are known.
+// hasSynced reports whether all that the informers read is known.
 func (g *Gatekeeper) hasSynced() bool {
 	return !slices.ContainsFunc(g.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
@@ -219,10 +219,10 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 }
 
 // countNotStarted adds the snapshot's assumed pods to those that are known to be bound. notStarted is the Snapshot's.
-func (g *Gatekeeper) countNotStarted(request *gate.Request, young func(int, func(*v1.Pod)), now time.Time) {
+func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
 		var uids []types.UID
-		young(i, func(pod *v1.Pod) {
+		notStarted(i, func(pod *v1.Pod) {
 			if match(pod) {
 				uids = append(uids, pod.UID)
 			}

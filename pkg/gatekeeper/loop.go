@@ -52,12 +52,12 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-g.loop.timer.C():
-			g.look(ctx, false)
+			g.sync(ctx, false)
 		case <-g.changed:
 			g.rest()
-			g.look(ctx, false)
+			g.sync(ctx, false)
 		case <-g.earlier:
-			g.look(ctx, true)
+			g.sync(ctx, true)
 		}
 	}
 }
@@ -96,7 +96,7 @@ func (g *Gatekeeper) rest() {
 
 // sync evaluates the pools, decides again for the held pods, reports, and sets the timer for the next sync. With
 // onlyNew it leaves the pools alone and decides only for pods that were held since the last sync.
-func (g *Gatekeeper) look(ctx context.Context, onlyNew bool) {
+func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 	began := g.config.Clock.Now()
 	if !onlyNew {
 		g.evaluate(ctx, g.view.Load())

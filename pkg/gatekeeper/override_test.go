@@ -25,7 +25,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// override writes the ConfigMap; with nothing to write, it deletes it.
+// setOverride writes the ConfigMap; with nothing to write, it deletes it.
 func (w *world) setOverride(uid types.UID, data map[string]string) {
 	w.Helper()
 	configMaps := w.client.CoreV1().ConfigMaps("pool-priority-system")

@@ -21,7 +21,7 @@ type nodeSet struct {
 	// startupTaints are, by node, taints that no older node and no template has. Startup taints have no fixed names
 	// (CNI agents, AKS's nodeInitializationTaints, GPU operators).
 	startupTaints map[*corev1.Node][]corev1.Taint
-	// until is when the next taint stops being startupTaint by itself; zero if none does.
+	// until is when the next taint stops being a startup taint by itself; zero if none does.
 	until time.Time
 }
 

@@ -43,7 +43,7 @@ var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeRes
 // Nodes of burst pools also depend on the gate and the clock, and are filtered each time. Nominated pods can only take
 // capacity away: a node with nominated pods is not cached. And if the pod may preempt others, the cache is not used.
 type diagnosisCache struct {
-	byFilterKey *lru.Cache // of *failure, by kind; nil: none is known
+	byFilterKey *lru.Cache // of *cachedDiagnosis, by alike.Filter; nil: none is known
 	answers     []*fwk.Status
 	numbers     map[string]int32 // of answers, by their text
 }

@@ -73,7 +73,7 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 	return waiting
 }
 
-// reserve notes that the pods are requeued, and returns those that are still held, by namespace/name.
+// requeue notes that the pods are requeued, and returns those that are still held, by namespace/name.
 func (h *Pods) requeue(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -10,8 +10,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxWarned bounds of how many owners it is remembered that they were warned. When there are more, the first may be
-// warned again.
+// maxWarned is how many warned owners are remembered. With more, those warned least recently may be warned again.
 const maxWarned = 5000
 
 // reasonDifferently is the reason of the event on a pod that a burst pool's provider runs without something that the

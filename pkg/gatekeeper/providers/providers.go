@@ -107,7 +107,7 @@ func (p *Providers) See(pod *v1.Pod) {
 		return
 	}
 	change := p.trackers[i].See(p.podOf(i, pod), p.config.Now())
-	p.tell(i, pod, change)
+	p.countRefusal(i, pod, change)
 	if change.StatusChanged {
 		p.config.Changed()
 	}
@@ -146,7 +146,7 @@ func (p *Providers) Gone(uid types.UID) {
 }
 
 // countRefusal counts a pod's refusal, and writes an event if the refusal makes the pod's template ineligible, or would but for mode Observe.
-func (p *Providers) tell(i int, pod *v1.Pod, change breaker.Change) {
+func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	if !p.config.Leading() {
 		return
 	}
@@ -188,7 +188,7 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 		}
 	}
 	for i, tracker := range p.trackers {
-		tracker.SeeAll(seen[i], p.config.Now(), func(pod breaker.Pod, change breaker.Change) { p.tell(i, byUID[pod.UID], change) })
+		tracker.SeeAll(seen[i], p.config.Now(), func(pod breaker.Pod, change breaker.Change) { p.countRefusal(i, byUID[pod.UID], change) })
 	}
 }
 

@@ -67,7 +67,7 @@ type Config struct {
 	View    func() *nodegroups.View
 	Rule    func() gate.Rule
 	Leads   func() bool // whether this scheduler schedules, and may still
-	Synced  func() bool // whether the nodes and the pods are known
+	Synced  func() bool // whether all that the informers read is known
 }
 
 // Report is what the loop hands over to be published. It does not change any more.

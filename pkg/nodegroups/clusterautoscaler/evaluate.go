@@ -236,7 +236,7 @@ func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int,
 	}
 	inBackoff := !m.BackoffSeen.IsZero() && (backoffEnds.IsZero() || now.Before(backoffEnds))
 	backoffFull := m.BackoffSince.Add(graces.Backoff)
-	// The autoscaler skips an unhealthy group like one in back-off.
+	// The autoscaler skips an unhealthy group like one in backoff.
 	unhealthy, unhealthyFull := !m.UnhealthySince.IsZero(), m.UnhealthySince.Add(graces.Backoff)
 
 	switch {

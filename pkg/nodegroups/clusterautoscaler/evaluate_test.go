@@ -355,7 +355,7 @@ func TestVersion(t *testing.T) {
 	}{
 		{"nothing", running(group(a, 1, 1, 3)), true},
 		{"a node that is not ready", running(group(a, 1, 0, 3)), true},
-		{"back-off", running(group(a, 1, 1, 3, inBackoff)), true},
+		{"backoff", running(group(a, 1, 1, 3, inBackoff)), true},
 		{"it rises", running(group(a, 2, 1, 3)), false},
 		{"it falls", running(group(a, 1, 1, 3)), false},
 		{"another maximum", running(group(a, 1, 1, 4)), false},

@@ -118,7 +118,7 @@ func (m *members) observe(nodes []*corev1.Node) {
 	}
 }
 
-// unowned returns the nodes of the groups that have no node in a claim.
+// unowned returns the nodes of the groups of which no pool owns a node.
 func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.Node {
 	claimed, all := map[string]bool{}, 0
 	for i := range owned {

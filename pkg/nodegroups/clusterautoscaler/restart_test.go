@@ -29,7 +29,7 @@ func TestRestarts(t *testing.T) {
 		name    string
 		moments []moment
 	}{
-		{"a back-off in a status that nobody writes any more is not seen again", []moment{
+		{"a backoff in a status that nobody writes any more is not seen again", []moment{
 			{at: 0, cm: running(group(user, 1, 1, 3, inBackoff)), nodes: "a", want: "BackingOff"},
 			{at: 2 * time.Minute, cm: running(group(user, 1, 1, 3, inBackoff)), nodes: "a", same: true, restart: true, want: "Backoff"},
 			{at: 150 * time.Second, cm: running(group(user, 1, 1, 3)), nodes: "a", want: "Backoff"},

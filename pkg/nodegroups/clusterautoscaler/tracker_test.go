@@ -136,24 +136,24 @@ func TestHistories(t *testing.T) {
 			{time.Hour + 14*time.Minute, running(group(user, 2, 1, 3)), nodegroups.Growing, "Provisioning", time.Hour + 15*time.Minute},
 			{time.Hour + 15*time.Minute, running(group(user, 2, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
 		}},
-		{"back-off counts once it has lasted", []moment{
+		{"backoff counts once it has lasted", []moment{
 			{0, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 2 * time.Minute},
 			{119 * time.Second, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 2 * time.Minute},
 			{2 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), nodegroups.Full, "Backoff", 0},
 		}},
-		{"back-off that lapses because nothing is pending is remembered, for a time", []moment{
+		{"backoff that lapses because nothing is pending is remembered, for a time", []moment{
 			{0, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 0},
 			{2 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), nodegroups.Full, "Backoff", 0},
 			{4 * time.Minute, running(group(user, 1, 1, 3)), nodegroups.Full, "Backoff", 7 * time.Minute},
 			{7 * time.Minute, running(group(user, 1, 1, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
 			{20 * time.Minute, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 22 * time.Minute},
 		}},
-		{"growth ends the memory of a back-off", []moment{
+		{"growth ends the memory of a backoff", []moment{
 			{0, running(group(user, 1, 1, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 0},
 			{3 * time.Minute, running(group(user, 2, 1, 3)), nodegroups.Growing, "Provisioning", 0},
 			{4 * time.Minute, running(group(user, 2, 2, 3)), nodegroups.CanGrow, "BelowMaxSize", 0},
 		}},
-		{"back-off at the maximum size is full at once", []moment{
+		{"backoff at the maximum size is full at once", []moment{
 			{0, running(group(user, 3, 3, 3, inBackoff)), nodegroups.Full, "AtMaxSize", 0},
 		}},
 		{"of several groups one that can grow is enough", []moment{
@@ -161,7 +161,7 @@ func TestHistories(t *testing.T) {
 			{time.Minute, running(group(user, 3, 3, 3), group(other, 1, 0, 1)), nodegroups.Growing, "Provisioning", 0},
 			{2 * time.Minute, running(group(user, 3, 3, 3), group(other, 1, 1, 1)), nodegroups.Full, "AtMaxSize", 0},
 		}},
-		{"an unhealthy group is skipped, like one in back-off", []moment{
+		{"an unhealthy group is skipped, like one in backoff", []moment{
 			{0, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "UnhealthyRecently", 2 * time.Minute},
 			{2 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.Full, "Unhealthy", 0},
 			{3 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 2)), nodegroups.CanGrow, "BelowMaxSize", 0},
@@ -176,7 +176,7 @@ func TestHistories(t *testing.T) {
 			{time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nclusterWide: {health: {status: Unhealthy}}\nnodeGroups:\n" + group(user, 3, 3, 3)}}, nodegroups.Unknown, "ClusterUnhealthy", 0},
 			{2 * time.Minute, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 0},
 		}},
-		{"an autoscaler that was killed and started again has forgotten its back-off", []moment{ // run N of the recorded ones
+		{"an autoscaler that was killed and started again has forgotten its backoff", []moment{ // run N of the recorded ones
 			{0, running(group(user, 0, 0, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 0},
 			{2 * time.Minute, running(group(user, 0, 0, 3, inBackoff)), nodegroups.Full, "Backoff", 0},
 			{3 * time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Initializing"}}, nodegroups.Unknown, "StatusInitializing", 0},
@@ -378,7 +378,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestFrozenBackoff: a back-off in a status that nobody writes any more is not seen again and again.
+// TestFrozenBackoff: a backoff in a status that nobody writes any more is not seen again and again.
 func TestFrozenBackoff(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
@@ -392,7 +392,7 @@ func TestFrozenBackoff(t *testing.T) {
 	}
 }
 
-// TestRestore: what a tracker remembers outlives it: a back-off, which loops there were and when there were none, and
+// TestRestore: what a tracker remembers outlives it: a backoff, which loops there were and when there were none, and
 // for how long it has been silent.
 func TestRestore(t *testing.T) {
 	const user = "aks-userpool-123-vmss"
@@ -414,16 +414,16 @@ func TestRestore(t *testing.T) {
 	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "1"), at(0))
 	observe(first, stamped(running(group(user, 1, 1, 3, inBackoff)), "2"), at(150*time.Second))
 	if j := judge(first, at(150*time.Second)); j.State != nodegroups.Full {
-		t.Fatalf("in back-off: %+v", j)
+		t.Fatalf("in backoff: %+v", j)
 	}
 	second := restart(first, at(150*time.Second))
 	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // nothing is pending: the status says no more of it
 	j := judge(second, at(4*time.Minute))
 	if j.State != nodegroups.Full || j.Reason.Code != "Backoff" || len(j.Outages) != 0 {
-		t.Errorf("after a restart: %+v, want the back-off remembered, and no pause", j)
+		t.Errorf("after a restart: %+v, want the backoff remembered, and no pause", j)
 	}
 	if j := judge(second, at(9*time.Minute)); j.State == nodegroups.Full {
-		t.Errorf("a back-off is remembered for too long: %+v", j)
+		t.Errorf("a backoff is remembered for too long: %+v", j)
 	}
 
 	// An autoscaler that is silent while schedulers come and go.

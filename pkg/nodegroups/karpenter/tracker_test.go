@@ -23,7 +23,7 @@ import (
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// nodePool is a ready NodePool "default" with the spec and the status.resources.
+// object is a ready NodePool "default" with the spec and the status.resources.
 func object(t testing.TB, spec, resources string) []byte {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(fmt.Sprintf(`
