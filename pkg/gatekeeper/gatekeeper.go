@@ -1,8 +1,8 @@
-// Package gatekeeper decides beside the scheduling cycle which pods may burst. Scheduling cycles ask the Gatekeeper.
-// Its loop judges the pools and requeues the pods for which the gate opens. Its parts are packages of their own: held
-// (the pods that the gate holds back), sources (what limits the pools), providers (what the providers behind burst
-// pools make of pods), usage (the load of the nodes) and publishing (the report to tools, users and the next leader).
-// None of them imports the scheduling framework.
+// Package gatekeeper decides which pods may burst. Scheduling cycles ask the Gatekeeper. Beside them, the Gatekeeper's
+// loop evaluates the pools and requeues the pods for which the gate opens. The sub-packages are held (the pods that the
+// gate holds back), sources (the objects that limit the pools), providers (how the providers of burst pools treat
+// pods), usage (the load of the nodes) and publishing (the report to tools, users and the next leader). None of these
+// packages imports the scheduling framework.
 package gatekeeper
 
 import (
@@ -44,61 +44,62 @@ import (
 
 // Config has the dependencies of a Gatekeeper.
 type Config struct {
-	// Args are valid, and Pools is their list, which has a burst pool.
+	// Args are validated. Pools is the list that they configure, which has a burst pool.
 	Args  *configv1.PoolPriorityArgs
 	Pools pool.List
 
 	Client kubernetes.Interface
-	// Dynamic reads NodePools. It may be nil where no pool names one.
+	// Dynamic reads NodePools. It may be nil if no pool names a NodePool.
 	Dynamic dynamic.Interface
-	// Informers are the scheduler's own: nodes, pods, ReplicaSets and the objects behind volumes. The caller starts
-	// them.
+	// Informers are the scheduler's own informers of nodes, pods, namespaces, ReplicaSets and the objects behind
+	// volumes. The caller starts them.
 	Informers informers.SharedInformerFactory
 	Recorder  events.EventRecorder
-	// Activate has the scheduler try pods, by namespace/name, again. It is not called before Informers have synced.
+	// Activate requeues pods, by namespace/name. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
-	// Identity is the name of this scheduler's machine, Version its version, and SchedulerName that by which pods ask
-	// for it: they are published.
+	// Identity is the name of this scheduler's machine, Version is this scheduler's version, and SchedulerName is the
+	// schedulerName of its pods. All three are published.
 	Identity, Version, SchedulerName string
-	// Refusals returns the rules of a burst pool's circuit breaker. nil: breaker.NewRules.
+	// Refusals returns the rules of a burst pool's circuit breaker. If it is nil, breaker.NewRules is used.
 	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
-// Gatekeeper watches the inputs of the gate, keeps the view of them, and requeues the pods that a change lets in. Its
-// methods may be called by many goroutines.
+// Gatekeeper watches the inputs of the gate, builds the view of the pools from them, and requeues the pods for which a
+// change opens the gate. Its exported methods are safe for concurrent use.
 type Gatekeeper struct {
 	config Config
 	rule   gate.Rule
-	ended  func(now time.Time) bool // whether this scheduler may act as the leader no longer; nil: it always may
+	ended  func(now time.Time) bool // whether this scheduler may no longer act as the leader; nil if it always may
 	synced []cache.InformerSynced
 
-	// Scheduling cycles, handlers of informers, the publisher and the loop ask these.
+	// Scheduling cycles, event handlers of informers, the publisher and the loop use these.
 	view      atomic.Pointer[nodegroups.View]
 	held      *held.Pods
 	declines  *gate.Declines
-	rollouts  *held.Rollouts // nil: a rollout's pods are like others
+	rollouts  *held.Rollouts // nil if scaleIn.holdSurge is off
 	providers *providers.Providers
 	usage     *usage.Usage
 	publisher *publishing.Publisher
 	nodes     corelisters.NodeLister
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
-	spaces    corelisters.NamespaceLister // nil: every pool is for the pods of all
-	leading   atomic.Bool                 // this scheduler schedules: another that is ready to take over does not
+	spaces    corelisters.NamespaceLister // nil if no pool has a namespaceSelector
+	leading   atomic.Bool                 // this scheduler schedules; false in a standby
 
-	// By these they have the loop look again.
+	// These make the loop sync again.
 	freed   atomic.Bool   // a pod on a burst node ended: budgets may have room
-	changed chan struct{} // a node or what the pools are judged by changed
-	earlier chan struct{} // a pod was held that must be looked at before the timer is due
+	changed chan struct{} // a node changed, or an object that the pools are judged by
+	earlier chan struct{} // a pod was held or has changed, or a burst pod has ended
 
-	// The loop alone uses these. Only override.Current and sources.Changes are for any goroutine.
+	// Only the loop uses these, except override.Current and sources.Changes, which are safe for concurrent use.
 	sources  *sources.Sources
 	override *sources.Override
 	loop     loop
 }
 
-// New returns a Gatekeeper, and starts to watch what the pools are judged by. It decides nothing new before Run.
+// New returns a Gatekeeper and starts to watch the objects that the pools are judged by. Until Run, every regular pool
+// holds the gate with held.ReasonStarting.
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
@@ -117,7 +118,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
-		// Not Unknown, which may count as full at once.
+		// The state is not Unknown, because an Unknown pool may count as full at once.
 		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: held.ReasonStarting, Since: config.Clock.Now(),
 			Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
 	}
@@ -156,12 +157,12 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	return g, nil
 }
 
-// activate has the scheduler try the pod again.
+// activate requeues the pod.
 func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
 	g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }
 
-// Lead notes that this scheduler schedules. From then on it publishes and writes events.
+// Lead records that this scheduler is the leader, which publishes the state and writes events.
 func (g *Gatekeeper) Lead() {
 	if !g.leading.Swap(true) {
 		leader.Store(g.publisher)
@@ -169,33 +170,34 @@ func (g *Gatekeeper) Lead() {
 	}
 }
 
-// EndsWith has the gatekeeper ask whether this scheduler may act as the leader no longer. To be called before Run and
-// Lead.
+// EndsWith sets the function that reports whether this scheduler may no longer act as the leader. It must be called
+// before Run and Lead.
 func (g *Gatekeeper) EndsWith(ended func(now time.Time) bool) { g.ended = ended }
 
-// leads reports whether this scheduler schedules, and may still.
+// leads reports whether this scheduler is the leader and may still act as the leader.
 func (g *Gatekeeper) leads() bool {
 	return g.leading.Load() && (g.ended == nil || !g.ended(g.config.Clock.Now()))
 }
 
-// hasSynced reports whether all that the informers read is known.
+// hasSynced reports whether all informers have synced.
 func (g *Gatekeeper) hasSynced() bool {
 	return !slices.ContainsFunc(g.synced, func(synced cache.InformerSynced) bool { return !synced() })
 }
 
-// byPool are the nodes of each pool, by its index, and those in no pool.
+// byPool returns the nodes of each pool, by the pool's index, and the unlisted nodes.
 func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
 	nodes, _ := g.nodes.List(labels.Everything()) // does not fail
 	return g.config.Pools.Group(nodes)
 }
 
-// uses returns the load of each pool, by the pool's index. A burst pool's is what its budget counts.
+// uses returns the load of each pool, by the pool's index. The budget of a burst pool counts the pool's load.
 func (g *Gatekeeper) uses() []aci.Use {
 	byPool, _ := g.byPool()
 	return g.usage.Uses(g.config.Pools, byPool)
 }
 
-// Snapshot has the facts of a scheduling cycle's snapshot. A field that is not set is not checked.
+// Snapshot has the facts that a decision needs of a scheduling cycle's snapshot. The gate skips the checks for which a
+// field is not set.
 type Snapshot struct {
 	// Burst is the usage of each burst pool, by the pool's index.
 	Burst []aci.Use
@@ -206,7 +208,8 @@ type Snapshot struct {
 	NotStarted func(i int, visit func(*v1.Pod))
 }
 
-// Decide decides for the pod by the current view, the cycle's snapshot, and the wait of the pod.
+// Decide returns the gate's decision for the pod. It depends on the current view, the cycle's snapshot, and the wait of
+// the pod.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.autoscalerKey(pod) }, g.held.Since(pod, now), now)
@@ -218,7 +221,8 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	return rule.Decide(request, g.view.Load(), now)
 }
 
-// countNotStarted adds the snapshot's assumed pods to those that are known to be bound. notStarted is the Snapshot's.
+// countNotStarted sets the request's functions Starting and Pacing. These count the pods that the informer has seen
+// bound, and the assumed pods that notStarted (Snapshot.NotStarted) visits.
 func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
 		var uids []types.UID
@@ -238,8 +242,8 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 	}
 }
 
-// SchedulerSignature covers everything of the pod, and of the objects that it refers to, that decides whether it may
-// burst. It is equal for pods that are treated alike.
+// SchedulerSignature returns a value that covers every property of the pod, and of the objects that the pod refers to,
+// that decides whether the pod may burst. Pods with equal signatures are treated alike.
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
@@ -255,7 +259,7 @@ func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	return signature
 }
 
-// autoscalerKey is the pod's kind.
+// autoscalerKey returns alike.Autoscaler of the pod, which identifies pods that the autoscaler treats alike.
 func (g *Gatekeeper) autoscalerKey(pod *v1.Pod) string {
 	req := g.eligibility(pod)
 	return req.AutoscalerKey()
@@ -266,8 +270,8 @@ func (g *Gatekeeper) eligibility(pod *v1.Pod) gate.Request {
 	return gate.Request{Pod: pod, AzureFiles: g.volumes.AzureFiles(pod), NotSelected: g.notSelected(pod)}
 }
 
-// request returns the gate's input for the pod at the time now. autoscalerKey is called only if it matters: it takes
-// longer than most decisions.
+// request returns the gate's input for the pod at the time now. autoscalerKey is called only if the decision needs the
+// key, because computing the key takes longer than most decisions.
 func (g *Gatekeeper) request(pod *v1.Pod, autoscalerKey func() string, since held.Waiting, now time.Time) gate.Request {
 	request := g.eligibility(pod)
 	request.UnschedulableSince, request.NoRoomSince, request.IgnoredUntil = since.Unschedulable, since.NoRoom, since.Ignored
@@ -277,13 +281,14 @@ func (g *Gatekeeper) request(pod *v1.Pod, autoscalerKey func() string, since hel
 	return request
 }
 
-// Rollout returns whether the pod is a new one of a rollout.
+// Rollout returns whether the pod is a new pod of a rollout.
 func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 	return g.rollouts.Of(pod, g.config.Clock.Now())
 }
 
-// Failed remembers when a pod that found no node became unschedulable, and whether for lack of resources or for another
-// reason, such as a gang or a missing PVC. The condition does not show it for a pod that had scheduling gates before.
+// Failed remembers when a pod that fits no node became unschedulable. wantsRoom is set if the pod lacks resources, and
+// not if it failed for another reason, such as a gang or a missing PVC. The pod's condition does not show this time if
+// the pod had scheduling gates before.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	if g.current(pod) == nil {
@@ -291,8 +296,9 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	}
 }
 
-// Hold remembers a pod that the decision holds, and its reservation if that closed the gate. The loop evaluates it at
-// once if the view was swapped since, or if the decision changes before the timer is due.
+// Hold remembers a pod that the decision holds, and the pod's reservation if the reservation closed the gate. The loop
+// decides for the pod again at once: the view may have been swapped meanwhile, and the decision may change before the
+// timer is due.
 func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, reservation *held.Reservation) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
@@ -301,8 +307,8 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 		}
 	}
 	g.held.Add(pod, g.autoscalerKey(pod), decision, reservation, g.config.Clock.Now())
-	// The informer may have delivered a change during the cycle, before the pod was added. A change that it stores
-	// after this read finds the pod.
+	// The informer may have delivered a change of the pod during the cycle, before Add. A change that the informer
+	// stores after this read finds the pod in g.held.
 	switch current := g.current(pod); {
 	case current == nil:
 		g.forget(pod.UID)
@@ -312,7 +318,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	poke(g.earlier)
 }
 
-// current returns the pod as the informer has it; nil if it was deleted.
+// current returns the pod as the informer has it, or nil if the pod was deleted.
 func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
 		return current
@@ -320,7 +326,7 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// forget forgets a pod that waits no more.
+// forget drops what is remembered of a pod that no longer waits.
 func (g *Gatekeeper) forget(pod types.UID) {
 	g.held.Remove(pod)
 	g.declines.Forget(pod)
@@ -329,7 +335,7 @@ func (g *Gatekeeper) forget(pod types.UID) {
 // Release drops the pod's reservation.
 func (g *Gatekeeper) Release(pod types.UID) { g.held.Release(pod) }
 
-// Waited returns how long the pod has been unschedulable; 0 if unknown.
+// Waited returns how long the pod has been unschedulable, or 0 if that is not known.
 func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 	now := g.config.Clock.Now()
 	if since := g.held.Since(pod, now).Unschedulable; !since.IsZero() && since.Before(now) {
@@ -341,25 +347,25 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 // Lookup returns the entry of the pod, and whether it is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
-// Reservations returns the reservations of all held pods but the one with the UID.
+// Reservations returns the reservations of all held pods except the pod with this UID.
 func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }
 
-// Assume sets the view and trusts the API's times, as if the gatekeeper had synced and taken over. It is for tests with
-// a gatekeeper that does not run.
+// Assume sets the view and uses the API's times, as if the gatekeeper had synced and taken over. Tests call it if their
+// gatekeeper does not run.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.Current.Store(&gate.Override{})
 	g.held.Trust(g.config.Clock.Now())
 }
 
-// overridden is the rule with what is overridden.
+// overridden returns the rule with the override in force.
 func (g *Gatekeeper) overridden() gate.Rule {
 	rule := g.rule
 	rule.Override = *g.override.Current.Load()
 	return rule
 }
 
-// recorder shortens messages to what an event holds: 1,024 bytes.
+// recorder shortens messages to the maximum length of an event's note, 1,024 bytes.
 type recorder struct{ events.EventRecorder }
 
 // Eventf implements events.EventRecorder.

@@ -15,9 +15,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// settleTime is how long the gatekeeper batches changes before a sync: nodes come and go in groups. After a sync it
-// pauses for restFactor times the sync's duration, at most maxRest, so that it takes a tenth of a CPU in a large
-// cluster whose nodes change all the time.
+// settleTime is how long the gatekeeper batches changes before a sync, because nodes are added and removed in groups.
+// After a sync, the gatekeeper pauses for restFactor times the sync's duration, at most maxRest. It then takes a tenth
+// of a CPU in a large cluster whose nodes change all the time.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -25,14 +25,14 @@ const (
 )
 
 const (
-	// sourcesTimeout bounds the wait for the capacity sources at start.
+	// sourcesTimeout bounds the wait for the capacity sources, the override and the Deployments at start.
 	sourcesTimeout = 10 * time.Second
-	// reportInterval is the shortest time between two reports because of pods that are held.
+	// reportInterval is the shortest time from a report to the report of a sync with onlyNew.
 	reportInterval = time.Second
 )
 
-// Run evaluates the pools after changes and when a timer is due, and requeues pods, until the context ends. It begins
-// once the scheduler's informers have synced: before that, Activate does not work.
+// Run evaluates the pools and requeues pods until the context ends, after each change and whenever the timer is due. It
+// begins once the scheduler's informers have synced, because Activate does not work before that.
 func (g *Gatekeeper) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
 		return
@@ -62,8 +62,8 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	}
 }
 
-// waitForSources waits until the capacity sources and the Deployments were read. It gives up after sourcesTimeout: what
-// cannot be read is Unknown.
+// waitForSources waits until the capacity sources, the override and the Deployments have been read. It gives up after
+// sourcesTimeout. A pool whose source cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
 	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.Settled() || !g.override.Settled() || !g.rollouts.Synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
 		g.config.Clock.Sleep(settleTime)
@@ -76,16 +76,16 @@ func (g *Gatekeeper) waitForSources(ctx context.Context) {
 // loop is the state of Run between syncs.
 type loop struct {
 	problems  *publishing.Problems
-	takenOver bool      // what the last leader published was taken over
-	giveUp    time.Time // when it is done without; zero until this scheduler leads
+	takenOver bool      // the last leader's published state was taken over
+	giveUp    time.Time // when takeOver stops trying to read that state; zero until this scheduler leads
 	timer     clock.Timer
-	due       time.Time     // when the next change without an event is due; zero: never
-	reported  time.Time     // when the last report was
+	due       time.Time     // when the next sync without an event is due; zero if none is due
+	reported  time.Time     // when the last report was made
 	synced    time.Time     // when the last full sync ended
-	took      time.Duration // by it
+	took      time.Duration // how long the last full sync took
 }
 
-// rest waits for more changes, and leaves the CPU to others.
+// rest batches changes, and pauses after the last full sync to limit CPU use.
 func (g *Gatekeeper) rest() {
 	g.config.Clock.Sleep(max(settleTime, g.loop.synced.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
 	select {
@@ -95,7 +95,7 @@ func (g *Gatekeeper) rest() {
 }
 
 // sync evaluates the pools, decides again for the held pods, reports, and sets the timer for the next sync. With
-// onlyNew it leaves the pools alone and decides only for pods that were held since the last sync.
+// onlyNew, sync does not evaluate the pools, and decides only for pods that were held since the last sync.
 func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 	began := g.config.Clock.Now()
 	if !onlyNew {
@@ -110,10 +110,10 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 		g.loop.reported = now
 		g.report(ctx)
 	} else {
-		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // pods that were just held are reported then
+		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // newly held pods are reported then
 	}
 	if g.leading.Load() {
-		// The published state must not grow old: readers take its age as a sign that no scheduler leads.
+		// The published state must not grow old: to its readers, an old state means that no scheduler leads.
 		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
 	if !onlyNew {
@@ -127,7 +127,8 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 	}
 }
 
-// evaluate evaluates all pools and swaps the view. From the old view it takes when a pool entered its state.
+// evaluate evaluates all pools and swaps the view. If a pool's state is the same as in the old view, the time at which
+// the pool entered it is kept.
 func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	byPool, unlisted := g.byPool()
@@ -156,8 +157,8 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
-// reconsider requeues the held pods for which a burst pool has opened, and returns when to sync again. With onlyNew it
-// decides only for pods that were held since the last sync.
+// reconsider decides again for the held pods, requeues those for which a burst pool has opened, and returns when to
+// sync again. With onlyNew, it decides only for pods that were held since the last sync.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
@@ -177,7 +178,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		}
 		decision := rule.DecideFor(request, assessment, view, now)
 		if g.declines.Learn(c.Kind, &decision, now) {
-			poke(g.changed) // for pods with the same key that were decided before
+			poke(g.changed) // for pods with the same key for which this sync has decided already
 		}
 		return decision
 	})
@@ -208,7 +209,8 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	return nodegroups.Earliest(next, due)
 }
 
-// report tells of problems and, once this scheduler leads, hands over to be published what the loop alone knows.
+// report logs problems and writes events for them. Once the last leader's state was taken over, it also submits a
+// report to the publisher, with the state that only the loop may read.
 func (g *Gatekeeper) report(ctx context.Context) {
 	view, logger, now := g.view.Load(), klog.FromContext(ctx), g.config.Clock.Now()
 	g.loop.problems.Report(logger, g.leading.Load())

@@ -19,18 +19,20 @@ var requeuedPods = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// leader is the publisher of this process that the gauges are about: that of the gatekeeper that began to lead last.
+// leader is the publisher that the gauges report on. It belongs to the gatekeeper of this process that was the last to
+// begin to lead.
 var leader atomic.Pointer[publishing.Publisher]
 
 // Gauges returns the collector of the pools' gauges. It has series only while this process leads.
 func Gauges() metrics.StableCollector { return publishing.Gauges(leader.Load) }
 
-// Metrics returns the metrics of this package but for Gauges.
+// Metrics returns the metrics of this package and its sub-packages, without Gauges.
 func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{providers.Refusals, requeuedPods, sources.Errors, publishing.Failures}
 }
 
-// RegisterMetrics registers the metrics with the scheduler's own, whether or not there will be a Gatekeeper.
+// RegisterMetrics registers the metrics in the registry of the scheduler's own metrics, even if no Gatekeeper is
+// created.
 var RegisterMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(Metrics()...)
 	legacyregistry.CustomMustRegister(Gauges())

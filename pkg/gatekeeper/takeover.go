@@ -12,14 +12,15 @@ import (
 )
 
 const (
-	// restoreLimit is the age up to which a published state is used to restore when a pool entered its state.
+	// restoreLimit bounds the age of a published state from which the regular pools' states are restored, with the
+	// times at which the pools entered them. If UnknownGrace is longer, it is the bound instead.
 	restoreLimit = 15 * time.Minute
-	// takeOverTimeout is how long a new leader tries, every takeOverRetry, to read the state that the last one
+	// takeOverTimeout is how long a new leader tries, every takeOverRetry, to read the state that the last leader
 	// published.
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
-// restore takes over the state that the last leader published, as far as it is still valid, and returns the first view.
+// restore restores the last leader's published state, as far as it is still valid, and returns the view to start from.
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.Load(ctx)
@@ -48,9 +49,10 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	return &view
 }
 
-// takeOver takes over, once this scheduler leads, since when pods have been unschedulable by the last leader's word:
-// one that was ready to take over has followed the pools by itself, and not the pods. Until that is done, nothing is
-// published over it, and no pod counts as waiting for long. It returns when to try again.
+// takeOver restores the times at which pods became unschedulable from the last leader's published state. It does
+// nothing until this scheduler leads. A standby evaluates the pools by itself, but does not see pods fail, because it
+// does not schedule. Until takeOver is done, this scheduler does not overwrite the published state, and no pod counts
+// as waiting for long. takeOver returns when to try again, or zero.
 func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if g.loop.takenOver || !g.leading.Load() {
 		return time.Time{}

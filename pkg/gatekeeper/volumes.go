@@ -7,8 +7,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
-// newVolumes returns what finds out what is behind the persistent volume claims of pods. The scheduler watches these
-// objects anyway.
+// newVolumes returns a gate.Volumes that reads from the factory's listers. The scheduler watches these objects anyway.
 func newVolumes(factory informers.SharedInformerFactory) gate.Volumes {
 	pvcs, volumes, classes := factory.Core().V1().PersistentVolumeClaims().Lister(), factory.Core().V1().PersistentVolumes().Lister(), factory.Storage().V1().StorageClasses().Lister()
 	return gate.Volumes{

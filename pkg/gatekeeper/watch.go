@@ -14,7 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// watch follows nodes, pods, volumes and namespaces by the scheduler's own informers, which watch them anyway.
+// watch adds event handlers for nodes, pods, volumes and namespaces to the scheduler's own informers.
 func (g *Gatekeeper) watch() error {
 	core := g.config.Informers.Core().V1()
 	return errors.Join(
@@ -56,15 +56,16 @@ func (g *Gatekeeper) follow(what string, informer cache.SharedIndexInformer, han
 	return nil
 }
 
-// see takes in a pod that was added or that changed. A bound pod's use counts before forget ends its reservation.
+// see processes a pod that was added or changed. update calls see before forget, so that a bound pod's usage counts
+// before its reservation ends.
 func (g *Gatekeeper) see(pod *v1.Pod) {
 	g.usage.See(pod)
 	g.providers.See(pod)
 }
 
-// update takes in a pod that was another before.
+// update processes the change of a pod.
 func (g *Gatekeeper) update(before, pod *v1.Pod) {
-	// An informer may merge the deletion of a pod with the creation of another of the same name.
+	// An informer may merge the deletion of a pod with the creation of a new pod of the same name.
 	if before.UID != pod.UID {
 		g.usage.Gone(before.UID)
 		g.forget(before.UID)
@@ -84,7 +85,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	}
 }
 
-// free notes that a pod has ended: if it was on a burst node, a budget may have room for others.
+// free notes that a pod has ended. If the pod was on a burst node, a budget may have room for other pods.
 func (g *Gatekeeper) free(pod *v1.Pod) {
 	if g.providers.Follows(pod.Spec.NodeName) {
 		g.freed.Store(true)
@@ -96,7 +97,7 @@ func isEnded(pod *v1.Pod) bool {
 	return pod.Status.Phase == v1.PodSucceeded || pod.Status.Phase == v1.PodFailed
 }
 
-// lookFor has the loop look again if matters returns true for a held pod.
+// lookFor makes the loop sync again if matters returns true for a held pod.
 func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
 	if g.held.Any(matters) {
 		poke(g.changed)
@@ -125,8 +126,7 @@ func (g *Gatekeeper) watchVolumes() error {
 		}),
 		g.follow("persistent volumes", core.PersistentVolumes().Informer(), cache.ResourceEventHandlerFuncs{
 			AddFunc: volume, UpdateFunc: func(oldObj, newObj any) {
-				// Of a volume, only what it is made of matters, and that does not change but for what an in-tree one is
-				// migrated to.
+				// Only the source of a volume matters. It is immutable, except when an in-tree volume is migrated.
 				if !equality.Semantic.DeepEqual(oldObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource, newObj.(*v1.PersistentVolume).Spec.PersistentVolumeSource) {
 					volume(newObj)
 				}
@@ -136,7 +136,7 @@ func (g *Gatekeeper) watchVolumes() error {
 	)
 }
 
-// watchNamespaces follows the labels of namespaces, by which burst pools may say whose pods they are for.
+// watchNamespaces follows the labels of namespaces if a burst pool has a namespaceSelector.
 func (g *Gatekeeper) watchNamespaces() error {
 	if !g.config.Pools.SelectsNamespaces() {
 		return nil
@@ -157,8 +157,8 @@ func (g *Gatekeeper) watchNamespaces() error {
 	})
 }
 
-// notSelected returns, by the pool's index, whether the namespaceSelector excludes the pod's namespace; nil: no pool
-// has one. No pool selects a namespace that the informer has not seen.
+// notSelected returns, by the pool's index, whether the pool's namespaceSelector excludes the pod's namespace. It
+// returns nil if no pool has a namespaceSelector. A selector excludes every namespace that the informer has not seen.
 func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
 	if g.spaces == nil {
 		return nil

@@ -14,12 +14,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// reservationTTL is how long budget stays reserved for a requeued pod: by then it is bound or held again.
+// reservationTTL is how long budget stays reserved for a requeued pod. By then, the pod is bound or held again.
 const reservationTTL = 10 * time.Second
 
-// WithinBudgets returns, by namespace/name, the pods to requeue because a budget has room for them: first those of the
-// highest priority, then those that have waited for the longest. waiting counts all pods that only budgets hold. If
-// there are any, uses returns what is on the nodes of each pool.
+// WithinBudgets returns, by namespace/name, the pods to requeue because a budget has room for them. Pods with a higher
+// priority come first, and of those with the same priority, the pods that have waited for longer. waiting counts all
+// pods that only budgets hold. uses returns the usage of each pool, and is called only if there are such pods.
 func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) (pods map[string]*v1.Pod, waiting int) {
 	all := h.onBudget(now)
 	if len(all) == 0 {
@@ -38,15 +38,15 @@ func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Ti
 
 // budgeted is a pod that only the budgets of burst pools hold.
 type budgeted struct {
-	entry          *heldPod // only to be compared with; the rest is a copy
+	entry          *heldPod // only for comparison; the other fields are copies
 	pod            *v1.Pod
-	pools          []bool // by the pools' index: those that would let it in
+	pools          []bool // by the pools' index: whether the gate is open, apart from the budget
 	since          time.Time
-	hasReservation bool // and not back yet: what it takes is taken
+	hasReservation bool // was requeued and is not back yet: its usage counts first
 	priority       int32
 }
 
-// reserve takes of the first of its pools that has room for the pod what it needs, and reports whether one has.
+// reserve adds the pod's usage to the first of its pools that has room for the pod, and reports whether one has.
 func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	for i := range pools.Burst() {
 		if p := pools.At(i); w.pools[i] && gate.HasRoom(w.pod, p, uses[i]) {
@@ -57,7 +57,8 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	return false
 }
 
-// onBudget returns the pods that only budgets hold: first those with a reservation, then by priority and age.
+// onBudget returns the pods that only budgets hold. Pods with a reservation come first, and then pods are in the order
+// of priority and age.
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
@@ -73,7 +74,7 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 	return waiting
 }
 
-// requeue notes that the pods are requeued, and returns those that are still held, by namespace/name.
+// requeue sets reservedAt of the chosen pods that are still held, and returns these pods by namespace/name.
 func (h *Pods) requeue(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()

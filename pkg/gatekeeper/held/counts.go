@@ -13,11 +13,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// maxWaits bounds how many pods' clocks are collected for the view, which has room for fewer.
+// maxWaits bounds how many pods' waiting times are collected for the published view, which keeps fewer.
 const maxWaits = 5000
 
-// reason is why a pod is held: the first regular pool that holds it, or else the closed burst pool, and the burst
-// pool's reason.
+// reason is why a pod is held. pool is the first regular pool that holds the gate if code is about an earlier pool, or
+// else the closed burst pool. code is the burst pool's reason.
 type reason struct {
 	pool int
 	code string
@@ -41,7 +41,7 @@ func reasonOf(decision *gate.Decision) reason {
 	return reason{pool: pool.None}
 }
 
-// Published returns the waiting times that the API does not have, and counts the held pods.
+// Published returns the waiting times that the pods' conditions do not show, and counts the held pods.
 func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, published.Held) {
 	var summary published.Held
 	waits, by := map[types.UID]published.Wait{}, map[reason]int{}
@@ -65,11 +65,11 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 	return waits, summary
 }
 
-// isNear reports whether the times are the same, but for what clocks may differ.
+// isNear reports whether the times differ by at most clockTolerance.
 func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= clockTolerance }
 
-// ByReason counts the held pods by the code of what holds them. The time is since when the one has been unschedulable
-// that has been for the longest, of those for which a gate may open; zero if there is none.
+// ByReason counts the held pods by the code of the reason that holds them. first is when the oldest held pod whose gate
+// may open became unschedulable; zero if there is no such pod.
 func (h *Pods) ByReason() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {

@@ -1,5 +1,5 @@
-// Package held keeps the pods that the gate holds back: since when they wait, what they wait for, and which of them to
-// requeue.
+// Package held keeps the pods that the gate holds back. It records since when and for what they wait, and decides which
+// of them to requeue.
 package held
 
 import (
@@ -18,45 +18,47 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// ReasonStarting is the reason of every pool until the informers have synced.
+// ReasonStarting is the reason of every regular pool until the gatekeeper first evaluates the pools.
 var ReasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the scheduler is starting"}
 
-// Pods are the pods that the gate holds back. Its methods may be called by many goroutines.
+// Pods are the pods that the gate holds back. Its methods are safe for concurrent use.
 type Pods struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*heldPod
 	firstFailed  map[types.UID]time.Time          // since when a pod has been unschedulable, held or not
-	clocks       map[types.UID]unschedulableClock // when such a pod lacked resources and was nominated
-	added        map[types.UID]bool               // held since the last look
-	reserved     map[types.UID]bool               // held, and reserved something
+	clocks       map[types.UID]unschedulableClock // for an unschedulable pod, held or not
+	added        map[types.UID]bool               // held since the last sync
+	reserved     map[types.UID]bool               // held, with a reservation
 	lastRequeued map[queue]time.Time              // when pods of a queue were requeued last
-	// trusted is set once the API's times of becoming unschedulable can be used. For pods that had scheduling gates
-	// they are wrong, and the last leader's published times are needed.
+	// trusted is set once the times at which pods became unschedulable may be taken from their conditions. For pods
+	// that had scheduling gates, these times are wrong. The last leader's published times must be restored first.
 	trusted bool
 }
 
 const (
-	// retryWithoutCondition is how long a held pod may lack the condition Unschedulable before it is requeued. It
+	// retryWithoutCondition is how long a held pod may lack the condition Unschedulable before it is requeued. The time
 	// doubles with each try, up to maxRetryWithoutCondition.
 	retryWithoutCondition    = 10 * time.Second
 	maxRetryWithoutCondition = 5 * time.Minute
-	// retryStale is how soon a pod is requeued after a stale snapshot held it, if no event of a node requeues it
-	// before.
+	// retryStale is how long a pod stays held because of a stale snapshot before it is requeued. A node event may
+	// requeue the pod earlier.
 	retryStale = 100 * time.Millisecond
 )
 
-// clockTolerance bounds the difference between our clock and the condition's time of the same failure.
+// clockTolerance bounds the difference between the time of a failure by our clock and the condition's time of the same
+// failure.
 const clockTolerance = 2 * time.Second
 
 // unschedulableClock tracks how long autoscalers could act on an unschedulable pod.
 type unschedulableClock struct {
-	// noRoom is when it began to lack resources, if it became unschedulable for another reason.
+	// noRoom is when the pod began to lack resources, if it had failed for a different reason before; zero otherwise.
 	noRoom time.Time
-	// stopped is set if it last failed for another reason: a gang, a missing PVC.
+	// stopped is set if the pod last failed for a reason other than a lack of resources, such as a gang or a missing
+	// PVC.
 	stopped bool
-	// tried is the time of that failure.
+	// tried is the time of the last failure for such a reason.
 	tried time.Time
-	// ignored is when it was last seen nominated: autoscalers ignore nominated pods.
+	// ignored is when the pod was last seen nominated. Autoscalers ignore nominated pods.
 	ignored time.Time
 }
 
@@ -64,38 +66,40 @@ type heldPod struct {
 	pod *v1.Pod
 	// autoscalerKey is alike.Autoscaler of the pod, and viewKey alike.View.
 	autoscalerKey, viewKey string
-	// version is raised by each change of the entry, except by a sync.
+	// version is raised by each change of the entry, except by changes that a sync makes.
 	version int
-	// open is, by the pool's index, whether the gate was open at the last sync. A gate that only the budget closes
-	// counts as open: the end of a burst pod requeues its pods. So does one that a stale snapshot closes.
+	// open is, by the pool's index, whether the gate was open at the last sync. A gate that only the budget or a stale
+	// snapshot closes counts as open, because WithinBudgets and retryStale requeue the pod.
 	open   []bool
 	budget bool // the budget closed a gate
-	// reason is why it is held, as of the last sync.
+	// reason is why the pod is held, as of the last sync.
 	reason reason
 	// stale is set if the snapshot was stale: the pod is requeued after retryStale.
 	stale bool
-	// starting is set if the pod was held because the scheduler is starting. It is requeued once that is over, to get
-	// the real reason.
+	// starting is set if the pod was held because the scheduler was starting. The pod is requeued once the scheduler
+	// has started, to get its actual reason.
 	starting bool
-	// reservation is the capacity that a new pod of a rollout waits for; nil if it waits for none.
+	// reservation is the capacity that the pod waits for; nil if there is none.
 	reservation *Reservation
-	// waitsForRollout is the first Since of its reservations.
+	// waitsForRollout is the first Since of the pod's reservations.
 	waitsForRollout time.Time
-	// reservedAt is when it was last requeued because a budget had room, if it has not been held since; zero otherwise.
+	// reservedAt is when the pod was last requeued because a budget had room, if the pod has not been held since; zero
+	// otherwise.
 	reservedAt time.Time
-	// since is when the pod was last held, and tries how often it was requeued because its condition was missing.
+	// since is when the pod was last held or requeued because its condition was missing. tries is how often it was
+	// requeued for that.
 	since time.Time
 	tries int
 }
 
-// New returns Pods, none of which is known yet.
+// New returns Pods without entries.
 func New() *Pods {
 	return &Pods{pods: map[types.UID]*heldPod{}, firstFailed: map[types.UID]time.Time{}, clocks: map[types.UID]unschedulableClock{}, added: map[types.UID]bool{},
 		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
 }
 
-// Failed remembers that the pod was unschedulable at the time now, unless it was before, and whether for lack of
-// resources. A failure for another reason restarts the time without resources.
+// Failed remembers that the pod is unschedulable as of now, unless an earlier time is known. wantsRoom is set if the
+// pod lacks resources. A failure for another reason restarts the time for which the pod has lacked resources.
 func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -124,7 +128,7 @@ func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// Trust uses the API's times from now on.
+// Trust makes Pods use the conditions' times from now on.
 func (h *Pods) Trust(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -134,7 +138,7 @@ func (h *Pods) Trust(now time.Time) {
 	}
 }
 
-// Add remembers a pod that the decision holds since now, and its reservation if that closed the gate.
+// Add remembers a pod that the decision holds as of now, and the pod's reservation if the reservation closed the gate.
 func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservation *Reservation, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()
@@ -171,14 +175,14 @@ func (h *Pods) Release(uid types.UID) {
 	}
 }
 
-// Pod is a held pod's entry, for scheduling cycles.
+// Pod is the part of a held pod's entry that scheduling cycles use.
 type Pod struct {
-	// Budget is set if a budget holds it.
+	// Budget is set if a budget holds the pod.
 	Budget bool
-	// Reservation is its reservation; empty if it has none.
+	// Reservation is the pod's reservation; empty if it has none.
 	Reservation Reservation
-	// WaitsForRollout is when it first waited for pods of its rollout that are not terminating yet; zero if it never
-	// did.
+	// WaitsForRollout is when the pod first waited for pods of its rollout that were not terminating yet; zero if it
+	// never did.
 	WaitsForRollout time.Time
 }
 
@@ -197,7 +201,7 @@ func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	return known, true
 }
 
-// Reservations returns the reservations of all pods but the one with the UID.
+// Reservations returns the reservations of all held pods except the pod with this UID.
 func (h *Pods) Reservations(but types.UID) []ReservedPod {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -210,8 +214,9 @@ func (h *Pods) Reservations(but types.UID) []ReservedPod {
 	return reserved
 }
 
-// RolloutChanged schedules a retry of the pods that wait for the rollout of the Deployment with the UID: once in
-// rolloutRetryInterval, less often the more there are. It reports whether any retry is earlier than before.
+// RolloutChanged schedules a retry of the pods that wait for the rollout of the Deployment. The interval between
+// retries is rolloutRetryInterval, and longer if many pods wait. RolloutChanged reports whether any retry is earlier
+// than before.
 func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -232,8 +237,8 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	return moved
 }
 
-// Update follows a pending pod, which was another before. It reports whether a held pod must be scheduled again because
-// its burst annotation changed: the scheduling queue does not requeue it for that.
+// Update processes the change of a pending pod. It reports whether a held pod must be requeued because its burst
+// annotation changed, for which the scheduling queue does not requeue it.
 func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -253,6 +258,7 @@ func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	return changed
 }
 
+// Remove forgets the pod.
 func (h *Pods) Remove(uid types.UID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -263,14 +269,14 @@ func (h *Pods) Remove(uid types.UID) {
 	delete(h.reserved, uid)
 }
 
-// Waiting has the times since which a pod has been waiting.
+// Waiting has the times from which a pod's waiting time is counted.
 type Waiting struct {
-	Unschedulable time.Time // zero if it is not known to be
-	NoRoom        time.Time // zero if it is not known to lack resources
+	Unschedulable time.Time // since when it has been unschedulable; zero if it is not known to be
+	NoRoom        time.Time // since when it has lacked resources; zero if it is not known to lack any
 	Ignored       time.Time // when autoscalers last ignored it; zero if they never did
 }
 
-// Since returns the times since which the pod has been waiting, as of now.
+// Since returns the waiting times of the pod as of now.
 func (h *Pods) Since(pod *v1.Pod, now time.Time) Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -295,16 +301,17 @@ func (h *Pods) sinceLocked(pod *v1.Pod, now time.Time) Waiting {
 	return w
 }
 
-// Count is the number of held pods.
+// Count returns the number of held pods.
 func (h *Pods) Count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.pods)
 }
 
-// UnknownToAPI returns when pods began to lack resources, where the API has another time: at most the n oldest. They
-// are held pods that had scheduling gates, because their condition is False since then, and pods that failed for
-// another reason, such as a gang, which may end while no scheduler leads.
+// UnknownToAPI returns since when pods may have lacked resources, for at most the n oldest pods whose condition shows a
+// different time. Some of them are held pods whose condition has been False since they had scheduling gates. The others
+// last failed for a reason other than a lack of resources, such as a gang. This reason may end while no scheduler
+// leads.
 func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -327,7 +334,8 @@ func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	return known
 }
 
-// latest is the later of two times: when the pod became unschedulable, and when it began to lack resources.
+// latest returns when the pod last failed for a reason other than a lack of resources, if that was its last failure.
+// Otherwise it returns the later of two times: when the pod became unschedulable, and when it began to lack resources.
 func (h *Pods) latest(uid types.UID) time.Time {
 	since := h.firstFailed[uid]
 	if c := h.clocks[uid]; c.stopped {
@@ -338,7 +346,7 @@ func (h *Pods) latest(uid types.UID) time.Time {
 	return since
 }
 
-// Restore takes over since when the pod has been unschedulable.
+// Restore sets the time since which the pod has been unschedulable.
 func (h *Pods) Restore(uid types.UID, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -357,8 +365,8 @@ func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	return false
 }
 
-// Unreported returns the pods, by namespace/name, to requeue now because the write of their condition was lost:
-// autoscalers see only pods with that condition. The time is when the next such pod is due.
+// Unreported returns the pods, by namespace/name, to requeue now because they lack the condition Unschedulable: its
+// write was lost, and autoscalers see only pods that have it. Unreported also returns when the next such pod is due.
 func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
@@ -376,17 +384,17 @@ func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 	return pods, next
 }
 
-// withoutConditionUntil is when the pod is tried again if the API does not say of it that it is unschedulable.
+// withoutConditionUntil returns when the pod is requeued if it still lacks the condition Unschedulable.
 func (p *heldPod) withoutConditionUntil() time.Time {
 	return p.since.Add(min(retryWithoutCondition<<min(p.tries, 10), maxRetryWithoutCondition))
 }
 
-// nameOf is the pod's namespace/name, by which the scheduler activates it.
+// nameOf returns the pod's namespace/name, the key by which the scheduler activates pods.
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// each calls do for each held pod, under the lock. It releases the lock after every few, and entries may change then.
-// So do keeps copies only. It may keep an entry to compare it with h.pods later: the pod was not held again if they are
-// the same.
+// each calls do for each held pod, under the lock. It releases the lock after every syncChunk pods, and entries may
+// change meanwhile, so do may keep only copies of fields. do may also keep the pointer to an entry, to compare it with
+// h.pods later: if they are equal, the pod was not held again meanwhile.
 func (h *Pods) each(do func(types.UID, *heldPod)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

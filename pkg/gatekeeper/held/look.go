@@ -12,12 +12,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// syncChunk is how many held pods are read or written under one lock: it bounds the wait of scheduling cycles.
+// syncChunk is how many held pods are read or written before the lock is released. It bounds how long scheduling cycles
+// wait for the lock.
 const syncChunk = 256
 
 // Candidate is a copy of a held pod during a sync.
 type Candidate struct {
-	// Pod, its Kind and its Class, since when it has been waiting, and for what.
+	// Kind is the pod's autoscaler key and Class its alike.View. Since has its waiting times, and Wait is the wait of
+	// its reservation.
 	Pod         *v1.Pod
 	Kind, Class string
 	Since       Waiting
@@ -25,12 +27,12 @@ type Candidate struct {
 
 	entry   *heldPod
 	version int
-	// decision is the gate's decision for it.
+	// decision is the gate's new decision for the pod.
 	decision gate.Decision
 }
 
-// Reconsider decides again for every held pod or, with onlyNew, for those held since the last sync. Cycles go on
-// meanwhile: a decision for a pod that they changed is dropped.
+// Reconsider decides again for every held pod or, with onlyNew, for the pods that were held since the last sync.
+// Scheduling cycles go on meanwhile. The decision for a pod whose entry has changed is dropped.
 func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Look {
 	look := Look{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}}
 	uids := h.toSync(onlyNew)
@@ -53,7 +55,7 @@ func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate)
 	return look
 }
 
-// toSync returns the held pods or, with onlyNew, those held since the last sync.
+// toSync returns all held pods or, with onlyNew, the pods that were held since the last sync.
 func (h *Pods) toSync(onlyNew bool) []types.UID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -67,7 +69,7 @@ func (h *Pods) toSync(onlyNew bool) []types.UID {
 	return uids
 }
 
-// candidates adds the pods that are still held.
+// candidates appends copies of the pods that are still held.
 func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Candidate {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,21 +82,21 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 	return to
 }
 
-// Look is one look at held pods.
+// Look is the result of one Reconsider.
 type Look struct {
 	held   *Pods
 	now    time.Time
 	quotas quotas
-	// Opened are the pods to requeue, by namespace/name: those for which a burst pool has opened since the last sync,
-	// and those that were held because the scheduler was starting.
+	// Opened are the pods to requeue, by namespace/name. A burst pool has opened for them since the last sync, or they
+	// were held because the scheduler was starting or the snapshot was stale.
 	Opened map[string]*v1.Pod
-	Next   time.Time // when a decision changes by itself; zero: none does
-	Again  bool      // pods changed meanwhile: they are to be looked at as those held since
-	// Budgets is set if a budget holds one of the pods.
+	Next   time.Time // when a decision next changes without an event; zero if none does
+	Again  bool      // pods changed meanwhile, and the next sync with onlyNew must decide for them
+	// Budgets is set if a budget holds one of the pods that were decided for.
 	Budgets bool
 }
 
-// settle writes back what was decided.
+// settle writes the decisions into the entries.
 func (l *Look) settle(candidates []Candidate) {
 	l.held.mu.Lock()
 	defer l.held.mu.Unlock()
@@ -104,7 +106,7 @@ func (l *Look) settle(candidates []Candidate) {
 		switch {
 		case !ok:
 		case entry != c.entry || entry.version != c.version:
-			l.held.added[c.Pod.UID] = true // it is another now
+			l.held.added[c.Pod.UID] = true // the entry has changed
 			l.Again = true
 		default:
 			l.one(entry, &c.decision)
@@ -112,13 +114,13 @@ func (l *Look) settle(candidates []Candidate) {
 	}
 }
 
-// one takes in the decision for the pod.
+// one applies the decision to the pod's entry.
 func (l *Look) one(entry *heldPod, decision *gate.Decision) {
 	open := openPools(decision)
 	l.Budgets = l.Budgets || entry.budget
 	for i := range open {
 		if open[i] && !entry.open[i] && l.quotas.add(entry, i, &decision.Burst[i]) {
-			open[i] = false // until it is its turn
+			open[i] = false // until the quota lets it in
 		} else if open[i] && !entry.open[i] {
 			l.Opened[nameOf(entry.pod)] = entry.pod
 		}

@@ -15,21 +15,21 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxTrials is how many pods are requeued in each quotaInterval for a half-open pool, which takes one: others may have
-// found a node elsewhere, or be gone.
+// maxTrials is how many pods are requeued in each quotaInterval for a half-open pool. The pool takes only one of them,
+// but some may have found a node elsewhere, or be deleted.
 const (
 	maxTrials     = 3
 	quotaInterval = time.Second
 )
 
-// queue identifies pods that are requeued a few at a time: the candidates for the trial of a half-open pool, by its
-// index, or one owner's pods.
+// queue identifies held pods that are requeued a few at a time for the burst pool with index pool. They are the
+// candidates for the trial of a half-open pool, or the pods of one owner.
 type queue struct {
 	pool  int
 	owner types.UID
 }
 
-// quotas are the held pods of each queue, and how many of them may be let in.
+// quotas are the held pods of each queue, and how many of them may be requeued.
 type quotas map[queue]*quota
 
 type quota struct {
@@ -37,7 +37,7 @@ type quota struct {
 	limit int
 }
 
-// add adds the pod if the verdict opens the burst pool with index i for a few pods only.
+// add adds the pod, and returns true, if the verdict opens the burst pool with index i for a few pods only.
 func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
 	q, few := queue{pool: i}, maxTrials
 	switch {
@@ -54,8 +54,9 @@ func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
 	return true
 }
 
-// requeueByQuota adds the oldest pods of each queue to opened, as many as its quota, and returns when the next are due.
-// Each queue waits until the last pods were tried. For a trial, pods whose owners count no failures come first.
+// requeueByQuota adds the oldest pods of each queue to opened, as many as the queue's quota, and returns when the next
+// pods are due. Each queue pauses for quotaInterval after its last pods. Pods whose owners do not count failures come
+// first.
 func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time.Time) time.Time {
 	var next time.Time
 	maps.DeleteFunc(h.lastRequeued, func(_ queue, at time.Time) bool { return now.Sub(at) >= quotaInterval })
@@ -65,7 +66,7 @@ func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time
 			next = nodegroups.Earliest(next, at.Add(quotaInterval))
 			continue
 		}
-		// Cycles go on while pods are looked at: one may be bound by now, or held anew.
+		// Scheduling cycles go on during Reconsider. A pod may be bound by now, or held again.
 		turn.pods = slices.DeleteFunc(turn.pods, func(entry *heldPod) bool { return h.pods[entry.pod.UID] != entry })
 		slices.SortStableFunc(turn.pods, func(a, b *heldPod) int {
 			return cmp.Or(costs(a)-costs(b), h.firstFailed[a.pod.UID].Compare(h.firstFailed[b.pod.UID]))
@@ -82,7 +83,7 @@ func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time
 	return next
 }
 
-// costs is 1 if the pod's owner counts failures, and 0 if not.
+// costs returns 1 if the pod's owner counts failures, and 0 if not.
 func costs(entry *heldPod) int {
 	if breaker.CountsFailures(entry.pod) {
 		return 1

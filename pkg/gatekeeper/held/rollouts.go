@@ -20,31 +20,34 @@ import (
 )
 
 const (
-	// rolloutRetryInterval is the shortest time between retries of a pod whose rollout progresses. It is longer where
-	// many pods wait.
+	// rolloutRetryInterval is the shortest time between retries of a pod whose rollout progresses. The time is longer
+	// if many pods wait.
 	rolloutRetryInterval = time.Second
-	// TryEach is what each pod that waits for a rollout adds to the retry interval of all of them: 100 pods are each tried every 4 s. One try costs some milliseconds in a large cluster.
+	// TryEach is the time that each pod that waits for a rollout adds to the retry interval. If 100 pods wait, each is
+	// tried every 4 s. One try takes some milliseconds in a large cluster.
 	TryEach = 40 * time.Millisecond
-	// replicaSetLag is how long after its first pod a ReplicaSet may reach the informer.
+	// replicaSetLag bounds how much later than its first pod a ReplicaSet may reach the informer.
 	replicaSetLag = 5 * time.Second
 	// maxUnknownReplicaSets bounds how many pods with an unknown ReplicaSet are remembered.
 	maxUnknownReplicaSets = 10000
 )
 
-// Reservation is capacity that a new pod of a rollout waits for: it is free once other pods have terminated.
+// Reservation is capacity that a new pod of a rollout, or a pod that preempted others, waits for. The capacity is free
+// once other pods have terminated.
 type Reservation struct {
 	gate.Wait
 	// Node has the capacity; empty if the pod only waits for its ReplicaSet to be known.
 	Node string
-	// Terminating is set if all pods that it waits for are terminating already.
+	// Terminating is set if all pods that the reservation waits for are already terminating.
 	Terminating bool
 	// Since is when the pod began to wait for pods that are not terminating; zero if it does not.
 	Since time.Time
-	// Deployment and ReplicaSet are the pod's own.
+	// Deployment and ReplicaSet are the UIDs of the pod's Deployment and ReplicaSet; empty if the pod does not wait for
+	// a rollout.
 	Deployment, ReplicaSet types.UID
 }
 
-// asWait returns the gate's input for the reservation; none for nil.
+// asWait returns the gate's input for the reservation, which is empty for nil.
 func (p *Reservation) asWait() gate.Wait {
 	if p == nil {
 		return gate.Wait{}
@@ -58,18 +61,18 @@ type ReservedPod struct {
 	Reservation
 }
 
-// RolloutStatus is whether a pod is a new one of a rollout: yes, no, or its ReplicaSet is not known yet.
+// RolloutStatus shows whether a pod is a new pod of a rollout. It is empty if the pod is not.
 type RolloutStatus struct {
-	// Of is its rollout; nil if there is none.
+	// Of is the pod's rollout; nil if there is none.
 	Of *rollout.Rollout
-	// Unknown is a short wait, if its ReplicaSet is not known yet.
+	// Unknown is a short wait if the pod's ReplicaSet is not known yet; nil otherwise.
 	Unknown *Reservation
 }
 
-// Possible reports whether the pod is, or may be, a new one of a rollout.
+// Possible reports whether the pod is, or may be, a new pod of a rollout.
 func (s RolloutStatus) Possible() bool { return s.Of != nil || s.Unknown != nil }
 
-// Rollouts finds the new pods of rollouts. A nil one finds none.
+// Rollouts finds the new pods of rollouts. A nil Rollouts finds none.
 type Rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
@@ -87,7 +90,7 @@ func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
 	return now.Sub(first.(time.Time)) <= replicaSetLag
 }
 
-// byController is the index of ReplicaSets by the UID of what controls them.
+// byController is the index of ReplicaSets by the UID of their controller.
 const byController = "poolpriority.dev/controller"
 
 func controllerIndex(obj any) ([]string, error) {
@@ -100,9 +103,9 @@ func controllerIndex(obj any) ([]string, error) {
 // Synced reports whether the Deployments have synced.
 func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
-// NewRollouts starts to watch Deployments, of which little is kept, and uses the scheduler's own view of ReplicaSets.
-// changed is called with the UID of a Deployment one of whose ReplicaSets changed. A scheduler that may not read
-// Deployments sees no rollouts.
+// NewRollouts starts to watch Deployments, stripped of what is not needed, and uses the scheduler's own informer of
+// ReplicaSets. When a ReplicaSet changes, changed is called with its controller's UID. A scheduler without the right to
+// list and watch Deployments finds no rollouts.
 func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if d, ok := obj.(*appsv1.Deployment); ok {
@@ -142,7 +145,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	obj, _, _ := r.replicaSets.GetByKey(pod.Namespace + "/" + owner.Name) // does not fail
 	own, known := obj.(*appsv1.ReplicaSet)
 	if !known || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
-		// It wants no pods and has one: the informer is stale, or the pod will be deleted.
+		// If the ReplicaSet wants no pods but has this one, the informer is stale, or the pod will be deleted.
 		if !r.waitsFor(pod.UID, now) {
 			return RolloutStatus{}
 		}
@@ -161,7 +164,7 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	}
 	objs, err := r.replicaSets.ByIndex(byController, string(d.UID))
 	if err != nil {
-		return RolloutStatus{} // the index is there
+		return RolloutStatus{} // does not happen: the index exists
 	}
 	all := make([]*appsv1.ReplicaSet, len(objs))
 	for i := range objs {

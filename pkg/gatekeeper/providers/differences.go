@@ -10,18 +10,19 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxWarned is how many warned owners are remembered. With more, those warned least recently may be warned again.
+// maxWarned bounds how many owners WarnOfDifferences remembers. If there are more, those with the least recent events
+// may get the event again.
 const maxWarned = 5000
 
-// reasonDifferently is the reason of the event on a pod that a burst pool's provider runs without something that the
-// pod asks for.
+// reasonDifferently is the reason of an event on a pod. The burst pool's provider runs this pod without something that
+// the pod asks for.
 const reasonDifferently = "RunsDifferently"
 
-// WarnOfDifferences writes one event for each owner, on a pod that was just bound: what the burst pool's provider
-// ignores of it.
+// WarnOfDifferences writes an event on a pod that was just bound to a burst node. The event lists what the burst pool's
+// provider ignores of the pod. Each owner gets one event.
 func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
 	if !p.config.Leading() {
-		return // the leader says it
+		return // the leader writes the event
 	}
 	node, err := p.config.Nodes.Get(pod.Spec.NodeName)
 	if err != nil {

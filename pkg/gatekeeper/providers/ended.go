@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// askTimeout bounds one read of a pod's final status, and asks is how often it is tried.
+	// askTimeout bounds one read of a pod's last status, and asks bounds how often a failed read is retried.
 	askTimeout, asks = 5 * time.Second, 5
-	// maxVanished bounds how many pods are read: where thousands end before they start, a few are enough.
+	// maxVanished bounds how many pods are queued. If thousands of pods end before they start, a few are enough.
 	maxVanished = 500
 )
 
-// vanished are pods on burst nodes that left the scheduler's informer before they had started. The informer has no pods
-// that have ended: it reports such a pod as deleted, without its last status, which shows whether the provider refused
-// it. Pods with restartPolicy Never are refused that way. Until its last status was read, such a pod counts as not
-// answered by the provider.
+// vanished are pods on burst nodes that left the scheduler's informer before they had started. The informer leaves out
+// pods that have ended. It reports such a pod as deleted, without the last status, which shows whether the provider
+// refused the pod. This happens when a pod with restartPolicy Never is refused. Until the last status has been read,
+// such a pod counts as one that the provider has not answered.
 type vanished struct {
 	pods  typedcorev1.PodsGetter
 	queue workqueue.TypedRateLimitingInterface[vanishedPod]
@@ -39,7 +39,8 @@ func newVanished(pods typedcorev1.PodsGetter) *vanished {
 	return &vanished{pods: pods, queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[vanishedPod](100*time.Millisecond, 10*time.Second))}
 }
 
-// add has the pod asked about, if it may have ended, and reports whether it may.
+// add queues a read of the pod's last status, and reports whether it did. It does not if the pod was deleted or has
+// begun to run, or if the queue is full.
 func (v *vanished) add(pod *v1.Pod) bool {
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || refusal.Began(pod) || v.queue.Len() >= maxVanished {
 		return false
@@ -48,8 +49,8 @@ func (v *vanished) add(pod *v1.Pod) bool {
 	return true
 }
 
-// run asks what became of the pods, until the context ends, and hands over those that have ended and the UIDs of all
-// others.
+// run reads the last status of the queued pods until the context ends. It calls ended with each pod that still exists,
+// and gone with the UID of each pod that does not, or cannot be read.
 func (v *vanished) run(ctx context.Context, ended func(*v1.Pod), gone func(types.UID)) {
 	defer context.AfterFunc(ctx, v.queue.ShutDown)()
 	for {

@@ -1,4 +1,4 @@
-// Package providers follows what the providers behind burst pools make of the pods on their nodes.
+// Package providers follows how the providers of burst pools treat the pods on the pools' nodes.
 package providers
 
 import (
@@ -29,10 +29,11 @@ import (
 )
 
 const (
-	// eventRefused is the reason of the event on a pod that was refused for what it is, EventRefuses and eventAccepts
-	// those on a burst pool's nodes when it begins to refuse pods and when it takes them again.
+	// eventRefused is the reason of the event on a pod that was refused because of a pod error. EventRefuses and
+	// eventAccepts are the reasons of the events on a burst pool's nodes when the provider begins to refuse pods and
+	// when it takes pods again.
 	eventRefused, EventRefuses, eventAccepts = "BurstRefused", "BurstPoolRefuses", "BurstPoolAccepts"
-	// maxEventNodes bounds how many nodes of a pool get that event.
+	// maxEventNodes bounds how many nodes of a pool get such an event.
 	maxEventNodes = 10
 )
 
@@ -44,7 +45,7 @@ var Refusals = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "code"})
 
-// Config is what Providers are made of.
+// Config has the dependencies of Providers.
 type Config struct {
 	Pools    pool.List
 	Client   kubernetes.Interface
@@ -52,27 +53,27 @@ type Config struct {
 	Pods     corelisters.PodLister
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Rules are those by which a burst pool whose pods must start within the time given is judged; nil:
-	// breaker.NewRules.
+	// Rules returns the rules of a burst pool's circuit breaker. startWithin is the time within which the pool's pods
+	// must start. If Rules is nil, breaker.NewRules is used.
 	Rules    func(startWithin time.Duration) breaker.Rules
-	Observed bool        // gates are only observed
-	Leading  func() bool // whether this scheduler schedules: only then it reports events
-	Changed  func()      // called when a judgement may have changed; it must not block
+	Observed bool        // mode Observe: pods are not held
+	Leading  func() bool // whether this scheduler is the leader; only the leader writes events and counts refusals
+	Changed  func()      // called when a burst pool's status may have changed; it must not block
 }
 
-// Providers follow what the providers behind the burst pools make of the pods on their nodes. Its methods may be called
-// by many goroutines.
+// Providers follow how the providers of the burst pools treat the pods on the pools' nodes. Its methods are safe for
+// concurrent use.
 type Providers struct {
 	config   Config
-	warned   *lru.Cache // the owners, by their UIDs, of whose pods it was said that they run differently in a burst pool
+	warned   *lru.Cache // the UIDs of the owners for which WarnOfDifferences wrote an event
 	vanished *vanished
 
 	mu       sync.Mutex
 	trackers map[int]*breaker.Breaker // by the pool's index
-	nodes    map[string]int           // the index of the pool that a burst node is in
+	nodes    map[string]int           // by the name of a burst node: the index of its pool
 }
 
-// New returns Providers that know of no node.
+// New returns Providers without nodes.
 func New(config Config) *Providers {
 	p := &Providers{config: config, warned: lru.New(maxWarned), vanished: newVanished(config.Client.CoreV1()), trackers: map[int]*breaker.Breaker{}, nodes: map[string]int{}}
 	rules := config.Rules
@@ -85,17 +86,17 @@ func New(config Config) *Providers {
 	return p
 }
 
-// Run asks what became of pods that the informer has lost sight of, until the context ends.
+// Run reads the last status of pods that left the informer before they had started, until the context ends.
 func (p *Providers) Run(ctx context.Context) { p.vanished.run(ctx, p.ended, p.Gone) }
 
-// Deleted takes in that a pod is gone from the informer: it was deleted, or has ended.
+// Deleted processes a pod that left the informer, because the pod was deleted or has ended.
 func (p *Providers) Deleted(pod *v1.Pod) {
 	if !p.Follows(pod.Spec.NodeName) || !p.vanished.add(pod) {
 		p.Gone(pod.UID)
 	}
 }
 
-// See takes in a pod that was added or that changed.
+// See processes a pod that was added or changed.
 func (p *Providers) See(pod *v1.Pod) {
 	if pod.Spec.NodeName == "" {
 		return
@@ -120,7 +121,7 @@ func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
 	return of
 }
 
-// Follows reports whether the node is a burst pool's.
+// Follows reports whether the node is in a burst pool.
 func (p *Providers) Follows(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,13 +129,13 @@ func (p *Providers) Follows(node string) bool {
 	return ok
 }
 
-// ended takes in what became of a pod that the informer has lost sight of.
+// ended processes the last status of a pod that left the informer.
 func (p *Providers) ended(pod *v1.Pod) {
 	p.See(pod)
 	p.Gone(pod.UID)
 }
 
-// Gone takes in that a pod was deleted.
+// Gone removes a pod that was deleted.
 func (p *Providers) Gone(uid types.UID) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +146,8 @@ func (p *Providers) Gone(uid types.UID) {
 	}
 }
 
-// countRefusal counts a pod's refusal, and writes an event if the refusal makes the pod's template ineligible, or would but for mode Observe.
+// countRefusal counts a pod's refusal. It writes an event if the refusal makes the pod's template ineligible, or would
+// do so if the mode were not Observe.
 func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	if !p.config.Leading() {
 		return
@@ -178,7 +180,7 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 		return
 	}
 	p.nodes = nodes
-	// Under the lock, so that the deletion of a listed pod comes after.
+	// The pods are listed under the lock, so that the deletion of a listed pod is processed afterwards.
 	all, _ := p.config.Pods.List(labels.Everything()) // does not fail
 	seen, byUID := map[int][]breaker.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
@@ -192,29 +194,30 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 	}
 }
 
-// Judge returns the state of the burst pool with index i at the time now.
+// Judge returns the status of the burst pool with index i at the time now.
 func (p *Providers) Judge(i int, now time.Time) breaker.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Judge(now)
 }
 
-// Starting returns how many pods of the burst pool with index i may still start at the time now, assumed pods included.
+// Starting returns how many pods of the burst pool with index i may still start at the time now. placed are the UIDs of
+// such pods in the scheduling snapshot, assumed pods included.
 func (p *Providers) Starting(i int, placed []types.UID, now time.Time) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Starting(placed, now)
 }
 
-// Pacing returns the pacing of the owner in the burst pool with index i at the time now. Its pods placed, by their
-// UIDs, may not be bound yet.
+// Pacing returns the pacing of the owner in the burst pool with index i at the time now. placed are the UIDs of the
+// owner's pods in the scheduling snapshot, assumed pods included.
 func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.Time) *breaker.Pacing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.trackers[i].Pacing(owner, placed, now)
 }
 
-// recall processes pods that have ended and may have been refused while no scheduler watched.
+// recall processes pods that have failed and may have been refused while no scheduler watched.
 func (p *Providers) recall(pods []v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -226,12 +229,13 @@ func (p *Providers) recall(pods []v1.Pod) {
 	}
 }
 
-// Transition reports burst pools that began or stopped refusing pods since the last view.
+// Transition logs each change of a burst pool's state since the last view. If a pool began or stopped refusing pods,
+// Transition also writes events on its nodes.
 func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View, byPool [][]*v1.Node) {
 	for i := range p.config.Pools.Burst() {
 		old, is, name := &before.Pools[i].Provider, &view.Pools[i].Provider, p.config.Pools.At(i).Name
 		if old.State == "" || old.State == is.State {
-			continue // the last report is not known
+			continue // the old state is not known, or is the same
 		}
 		logger.Info("What the provider of a burst pool makes of pods changed", "pool", name, "state", is.State, "until", is.Until, "code", is.Code, "message", is.Message)
 		if !p.config.Leading() {
@@ -254,12 +258,12 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 	}
 }
 
-// Complaint describes a burst pool that refuses pods.
+// Complaint returns the message about a burst pool whose provider refuses pods.
 func Complaint(name string, is *breaker.Status) string {
 	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
 }
 
-// Remember writes down what the trackers remember.
+// Remember writes the trackers' memories to m.
 func (p *Providers) Remember(m *published.Memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -273,7 +277,7 @@ func (p *Providers) Remember(m *published.Memory) {
 	}
 }
 
-// Restore has the trackers start from what was remembered.
+// Restore restores the trackers' memories from m.
 func (p *Providers) Restore(m *published.Memory, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

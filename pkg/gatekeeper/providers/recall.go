@@ -15,13 +15,14 @@ import (
 const (
 	// recallTimeout and recallNodes bound the search for refusals that happened while no scheduler watched.
 	recallTimeout, recallNodes = 10 * time.Second, 100
-	// recallPage is the page size of that list.
+	// recallPage is the page size of each list of pods.
 	recallPage = 500
 )
 
-// Recall finds pods on burst nodes that were refused while no scheduler watched: those with restartPolicy Never have
-// failed, and the scheduler's informer has no pods that have ended. Without it, the successor of a killed leader would
-// send a Job's pods where others of it were just refused. byPool are the nodes of each pool.
+// Recall finds pods on burst nodes that were refused while no scheduler watched. Refused pods with restartPolicy Never
+// have failed, and the scheduler's informer leaves out pods that have ended. Without Recall, the next leader after a
+// killed one would send a Job's pods to a pool that has just refused other pods of the Job. byPool are the nodes of
+// each pool.
 func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 	p.Follow(byPool)
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)

@@ -12,8 +12,8 @@ import (
 
 const subsystem = "pool_priority"
 
-// The gauges are computed at each scrape, from one view: a state or a reason that ended disappears in the same scrape
-// in which its successor appears. Only the leader has them, so that plain sums over all replicas are right.
+// These gauges are computed at each scrape, from one view, so that a state or a reason disappears in the scrape in
+// which its successor appears. Only the leader has series, so that plain sums over all replicas are right.
 var (
 	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
@@ -48,8 +48,8 @@ func gauge(name, help string, labels ...string) *metrics.Desc {
 	return metrics.NewDesc(metrics.BuildFQName("", subsystem, name), help, labels, nil, metrics.ALPHA, "")
 }
 
-// Gauges returns the collector of the gauges of the publisher that of returns; nil: there is none yet. It has series
-// only while that scheduler leads.
+// Gauges returns a collector of the gauges. of returns the publisher that the collector reads from, or nil if there is
+// none yet. The collector has series only while the publisher's scheduler leads.
 func Gauges(of func() *Publisher) metrics.StableCollector { return &gauges{of: of} }
 
 type gauges struct {
@@ -92,7 +92,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	}
 }
 
-// reading collects the gauges of one scrape.
+// reading collects the gauges for one scrape.
 type reading struct {
 	*Config
 	view *nodegroups.View
@@ -117,7 +117,8 @@ func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 	r.set(nodesGauge, float64(p.Arriving()), name, "upcoming")
 }
 
-// collectUsage collects the usage of the pools and of their budgets, and whether the gates are open for one more pod.
+// collectUsage collects the usage of the pools, the budgets of the burst pools, whether their providers are refusing
+// pods, and whether their gates are open for a plain pod.
 func (r *reading) collectUsage(rule *gate.Rule) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()
@@ -140,7 +141,7 @@ func (r *reading) collectUsage(rule *gate.Rule) {
 	}
 }
 
-// unlimited is the limit, or less than nothing for none.
+// unlimited returns the limit, or -1 if there is none.
 func unlimited(limit int64) int64 {
 	if limit == 0 {
 		return -1
@@ -148,7 +149,7 @@ func unlimited(limit int64) int64 {
 	return limit
 }
 
-// collectResources collects CPU, in thousandths, and memory, in bytes. Negative values are left out.
+// collectResources collects milliCPU, in thousandths of a core, and memory, in bytes. It leaves out negative values.
 func (r *reading) collectResources(cores, bytes *metrics.Desc, name string, milliCPU, memory int64) {
 	if milliCPU >= 0 {
 		r.set(cores, float64(milliCPU)/1000, name)
@@ -166,7 +167,7 @@ func (r *reading) collectHeld() {
 	r.set(oldestGauge, seconds(first))
 }
 
-// seconds is the time as Prometheus has it, 0 for a zero one.
+// seconds returns the time in Unix seconds, or 0 for a zero time.
 func seconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0
@@ -174,7 +175,7 @@ func seconds(t time.Time) float64 {
 	return float64(t.UnixMilli()) / 1000
 }
 
-// boolean is 1 or 0.
+// boolean returns 1 for true and 0 for false.
 func boolean(is bool) float64 {
 	if is {
 		return 1

@@ -22,38 +22,37 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Problems are mistakes in the cluster's objects or the configuration that the user can fix. Each is logged once while
-// it lasts, and written as an event if it has an object.
+// Problems are mistakes in the cluster's objects or the configuration that the user can fix. While a problem lasts, it
+// is logged once. If it is about an object, an event is written once, too.
 type Problems struct {
 	recorder         events.EventRecorder
 	pools            pool.List
-	gated            bool                 // the nodes of burst pools are to have the gate taint
-	withoutGateTaint map[string]time.Time // since when nodes of burst pools have not had it, by name
-	Due              time.Time            // when there is a problem unless something changes; zero: never
+	gated            bool                 // the nodes of burst pools must have the gate taint
+	withoutGateTaint map[string]time.Time // since when nodes of burst pools have lacked the gate taint, by node name
+	Due              time.Time            // when the next problem begins without an event; zero if none does
 	current          []problem
-	logged           map[string]bool // while they last
-	told             map[string]bool // by an event, while they last
+	logged           map[string]bool // by id: current problems that were logged
+	told             map[string]bool // by id: current problems with an event
 	empty            map[int]bool    // pools that were logged to have no nodes
 }
 
 type problem struct {
-	id        string         // the same for as long as the problem lasts, whatever its details
+	id        string         // does not change while the problem lasts, even if its details do
 	regarding runtime.Object // nil if there is no object
 	code      string
 	message   string
 }
 
-// gateTaintGrace is how long a burst node may lack the gate taint: the controller may be taking over, or the node be
-// new.
+// gateTaintGrace is how long a burst node may lack the gate taint. The controller may be taking over, or the node may
+// be new.
 const gateTaintGrace = 30 * time.Second
 
-// NewProblems returns Problems that are not known yet. gated says that the nodes of burst pools are to have the gate
-// taint.
+// NewProblems returns Problems without entries. gated is set if the nodes of burst pools must have the gate taint.
 func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Problems {
 	return &Problems{recorder: recorder, pools: pools, gated: gated, withoutGateTaint: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// Look finds the problems that there are at the time now.
+// Look finds the problems that exist at the time now.
 func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
 	ps.current = nil
 	type key struct {
@@ -91,7 +90,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	}
 }
 
-// findOthers finds nodes of the pools that have the gate taint of another installation.
+// findOthers finds nodes of the pools that have the gate taint of an installation other than this one.
 func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	type overlap struct{ pool, other string }
 	found := map[overlap]*v1.Node{}
@@ -111,7 +110,7 @@ func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	}
 }
 
-// findWithoutGateTaint finds nodes of burst pools that have not had the gate taint for too long.
+// findWithoutGateTaint finds nodes of burst pools that have lacked the gate taint for gateTaintGrace.
 func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 	withoutGateTaint := map[string]time.Time{}
 	ps.Due = time.Time{}
@@ -150,7 +149,7 @@ func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 	ps.withoutGateTaint = withoutGateTaint
 }
 
-// findRefusing finds burst pools whose providers refuse pods. The events on their nodes come from providers.
+// findRefusing finds burst pools whose providers refuse pods. Package providers writes the events on their nodes.
 func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.HalfOpen {
@@ -160,7 +159,8 @@ func (ps *Problems) findRefusing(view *nodegroups.View) {
 	}
 }
 
-// findVirtual finds regular pools that select nodes of a virtual kubelet: such nodes are never used, even if a burst pool selects them, too.
+// findVirtual finds regular pools that select nodes of a virtual kubelet. Such nodes are never used, even if a burst
+// pool also selects them.
 func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
@@ -200,8 +200,8 @@ func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	}
 }
 
-// findOverlaps finds pools that select the same node. The first one has it; that is meant in a list that ends with a
-// pool of all the rest, and a mistake in others.
+// findOverlaps finds pools that select the same node. The node belongs to the first of these pools. That is intended if
+// the last pool of the list selects all remaining nodes, and otherwise a mistake.
 func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	found := map[string]*v1.Node{}
 	for _, nodes := range byPool {
@@ -232,7 +232,7 @@ func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	}
 }
 
-// Messages returns the problems that there are, a sentence each.
+// Messages returns one sentence for each problem that exists.
 func (ps *Problems) Messages() []string {
 	var messages []string
 	for _, p := range ps.current {
@@ -241,7 +241,7 @@ func (ps *Problems) Messages() []string {
 	return messages
 }
 
-// Report logs the new problems and, with events, writes them as events.
+// Report logs the new problems. If events is set, it also writes events for the problems that are about an object.
 func (ps *Problems) Report(logger klog.Logger, events bool) {
 	logged, told := map[string]bool{}, map[string]bool{}
 	for _, p := range ps.current {
@@ -260,7 +260,7 @@ func (ps *Problems) Report(logger klog.Logger, events bool) {
 	ps.logged, ps.told = logged, told
 }
 
-// ReportEmpty logs once of each pool without nodes that its selector may be wrong.
+// ReportEmpty logs, once for each pool without nodes, that the pool's selector may be wrong.
 func (ps *Problems) ReportEmpty(logger klog.Logger, view *nodegroups.View) {
 	for i := range view.Pools {
 		if view.Pools[i].Nodes == 0 && !ps.empty[i] {

@@ -1,5 +1,5 @@
-// Package publishing reports the gatekeeper's state: in the ConfigMap that tools and the next leader read, as gauges,
-// and as problems that the user can fix.
+// Package publishing reports the gatekeeper's state. It writes the ConfigMap that tools and the next leader read,
+// collects gauges, and reports problems that the user can fix.
 package publishing
 
 import (
@@ -34,9 +34,9 @@ import (
 const (
 	// publishInterval is the shortest time between two writes.
 	publishInterval = time.Second
-	// figuresInterval is the shortest time between two writes if only figures have changed by which nothing is decided.
+	// figuresInterval is the shortest time between two writes if only figures have changed that affect no decision.
 	figuresInterval = 15 * time.Second
-	// maxPublishInterval is the longest time between two tries of a write that fails.
+	// maxPublishInterval bounds the backoff after failed writes.
 	maxPublishInterval = 30 * time.Second
 	// publishTimeout bounds one read or write.
 	publishTimeout = 3 * time.Second
@@ -50,8 +50,8 @@ var Failures = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// Config is what a Publisher is made of. The publisher reads these parts of the gatekeeper itself: any goroutine may.
-// What belongs to the gatekeeper's loop comes with a Report.
+// Config has the dependencies of a Publisher. The publisher reads these parts of the gatekeeper directly, because they
+// are safe for concurrent use. A Report has the state that only the gatekeeper's loop may read.
 type Config struct {
 	Args                             *configv1.PoolPriorityArgs
 	Pools                            pool.List
@@ -66,19 +66,19 @@ type Config struct {
 	Nodes   func() (byPool [][]*v1.Node, unlisted []*v1.Node)
 	View    func() *nodegroups.View
 	Rule    func() gate.Rule
-	Leads   func() bool // whether this scheduler schedules, and may still
-	Synced  func() bool // whether all that the informers read is known
+	Leads   func() bool // whether this scheduler is the leader and may still act as the leader
+	Synced  func() bool // whether all informers have synced
 }
 
-// Report is what the loop hands over to be published. It does not change any more.
+// Report has the loop's state to publish. It must not be changed after Submit.
 type Report struct {
 	View     *nodegroups.View
-	Override gate.Override // in force
+	Override gate.Override // the override in force
 	Problems []string
-	Memory   published.Memory // of the sources, the providers and the override
+	Memory   published.Memory // the state of the sources, the providers and the override for the next leader
 }
 
-// Publisher builds and writes the published state, in a goroutine of its own, so that neither delays the loop.
+// Publisher builds and writes the published state in its own goroutine, so that the gatekeeper's loop is not delayed.
 type Publisher struct {
 	config          Config
 	namespace, name string
@@ -97,8 +97,8 @@ func (p *Publisher) client() typedcorev1.ConfigMapInterface {
 	return p.config.Client.CoreV1().ConfigMaps(p.namespace)
 }
 
-// Load returns what was published last, nil if nothing was. With an error, it returns the part that can be read, nil if
-// it got nothing at all.
+// Load returns the status that was published last, or nil if there is none. With an error, it returns the part that
+// could be read, or nil if nothing could be read.
 func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -111,7 +111,7 @@ func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
 	return published.Decode(cm)
 }
 
-// Submit hands over what is to be published. It does not block.
+// Submit makes Run publish the report. It does not block.
 func (p *Publisher) Submit(report *Report) {
 	p.newest.Store(report)
 	p.poke()
@@ -124,7 +124,8 @@ func (p *Publisher) poke() {
 	}
 }
 
-// contents is the state to write, without what changes with every sync, and the part of it that decides.
+// contents is the encoded status without what changes with every sync. decisive is the part of it that affects
+// decisions.
 type contents struct{ all, decisive map[string]string }
 
 func contentsOf(state *published.Status) (contents, error) {
@@ -136,8 +137,8 @@ func contentsOf(state *published.Status) (contents, error) {
 	return contents{all, decisive}, err
 }
 
-// due is how long to wait before the next write: none if the deciding part changed, little if other figures did, else a
-// heartbeat.
+// due returns the shortest time from the last write to the next: zero if the decisive part has changed, figuresInterval
+// if only other figures have, and a little less than a heartbeat if nothing has.
 func (c *contents) due(last *contents) time.Duration {
 	switch {
 	case !maps.Equal(c.decisive, last.decisive):
@@ -149,7 +150,8 @@ func (c *contents) due(last *contents) time.Duration {
 	}
 }
 
-// Run builds what is submitted and writes it, if it changed or is old, until the context ends.
+// Run builds the status of each submitted report, until the context ends. It writes the status if it has changed or the
+// last write is old.
 func (p *Publisher) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	var last contents
@@ -174,7 +176,7 @@ func (p *Publisher) Run(ctx context.Context) {
 			err = p.write(ctx, state)
 		}
 		if err != nil && ctx.Err() != nil {
-			return // an orderly stop, in the middle of a write
+			return // an orderly stop during a write
 		}
 		if err == nil {
 			last, written, problem = data, now, ""
@@ -186,13 +188,14 @@ func (p *Publisher) Run(ctx context.Context) {
 			}
 			problem = err.Error()
 			backoff.Next(p.name, now)
-			p.poke() // once more
+			p.poke() // try again
 		}
 		p.pause(ctx, max(publishInterval, backoff.Get(p.name)))
 	}
 }
 
-// pause bounds what building and writing reports costs in a cluster that changes all the time.
+// pause waits for d, or until the context ends. It bounds the cost of building and writing reports in a cluster that
+// changes all the time.
 func (p *Publisher) pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

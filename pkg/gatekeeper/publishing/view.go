@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxDeclines is how many kinds of pods are published, and maxUnschedulable how many pods' clocks the next leader
-	// finds.
+	// maxDeclines bounds the number of kinds of pods whose declines are published. maxUnschedulable bounds the number
+	// of pods whose waiting times are published for the next leader.
 	maxDeclines, maxUnschedulable = 500, 5000
 )
 
-// status is what is published of the report: all that the gate goes by, but for the pod that asks, and what the next
-// leader starts from.
+// status returns the status to publish for the report. It has the whole input of the gate except the pod, and the state
+// that the next leader starts from.
 func (p *Publisher) status(r *Report) *published.Status {
 	c := &p.config
 	byPool, unlisted := c.Nodes()
@@ -38,8 +38,8 @@ func (p *Publisher) status(r *Report) *published.Status {
 	return state
 }
 
-// fullness counts the nodes of each pool, by its index, that are ready and not cordoned, and says how full each pool
-// is. A burst pool's node offers what somebody made up, and none of that is said.
+// fullness returns, by the pool's index, how many nodes of each pool are ready and not cordoned, and how full the pool
+// is. It leaves out the Allocatable of burst pools, which is a configured value and not a real capacity.
 func (p *Publisher) fullness(byPool [][]*v1.Node) (available []int, usage []published.Usage) {
 	available = make([]int, len(byPool))
 	for i, load := range p.config.Usage.Sums(byPool) {
@@ -58,7 +58,7 @@ func (p *Publisher) fullness(byPool [][]*v1.Node) (available []int, usage []publ
 	return available, usage
 }
 
-// resourcesOf is the CPU and the memory of the use.
+// resourcesOf returns the CPU and the memory of the usage.
 func resourcesOf(use aci.Use) v1.ResourceList {
 	return v1.ResourceList{v1.ResourceCPU: *resource.NewMilliQuantity(use.MilliCPU, resource.DecimalSI), v1.ResourceMemory: *resource.NewQuantity(use.Memory, resource.BinarySI)}
 }

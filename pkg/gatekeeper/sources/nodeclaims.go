@@ -16,7 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
-// nodeClaims hands the NodeClaims of a NodePool to its launches, each as it comes, changes and goes.
+// nodeClaims passes the NodeClaims of a NodePool to the NodePool's launches, whenever one is added, changed or deleted.
 type nodeClaims struct {
 	config   *Config
 	launches *karpenter.Launches
@@ -24,9 +24,9 @@ type nodeClaims struct {
 	refused  sync.Once
 }
 
-// watchNodeClaims starts to follow the NodeClaims of the NodePool, and reports when they change what it is judged by.
-// The right to do so is optional, and waited for: without it, launches that fail are not noticed, and nothing else is
-// amiss.
+// watchNodeClaims starts to watch the NodeClaims of the NodePool, and calls config.Changed when they change the
+// launches. The right to list and watch NodeClaims is optional, and the informer retries until it is granted. Without
+// it, failed launches are not noticed, and everything else works.
 func watchNodeClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
 	c := &nodeClaims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.NodeClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
@@ -53,7 +53,8 @@ func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
 	return err
 }
 
-// fail logs once that reading NodeClaims is forbidden. Other failures are temporary, or concern the NodePool as well.
+// fail logs once that reading NodeClaims is forbidden. Failures for a different reason are temporary, or concern the
+// NodePool as well.
 func (c *nodeClaims) fail(err error) {
 	if apierrors.IsForbidden(err) {
 		c.refused.Do(func() {
@@ -62,7 +63,7 @@ func (c *nodeClaims) fail(err error) {
 	}
 }
 
-// see takes in a NodeClaim that came, changed or went.
+// see processes a NodeClaim that was added, changed or deleted.
 func (c *nodeClaims) see(obj any, gone bool) {
 	if last, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = last.Obj
@@ -88,7 +89,7 @@ func (c *nodeClaims) see(obj any, gone bool) {
 	}
 }
 
-// trimNodeClaim leaves of a NodeClaim what is read of it: a large cluster has thousands.
+// trimNodeClaim drops the fields of a NodeClaim that are not read, because a large cluster has thousands of NodeClaims.
 func trimNodeClaim(obj any) (any, error) {
 	claim, ok := obj.(*unstructured.Unstructured)
 	if !ok {

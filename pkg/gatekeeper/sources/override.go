@@ -20,34 +20,34 @@ import (
 )
 
 const (
-	// eventOverridden and eventOverrideOver are the reasons of events on the ConfigMap that overrides the gate.
+	// eventOverridden and eventOverrideOver are the reasons of events on the override's ConfigMap.
 	eventOverridden, eventOverrideOver = "GateOverridden", "GateOverrideEnded"
-	// EventOverrideUnreadable is the code of the problem of one that cannot be read.
+	// EventOverrideUnreadable is the code of the problem that the override's ConfigMap cannot be read.
 	EventOverrideUnreadable = "GateOverrideUnreadable"
-	// sourceOverride is the value of the label source of metrics.
+	// sourceOverride is the override's value of the label source of metrics.
 	sourceOverride = "override"
-	// overrideRetry is how often reading the ConfigMap is tried again.
+	// overrideRetry is the time between two tries to read the ConfigMap.
 	overrideRetry = 2 * time.Second
 )
 
-// Override follows the ConfigMap by which an operator overrides the gate, that one and no other. What cannot be read in
-// it changes nothing: what was read before stays in force, also with the next leader. But for Current, which anybody
-// may ask, it is the loop's.
+// Override watches the single ConfigMap by which an operator overrides the gate. If the ConfigMap cannot be read or
+// parsed, the override that was read before stays in force, also with the next leader. Only the gatekeeper's loop may
+// use an Override, except Current, which is safe for concurrent use.
 type Override struct {
 	id       string // namespace/name
 	object   *watched
 	recorder events.EventRecorder
-	Current  atomic.Pointer[gate.Override] // what is in force; it may have ended since
+	Current  atomic.Pointer[gate.Override] // the override in force as of the last Observe; it may have ended since
 
-	read     published.Override // the last that could be read
-	cm       runtime.Object     // as last observed; nil if there is none
-	problem  string             // of that; "" if there is none
-	observed bool               // the ConfigMap was read, or does not exist, or the error is known
+	read     published.Override // the last override that could be read
+	cm       runtime.Object     // the ConfigMap as last observed; nil if there is none
+	problem  string             // why the ConfigMap cannot be read; "" if it can
+	observed bool               // the ConfigMap was read, does not exist, or could not be read
 	logged   string
 	told     string
 }
 
-// NewOverride starts to follow the ConfigMap in the namespace of the one that has the published state.
+// NewOverride starts to watch the override's ConfigMap, in the namespace of the published state's ConfigMap.
 func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	namespace, _, _ := strings.Cut(config.Args.StatusConfigMap, "/")
 	o := &Override{id: namespace + "/" + gate.OverrideConfigMap, recorder: config.Recorder}
@@ -58,10 +58,11 @@ func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	return o, err
 }
 
-// Restore takes over the last leader's value. It counts as long as the same ConfigMap cannot be parsed or was not read.
+// Restore takes over the override that the last leader read. It stays in force while the same ConfigMap cannot be
+// parsed or has not been read.
 func (o *Override) Restore(m *published.Memory) { o.read = m.Override }
 
-// Observe reads the ConfigMap as it is at the time now.
+// Observe reads the ConfigMap from the informer, and sets Current to the override in force as of now.
 func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	before := o.problem
 	o.observed, o.problem = o.object.settled(), ""
@@ -100,7 +101,7 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	}
 }
 
-// InForce returns the override at the time now.
+// InForce returns the override in force at the time now; empty if there is none.
 func (o *Override) InForce(now time.Time) gate.Override {
 	if o.read.At(now) == "" {
 		return gate.Override{}
@@ -116,8 +117,8 @@ func (o *Override) stays(now time.Time) string {
 	return "the gate goes by the pools"
 }
 
-// Due is when the override in force ends, or when to read the ConfigMap again: its absence causes no event. Zero is
-// never.
+// Due returns when the override in force ends, or when to read the ConfigMap again, because a ConfigMap that does not
+// exist causes no event. Zero means never.
 func (o *Override) Due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
 		return nodegroups.Earliest(now.Add(overrideRetry), o.InForce(now).Until)
@@ -150,11 +151,11 @@ func (o *Override) Report(leading bool, now time.Time) {
 	}
 }
 
-// Settled reports whether it is known if there is a ConfigMap, or why that cannot be known.
+// Settled reports whether the ConfigMap was read, is known not to exist, or could not be read.
 func (o *Override) Settled() bool { return o.object.settled() }
 
-// Problem says why the ConfigMap, as last observed, cannot be read; "" if it can.
+// Problem returns the ConfigMap as last observed, and why it cannot be read; "" if it can.
 func (o *Override) Problem() (runtime.Object, string) { return o.cm, o.problem }
 
-// Remember writes down what was last read.
+// Remember writes to m the last override that could be read.
 func (o *Override) Remember(m *published.Memory) { m.Override = o.read }

@@ -1,5 +1,5 @@
-// Package sources watches the objects that the gate depends on, each by its name: those that say whether the regular
-// pools can grow, and the ConfigMap by which an operator overrides the gate.
+// Package sources watches the objects that the gate depends on. They are the capacity sources, which show whether the
+// regular pools can grow, and the ConfigMap by which an operator overrides the gate.
 package sources
 
 import (
@@ -42,43 +42,43 @@ var Errors = metrics.NewCounterVec(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 }, []string{"source"})
 
-// Config is what Sources and an Override are made of: fields of the gatekeeper's.
+// Config has the dependencies of Sources and of an Override.
 type Config struct {
 	Args     *configv1.PoolPriorityArgs
 	Pools    pool.List
 	Client   kubernetes.Interface
-	Dynamic  dynamic.Interface // may be nil where no pool names a NodePool
+	Dynamic  dynamic.Interface // may be nil if no pool names a NodePool
 	Recorder events.EventRecorder
 	Now      func() time.Time
-	// Changed is called when what is watched changed. It must not block.
+	// Changed is called when a watched object has changed. It must not block.
 	Changed func()
 }
 
-// Sources evaluate the regular pools. They watch the objects that limit the pools, each by its name.
+// Sources watch the objects that the regular pools are judged by, and have the nodegroups.Source of each regular pool.
 type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
-	objects []runtime.Object    // what each pool is judged by, as last observed; nil if there is none
+	objects []runtime.Object    // the object that each pool is judged by, as last observed; nil if there is none
 	tracker *clusterautoscaler.Tracker
-	status  *watched // the cluster autoscaler's; nil if no pool is judged by it
-	// autoscalers is that status as last observed; nil without one.
+	status  *watched // the cluster autoscaler's status; nil if no pool is judged by it
+	// autoscalers is the ConfigMap with that status as last observed; nil if there is none.
 	autoscalers runtime.Object
 	statusID    string // namespace/name
 	nodePools   []*nodePool
-	warned      map[string]bool // node groups that no pool claims
-	// lastChanges is when each object was last seen to change, for readers outside the loop.
+	warned      map[string]bool // node groups that no pool owns, after they were logged
+	// told has, for readers outside the loop, when each object was last seen to change.
 	told atomic.Pointer[[]Change]
 }
 
-// sourceAutoscaler is the cluster autoscaler's status in labels of metrics.
+// sourceAutoscaler is the cluster autoscaler's value of the label source of metrics.
 const sourceAutoscaler = "cluster-autoscaler"
 
-// Change is when a capacity source was last seen to change; zero: never.
+// Change has the time at which a capacity source was last seen to change; zero if it never was.
 type Change struct {
 	Source string
 	At     time.Time
 }
 
-// Changes returns the last observed changes.
+// Changes returns the last change of each capacity source as of the last Observe.
 func (s *Sources) Changes() []Change {
 	if told := s.told.Load(); told != nil {
 		return *told
@@ -91,14 +91,14 @@ type nodePool struct {
 	name    string
 	tracker *karpenter.Tracker
 	object  *watched
-	version string    // of the object, when last observed
-	changed time.Time // when that last changed; zero: never
+	version string    // of the object as last observed
+	changed time.Time // when version last changed; zero if it never did
 }
 
-// source is the NodePool in labels of metrics.
+// source returns the NodePool's value of the label source of metrics.
 func (n *nodePool) source() string { return "nodepool/" + n.name }
 
-// New starts to watch what the regular pools are judged by.
+// New returns Sources, and starts to watch the objects that the regular pools are judged by.
 func New(ctx context.Context, config *Config) (*Sources, error) {
 	c := &config.Args.Capacity
 	s := &Sources{
@@ -148,7 +148,8 @@ func (s *Sources) watchStatus(ctx context.Context, config *Config) error {
 	return err
 }
 
-// nodePool returns the source of the NodePool, which it watches. Pools may share one.
+// nodePool returns the source of the NodePool, and starts to watch the NodePool if it is not watched yet. Pools may
+// share a NodePool.
 func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (nodegroups.Source, error) {
 	for _, n := range s.nodePools {
 		if n.name == name {
@@ -173,7 +174,7 @@ func (s *Sources) nodePool(ctx context.Context, config *Config, name string) (no
 	return n.tracker, nil
 }
 
-// nodePoolGraces returns the graces of the NodePool: the longest of its pools.
+// nodePoolGraces returns the longest graces of the pools that name the NodePool.
 func nodePoolGraces(config *Config, name string) pool.Graces {
 	var graces pool.Graces
 	for i := range config.Pools.Regular() {
@@ -185,14 +186,14 @@ func nodePoolGraces(config *Config, name string) pool.Graces {
 	return graces
 }
 
-// Of is the source by which the regular pool with index i is judged.
+// Of returns the source by which the regular pool with index i is judged.
 func (s *Sources) Of(i int) nodegroups.Source { return s.byPool[i] }
 
-// Object is what that pool is judged by, as last observed; nil if there is none.
+// Object returns the object by which the regular pool with index i is judged, as last observed; nil if there is none.
 func (s *Sources) Object(i int) runtime.Object { return s.objects[i] }
 
-// Shared returns a node that is in several of the autoscaler's node groups, as far as can be told, with the groups and
-// the autoscaler's status. It returns "" if there is none.
+// Shared returns a node that may be in several of the cluster autoscaler's node groups, with the groups and the
+// autoscaler's status. It returns "" if there is no such node.
 func (s *Sources) Shared() (node string, groups []string, status runtime.Object) {
 	if s.status == nil {
 		return "", nil, nil
@@ -201,13 +202,13 @@ func (s *Sources) Shared() (node string, groups []string, status runtime.Object)
 	return node, groups, s.autoscalers
 }
 
-// Settled reports whether every watched object was read or is known not to exist.
+// Settled reports whether every watched object was read, is known not to exist, or could not be read.
 func (s *Sources) Settled() bool {
 	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
 
-// Observe hands the trackers what they watch, as it is at the time now. byPool are the pools' nodes, unlisted those in
-// none.
+// Observe passes the watched objects and the nodes, as of now, to the trackers. byPool are the nodes of each pool, and
+// unlisted the nodes in no pool.
 func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
 	s.autoscalers = nil
@@ -234,8 +235,8 @@ func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	}
 }
 
-// observeStatus hands the cluster autoscaler's status to its tracker. What is wrong with it is the reason of its pools,
-// and counted once.
+// observeStatus passes the cluster autoscaler's status to its tracker. An error in the status becomes the reason of its
+// pools, and is counted once.
 func (s *Sources) observeStatus(now time.Time) {
 	obj, err := s.status.get()
 	s.autoscalers = obj
@@ -250,8 +251,8 @@ func (s *Sources) observeStatus(now time.Time) {
 	}
 }
 
-// observe hands the NodePool to its tracker and returns it. What is wrong with it is the reason of its pools, and
-// counted once.
+// observe passes the NodePool to its tracker and returns the NodePool. An error in the NodePool becomes the reason of
+// its pools, and is counted once.
 func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	obj, err := n.object.get()
 	switch {
@@ -287,7 +288,7 @@ func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	return obj
 }
 
-// assign gives the tracker the pools' groups and nodes. It logs once for each node group that no pool owns.
+// assign passes the pools' groups and nodes to the tracker. It logs once for each node group that no pool owns.
 func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.Node, now time.Time) {
 	var claims []clusterautoscaler.OwnedGroups
 	for i, source := range s.byPool {
@@ -303,8 +304,8 @@ func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	}
 }
 
-// Remember writes down what the trackers remember at the time now. While pods are held, every loop of the autoscaler
-// counts.
+// Remember writes the trackers' memories, as of now, to m. held is set if pods are held. Only then does the memory of
+// the cluster autoscaler's loops matter.
 func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(held, now)
@@ -317,7 +318,7 @@ func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	}
 }
 
-// Restore has the trackers start from what was remembered.
+// Restore restores the trackers' memories from m.
 func (s *Sources) Restore(m *published.Memory, now time.Time) {
 	s.tracker.Restore(m.ClusterAutoscaler, now)
 	for _, n := range s.nodePools {

@@ -12,18 +12,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// watched follows one object by its name.
+// watched is a watch of one object.
 type watched struct {
 	informer cache.SharedIndexInformer
 	key      string
 	failure  atomic.Pointer[error]
 }
 
-// watch starts to follow the object with the key (namespace/name) by an informer that lists no other, and calls changed
-// when it changes. Failures to read it are counted for the source.
+// watch starts to watch the object with the key (namespace/name), and calls changed when the object changes or cannot
+// be read. The informer must list only this object. Failures to read the object are counted for the source, except
+// those for which passes returns true.
 func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source string, changed func()) (*watched, error) {
 	w := &watched{informer: informer, key: key}
-	Errors.WithLabelValues(source).Add(0) // that a counter appears with the value 1 is no increase to Prometheus
+	Errors.WithLabelValues(source).Add(0) // Prometheus counts no increase if a counter appears with the value 1
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
@@ -44,7 +45,7 @@ func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source 
 	return w, nil
 }
 
-// passes reports whether the error is one with which watches end now and then: they begin anew.
+// passes reports whether the error is one that ends watches now and then. The informer then starts a new watch.
 func passes(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
@@ -52,7 +53,7 @@ func passes(err error) bool {
 // settled reports whether the object was read, is known not to exist, or could not be read.
 func (w *watched) settled() bool { return w.informer.HasSynced() || w.failure.Load() != nil }
 
-// get returns the object, nil if it does not exist, and an error if it could never be read.
+// get returns the object, or nil if it does not exist. It returns an error if the object could never be read.
 func (w *watched) get() (runtime.Object, error) {
 	if obj, exists, err := w.informer.GetStore().GetByKey(w.key); err == nil && exists {
 		return obj.(runtime.Object), nil

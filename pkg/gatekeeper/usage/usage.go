@@ -1,4 +1,4 @@
-// Package usage adds up what the pods on the nodes of each pool take.
+// Package usage adds up the resources that the pods on the nodes of each pool take.
 package usage
 
 import (
@@ -12,16 +12,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Usage is what the pods on each node take, whoever's they are: added up as they come, change and go, so that asking
-// costs something for each node and nothing for each pod. It is for figures and for requeueing: the gate goes by the
-// scheduling cycle's snapshot.
+// Usage has the resources that the pods of all schedulers take on each node. It updates the sums when a pod is added,
+// changed or deleted, so that the cost of a read depends on the number of nodes and not on the number of pods. Figures
+// and requeueing use it; the gate uses the scheduling cycle's snapshot.
 type Usage struct {
 	mu    sync.Mutex
 	pods  map[types.UID]taken
-	nodes map[string]Load // by name; without those that have no pods
+	nodes map[string]Load // by name; nodes without pods are left out
 }
 
-// New returns one that knows of no pod.
+// New returns a Usage without pods.
 func New() *Usage { return &Usage{pods: map[types.UID]taken{}, nodes: map[string]Load{}} }
 
 // taken is the usage of one pod.
@@ -30,18 +30,18 @@ type taken struct {
 	Load
 }
 
-// Load is what pods take: as Kubernetes counts it, and as Azure Container Instances bills it. The node's pool says
-// which of them counts, and the node may be heard of later than the pod.
+// Load is the usage of pods, as Kubernetes counts it and as Azure Container Instances bills it. Which one counts
+// depends on the node's pool, and the informers may deliver a pod before its node.
 type Load struct{ Requests, Billed aci.Use }
 
-// bounded limits what one pod counts for, so that the sum over a million pods does not overflow.
+// bounded limits the usage of one pod, so that the sum over a million pods does not overflow.
 func bounded(use aci.Use) aci.Use {
 	const most = math.MaxInt64 >> 20
 	use.MilliCPU, use.Memory = min(use.MilliCPU, most), min(use.Memory, most)
 	return use
 }
 
-// plus adds n times (1 or -1) the other.
+// plus returns the load plus n times the other load. n is 1 or -1.
 func (l Load) plus(n int, other Load) Load {
 	return Load{sum(l.Requests, n, other.Requests), sum(l.Billed, n, other.Billed)}
 }
@@ -50,7 +50,7 @@ func sum(a aci.Use, n int, b aci.Use) aci.Use {
 	return aci.Use{Pods: a.Pods + n*b.Pods, MilliCPU: a.MilliCPU + int64(n)*b.MilliCPU, Memory: a.Memory + int64(n)*b.Memory}
 }
 
-// See takes in a pod that was added or that changed.
+// See processes a pod that was added or changed.
 func (u *Usage) See(pod *v1.Pod) {
 	now := taken{node: pod.Spec.NodeName}
 	if now.node != "" {
@@ -68,7 +68,7 @@ func (u *Usage) See(pod *v1.Pod) {
 	}
 }
 
-// Gone takes in that a pod was deleted.
+// Gone removes a pod that was deleted.
 func (u *Usage) Gone(pod types.UID) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -88,7 +88,7 @@ func (u *Usage) goneLocked(pod types.UID) {
 	}
 }
 
-// Sums adds up what is on the nodes of each pool, by the pool's index.
+// Sums returns the load of each pool's nodes, by the pool's index.
 func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 	sums := make([]Load, len(byPool))
 	u.mu.Lock()
@@ -101,8 +101,8 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 	return sums
 }
 
-// Uses returns the load of each pool, by the pool's index: what is billed in a burst pool on Azure Container Instances,
-// and what is requested in any other pool.
+// Uses returns the usage of each pool, by the pool's index. It is what is billed in a burst pool on Azure Container
+// Instances, and what is requested in any other pool.
 func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) []aci.Use {
 	uses := make([]aci.Use, len(byPool))
 	for i, load := range u.Sums(byPool) {
