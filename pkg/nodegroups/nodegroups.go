@@ -46,7 +46,7 @@ func (r Reason) With(format string, args ...any) Reason {
 	return r
 }
 
-// ReasonProvisioning is the reason of a group that is Growing because ordered nodes have no Node yet.
+// ReasonProvisioning is the reason of a group that is Growing because ordered nodes have not come yet.
 var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the pool are on their way"}
 
 // SourceStatus is a source's answer for a pool.
@@ -71,7 +71,8 @@ type GroupStatus struct {
 	Until time.Time `json:"until,omitzero"`
 	// Members are the pool's nodes in the group.
 	Members []*corev1.Node `json:"-"`
-	// Seen are the remembered templates of the group's earlier nodes. They are used while the group has no nodes.
+	// Seen are the remembered templates of the group's earlier nodes. They stand in for its nodes while the group has
+	// none, and help to find startup taints.
 	Seen []NodeTemplate `json:"-"`
 	// Open is set if the group may get nodes that match none of the known templates.
 	Open bool `json:"open,omitempty"`
@@ -139,7 +140,7 @@ type Group struct {
 	// Nodes is the number of the group's nodes, and Starting is the number of them that are not usable yet.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
-	// LastReady is the last time when a node of the group, usable now, became ready; zero if no node is usable.
+	// LastReady is the latest time at which one of the group's usable nodes became ready; zero if no node is usable.
 	LastReady time.Time `json:"lastReady,omitzero"`
 	// NodeTemplates are the templates of the group's nodes. If it has no nodes, they are those of its earlier nodes;
 	// empty if none are known.
@@ -187,7 +188,7 @@ func (p *Pool) Arriving() int {
 	return n
 }
 
-// MaxNodes returns the pool's maximum number of nodes; nil if a group has no maximum, or if a group's is unknown.
+// MaxNodes returns the pool's maximum number of nodes; nil if one of its groups has no maximum or an unknown one.
 func (p *Pool) MaxNodes() *int {
 	if len(p.Groups) == 0 {
 		return nil

@@ -7,8 +7,9 @@ import (
 
 // Scans shows which pods the autoscaler has had enough time for.
 type Scans struct {
-	// ScannedBefore is a time: pods that began to wait before it have waited for four whole loops. One autoscaler ran
-	// these loops, and no group was scaled up or began to fail in them. It is zero if there were fewer such loops.
+	// ScannedBefore is the earliest start of the last four whole loops in which no group was scaled up or began to
+	// fail. One autoscaler ran all four. A pod must have begun to wait before this time. It is zero if there were fewer
+	// such loops.
 	ScannedBefore time.Time `json:"looked,omitzero"`
 	// Uncounted is set if the source does not show the autoscaler's loops. Then only time counts.
 	Uncounted bool `json:"uncounted,omitempty"`
@@ -43,8 +44,8 @@ func (a *Scans) WaitedAt(since time.Time, d time.Duration) time.Time {
 	return at
 }
 
-// HasScanned reports whether four whole loops without a scale-up or a new failure have run since the pod began to wait,
-// or whether the source does not show loops.
+// HasScanned reports whether four whole loops without a scale-up or a new failure have run since the pod began to wait.
+// It is always true if the source does not show loops.
 func (a *Scans) HasScanned(since time.Time) bool {
 	return a.Uncounted || since.Before(a.ScannedBefore)
 }

@@ -19,9 +19,9 @@ type nodeSet struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
-	// startupTaints are, by node, the taints of a new node that no template and no older node has, unless the older
-	// node is starting, too. Startup taints have no fixed names (CNI agents, AKS's nodeInitializationTaints, GPU
-	// operators).
+	// startupTaints are, by node, the taints of a new node that no template and no older node has. Older nodes that are
+	// starting themselves do not count. Startup taints have no fixed names (CNI agents, AKS's nodeInitializationTaints,
+	// GPU operators).
 	startupTaints map[*corev1.Node][]corev1.Taint
 	// until is when a taint next stops counting as a startup taint without an event; zero if never.
 	until time.Time

@@ -41,7 +41,7 @@ func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceSta
 }
 
 // groups returns the pool's groups. If there is a problem with the status, it returns the remembered groups with their
-// nodes, so that their history is kept. While no group is remembered, the pool may have any.
+// nodes, so that their history is kept. While no group is remembered, the pool may have any group.
 func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.GroupStatus) {
 	t, inhabited, rest := s.Tracker, map[string]bool{}, notScaled
 	members, elsewhere, anywhere := s.split(nodes)

@@ -118,7 +118,8 @@ func (m *members) observe(nodes []*corev1.Node) {
 	}
 }
 
-// unowned returns the nodes that are in no pool, except for those of groups that have a node in a pool.
+// unowned returns the nodes in none of the owned pools, except for nodes of a group that has a node in one of these
+// pools.
 func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.Node {
 	claimed, all := map[string]bool{}, 0
 	for i := range owned {

@@ -75,8 +75,8 @@ type LaunchMemory struct {
 	Message string `json:"message,omitempty"`
 }
 
-// Launches follows a NodePool's NodeClaims. Its methods are safe for concurrent use: refused NodeClaims come and go
-// within a second, so that each event is recorded as it arrives.
+// Launches follows a NodePool's NodeClaims. Its methods are safe for concurrent use. Each event is recorded as it
+// arrives, because refused NodeClaims come and go within a second.
 type Launches struct {
 	mu     sync.Mutex
 	memory LaunchMemory
@@ -91,7 +91,7 @@ func NewLaunches() *Launches {
 	return &Launches{unlaunched: map[types.UID]string{}, leaving: map[types.UID]bool{}}
 }
 
-// Observe reads a NodeClaim from its JSON at the time now. It reports whether the NodePool's status must be derived
+// Observe records a NodeClaim, from its JSON, at the time now. It reports whether the NodePool's status must be derived
 // again.
 func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err error) {
 	c, err := decode[nodeClaim](object, "NodeClaim")

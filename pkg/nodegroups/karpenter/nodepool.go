@@ -90,7 +90,7 @@ func decode[T any](object []byte, kind string) (*T, error) {
 }
 
 // nodes returns the number of nodes that the NodePool has ordered, including those without a Node yet. With replicas,
-// it returns at least the number that they ask for.
+// it returns at least maxNodes.
 func (n *nodePool) nodes() int64 {
 	counted := n.Status.Resources[resourceNodes]
 	if n.Spec.Replicas != nil {
