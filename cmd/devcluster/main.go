@@ -1,4 +1,4 @@
-// Command devcluster is a control plane on this machine to try pool-priority-scheduler on: etcd, kube-apiserver,
+// Command devcluster runs a local control plane for trying pool-priority-scheduler. It has etcd, kube-apiserver,
 // kube-controller-manager, KWOK nodes, a virtual-kubelet node and a simulated cluster autoscaler.
 package main
 

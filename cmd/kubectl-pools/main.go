@@ -1,4 +1,5 @@
-// Command kubectl-pools shows what the pool-priority scheduler decides, and why: kubectl pools.
+// Command kubectl-pools is the kubectl plugin kubectl pools. It shows what the pool-priority scheduler decides, and
+// why.
 package main
 
 import (
@@ -6,7 +7,7 @@ import (
 	"os"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // what a kubeconfig may log in with
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // the login methods that a kubeconfig may use
 
 	"poolpriority.dev/scheduler/pkg/cli"
 )

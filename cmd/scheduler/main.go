@@ -1,5 +1,5 @@
 // Command pool-priority-scheduler is kube-scheduler with the PoolPriority plugin, and with the plugins of
-// scheduler-plugins that people combine with it. None of them is on unless a profile enables it.
+// scheduler-plugins that are often combined with it. Each of these plugins is off unless a profile enables it.
 package main
 
 import (

@@ -1,7 +1,7 @@
-// Package cli is kubectl pools: what the pool-priority scheduler decides, and why. It shows what the scheduler wrote (a
-// pod's condition and annotations, the published view), and asks the gate's own rule over that view; it judges nothing
-// by itself. A file has a command, or what several share: client.go and published.go what they read, types.go the
-// objects that they print with -o json, table.go how they print.
+// Package cli is the kubectl plugin kubectl pools. It shows what the pool-priority scheduler decides, and why: what the
+// scheduler wrote (conditions and annotations of pods, the published view), and the gate's decisions over that view, by
+// the gate's own rule. Most files have one command. The others are shared: client.go and published.go read, types.go
+// has the objects that -o json prints, and table.go prints.
 package cli
 
 import (
@@ -25,16 +25,16 @@ import (
 )
 
 const (
-	// exitDone and exitFailed are the exit statuses, as kubectl diff has them: 1 is left for commands that look for
-	// what is wrong.
+	// exitDone and exitFailed are the exit statuses. As in kubectl diff, 1 is reserved for commands that find a
+	// problem.
 	exitDone, exitFailed = 0, 2
 
 	// defaultStatus is the ConfigMap that the scheduler publishes to by default.
 	defaultStatus = "pool-priority-system/pool-priority-status"
 )
 
-// Run runs the command that the arguments (with the program's name) name, and returns the exit status: 0 when it was
-// done, 2 when it could not be.
+// Run runs the command that args name, and returns the exit status: 0 if it succeeded, 2 if it failed. args[0] is the
+// name of the program.
 func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams) int {
 	o := newOptions(streams)
 	o.name = displayName(args[0])
@@ -45,21 +45,21 @@ func Run(ctx context.Context, args []string, streams genericiooptions.IOStreams)
 type options struct {
 	genericiooptions.IOStreams
 	kube *genericclioptions.ConfigFlags
-	name string // by which the command is called
+	name string // of the command, as help shows it
 	// status is the namespace/name of the published ConfigMap.
 	status, output, color string
 	noHeaders             bool
 	// clock measures the time since the API server's last Date header, and zone is the time zone of the output.
 	clock clock.PassiveClock
 	zone  *time.Location
-	// isTerminal reports whether what is printed is for a terminal.
+	// isTerminal reports whether the output is a terminal.
 	isTerminal func(io.Writer) bool
 	environ    func(string) string
 }
 
 func newOptions(streams genericiooptions.IOStreams) *options {
 	kube := genericclioptions.NewConfigFlags(true)
-	kube.CacheDir = nil // nothing is discovered
+	kube.CacheDir = nil // the cache is for API discovery, which no command uses
 	return &options{
 		IOStreams: streams, kube: kube, name: "kubectl pools", clock: clock.RealClock{}, zone: time.Local,
 		isTerminal: func(w io.Writer) bool {
@@ -72,7 +72,7 @@ func newOptions(streams genericiooptions.IOStreams) *options {
 
 func (o *options) run(ctx context.Context, args []string) int {
 	root := o.root()
-	root.SetArgs(append([]string{}, args...)) // none at all would be the process's
+	root.SetArgs(append([]string{}, args...)) // cobra would replace nil by the arguments of the process
 	root.SetIn(o.In)
 	root.SetOut(o.Out)
 	root.SetErr(o.ErrOut)
@@ -83,7 +83,7 @@ func (o *options) run(ctx context.Context, args []string) int {
 	return exitDone
 }
 
-// displayName is the name to show: for a kubectl plugin, kubectl and the words of its file name.
+// displayName returns the name to show. For a kubectl plugin, it is kubectl and the words of the plugin's file name.
 func displayName(program string) string {
 	name := strings.TrimSuffix(filepath.Base(program), ".exe")
 	if words, plugin := strings.CutPrefix(name, "kubectl-"); plugin {
@@ -136,10 +136,10 @@ func (o *options) check() error {
 	return nil
 }
 
-// wide reports whether more is asked for than fits a narrow terminal.
+// wide reports whether the output format is wide.
 func (o *options) wide() bool { return o.output == "wide" }
 
-// colored reports whether what is printed has colours.
+// colored reports whether the output has colours.
 func (o *options) colored() bool {
 	suits := o.environ("NO_COLOR") == "" && o.environ("TERM") != "dumb" && o.isTerminal(o.Out)
 	return o.color == "always" || o.color == "auto" && suits

@@ -28,7 +28,7 @@ import (
 // cluster reads objects for commands.
 type cluster struct {
 	client kubernetes.Interface
-	// namespace is the one of the flags or of the kubeconfig.
+	// namespace is the namespace of the flags or of the kubeconfig.
 	namespace string
 	// statusNamespace and statusName name the published ConfigMap.
 	statusNamespace, statusName string
@@ -36,7 +36,7 @@ type cluster struct {
 	host string
 }
 
-// connect returns the cluster that the flags name. Nothing is asked of it yet.
+// connect returns the cluster that the flags name. It sends no request.
 func (o *options) connect() (*cluster, error) {
 	config, err := o.kube.ToRESTConfig()
 	if clientcmd.IsEmptyConfig(err) {
@@ -64,11 +64,12 @@ func (o *options) connect() (*cluster, error) {
 	return c, nil
 }
 
-// serverTime is the API server's time, by the Date of its last response: the reader's clock may be wrong.
+// serverTime computes the API server's time from the Date header of its last response, because the local clock may be
+// wrong.
 type serverTime struct {
 	next  http.RoundTripper
 	clock clock.PassiveClock
-	ahead atomic.Int64 // by how much the server's clock is ahead of ours
+	ahead atomic.Int64 // nanoseconds by which the server's clock is ahead of ours
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -82,12 +83,12 @@ func (s *serverTime) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// now is the server's time or, until it has answered, ours.
+// now returns the server's time or, until the server has answered, the local time.
 func (s *serverTime) now() time.Time {
 	return s.clock.Now().Add(time.Duration(s.ahead.Load())).UTC()
 }
 
-// get reads the object with the name into one of its type. The namespace is "" if its kind has none.
+// get reads the object with the name into object, whose type names the kind. The namespace is "" if the kind has none.
 func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, name string) error {
 	resource, request := c.request(object, namespace)
 	what := "get " + resource + "/" + name
@@ -97,7 +98,8 @@ func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, nam
 	return c.plainly(what, request.Name(name).Do(ctx).Into(object))
 }
 
-// list reads the objects that the options select into a list of their type. The namespace is "" for all.
+// list reads the objects that the options select into list, whose type names their kind. The namespace is "" for all
+// namespaces.
 func (c *cluster) list(ctx context.Context, list runtime.Object, namespace string, options metav1.ListOptions) error {
 	resource, request := c.request(list, namespace)
 	what := "list " + resource
@@ -109,7 +111,7 @@ func (c *cluster) list(ctx context.Context, list runtime.Object, namespace strin
 
 func inNamespace(namespace string) string { return " in " + cmp.Or(namespace, "all namespaces") }
 
-// request is one for objects, or a list of them, of the type that the object has, and the name of their resource.
+// request returns the resource of the object's type, and a request for that resource. object may be a list.
 func (c *cluster) request(object runtime.Object, namespace string) (string, *rest.Request) {
 	kind := kindOfObject(object)
 	kind.Kind = strings.TrimSuffix(kind.Kind, "List")
@@ -122,14 +124,14 @@ func (c *cluster) request(object runtime.Object, namespace string) (string, *res
 	return resource.Resource, c.client.CoreV1().RESTClient().Get().AbsPath(path).NamespaceIfScoped(namespace, namespace != "").Resource(resource.Resource)
 }
 
-// kindOfObject is the kind of an object by its type: whatever is read here has one of client-go's.
+// kindOfObject returns the kind of the object by its type, which must be one of client-go's.
 func kindOfObject(object runtime.Object) schema.GroupVersionKind {
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
 	utilruntime.Must(err)
 	return kinds[0]
 }
 
-// plainError says in one line what could not be done, and what to do about it.
+// plainError is an error in one line: what could not be done, and what to do about it.
 type plainError struct {
 	text  string
 	cause error
@@ -138,7 +140,8 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.cause }
 
-// plainly makes an error of the API server plain: what is what could not be done, such as "get pods/web in default".
+// plainly turns an error of the API server into a plainError. what is what could not be done, such as "get pods/web in
+// default".
 func (c *cluster) plainly(what string, err error) error {
 	var netErr net.Error
 	var urlErr *url.Error

@@ -22,7 +22,8 @@ func (o *options) completePools(c *cobra.Command, already []string, _ string) ([
 	return slices.DeleteFunc(p.names(), func(name string) bool { return slices.Contains(already, name) }), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeObjects completes the names of pods that ask for the scheduler, and of the kinds that can be explained.
+// completeObjects completes names of pods, the kinds that can be explained, and names of objects of these kinds. It
+// offers only objects whose pods ask for the scheduler.
 func (o *options) completeObjects(c *cobra.Command, already []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	cluster, err := o.connect()
@@ -48,7 +49,8 @@ func (o *options) completeObjects(c *cobra.Command, already []string, prefix str
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), directive
 }
 
-// namesOf are the names of the objects of the kind in the namespace whose pods ask for the scheduler.
+// namesOf returns the names of those objects of the kind, in the namespace of the flags, whose pods ask for the
+// scheduler.
 func (c *cluster) namesOf(ctx context.Context, kind schema.GroupVersionKind) []string {
 	list, err := scheme.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err != nil || c.list(ctx, list, c.namespace, metav1.ListOptions{}) != nil {
@@ -59,7 +61,7 @@ func (c *cluster) namesOf(ctx context.Context, kind schema.GroupVersionKind) []s
 		scheduler = cmp.Or(p.view.SchedulerName, shippedName)
 	}
 	var names []string
-	objects, _ := meta.ExtractList(list) // it fails for what is no list
+	objects, _ := meta.ExtractList(list) // it fails only for an object that is not a list
 	for _, object := range objects {
 		if w := newWorkload(object, c.namespace); w != nil && w.template.Spec.SchedulerName == scheduler {
 			names = append(names, w.reference.Name)

@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	// maxDumpedPods bounds how many pods are dumped. Pods that wait come first, then pods in burst pools, then the others. logLines
-	// bounds each log.
+	// maxDumpedPods bounds the number of dumped pods. Pods that wait come first, then pods in burst pools, then other
+	// pods. logLines bounds each log.
 	maxDumpedPods, logLines = 5000, 20000
-	// ours is what the names of our own objects begin with.
+	// ours is the prefix of the names of this project's own objects.
 	ours = "pool-priority"
 )
 
@@ -123,7 +123,7 @@ func (d *dump) collect(ctx context.Context) {
 	d.workloads(ctx, scheduler)
 }
 
-// note notes whether a part could be read.
+// note records in the report whether a part could be read.
 func (d *dump) note(part string, err error) {
 	if err == nil {
 		fmt.Fprintf(&d.report, "%-60s read\n", part)
@@ -139,7 +139,7 @@ func (d *dump) add(name string, data []byte) {
 	}
 }
 
-// addObject adds an object, or a list of them, as YAML with its kind, without what is nobody's business.
+// addObject adds an object, or a list of objects, as redacted YAML with its kind.
 func (d *dump) addObject(name string, object runtime.Object) {
 	tree, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *dump) addObject(name string, object runtime.Object) {
 	d.addTree(name, tree)
 }
 
-// addTree adds an object of any type. The command lines of Deployments, which are ours, are kept.
+// addTree adds an object of any type, redacted. The command lines of Deployments are kept, because they are our own.
 func (d *dump) addTree(name string, tree map[string]any) {
 	redact(tree, tree["kind"] == "DeploymentList")
 	data, err := yaml.Marshal(tree)
@@ -161,7 +161,7 @@ func (d *dump) addTree(name string, tree map[string]any) {
 	d.add(name, data)
 }
 
-// read reads a list, and notes and reports whether it could be read.
+// read reads a list. It records in the report, and returns, whether the list could be read.
 func (d *dump) read(ctx context.Context, part string, list runtime.Object, namespace string, options metav1.ListOptions) bool {
 	err := d.list(ctx, list, namespace, options)
 	d.note(part, err)
@@ -226,7 +226,7 @@ func keepOurs(list runtime.Object) {
 	})))
 }
 
-// logs reads the logs of a pod of ours, and those from before its containers were started anew.
+// logs reads the logs of one of our pods, and the logs from before its containers restarted.
 func (d *dump) logs(ctx context.Context, pod *corev1.Pod) {
 	for i := range pod.Status.ContainerStatuses {
 		c := &pod.Status.ContainerStatuses[i]
@@ -256,8 +256,8 @@ func (d *dump) nodePools(ctx context.Context) {
 	}
 }
 
-// workloads reads the pods that ask for the scheduler, of all namespaces or, if not all may be read, of that of the
-// flags, with their events.
+// workloads reads the pods that ask for the scheduler, and their events. If it may not read all namespaces, it reads
+// only the namespace of the flags.
 func (d *dump) workloads(ctx context.Context, scheduler string) {
 	namespace, pods := metav1.NamespaceAll, &corev1.PodList{}
 	if !d.read(ctx, "pods that ask for "+scheduler, pods, namespace, asking(scheduler)) {
@@ -290,8 +290,7 @@ func dumpRank(p *corev1.Pod) int {
 	return 2
 }
 
-// events reads the events of a namespace: those on the kind (any if it is ""), and of objects with the UIDs (any if
-// there are none).
+// events reads the events of a namespace on objects of the kind (any if it is "") with the UIDs (any if they are nil).
 func (d *dump) events(ctx context.Context, namespace, kind string, uids map[types.UID]bool) {
 	options, part := metav1.ListOptions{}, "events"
 	if kind != "" {

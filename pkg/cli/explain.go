@@ -47,15 +47,15 @@ func (o *options) newExplain() *cobra.Command {
 	return c
 }
 
-// explainer explains an object: a pod, or what makes pods by a pod that it would make now.
+// explainer explains a pod, or a workload by a pod that it would create now.
 type explainer struct {
 	*Explanation
 	now       time.Time
 	pod       *corev1.Pod
 	workload  *workload       // nil for a pod
 	published *publishedState // nil if it could not be read
-	placed    bool            // in which pool the pod is, if in any, is known
-	request   gate.Request    // what the gate is asked for the pod
+	placed    bool            // whether it is known in which pool the pod is, if in any
+	request   gate.Request    // the pod's request to the gate
 }
 
 func newExplainer(reference corev1.ObjectReference) *explainer {
@@ -105,10 +105,10 @@ func (o *options) explainObject(ctx context.Context, argument string) error {
 	return o.print(e.Explanation, []string{nameOfObject(e.Object)}, func(w io.Writer) { o.printExplanation(w, e.Explanation, e.now) })
 }
 
-// nameOfObject is the object as kubectl has it with -o name.
+// nameOfObject returns KIND/NAME, which -o name prints.
 func nameOfObject(r corev1.ObjectReference) string { return strings.ToLower(r.Kind) + "/" + r.Name }
 
-// explain says all that there is to say.
+// explain sets the summary and everything else that depends on the object's situation.
 func (e *explainer) explain() {
 	predicate := e.situation()()
 	name := e.Object.Namespace + "/" + e.Object.Name
@@ -118,8 +118,8 @@ func (e *explainer) explain() {
 	e.Summary = name + predicate
 }
 
-// situation returns the function that explains the object. It adds facts, and returns the rest of the sentence that
-// begins with the object's name.
+// situation returns the function that explains the object. That function adds facts, and returns the rest of the
+// sentence that begins with the object's name.
 func (e *explainer) situation() func() string {
 	pod := e.pod
 	condition := gate.ScheduledCondition(pod)
@@ -143,8 +143,8 @@ func (e *explainer) situation() func() string {
 	return e.waits
 }
 
-// isOurs reports whether the pod's schedulerName is that of the scheduler that published. If that is unknown, any name
-// except Kubernetes' default counts.
+// isOurs reports whether the pod's schedulerName is the name of the scheduler that published the state. If that name is
+// unknown, any name except Kubernetes' default counts.
 func (e *explainer) isOurs() bool {
 	asked := cmp.Or(e.pod.Spec.SchedulerName, corev1.DefaultSchedulerName)
 	if e.published != nil && e.published.view.SchedulerName != "" {
@@ -188,7 +188,8 @@ func (e *explainer) waits() string {
 	return " has waited " + age(e.Since, e.now) + rest
 }
 
-// waitsFor asks the gate for a pod that waits, and says what for, if it was tried with the reason given.
+// waitsFor asks the gate about a pod that waits, and returns what it waits for, as the end of a sentence. reason is the
+// reason of the pod's condition.
 func (e *explainer) waitsFor(reason string) string {
 	e.ask(e.pod)
 	if since := e.request.UnschedulableSince; !since.IsZero() {
@@ -214,7 +215,7 @@ func (e *explainer) waitsFor(reason string) string {
 	case open != "":
 		return fmt.Sprintf(", and %s is open for it: what keeps it from there is in what the scheduler said.", open)
 	}
-	for _, closed := range []struct{ code, text string }{ // the first of them that there is
+	for _, closed := range []struct{ code, text string }{ // the first that a burst pool has
 		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},
 		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
 		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and is tried with another one."},
@@ -229,7 +230,7 @@ func (e *explainer) waitsFor(reason string) string {
 	return "."
 }
 
-// addHints adds what helps a pod that cannot burst.
+// addHints adds advice for a pod that cannot burst.
 func (e *explainer) addHints() {
 	for _, v := range e.Pools {
 		if hint := gate.Lookup(v.Reason.Code).Hint; v.Verdict == verdictClosed && hint != "" && !slices.Contains(e.Advice, hint) {

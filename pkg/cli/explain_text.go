@@ -13,7 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// printExplanation prints it for people.
+// printExplanation prints the explanation as text.
 func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 	paint := painter(o.colored())
 	fmt.Fprintln(w, e.Summary)
@@ -33,7 +33,7 @@ func (o *options) printExplanation(w io.Writer, e *Explanation, now time.Time) {
 	o.printNotes(w, e.Notes, paint)
 }
 
-// lines are the lines below the pools, each with its heading.
+// lines returns the lines below the pools, each with its heading.
 func (o *options) lines(e *Explanation, now time.Time) []Fact {
 	var lines []Fact
 	add := func(name string, texts ...string) {
@@ -106,7 +106,7 @@ func (o *options) changesText(e *Explanation, now time.Time) string {
 	return strings.Join(parts, ", or ")
 }
 
-// printVerdicts prints what is decided of each pool and, with -o wide, of each node group.
+// printVerdicts prints the decision on each pool and, with -o wide, on each node group.
 func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 	heading := "FOR THIS POD"
 	if e.Situation == Template {
@@ -127,7 +127,7 @@ func (o *options) printVerdicts(w io.Writer, e *Explanation, paint painter) {
 	t.write(w, !o.noHeaders, paint)
 }
 
-// verdictText is the verdict in a word or two.
+// verdictText formats the verdict in a word or two.
 func verdictText(v *PoolVerdict) cell {
 	switch {
 	case !v.Burst:
@@ -155,7 +155,7 @@ func regularText(holds bool, state string, reason nodegroups.Reason) cell {
 	return cell{"counts as full", quiet}
 }
 
-// sentence is the reason with its detail.
+// sentence returns the reason's sentence with its detail.
 func sentence(r nodegroups.Reason) string {
 	if r.Detail == "" || r.Sentence == "" {
 		return r.Sentence + r.Detail
@@ -163,7 +163,7 @@ func sentence(r nodegroups.Reason) string {
 	return r.Sentence + " (" + r.Detail + ")"
 }
 
-// detail returns the rest of a pool's line.
+// detail returns the text in the last column of a pool's line.
 func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 	if !v.Burst {
 		if v.Reason.Detail != "" && !o.wide() {

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// explainFiles explains what is in the files.
+// explainFiles explains the pods and workloads in the files.
 func (o *options) explainFiles(ctx context.Context, files []string) error {
 	c, p, err := o.connectPublished(ctx)
 	if err != nil {
@@ -51,7 +51,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 	})
 }
 
-// read reads what makes pods from files, and counts what else there is.
+// read reads the pods and workloads in the files, and counts the other objects.
 func (o *options) read(files []string, namespace string) (workloads []*workload, skipped int, err error) {
 	builder := resource.NewLocalBuilder().Unstructured().ContinueOnError().NamespaceParam(namespace).DefaultNamespace()
 	for _, name := range files {
@@ -77,7 +77,7 @@ func (o *options) read(files []string, namespace string) (workloads []*workload,
 	return workloads, len(infos) - len(workloads), nil
 }
 
-// workloadOf returns what the object makes pods from; nil if it makes none.
+// workloadOf returns the object as a workload; nil if it is not a pod and creates no pods.
 func workloadOf(object *unstructured.Unstructured, namespace string) (*workload, error) {
 	typed, err := scheme.Scheme.New(object.GroupVersionKind())
 	if runtime.IsNotRegisteredError(err) {
@@ -95,8 +95,8 @@ func workloadOf(object *unstructured.Unstructured, namespace string) (*workload,
 	return w, nil
 }
 
-// setDefaults sets the API server's defaults that the gate reads: a container with a limit and no request requests the
-// limit.
+// setDefaults sets those of the API server's defaults that the gate reads. A container with a limit and no request
+// requests the limit.
 func setDefaults(spec *corev1.PodSpec) {
 	if spec.SchedulerName == "" {
 		spec.SchedulerName = corev1.DefaultSchedulerName

@@ -49,7 +49,7 @@ func (e *explainer) ended() string {
 	return fmt.Sprintf(" has ended (%s).", e.pod.Status.Phase)
 }
 
-// ofOthers explains a pod that another scheduler is asked for.
+// ofOthers explains a pod whose schedulerName is that of another scheduler.
 func (e *explainer) ofOthers() string {
 	e.Situation = OtherScheduler
 	if e.Node != "" {
@@ -142,7 +142,7 @@ func message(r *gate.Record, p *publishedState) string {
 	return said + " (recorded when it was bound)"
 }
 
-// inOrder returns the keys: names of pools in the order of the pools, then the others by name.
+// inOrder returns the keys. Names of pools come first, in the order of the pools, then other keys, by name.
 func inOrder[T any](byName map[string]T, p *publishedState) []string {
 	names := slices.Sorted(maps.Keys(byName))
 	if p != nil {
@@ -152,7 +152,7 @@ func inOrder[T any](byName map[string]T, p *publishedState) []string {
 	return names
 }
 
-// addScaleIn adds when the pod goes if its workload shrinks.
+// addScaleIn adds whether the pod is deleted before other pods when its workload shrinks.
 func (e *explainer) addScaleIn() {
 	owner := metav1.GetControllerOfNoCopy(e.pod)
 	cost, own := e.pod.Annotations[scalein.CostAnnotation], e.pod.Annotations[scalein.OwnCostAnnotation]
@@ -173,7 +173,7 @@ func (e *explainer) addScaleIn() {
 	}
 }
 
-// addReturn adds whether the pod comes back to a VM.
+// addReturn adds whether the pod can return to a VM.
 func (e *explainer) addReturn(r *configv1.Return) {
 	switch stays := returnplan.Stays(e.pod); {
 	case !r.Enabled:
@@ -185,9 +185,9 @@ func (e *explainer) addReturn(r *configv1.Return) {
 	}
 }
 
-// addToday adds what the gate would say of the pod now, which is in the burst pool with index i.
+// addToday adds what the gate would decide now for the pod, which is in the burst pool with index i.
 func (e *explainer) addToday(i int) {
-	before := *e.pod // without the tolerations that it was given once it ran
+	before := *e.pod // without the tolerations that it was given after it was bound
 	given := e.published.pools.At(i).Tolerations()
 	before.Spec.Tolerations = slices.DeleteFunc(slices.Clone(e.pod.Spec.Tolerations), func(t corev1.Toleration) bool { return slices.Contains(given, t) })
 	e.ask(&before)
@@ -231,7 +231,7 @@ func (e *explainer) onVM() string {
 	}
 }
 
-// addBetter adds why the pod is in no better pool, if that is known.
+// addBetter adds why the pod is in no more preferred pool, if that is known.
 func (e *explainer) addBetter() {
 	better := e.published.names()[:e.published.pools.Regular()]
 	if i := e.published.indexOf(e.Pool); i != pool.None {

@@ -23,7 +23,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// shippedName is the name by which pods ask for the scheduler as it is shipped.
+// shippedName is the scheduler's schedulerName unless it is configured otherwise.
 const shippedName = "pool-priority-scheduler"
 
 type podsOptions struct {
@@ -48,7 +48,7 @@ func (o *options) newPods() *cobra.Command {
 	return c
 }
 
-// asking selects the pods that ask for the scheduler.
+// asking returns list options that select the pods that ask for the scheduler.
 func asking(scheduler string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.schedulerName", scheduler).String()}
 }
@@ -74,7 +74,7 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	if po.all {
 		namespace = metav1.NamespaceAll
 	}
-	options.ResourceVersion = "0" // from the API server's memory
+	options.ResourceVersion = "0" // from the API server's cache
 	if err := c.list(ctx, pods, namespace, options); err != nil {
 		return err
 	}
@@ -95,10 +95,11 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	return o.print(l, names, func(w io.Writer) { o.printPods(w, l, po.all, c.now()) })
 }
 
-// comparePods orders pods: pods that wait first, then by deletion cost, by how long they have waited, and by name.
+// comparePods orders pods. Pods that wait come first, then it orders by deletion cost, by how long pods have waited,
+// and by name.
 func comparePods(a, b Pod) int {
 	placed := func(p Pod) int { return min(len(p.Node), 1) }
-	cost := func(p Pod) int { return ptr.Deref(p.Cost, 0) } // as the ReplicaSet controller has it
+	cost := func(p Pod) int { return ptr.Deref(p.Cost, 0) } // 0 is the ReplicaSet controller's default
 	since := 0
 	if a.Node == "" {
 		since = a.Since.Compare(b.Since)
@@ -131,7 +132,7 @@ func podOf(pod *corev1.Pod, published *publishedState, nodes map[string]*corev1.
 	return p
 }
 
-// printPods prints the pods for people.
+// printPods prints the pods as a table.
 func (o *options) printPods(w io.Writer, l *PodList, all bool, now time.Time) {
 	paint, wide := painter(o.colored()), o.wide()
 	t := table{columns: []column{{name: "NAMESPACE", hidden: !all}, {name: "NAME"}, {name: "POOL"}, {name: "COST", right: true}, {name: "SINCE"},

@@ -21,7 +21,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
-// staleStatus is the age from which the published state means that no scheduler leads: three heartbeats.
+// staleStatus is the age at which the published state shows that no scheduler leads: three heartbeats.
 const staleStatus = 3 * published.Heartbeat
 
 // publishedState is the state that the leader published.
@@ -31,7 +31,7 @@ type publishedState struct {
 	where string // namespace/name
 }
 
-// published reads the state that the leader published. An error is one line: what failed and what to do.
+// published reads the state that the leader published. Its errors are one line with what failed and what to do.
 func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.get(ctx, cm, c.statusNamespace, c.statusName)
@@ -47,7 +47,8 @@ func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	return readPublished(cm)
 }
 
-// connectPublished returns the cluster that the flags name, if they do, and what the leader published there.
+// connectPublished returns the cluster that the flags name, and the state that the leader published there. The cluster
+// is nil if it cannot be configured.
 func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedState, error) {
 	c, err := o.connect()
 	if err != nil {
@@ -57,7 +58,7 @@ func (o *options) connectPublished(ctx context.Context) (*cluster, *publishedSta
 	return c, p, err
 }
 
-// readPublished reads the ConfigMap.
+// readPublished reads the published state from the ConfigMap.
 func readPublished(cm *corev1.ConfigMap) (*publishedState, error) {
 	p := &publishedState{where: cm.Namespace + "/" + cm.Name}
 	garbage := func(err error) error {
@@ -79,7 +80,7 @@ func readPublished(cm *corev1.ConfigMap) (*publishedState, error) {
 
 func oneLine(err error) error { return errors.New(strings.Join(strings.Fields(err.Error()), " ")) }
 
-// notes are warnings about the published state, a sentence each.
+// notes returns warnings about the published state, one sentence each.
 func (p *publishedState) notes(now time.Time) []string {
 	var notes []string
 	if age := now.Sub(p.view.Written); age > staleStatus {
@@ -96,7 +97,7 @@ func (p *publishedState) notes(now time.Time) []string {
 	return notes
 }
 
-// names are the names of the pools, in their order.
+// names returns the names of the pools, in their order.
 func (p *publishedState) names() []string {
 	names := make([]string, p.pools.Len())
 	for i := range names {
@@ -115,8 +116,8 @@ func (p *publishedState) indexOf(name string) int {
 	return pool.None
 }
 
-// nodesOf reads the nodes of the pods that do not say in which pool they are. It lists all nodes if it needs more than
-// most.
+// nodesOf reads the nodes of the pods whose annotation names no known pool. If there are more such nodes than most, it
+// lists all nodes.
 func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedState, most int) (map[string]*corev1.Node, error) {
 	nodes := map[string]*corev1.Node{}
 	for i := range pods {
@@ -126,7 +127,7 @@ func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedSt
 	}
 	if len(nodes) > most {
 		list := &corev1.NodeList{}
-		err := c.list(ctx, list, "", metav1.ListOptions{ResourceVersion: "0"}) // from the API server's memory
+		err := c.list(ctx, list, "", metav1.ListOptions{ResourceVersion: "0"}) // from the API server's cache
 		for i := range list.Items {
 			nodes[list.Items[i].Name] = &list.Items[i]
 		}
@@ -143,8 +144,8 @@ func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedSt
 	return nodes, nil
 }
 
-// poolOf returns the name of the pod's pool, by its annotation or its node, and whether that is known. The name is ""
-// for a node in no pool.
+// poolOf returns the name of the pod's pool, from its annotation or its node, and whether the pool is known. The name
+// is "" if the node is in no pool.
 func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) (string, bool) {
 	said, node := pod.Annotations[scalein.PoolAnnotation], nodes[pod.Spec.NodeName]
 	switch {
@@ -159,7 +160,7 @@ func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) 
 	return "", true
 }
 
-// read reads what is to be known of the pod beside itself and what was published.
+// read reads the other objects that explain the pod, and adds notes about the published state.
 func (e *explainer) read(ctx context.Context, c *cluster) {
 	e.now = c.now()
 	if e.pod.Spec.NodeName != "" {
@@ -171,7 +172,7 @@ func (e *explainer) read(ctx context.Context, c *cluster) {
 	}
 }
 
-// readPlace reads in which pool the pod's node is.
+// readPlace reads the pool of the pod's node.
 func (e *explainer) readPlace(ctx context.Context, c *cluster) {
 	nodes, err := c.nodesOf(ctx, []corev1.Pod{*e.pod}, e.published, 1)
 	if apierrors.IsForbidden(err) {
@@ -183,7 +184,7 @@ func (e *explainer) readPlace(ctx context.Context, c *cluster) {
 	e.Pool, e.placed = e.published.poolOf(e.pod, nodes)
 }
 
-// readFacts reads what the gate goes by of the pod's namespace and volumes: as little as is needed.
+// readFacts reads the pod's namespace and volumes, as far as the gate's decision depends on them.
 func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	p := e.published
 	if p.pools.SelectsNamespaces() {
@@ -205,8 +206,8 @@ func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	}
 }
 
-// azureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. Nothing is asked for a
-// pod that claims none.
+// azureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. For a pod without
+// claims, it sends no request.
 func (c *cluster) azureFiles(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	var failed error
 	note := func(err error) {
@@ -214,7 +215,7 @@ func (c *cluster) azureFiles(ctx context.Context, pod *corev1.Pod) (bool, error)
 			failed = err
 		}
 	}
-	lookup := gate.Volumes{ // what cannot be read is empty, and no Azure Files
+	lookup := gate.Volumes{ // an object that cannot be read is empty, and not Azure Files
 		PVC: func(namespace, name string) *corev1.PersistentVolumeClaim {
 			pvc := &corev1.PersistentVolumeClaim{}
 			note(c.get(ctx, pvc, namespace, name))

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// leftOut stands for what may be secret and is not needed.
+// leftOut replaces values that may be secret and are not needed.
 const leftOut = "(left out)"
 
-// keptAnnotations are the prefixes of the annotations that are dumped: those that this project or an autoscaler reads.
-// Others may hold anything, even whole manifests.
+// keptAnnotations are the prefixes of the annotations that are dumped, because this project or an autoscaler reads
+// them. Other annotations may hold anything, even whole manifests.
 var keptAnnotations = []string{
 	"poolpriority.dev/", "cluster-autoscaler.kubernetes.io/", "controller.kubernetes.io/", "karpenter.sh/", "kubernetes.io/config.", "deployment.kubernetes.io/", "scheduling.x-k8s.io/",
 }
 
-// redact removes from an object, or a part of one, what may be secret or is not needed: values of variables, command
-// lines unless they are kept, addresses, attributes of probes and volumes, annotations that we do not read, and the
-// long lists of a node.
+// redact removes what may be secret or is not needed from an object, or from a part of one: values of variables,
+// command lines unless they are kept, addresses, attributes of probes and volumes, annotations that are not kept, and
+// the long lists of a node.
 func redact(part any, keepCommands bool) {
 	switch x := part.(type) {
 	case []any:
@@ -34,7 +34,7 @@ func redact(part any, keepCommands bool) {
 func redactField(fields map[string]any, key string, keepCommands bool) {
 	value := fields[key]
 	switch key {
-	case "labels", "matchLabels", "nodeSelector", "data": // others choose these keys
+	case "labels", "matchLabels", "nodeSelector", "data": // users choose the keys in these fields
 	case "managedFields", "hostIP", "hostIPs", "podIP", "podIPs", "addresses", "images", "volumesInUse", "volumesAttached":
 		delete(fields, key)
 	case "annotations":
@@ -55,19 +55,19 @@ func redactField(fields map[string]any, key string, keepCommands bool) {
 			get["path"] = leftOut
 		}
 		redact(value, keepCommands)
-	case "hostAliases": // the gate looks at whether there are some
+	case "hostAliases": // the gate reads only whether there are any
 		fields[key] = []any{map[string]any{"ip": leftOut}}
 	default:
 		redact(value, keepCommands)
 	}
 }
 
-// isDropped reports whether nobody here reads the annotation with the key.
+// isDropped reports whether the annotation with the key is not dumped.
 func isDropped(key string, _ any) bool {
 	return !slices.ContainsFunc(keptAnnotations, func(prefix string) bool { return strings.HasPrefix(key, prefix) })
 }
 
-// blank keeps the keys of a map, or how many words a list has.
+// blank replaces the values of a map, or the strings in a list.
 func blank(value any) {
 	switch x := value.(type) {
 	case []any:
@@ -83,7 +83,7 @@ func blank(value any) {
 	}
 }
 
-// blankValues keeps the names in a list of names and values, and what a value is from.
+// blankValues replaces the values in a list of names and values. It keeps the names and references to other values.
 func blankValues(value any) {
 	list, _ := value.([]any)
 	for _, item := range list {

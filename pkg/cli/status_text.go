@@ -22,13 +22,13 @@ const (
 	gigabytes = 1e9 // as providers count
 )
 
-// styles are the styles of the states.
+// styles maps states to styles.
 var styles = map[string]style{
 	string(nodegroups.Full): quiet, string(nodegroups.CanGrow): good, string(nodegroups.Growing): moving, string(nodegroups.Unknown): bad,
 	stateOpen: caution, stateSpent: bad, stateDown: bad, string(breaker.Refusing): bad, string(breaker.HalfOpen): bad,
 }
 
-// printStatus prints the pools and, with the rest, who waits.
+// printStatus prints the pools. With rest, it also prints the held pods, the leader and notes.
 func (o *options) printStatus(w io.Writer, l *PoolStatusList, rest bool, now time.Time) {
 	paint := painter(o.colored())
 	hidden := !o.wide()
@@ -74,7 +74,7 @@ func (o *options) printNotes(w io.Writer, notes []string, paint painter) {
 	}
 }
 
-// nodesText is the nodes that can be used, with those that are on their way, of the most that there may be.
+// nodesText formats the number of usable nodes, of nodes on their way, and the maximum: "3+1 of 5".
 func nodesText(p *PoolStatus) string {
 	n := ptr.Deref(p.Nodes.Ready, p.Nodes.Total)
 	s := strconv.Itoa(n)
@@ -107,7 +107,7 @@ func memoryText(p *PoolStatus) string {
 	return usedText(p, corev1.ResourceMemory, gibibytes, " Gi")
 }
 
-// usedText is how much of a resource is used, in the unit, of what there is, if that is known.
+// usedText formats the used amount of a resource, in the unit, and the total amount if it is known.
 func usedText(p *PoolStatus, name corev1.ResourceName, unit float64, suffix string) string {
 	part, known := p.Requested[name]
 	if !known {
@@ -124,7 +124,7 @@ func usedText(p *PoolStatus, name corev1.ResourceName, unit float64, suffix stri
 	return text + suffix
 }
 
-// why is the reason of the pool's state, in words.
+// why returns the reason of the pool's state, as text.
 func (o *options) why(p *PoolStatus, now time.Time) string {
 	s := p.Reason.Sentence
 	switch {
@@ -160,7 +160,7 @@ func heldByText(pools []PoolState) string {
 	return list(said)
 }
 
-// heldText gives the number of held pods, by reason.
+// heldText formats the number of held pods, by reason.
 func heldText(h *published.Held, now time.Time) string {
 	if h.Total == 0 {
 		return "No pod waits at the gate."

@@ -13,22 +13,22 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// style is the meaning of a word; colours repeat it.
+// style is the meaning of a word. Its colour repeats the meaning.
 type style int
 
 const (
 	plain   style = iota
-	quiet         // nothing is to be expected: Full
-	good          // there is room to come: CanGrow
-	moving        // something happens: Growing
+	quiet         // no change is expected: Full
+	good          // nodes can be added: CanGrow
+	moving        // a change is under way: Growing
 	bad           // Unknown, Refusing
 	caution       // Open
 )
 
-// escapes are the styles' ANSI escape sequences (SGR).
+// escapes maps styles to ANSI escape sequences (SGR).
 var escapes = map[style]string{quiet: "90", good: "32", moving: "34", bad: "31", caution: "33"}
 
-// painter colours text, or does not.
+// painter colours text if it is true.
 type painter bool
 
 func (p painter) paint(s style, text string) string {
@@ -50,7 +50,7 @@ type column struct {
 	right, hidden bool // whether it is aligned to the right, and whether it is left out
 }
 
-// table has columns and rows of cells for them.
+// table has columns, and rows with a cell for each column.
 type table struct {
 	columns []column
 	rows    [][]cell
@@ -60,7 +60,7 @@ func (t *table) add(cells ...cell) { t.rows = append(t.rows, cells) }
 
 func text(s string) cell { return cell{text: s} }
 
-// write prints the table: columns two spaces apart, and no space at the end of a line. The last column may be of any
+// write prints the table. Columns are two spaces apart, and no line ends with a space. The last column may have any
 // width.
 func (t *table) write(w io.Writer, headers bool, paint painter) {
 	var header []cell
@@ -93,7 +93,7 @@ func (t *table) write(w io.Writer, headers bool, paint painter) {
 	}
 }
 
-// print prints the object in the form that was asked for: names are its names, and text prints it for people.
+// print prints the object in the format of -o. names are printed with -o name, and text prints the default format.
 func (o *options) print(object any, names []string, text func(io.Writer)) error {
 	var data []byte
 	var err error
@@ -125,7 +125,7 @@ func (o *options) print(object any, names []string, text func(io.Writer)) error 
 // none stands for an unknown value.
 const none = "–"
 
-// age formats the time since then as kubectl does; a dash for an unknown time.
+// age formats the time since t as kubectl does, and as a dash if t is unknown.
 func age(t, now time.Time) string {
 	if t.IsZero() {
 		return none
@@ -133,7 +133,7 @@ func age(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t))
 }
 
-// until formats the time until then.
+// until formats the time until t.
 func until(t, now time.Time) string {
 	if !t.After(now) {
 		return "now"
@@ -141,7 +141,7 @@ func until(t, now time.Time) string {
 	return "in " + duration.HumanDuration(t.Sub(now))
 }
 
-// clockTime is a time on the reader's clock face, with the date if that is another than today's.
+// clockTime formats a time in the time zone of the output, with the date if it is not today's.
 func (o *options) clockTime(t, now time.Time) string {
 	t, now = t.In(o.zone), now.In(o.zone)
 	if t.Format(time.DateOnly) != now.Format(time.DateOnly) {
@@ -150,7 +150,7 @@ func (o *options) clockTime(t, now time.Time) string {
 	return t.Format(time.TimeOnly)
 }
 
-// count is a number of things, in words that read on: "1 pod waits", "2 pods wait".
+// count formats a number with the words that follow it: "1 pod waits", "2 pods wait".
 func count(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -161,7 +161,7 @@ func count(n int, one, many string) string {
 // list joins words: "a", "a and b", "a, b and c".
 func list(words []string) string { return join(words, "and") }
 
-// choice joins them with or.
+// choice joins words: "a", "a or b", "a, b or c".
 func choice(words []string) string { return join(words, "or") }
 
 func join(words []string, last string) string {
@@ -171,7 +171,7 @@ func join(words []string, last string) string {
 	return strings.Join(words, "")
 }
 
-// decimal prints a number with a decimal below ten, and without one above.
+// decimal formats a number with one decimal place if it is below ten, and otherwise without.
 func decimal(f float64) string {
 	if f < 9.95 {
 		return strings.TrimSuffix(strconv.FormatFloat(f, 'f', 1, 64), ".0")
@@ -179,6 +179,6 @@ func decimal(f float64) string {
 	return strconv.FormatFloat(f, 'f', 0, 64)
 }
 
-// subjects replaces the subject of a sentence about a burst pool's nodes, which a pod's condition needs and a table
-// does not.
+// subjects shortens a sentence about a burst pool's nodes. Its subject is needed in a pod's condition, but not in a
+// table.
 var subjects = strings.NewReplacer("node(s) in a burst pool, which ", "", "node(s) in a burst pool that ", "", "node(s) in a burst pool whose ", "its ", "node(s) in a burst pool ", "")

@@ -11,7 +11,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// APIVersion is the apiVersion of the output of -o json and -o yaml. Times are in RFC 3339, quantities strings.
+// APIVersion is the apiVersion of the output of -o json and -o yaml. Times are in RFC 3339, and quantities are strings.
 const APIVersion = published.ViewVersion
 
 func typeMeta(kind string) metav1.TypeMeta {
@@ -23,20 +23,21 @@ type PoolStatusList struct {
 	metav1.TypeMeta `json:",inline"`
 	// Written is when the leader last published, by its clock.
 	Written time.Time `json:"written,omitzero"`
-	// Leader is the leader's name, Version its version, and SchedulerName that by which pods ask for it.
+	// Leader is the leader's name, Version is its version, and SchedulerName is the schedulerName of the pods that ask
+	// for it.
 	Leader        string `json:"leader,omitempty"`
 	Version       string `json:"version,omitempty"`
 	SchedulerName string `json:"schedulerName,omitempty"`
 	// Mode and Order are from the configuration.
 	Mode  string `json:"mode,omitempty"`
 	Order string `json:"order,omitempty"`
-	// Items are the pools, most preferred first.
+	// Items are the pools, the most preferred first.
 	Items []PoolStatus `json:"items"`
 	// Held counts the pods that the gate holds back.
 	Held published.Held `json:"held"`
 	// UnlistedNodes is the number of nodes in no pool.
 	UnlistedNodes int `json:"unlistedNodes,omitempty"`
-	// Problems are mistakes that the scheduler found and the user can fix; Notes are warnings about these figures.
+	// Problems are mistakes that the scheduler found and that the user can fix. Notes are warnings about the output.
 	Problems []string `json:"problems,omitempty"`
 	Notes    []string `json:"notes,omitempty"`
 }
@@ -47,20 +48,20 @@ type PoolStatus struct {
 	// Rank is the pool's place in the order.
 	Rank  int  `json:"rank"`
 	Burst bool `json:"burst,omitempty"`
-	// State of a regular pool is CanGrow, Growing, Full or Unknown. State of a burst pool is Open or Closed, the gate's
-	// decision for gate.PlainPod, or Spent (its budget), Refusing or HalfOpen (its provider), or Down (none of its
+	// State of a regular pool is CanGrow, Growing, Full or Unknown. State of a burst pool is the gate's decision for
+	// gate.PlainPod (Open or Closed), Spent (its budget), Refusing or HalfOpen (its provider), or Down (none of its
 	// nodes is usable).
 	State  string            `json:"state"`
 	Reason nodegroups.Reason `json:"reason,omitzero"`
 	// HeldBy are the pools that keep the gate of a burst pool closed.
 	HeldBy []PoolState `json:"heldBy,omitempty"`
-	// Since is when the pool entered the state, if known, and Until when it may change without an event.
+	// Since is when the pool entered the state, if that is known. Until is when the state may change without an event.
 	Since time.Time  `json:"since,omitzero"`
 	Until time.Time  `json:"until,omitzero"`
 	Nodes NodeCounts `json:"nodes"`
-	// Pods is the number of pods on its nodes that have not ended; not set if unknown.
+	// Pods is the number of pods on the pool's nodes that have not ended; not set if unknown.
 	Pods *int `json:"pods,omitempty"`
-	// Requested is the sum of their requests or, in a burst pool, of the resources that the provider bills.
+	// Requested is the sum of these pods' requests or, in a burst pool, of the resources that the provider bills.
 	Requested   corev1.ResourceList `json:"requested,omitempty"`
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 	// Limits are a burst pool's budget.
@@ -70,7 +71,7 @@ type PoolStatus struct {
 	Groups []GroupStatus `json:"groups,omitempty"`
 }
 
-// PoolState is the state that a pool is in.
+// PoolState is a pool with its state.
 type PoolState struct {
 	Pool  string `json:"pool"`
 	State string `json:"state"`
@@ -79,12 +80,12 @@ type PoolState struct {
 // NodeCounts counts the nodes of a pool.
 type NodeCounts struct {
 	Total int `json:"total"`
-	// Ready are ready and not cordoned; not set if unknown.
+	// Ready is the number of nodes that are ready and not cordoned; not set if unknown.
 	Ready *int `json:"ready,omitempty"`
-	// OnTheirWay were ordered, or exist and are not usable yet.
+	// OnTheirWay is the number of nodes that were ordered, or exist and are not usable yet.
 	OnTheirWay int `json:"onTheirWay,omitempty"`
 	Leaving    int `json:"leaving,omitempty"`
-	// Max is the limit; not set if there is none, or if it is unknown.
+	// Max is the maximum number of nodes; not set if there is none, or if it is unknown.
 	Max *int `json:"max,omitempty"`
 }
 
@@ -100,27 +101,27 @@ type GroupStatus struct {
 	Max    *int              `json:"max,omitempty"`
 }
 
-// Situation is the kind of explanation for an object.
+// Situation is the kind of an explanation.
 type Situation string
 
 const (
-	// Waits is a pod that was tried, and is pending.
+	// Waits is a pending pod that the scheduler has tried.
 	Waits Situation = "Waits"
 	// NotTried is a pod that the scheduler has not tried yet.
 	NotTried Situation = "NotTried"
 	// SchedulingGated is a pod that waits for scheduling gates to be removed.
 	SchedulingGated Situation = "SchedulingGated"
-	// Nominated is a pod that preempted others and waits for them to end.
+	// Nominated is a pod that preempted other pods and waits for them to end.
 	Nominated Situation = "Nominated"
-	// OnVM is a pod on a node of a regular pool, or of none.
+	// OnVM is a pod on a node of a regular pool, or on a node in no pool.
 	OnVM Situation = "OnVM"
 	// InBurst is a pod in a burst pool.
 	InBurst Situation = "InBurst"
 	// Ended is a pod that has ended.
 	Ended Situation = "Ended"
-	// OtherScheduler is a pod that another scheduler is asked for.
+	// OtherScheduler is a pod whose schedulerName is that of another scheduler.
 	OtherScheduler Situation = "OtherScheduler"
-	// Template is for a workload's template, without a pod.
+	// Template is a workload's pod template, without a pod.
 	Template Situation = "Template"
 )
 
@@ -129,31 +130,32 @@ type Explanation struct {
 	metav1.TypeMeta `json:",inline"`
 	Object          corev1.ObjectReference `json:"object"`
 	Situation       Situation              `json:"situation"`
-	// Summary is a line for people.
+	// Summary is a line of text.
 	Summary string `json:"summary"`
-	// Since is since when the pod has been waiting or, if it has a node, there.
+	// Since is when the pod began to wait or, if it has a node, when it was bound.
 	Since time.Time `json:"since,omitzero"`
-	// Pool is the pool that the pod is in, and Node its node.
+	// Pool is the pool that the pod is in, and Node is its node.
 	Pool string `json:"pool,omitempty"`
 	Node string `json:"node,omitempty"`
-	// CannotBurst is the code of the reason for which no burst pool will ever take the pod as it is.
+	// CannotBurst is the code of the reason why no burst pool will ever take the pod as it is.
 	CannotBurst string `json:"cannotBurst,omitempty"`
-	// Said are the reasons of the scheduler's last try; Message is its full text.
+	// Said are the reasons of the scheduler's last try. Message is their full text.
 	Said    []nodegroups.Reason `json:"said,omitempty"`
 	Message string              `json:"message,omitempty"`
-	// Changed is set if the decision now differs from the scheduler's last one: it will requeue the pod by itself.
+	// Changed is set if the decision now differs from the scheduler's last one. If a gate is open now, the scheduler
+	// will requeue the pod by itself.
 	Changed bool `json:"changed,omitempty"`
-	// Pools are the decision now, the scheduler's own by what it published.
+	// Pools are the decisions now. They follow the scheduler's own rule, applied to the published state.
 	Pools []PoolVerdict `json:"pools,omitempty"`
 	// Changes are the events that change the decision.
 	Changes []Change `json:"changes,omitempty"`
-	// Record has the reason of the pod's placement in a burst pool, written when it was bound.
+	// Record has the reason why the pod was let into a burst pool. It was written when the pod was bound.
 	Record *gate.Record `json:"record,omitempty"`
 	// Facts are further facts, each with a heading.
 	Facts []Fact `json:"facts,omitempty"`
-	// Pods counts the pods of a workload by where they are; those that wait are in "".
+	// Pods counts the pods of a workload by pool. Pods that wait are counted under "".
 	Pods map[string]int `json:"pods,omitempty"`
-	// Advice is what to do, and Notes are warnings about the explanation.
+	// Advice is what to do. Notes are warnings about the explanation.
 	Advice []string `json:"advice,omitempty"`
 	Notes  []string `json:"notes,omitempty"`
 }
@@ -169,10 +171,10 @@ type PoolVerdict struct {
 	Name  string `json:"name"`
 	Rank  int    `json:"rank"`
 	Burst bool   `json:"burst,omitempty"`
-	// Verdict of a regular pool is Holds (the gate is closed because of it) or Passes; of a burst pool Open or Closed.
-	// Observed: it would be Closed if the gate were not only observed.
+	// Verdict of a regular pool is Holds (the gate is closed because of the pool) or Passes. Verdict of a burst pool is
+	// Open, Closed, or Observed: it would be Closed if the gate did not only observe.
 	Verdict string `json:"verdict"`
-	// State is the pool's, as status has it; empty for burst pools.
+	// State is the pool's state, as in the output of status; empty for burst pools.
 	State  string            `json:"state,omitempty"`
 	Reason nodegroups.Reason `json:"reason,omitzero"`
 	// Until is when a closed gate may open without an event.
@@ -199,9 +201,9 @@ type GroupVerdict struct {
 
 // Change is an event or a time that changes a decision.
 type Change struct {
-	// When is the event; empty: only time must pass.
+	// When is the event. It is empty if only time must pass.
 	When string `json:"when,omitempty"`
-	// At is when it happens without an event, and By the setting that limits it; not set otherwise.
+	// At is when the change happens without an event, and By is the setting that limits the time. Each may be unset.
 	At time.Time `json:"at,omitzero"`
 	By string    `json:"by,omitempty"`
 }
@@ -223,18 +225,19 @@ type PodList struct {
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// Pool is the pool that it is in: empty while it waits, or if it is in none.
+	// Pool is the pool that the pod is in; empty while the pod waits, or if its node is in no pool.
 	Pool string `json:"pool,omitempty"`
 	Node string `json:"node,omitempty"`
 	// Held is set if the gate holds the pod.
 	Held  bool   `json:"held,omitempty"`
 	Phase string `json:"phase,omitempty"`
-	// Since is since when it has been waiting or, if it has a node, when it was bound.
+	// Since is when the pod began to wait or, if it has a node, when it was bound.
 	Since time.Time `json:"since,omitzero"`
-	// Cost is its deletion cost: of a ReplicaSet's pods that are as ready as one another, those with the lowest are
-	// deleted first.
+	// Cost is the pod's deletion cost. Of pods that are equally ready, a ReplicaSet deletes those with the lowest cost
+	// first.
 	Cost *int `json:"cost,omitempty"`
-	// Reasons are the codes of what holds it, or of why it was let into a burst pool.
+	// Reasons are the codes of why the pod waits, or of why it was let into a burst pool and of why its provider
+	// refused it.
 	Reasons []string `json:"reasons,omitempty"`
 }
 

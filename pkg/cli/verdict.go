@@ -14,7 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// saidOf finds our reasons in the message of a pod's condition PodScheduled, in their order.
+// saidOf returns our reasons in the message of a pod's condition PodScheduled, in the order of the message.
 func saidOf(message string) []nodegroups.Reason {
 	message, _, _ = strings.Cut(message, " preemption: ")
 	var said []nodegroups.Reason
@@ -29,7 +29,7 @@ func saidOf(message string) []nodegroups.Reason {
 	return said
 }
 
-// ask asks the gate for the pod, and adds what it decides of each pool.
+// ask asks the gate about the pod, and sets Pools to the decision on each pool.
 func (e *explainer) ask(pod *corev1.Pod) {
 	p, request := e.published, e.published.view.Request(pod, e.now)
 	request.AzureFiles, request.NotSelected = e.request.AzureFiles, e.request.NotSelected
@@ -54,7 +54,7 @@ func (e *explainer) ask(pod *corev1.Pod) {
 	}
 }
 
-// addRegular adds what is decided of the regular pool with index i.
+// addRegular adds the decision on the regular pool with index i.
 func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	p, from := e.published, &e.published.view.Capacity.Pools[i]
 	v.Verdict, v.State, v.Reason = verdictPasses, string(from.State), from.Reason
@@ -70,8 +70,8 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	}
 }
 
-// takeSaid keeps the scheduler's reasons that the published state cannot show: a stale snapshot, an unknown ReplicaSet,
-// a rollout or the pod's victims that are terminating. By the published state alone such a gate would be open.
+// takeSaid keeps those of the scheduler's reasons that the published state cannot show: a stale snapshot, an unknown
+// ReplicaSet, a rollout, or terminating victims of the pod. By the published state alone, such a gate would be open.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
@@ -83,7 +83,7 @@ func (e *explainer) takeSaid(decision *gate.Decision) {
 	}
 }
 
-// isChanged reports whether the gate is open now, or closed for another reason than the scheduler's last one.
+// isChanged reports whether the gate is open now, or is closed for another reason than at the scheduler's last try.
 func (e *explainer) isChanged() bool {
 	before, after := map[string]bool{}, map[string]bool{}
 	for _, reason := range e.Said {
@@ -92,11 +92,11 @@ func (e *explainer) isChanged() bool {
 		}
 	}
 	if len(before) == 0 {
-		return false // what kept the pod out was no gate
+		return false // no gate kept the pod out
 	}
 	for i, v := range e.Pools {
 		if !v.Burst || e.published.view.Capacity.Pools[i].Nodes == 0 || v.Verdict == verdictObserved {
-			continue // there is no reason for nodes that do not exist, nor with mode: Observe
+			continue // the scheduler gives no reason for a pool without nodes, or with mode: Observe
 		}
 		if v.Verdict == verdictOpen {
 			return true
@@ -106,7 +106,7 @@ func (e *explainer) isChanged() bool {
 	return len(after) > 0 && !maps.Equal(before, after)
 }
 
-// never returns the code of the reason for which no burst pool will take the pod as it is; "" if one may.
+// never returns the code of the reason why no burst pool will take the pod as it is; "" if a burst pool may take it.
 func (e *Explanation) never() string {
 	code := ""
 	for _, v := range e.Pools {
@@ -120,7 +120,7 @@ func (e *Explanation) never() string {
 	return code
 }
 
-// named are the names of the pools with the verdict.
+// named returns the names of the pools with the verdict.
 func (e *Explanation) named(verdict string) []string {
 	var names []string
 	for _, v := range e.Pools {
@@ -131,7 +131,7 @@ func (e *Explanation) named(verdict string) []string {
 	return names
 }
 
-// first is the first of those names; "" if there is none.
+// first returns the name of the first pool with the verdict; "" if there is none.
 func (e *Explanation) first(verdict string) string {
 	if names := e.named(verdict); len(names) > 0 {
 		return names[0]
@@ -158,7 +158,7 @@ func (p *publishedState) budget(i int) string {
 	return strings.Join(parts, ", ")
 }
 
-// change adds what changes the decision, each thing once.
+// change adds the changes that are not there yet.
 func (e *explainer) change(changes ...Change) {
 	for _, c := range changes {
 		if !slices.Contains(e.Changes, c) {
@@ -167,7 +167,7 @@ func (e *explainer) change(changes ...Change) {
 	}
 }
 
-// addChanges adds what changes the decision: what must happen, and then what time alone does, the earliest first.
+// addChanges adds what changes the decision: first events, then times, the earliest first.
 func (e *explainer) addChanges() {
 	if e.CannotBurst != "" {
 		e.change(Change{When: "a node of " + choice(e.published.names()[:e.published.pools.Regular()]) + " has room for it"})
@@ -191,7 +191,7 @@ func (e *explainer) addChanges() {
 	slices.SortStableFunc(e.Changes, func(a, b Change) int { return at(a).Compare(at(b)) })
 }
 
-// addHolderChanges adds what changes that regular pools hold the gate.
+// addHolderChanges adds the changes after which regular pools may no longer hold the gate.
 func (e *explainer) addHolderChanges() {
 	var grow, unknown []string
 	for _, v := range e.Pools {
@@ -226,7 +226,8 @@ func (e *explainer) addHolderChanges() {
 
 const declineGrace = "declineGrace"
 
-// graceOf names the setting by which a group no longer holds the gate: that with index k of the pool with index i.
+// graceOf names the setting that limits how long a group holds the gate. The group has index k in the pool with index
+// i.
 func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 	switch {
 	case g.State == string(nodegroups.Unknown):
@@ -239,7 +240,7 @@ func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 	return declineGrace
 }
 
-// burstChanges are what changes that a burst pool is closed, beside what regular pools say.
+// burstChanges returns the changes after which a closed burst pool may open, apart from those of regular pools.
 func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	switch v.Reason.Code {
 	case gate.ReasonBudgetSpent.Code:

@@ -19,10 +19,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
-// kindPod is the kind of pods.
 const kindPod = "Pod"
 
-// kinds are the kinds that can be explained, by kubectl's short names for them.
+// kinds maps kubectl's short names to the kinds that can be explained.
 var kinds = map[string]schema.GroupVersionKind{
 	"po":     corev1.SchemeGroupVersion.WithKind(kindPod),
 	"deploy": appsv1.SchemeGroupVersion.WithKind("Deployment"),
@@ -33,7 +32,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"cj":     batchv1.SchemeGroupVersion.WithKind("CronJob"),
 }
 
-// kindOf returns the kind with the name, whether that is short, singular or plural, and whether there is one.
+// kindOf returns the kind with the short, singular or plural name, and whether there is such a kind.
 func kindOf(name string) (schema.GroupVersionKind, bool) {
 	name, _, _ = strings.Cut(strings.ToLower(name), ".") // deployment.apps
 	for short, kind := range kinds {
@@ -57,19 +56,19 @@ func parseObject(argument string) (kind schema.GroupVersionKind, name string, er
 	return kind, name, nil
 }
 
-// workload is an object that creates pods.
+// workload is an object that creates pods, or a pod.
 type workload struct {
 	reference corev1.ObjectReference
 	kind      schema.GroupVersionKind
 	uid       types.UID
 	template  *corev1.PodTemplateSpec
-	selector  *metav1.LabelSelector          // nil if its pods are others'
+	selector  *metav1.LabelSelector          // nil for a pod and for a CronJob, which has no pods of its own
 	claims    []corev1.PersistentVolumeClaim // of a StatefulSet
 	pods      []corev1.Pod
-	nodes     map[string]*corev1.Node // of pods that do not say in which pool they are
+	nodes     map[string]*corev1.Node // by name, of pods whose annotation names no known pool
 }
 
-// newWorkload returns what the object makes pods from; nil if it makes none.
+// newWorkload returns the object as a workload; nil if it is not a pod and creates no pods.
 func newWorkload(object runtime.Object, namespace string) *workload {
 	w := &workload{}
 	switch x := object.(type) {
@@ -97,7 +96,7 @@ func newWorkload(object runtime.Object, namespace string) *workload {
 	return w
 }
 
-// readPods reads the workload's pods, and in which pools they are.
+// readPods reads the workload's pods, and the nodes that show in which pools these are.
 func (e *explainer) readPods(ctx context.Context, c *cluster) {
 	w, list := e.workload, &corev1.PodList{}
 	if w.selector == nil {
@@ -117,7 +116,7 @@ func (e *explainer) readPods(ctx context.Context, c *cluster) {
 	}
 }
 
-// newPod is a pod as the workload would make one now.
+// newPod returns a pod as the workload would create it now.
 func (w *workload) newPod() *corev1.Pod {
 	pod := &corev1.Pod{ObjectMeta: *w.template.ObjectMeta.DeepCopy(), Spec: *w.template.Spec.DeepCopy()}
 	pod.Namespace, pod.Name = w.reference.Namespace, w.reference.Name
@@ -129,7 +128,7 @@ func (w *workload) newPod() *corev1.Pod {
 	switch w.reference.Kind {
 	case kindPod:
 		return pod
-	case "Deployment", "CronJob": // their pods come from the owner of the last one
+	case "Deployment", "CronJob": // a new pod gets the owner of the newest pod
 		owner.Kind = map[string]string{"Deployment": "ReplicaSet", "CronJob": "Job"}[w.reference.Kind]
 		if last := w.last(); last != nil {
 			owner = last
@@ -139,7 +138,7 @@ func (w *workload) newPod() *corev1.Pod {
 	return pod
 }
 
-// last is the controlling owner of the template's youngest pod; nil if there is none.
+// last returns the controlling owner of the workload's newest pod that has one; nil if there is none.
 func (w *workload) last() *metav1.OwnerReference {
 	var last *metav1.OwnerReference
 	var made metav1.Time
@@ -152,7 +151,7 @@ func (w *workload) last() *metav1.OwnerReference {
 	return last
 }
 
-// ofWorkload explains what makes pods: where they are, and what holds for a new one.
+// ofWorkload explains a workload: where its pods are, and what the gate decides for a new pod.
 func (e *explainer) ofWorkload() string {
 	e.Situation = Template
 	if !e.isOurs() {
@@ -173,7 +172,7 @@ func (e *explainer) ofWorkload() string {
 	return predicate
 }
 
-// addNewPod adds what is decided of a new pod.
+// addNewPod adds the decision for a new pod.
 func (e *explainer) addNewPod() {
 	e.ask(e.pod)
 	e.CannotBurst = e.never()
@@ -193,7 +192,8 @@ func (e *explainer) addNewPod() {
 	e.fact("Room", "not looked for: this is what holds if no node has room for the pod")
 }
 
-// count counts the workload's pods by where they are, and returns what those wait for that wait.
+// count counts the workload's pods by pool. It returns the reasons for which pods wait, with the number of pods for
+// each.
 func (e *explainer) count() string {
 	e.Pods = map[string]int{}
 	reasons := map[string]int{}
@@ -221,7 +221,7 @@ func (e *explainer) count() string {
 	return strings.Join(codes, ", ")
 }
 
-// codesOf returns the codes in a pending pod's condition.
+// codesOf returns the codes of the reasons in a pending pod's condition.
 func codesOf(p *corev1.Pod) []string {
 	condition := gate.ScheduledCondition(p)
 	if condition == nil {
@@ -240,7 +240,7 @@ func codesOf(p *corev1.Pod) []string {
 	return codes
 }
 
-// byPoolText is the pods by pool, in the order of the pools: "9 user · 3 system · 4 aci · 2 wait".
+// byPoolText formats the numbers of pods by pool, in the order of the pools: "9 user · 3 system · 4 aci · 2 wait".
 func byPoolText(pods map[string]int, p *publishedState) string {
 	var parts []string
 	for _, name := range inOrder(pods, p) {

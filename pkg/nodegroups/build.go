@@ -11,21 +11,21 @@ import (
 
 // Facts are the inputs to the view of one pool.
 type Facts struct {
-	// Nodes are the pool's nodes that exist.
+	// Nodes are the pool's existing nodes.
 	Nodes []*corev1.Node
-	// Source judges a regular pool. It is nil for a burst pool, which is not judged.
+	// Source derives the status of a regular pool; nil for a burst pool.
 	Source Source
 	// Provider is the state of a burst pool's provider.
 	Provider breaker.Status
-	// Template returns the configured template of new nodes of the node group with the name, or nil if there is none.
-	// It may be nil.
+	// Template returns the configured template of new nodes of the named node group, or nil if there is none. Template
+	// itself may be nil.
 	Template func(group string) *corev1.Node
-	// ProvisionGrace is how long existing nodes that are not usable yet count as upcoming.
+	// ProvisionGrace bounds the time for which an existing node that is not usable yet counts as upcoming.
 	ProvisionGrace time.Duration
 }
 
-// Build returns the view of the pools, by their index in the list, at the time now. What is in the same state as in the
-// view before has been since then.
+// Build returns the view of the pools, by their index in the list, at the time now. A pool or group keeps its Since if
+// it is in the same state as in the view before.
 func Build(pools []Facts, before *View, now time.Time) *View {
 	view := &View{Pools: make([]Pool, len(pools)), Built: now}
 	for i := range pools {
@@ -46,7 +46,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 		for k := range j.Groups {
 			until := p.Groups[k].build(&j.Groups[k], old.group(j.Groups[k].Name), facts, now)
 			view.TemplatesUntil = Earliest(view.TemplatesUntil, until)
-			j.Groups[k] = p.Groups[k].GroupStatus // with what its nodes say
+			j.Groups[k] = p.Groups[k].GroupStatus // with the changes that its nodes cause
 		}
 		j = j.Summarized()
 		p.State, p.Reason, p.Until, p.Since = j.State, j.Reason, j.Until, now
@@ -57,7 +57,7 @@ func Build(pools []Facts, before *View, now time.Time) *View {
 	return view
 }
 
-// places returns the topology labels of the nodes.
+// places returns the keys of the place labels (IsPlaceLabel) on the nodes.
 func places(nodes []*corev1.Node) map[string]bool {
 	found := map[string]bool{}
 	for _, node := range nodes {
@@ -95,8 +95,8 @@ func (p *Pool) group(name string) *Group {
 	return nil
 }
 
-// build fills the group. old is the group in the view before, or nil. It returns when the group's shapes change by
-// themselves.
+// build fills the group. old is the group in the view before, or nil. build returns when the group's node templates
+// next change without an event; zero if never.
 func (g *Group) build(j *GroupStatus, old *Group, facts *Facts, now time.Time) time.Time {
 	g.GroupStatus = *j
 	g.Nodes = len(j.Members)
@@ -141,8 +141,8 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns the group as a leader published it: in the state, for the reason with the code. An empty Settled
-// means that it equals that state.
+// Restored returns g as a leader published it, with the name and the state. An empty g.Settled stands for the state
+// with the code of its reason.
 func Restored(name string, state State, code string, g Group) Group {
 	if g.Settled == "" {
 		g.Settled = settled(state, code)
@@ -151,7 +151,7 @@ func Restored(name string, state State, code string, g Group) Group {
 	return g
 }
 
-// follow keeps the times of old that no change has reset.
+// follow keeps the times of old that no change resets.
 func (g *Group) follow(old *Group, now time.Time) {
 	if old.State == g.State && !old.Since.After(now) {
 		g.Since = old.Since
@@ -160,7 +160,7 @@ func (g *Group) follow(old *Group, now time.Time) {
 		g.Settled = old.Settled
 	}
 	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest)
-	arrived := old.Starting > 0 && g.Starting == 0 // or is late
+	arrived := old.Starting > 0 && g.Starting == 0 // or its grace has ended
 	if g.Settled == old.Settled && !came && !arrived && !old.LastActivity.After(now) {
 		g.LastActivity = old.LastActivity
 	} else {

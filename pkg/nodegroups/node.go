@@ -10,15 +10,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// passingTaint is a taint that comes and goes on a node that stays the kind of node it is: controllers, the cloud and
-// the autoscalers put it there for a time.
+// passingTaint is a taint that controllers, the cloud or the autoscalers put on a node for a time. The kind of the node
+// stays the same.
 type passingTaint struct {
-	key     string // or, with a slash at its end, the prefix of keys; with one at its beginning, what they end with
+	key     string // or a prefix of keys, which ends in a slash, or a suffix of keys, which begins with a slash
 	startup bool   // it keeps pods out of a new node until something has been set up on it
 }
 
-// passingTaints are looked up in this order. A taint that is not among them and passes all the same makes a pool look
-// as if it could not run a pod for as long as all its nodes have it, and bursts the pod.
+// passingTaints are looked up in this order. A temporary taint that is missing here counts as lasting: while all nodes
+// of a pool have it, the pool seems unable to run pods without the toleration, and these pods burst.
 var passingTaints = []passingTaint{
 	// Kubernetes: conditions, cordons, and nodes that the cloud does not know yet.
 	{corev1.TaintNodeNotReady, true},
@@ -37,18 +37,16 @@ var passingTaints = []passingTaint{
 	{"DeletionCandidateOfClusterAutoscaler", false},
 	{"karpenter.sh/unregistered", true},
 	{"karpenter.sh/", false},
-	// What keeps pods out until an agent of the node's runs: Cilium, and CSI drivers
-	// (disk.csi.azure.com/agent-not-ready; AWS's, too).
+	// Agents that are not ready on the node: Cilium, and CSI drivers (disk.csi.azure.com/agent-not-ready; AWS's, too).
 	{"/agent-not-ready", true},
-	// What drains nodes: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler,
-	// medik8s.
+	// Node drains: AKS's auto-drain and auto-repair (the older key first), AWS's node termination handler, medik8s.
 	{"remediator.aks.microsoft.com/", false},
 	{"remediator.kubernetes.azure.com/", false},
 	{"aws-node-termination-handler/", false},
 	{"medik8s.io/", false},
 }
 
-// stayingTaints are taints for a node's purpose: they are never startup taints. An entry with a slash at its end is a
+// stayingTaints are taints for a node's purpose, which are never startup taints. An entry that ends in a slash is a
 // prefix.
 var stayingTaints = []string{
 	"CriticalAddonsOnly",
@@ -58,7 +56,7 @@ var stayingTaints = []string{
 	"amd.com/gpu",
 }
 
-// matches reports whether the key is what the entry of a table names.
+// matches reports whether the entry of one of these tables names the key.
 func matches(entry, key string) bool {
 	return key == entry || strings.HasSuffix(entry, "/") && strings.HasPrefix(key, entry) || strings.HasPrefix(entry, "/") && strings.HasSuffix(key, entry)
 }
@@ -68,7 +66,7 @@ func stays(taint *corev1.Taint) bool {
 	return slices.ContainsFunc(stayingTaints, func(entry string) bool { return matches(entry, taint.Key) })
 }
 
-// passing returns the entry of a passing taint with the key, or nil if the taint lasts.
+// passing returns the entry of passingTaints that matches the key, or nil if a taint with the key lasts.
 func passing(key string) *passingTaint {
 	if i := slices.IndexFunc(passingTaints, func(p passingTaint) bool { return matches(p.key, key) }); i >= 0 {
 		return &passingTaints[i]
@@ -76,8 +74,8 @@ func passing(key string) *passingTaint {
 	return nil
 }
 
-// LastingTaints returns the taints that keep pods out of nodes of this kind for good: cordons, conditions, startup
-// taints and an autoscaler's marks are left out.
+// LastingTaints returns the taints that keep pods out of nodes of this kind permanently. It leaves out cordons,
+// conditions, startup taints with known keys, and marks of autoscalers.
 func LastingTaints(taints []corev1.Taint) []corev1.Taint {
 	var lasting []corev1.Taint
 	for i := range taints {
@@ -92,14 +90,14 @@ func lasts(taint *corev1.Taint) bool {
 	return taint.Effect != corev1.TaintEffectPreferNoSchedule && passing(taint.Key) == nil
 }
 
-// IsTainted reports whether the node has a lasting taint, by its key.
+// IsTainted reports whether the node has a lasting taint, by the taint's key and effect.
 func IsTainted(node *corev1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return lasts(&t) })
 }
 
 func sameTaint(a, b corev1.Taint) bool { return a.MatchTaint(&b) && a.Value == b.Value }
 
-// placeLabels are labels that differ between nodes of one template: a new node's value cannot be predicted.
+// placeLabels are labels that differ between nodes of one template. Their values on a new node cannot be predicted.
 var placeLabels = map[string]bool{
 	corev1.LabelHostname:                      true,
 	corev1.LabelTopologyZone:                  true,
@@ -109,10 +107,10 @@ var placeLabels = map[string]bool{
 	"kubernetes.azure.com/node-image-version": true,
 }
 
-// IsPlaceLabel reports whether the label is for a node's place or name, rather than for its template.
+// IsPlaceLabel reports whether the label depends on a node's place or name, rather than on its template.
 func IsPlaceLabel(key string) bool { return placeLabels[key] }
 
-// ready returns the node's condition Ready, or nil if nothing has reported it yet.
+// ready returns the node's condition Ready, or nil if the node does not have it yet.
 func ready(node *corev1.Node) *corev1.NodeCondition {
 	for i := range node.Status.Conditions {
 		if c := &node.Status.Conditions[i]; c.Type == corev1.NodeReady {
@@ -128,7 +126,7 @@ func IsReady(node *corev1.Node) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// readySince returns when the node's condition Ready last changed; zero if it has none.
+// readySince returns when the node's condition Ready last changed; zero if the node does not have it.
 func readySince(node *corev1.Node) time.Time {
 	if c := ready(node); c != nil {
 		return c.LastTransitionTime.Time
@@ -136,11 +134,11 @@ func readySince(node *corev1.Node) time.Time {
 	return time.Time{}
 }
 
-// KarpenterNodePoolLabel is on every node of Karpenter's, with the name of its NodePool.
+// KarpenterNodePoolLabel is the label of Karpenter's nodes that holds the name of their NodePool.
 const KarpenterNodePoolLabel = "karpenter.sh/nodepool"
 
 // karpenterInitialized is the label that Karpenter gives its nodes when their startup taints are gone and their devices
-// are there.
+// are available.
 const karpenterInitialized = "karpenter.sh/initialized"
 
 // IsStarting reports whether pods are kept out of the node because it is not ready, or not set up.
@@ -154,19 +152,19 @@ func IsStarting(node *corev1.Node) bool {
 	return !IsReady(node) || karpenters && node.Labels[karpenterInitialized] != "true"
 }
 
-// toBeDeletedTaint is on nodes that the cluster autoscaler removes.
+// toBeDeletedTaint is the taint of nodes that the cluster autoscaler removes.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// disruptedTaint is on nodes that Karpenter removes and no longer counts.
+// disruptedTaint is the taint of nodes that Karpenter removes and no longer counts.
 const disruptedTaint = "karpenter.sh/disrupted"
 
-// IsLeaving reports whether the node is being taken away.
+// IsLeaving reports whether the node is being removed.
 func IsLeaving(node *corev1.Node) bool {
 	return node.DeletionTimestamp != nil ||
 		slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == toBeDeletedTaint || t.Key == disruptedTaint })
 }
 
-// Changed reports whether the node changed in what capacity is judged by: heartbeats are not.
+// Changed reports whether the node changed in a way that affects the view. Heartbeats do not.
 func Changed(oldNode, newNode *corev1.Node) bool {
 	return IsStarting(oldNode) != IsStarting(newNode) || IsLeaving(oldNode) != IsLeaving(newNode) || !maps.Equal(oldNode.Labels, newNode.Labels) ||
 		!slices.EqualFunc(oldNode.Spec.Taints, newNode.Spec.Taints, sameTaint) ||

@@ -1,5 +1,5 @@
-// Package nodegroups judges whether each regular pool can still grow. It holds the four states, their reasons, and the
-// immutable view that the scheduling cycle reads.
+// Package nodegroups determines whether each regular pool can still grow. It holds the four states, their reasons, and
+// the immutable view that the scheduling cycle reads.
 package nodegroups
 
 import (
@@ -27,7 +27,7 @@ const (
 	Unknown State = "Unknown"
 )
 
-// States are all of them.
+// States lists all states.
 var States = []State{CanGrow, Growing, Full, Unknown}
 
 // Reason explains a state or a decision.
@@ -51,19 +51,19 @@ var ReasonProvisioning = Reason{Code: "Provisioning", Sentence: "nodes of the po
 
 // SourceStatus is a source's answer for a pool.
 type SourceStatus struct {
-	// State and Reason are the pool's, for display: the gate uses the groups.
+	// State and Reason are those of the pool. They are for display only: the gate reads the groups.
 	State  State
 	Reason Reason
-	// Until is when a group's state changes without an event; zero if none does.
+	// Until is when the state of a group next changes without an event; zero if never.
 	Until time.Time
-	// Groups are the pool's node groups, at least one. A source without groups has one without a name.
+	// Groups are the pool's node groups, at least one. A source without node groups returns one group without a name.
 	Groups []GroupStatus
 	Scans
 }
 
 // GroupStatus is a source's answer for a node group.
 type GroupStatus struct {
-	// Name is what the source calls the group. It is empty for nodes that are in none, and for a pool without groups.
+	// Name is the source's name of the group. It is empty for nodes in no group, and for a pool without groups.
 	Name   string `json:"name,omitempty"`
 	State  State  `json:"state"`
 	Reason Reason `json:"reason"`
@@ -71,35 +71,36 @@ type GroupStatus struct {
 	Until time.Time `json:"until,omitzero"`
 	// Members are the pool's nodes in the group.
 	Members []*corev1.Node `json:"-"`
-	// Seen are the node templates of the last nodes of a group that has none now.
+	// Seen are the remembered templates of the group's earlier nodes. They stand in for its nodes while the group has
+	// none, and help to find startup taints.
 	Seen []NodeTemplate `json:"-"`
-	// Open is set if the group may get nodes of further shapes.
+	// Open is set if the group may get nodes that match none of the known templates.
 	Open bool `json:"open,omitempty"`
-	// New describes nodes that the group may get and has none of; nil if nothing is known.
+	// New describes further nodes that the group may get; nil if nothing is known of them.
 	New *NewNodes `json:"new,omitempty"`
-	// LastScaleUp is when the group was last seen to scale up; zero if never.
+	// LastScaleUp is when a scale-up of the group was last seen; zero if never.
 	LastScaleUp time.Time `json:"-"`
 	// Version changes with the number of ordered nodes and with the limits. A new version drops remembered declines.
 	Version string `json:"-"`
-	// Remaining is how much a group that can grow may still order, by resource. The group cannot grow for a pod that
-	// requests more of one of them. nil is no limit.
+	// Remaining is the amount of each resource that a group that can grow may still order; nil if there is no limit.
+	// The group cannot grow for a pod that requests more of a resource than remains.
 	Remaining corev1.ResourceList `json:"remaining,omitempty"`
-	// BackingOff is set if the autoscaler cannot grow the group now but may later. Such a group declines no pod.
+	// BackingOff is set if the autoscaler cannot grow the group now, but may later. Such a group declines no pod.
 	BackingOff bool `json:"skipped,omitempty"`
-	// MinWait is the least time that a pod must wait before the group counts as declining it.
+	// MinWait is the minimum time that a pod must wait before the group counts as declining the pod.
 	MinWait time.Duration `json:"minWait,omitempty"`
-	// Arriving is how many nodes of a Growing group were ordered and have no Node yet. It is for people: the gate reads
-	// the State.
+	// Arriving is the number of nodes of a Growing group that were ordered and have no Node yet. It is for display
+	// only: the gate reads State.
 	Arriving int `json:"arriving,omitempty"`
-	// MaxNodes is the group's limit of nodes; nil if there is none, or if it is unknown.
+	// MaxNodes is the group's maximum number of nodes; nil if there is none, or if it is unknown.
 	MaxNodes *int `json:"maxNodes,omitempty"`
 }
 
-// bySummary lists the states in the order in which they decide the pool's state.
+// bySummary lists the states by precedence: the pool's state is the first that one of its groups has.
 var bySummary = []State{Growing, CanGrow, Unknown, Full}
 
-// Summarized returns the judgement with the pool's state, the reason of the first group in that state, the details of
-// all groups (with their states if these differ), and the earliest Until.
+// Summarized returns the status with the pool's state, the reason of the first group in that state, the details of all
+// groups, and the earliest Until. If the groups' states differ, each detail names its group's state.
 func (j SourceStatus) Summarized() SourceStatus {
 	var details []string
 	mixed := slices.ContainsFunc(j.Groups, func(g GroupStatus) bool { return g.State != j.Groups[0].State })
@@ -126,41 +127,42 @@ func (j SourceStatus) Summarized() SourceStatus {
 	return j
 }
 
-// Group is a node group in the view: its source's answer, and what its nodes show.
+// Group is a node group in the view: the source's status of it, and what its nodes show.
 type Group struct {
 	GroupStatus
 	// Since is when the group entered its state.
 	Since time.Time `json:"since,omitzero"`
-	// LastActivity is the last event after which pods must give the autoscaler time: a scale-up, a new node or another
-	// state. Times at which the group was Unknown do not count.
+	// LastActivity is the time of the last event after which pods must give the autoscaler time: a scale-up, a new
+	// node, the end of the last node's start, or another state. Periods in state Unknown are ignored.
 	LastActivity time.Time `json:"moved,omitzero"`
-	// LastChanged is when its Version or its node templates last changed.
+	// LastChanged is when the group's Version or its node templates last changed.
 	LastChanged time.Time `json:"touched,omitzero"`
-	// Nodes is the number of the group's nodes, and Starting how many of them are not usable yet.
+	// Nodes is the number of the group's nodes, and Starting is the number of them that are not usable yet.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
-	// LastReady is when one of the group's usable nodes last became ready; zero if there is none.
+	// LastReady is the latest time at which one of the group's usable nodes became ready; zero if no node is usable.
 	LastReady time.Time `json:"lastReady,omitzero"`
-	// NodeTemplates are the templates of the group's nodes, or of its last ones; empty while none are known.
+	// NodeTemplates are the templates of the group's nodes. If it has no nodes, they are those of its earlier nodes;
+	// empty if none are known.
 	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 
-	// Newest is the creation time of its newest node; zero if there is none. It is published beside the view, like
-	// Settled.
+	// Newest is the creation time of the group's newest node; zero if the group has no nodes. Newest and Settled are
+	// published beside the view.
 	Newest time.Time `json:"-"`
-	// Settled is the source's last state other than Unknown, with the code of its reason.
+	// Settled is the last state, other than Unknown, that the source returned, with the code of its reason.
 	Settled string `json:"-"`
 }
 
-// Pool is a pool in the view: its source's answer, and what its nodes show.
+// Pool is a pool in the view: the source's status of it, and what its nodes show.
 type Pool struct {
 	State  State  `json:"state,omitempty"`
 	Reason Reason `json:"reason,omitzero"`
 	// Since is when the pool entered its state.
 	Since time.Time `json:"since,omitzero"`
-	// Until is when a group's state changes without an event; zero if none does.
+	// Until is when the state of a group, or of a burst pool's provider, next changes without an event; zero if never.
 	Until time.Time `json:"until,omitzero"`
 	Scans
-	// Nodes is the number of the pool's nodes. Starting, Leaving and Tainted count those for which IsStarting,
+	// Nodes is the number of the pool's nodes. Starting, Leaving and Tainted count the nodes for which IsStarting,
 	// IsLeaving and IsTainted hold.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
@@ -168,15 +170,16 @@ type Pool struct {
 	Tainted  int `json:"tainted,omitempty"`
 	// Groups are the node groups of a regular pool.
 	Groups []Group `json:"groups,omitempty"`
-	// NodeTemplates are the templates of a burst pool's nodes; empty while it has none.
+	// NodeTemplates are the templates of a burst pool's nodes; empty while the pool has no nodes.
 	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
-	// Provider is the state of a burst pool's provider; empty if it is not judged.
+	// Provider is the status of a burst pool's provider; empty if provider failures are not evaluated.
 	Provider breaker.Status `json:"provider,omitzero"`
-	// Places are the place labels (IsPlaceLabel) on nodes of a burst pool. They are in no Shape.
+	// Places are the keys of the place labels (IsPlaceLabel) on a burst pool's nodes. NodeTemplates leave these labels
+	// out.
 	Places map[string]bool `json:"places,omitempty"`
 }
 
-// Arriving returns how many nodes of the pool were ordered and have no Node yet.
+// Arriving returns the number of nodes of the pool that were ordered and have no Node yet.
 func (p *Pool) Arriving() int {
 	n := 0
 	for i := range p.Groups {
@@ -185,7 +188,7 @@ func (p *Pool) Arriving() int {
 	return n
 }
 
-// MaxNodes returns the pool's limit of nodes; nil if one of its groups has none, or an unknown one.
+// MaxNodes returns the pool's maximum number of nodes; nil if one of its groups has no maximum or an unknown one.
 func (p *Pool) MaxNodes() *int {
 	if len(p.Groups) == 0 {
 		return nil
@@ -201,28 +204,28 @@ func (p *Pool) MaxNodes() *int {
 	return &n
 }
 
-// NewNodes describes the nodes that a group may get.
+// NewNodes describes nodes that a group may get.
 type NewNodes struct {
-	// Choices are labels that all of them have, each with its possible values. Other labels are not known.
+	// Choices maps the labels that all these nodes have to their possible values. Nothing is known of other labels.
 	Choices map[string][]string `json:"choices,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
-// NodeTemplate describes nodes that look alike to a pod's constraints.
+// NodeTemplate describes nodes that are alike for a pod's constraints.
 type NodeTemplate struct {
-	// Labels are the labels without those that only one node has or that depend on the node's place.
+	// Labels are the nodes' labels, without place labels (IsPlaceLabel) and Varied ones.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Varied are the keys of labels whose value differs on nearly every node. Nothing is known of them.
+	// Varied are the keys of labels whose value differs on nearly every node. A new node may have any value of them.
 	Varied []string `json:"varied,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
-	// Allocatable is, for each resource, the most that one node of this shape offers.
+	// Allocatable is, for each resource, the most that one of these nodes offers.
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
-// View is the state of all pools at one moment, by the pools' index in the list. It is replaced as a whole and must not
-// be changed.
+// View is the state of all pools at one moment, by the pools' index in the list. It is never changed: a new View
+// replaces it.
 type View struct {
 	Pools []Pool `json:"pools"`
 	// Built is when the view was made.
@@ -248,7 +251,7 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Source derives one pool's status from one outside object.
+// Source derives one pool's status from one external object.
 type Source interface {
 	// Status returns the status of the pool's groups at the time now. nodes are the pool's existing nodes.
 	Status(nodes []*corev1.Node, now time.Time) SourceStatus

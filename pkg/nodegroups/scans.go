@@ -7,24 +7,24 @@ import (
 
 // Scans shows which pods the autoscaler has had enough time for.
 type Scans struct {
-	// ScannedBefore is the time before which a pod must have started to wait to have seen four whole loops. All four
-	// were run by one autoscaler, and no group was scaled up or began to fail in them. It is zero if there were fewer
-	// loops.
+	// ScannedBefore is the earliest start of the last four whole loops in which no group was scaled up or began to
+	// fail. One autoscaler ran all four. A pod must have begun to wait before this time. It is zero if there were fewer
+	// such loops.
 	ScannedBefore time.Time `json:"looked,omitzero"`
-	// Uncounted is set if the source does not show the autoscaler's loops: time alone counts.
+	// Uncounted is set if the source does not show the autoscaler's loops. Then only time counts.
 	Uncounted bool `json:"uncounted,omitempty"`
 	// Outages are the periods in which the autoscaler ran no loops, the earliest first.
 	Outages []Outage `json:"pauses,omitempty"`
 }
 
-// Outage is a period in which an autoscaler ran no loops. To is zero while it lasts.
+// Outage is a period in which an autoscaler ran no loops. To is zero while the outage lasts.
 type Outage struct {
 	From time.Time `json:"from"`
 	To   time.Time `json:"to,omitzero"`
 }
 
-// WaitedAt returns when a pod that has waited since then will have waited for d, not counting pauses, if no other pause
-// begins. It returns zero during a pause.
+// WaitedAt returns when a pod that has waited since the time since will have waited for d. Outages do not count as
+// waiting. It returns zero if an outage that has not ended began before then.
 func (a *Scans) WaitedAt(since time.Time, d time.Duration) time.Time {
 	at := since.Add(d)
 	for _, p := range a.Outages {
@@ -34,7 +34,7 @@ func (a *Scans) WaitedAt(since time.Time, d time.Duration) time.Time {
 		}
 		switch {
 		case !p.To.IsZero() && !p.To.After(since), !from.Before(at):
-			// before the pod, or after it has waited
+			// the outage ended before the pod began to wait, or began after the pod had waited for d
 		case p.To.IsZero():
 			return time.Time{}
 		default:
@@ -44,15 +44,17 @@ func (a *Scans) WaitedAt(since time.Time, d time.Duration) time.Time {
 	return at
 }
 
-// HasScanned reports whether four whole loops have run since the pod began to wait.
+// HasScanned reports whether four whole loops without a scale-up or a new failure have run since the pod began to wait.
+// It is always true if the source does not show loops.
 func (a *Scans) HasScanned(since time.Time) bool {
 	return a.Uncounted || since.Before(a.ScannedBefore)
 }
 
-// maxOutages bounds how many outages are remembered: the last ones.
+// maxOutages bounds the number of remembered outages. The latest ones are kept.
 const maxOutages = 20
 
-// OutageBegan returns the pauses with an open one, which began at from unless one was open already.
+// OutageBegan returns the outages with one that has not ended. If the last one has ended, it adds an outage that began
+// at from.
 func OutageBegan(pauses []Outage, from time.Time) []Outage {
 	n := len(pauses)
 	if n > 0 && pauses[n-1].To.IsZero() {
@@ -61,7 +63,7 @@ func OutageBegan(pauses []Outage, from time.Time) []Outage {
 	return append(slices.Clone(pauses[max(0, n+1-maxOutages):]), Outage{From: from})
 }
 
-// OutageEnded returns the pauses with the open one, if there is any, ended.
+// OutageEnded returns the outages. If the last one has not ended, it ends at the time at.
 func OutageEnded(pauses []Outage, at time.Time) []Outage {
 	n := len(pauses)
 	if n == 0 || !pauses[n-1].To.IsZero() {

@@ -7,26 +7,28 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// firstGrace is how long the first node of a group without a history may take to lose its startup taints.
+// firstGrace bounds the time that the first node of a group without a history takes to lose its startup taints.
 const firstGrace = 3 * time.Minute
 
-// ReasonStarting is the reason of a group that is Growing because of nodes that exist.
+// ReasonStarting is the reason of a group that is Growing because existing nodes are not usable yet.
 var ReasonStarting = Reason{Code: "NodesStarting", Sentence: "nodes of the pool exist and are not ready yet"}
 
-// nodeSet knows the startup taints of a group's nodes, and so their shapes and which of them are starting.
+// nodeSet holds the nodes of a group and their startup taints. These determine the nodes' templates and which nodes are
+// starting.
 type nodeSet struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
-	// startupTaints are, by node, taints that no older node and no template has. Startup taints have no fixed names
-	// (CNI agents, AKS's nodeInitializationTaints, GPU operators).
+	// startupTaints are, by node, the taints of a new node that no template and no older node has. Older nodes that are
+	// starting themselves do not count. Startup taints have no fixed names (CNI agents, AKS's nodeInitializationTaints,
+	// GPU operators).
 	startupTaints map[*corev1.Node][]corev1.Taint
-	// until is when the next taint stops being a startup taint by itself; zero if none does.
+	// until is when a taint next stops counting as a startup taint without an event; zero if never.
 	until time.Time
 }
 
-// nodeSet examines the nodes at the time now. seen are shapes of earlier nodes of the group, and template is the
-// configured one.
+// nodeSet finds the startup taints of the nodes at the time now. seen are the templates of earlier nodes of the group,
+// and template is the configured one, or nil.
 func (f *Facts) nodeSet(nodes []*corev1.Node, seen []NodeTemplate, template *corev1.Node, now time.Time) *nodeSet {
 	k := &nodeSet{nodes: nodes, grace: f.ProvisionGrace, now: now}
 	isYoung := func(node *corev1.Node) bool { return now.Before(node.CreationTimestamp.Add(f.ProvisionGrace)) }
@@ -72,12 +74,12 @@ func addTaints(taints []corev1.Taint, node *corev1.Node) []corev1.Taint {
 	return taints
 }
 
-// isStarting reports whether the node cannot be used yet.
+// isStarting reports whether the node is not usable yet.
 func (k *nodeSet) isStarting(node *corev1.Node) bool {
 	return len(k.startupTaints[node]) > 0 || IsStarting(node)
 }
 
-// taints are the node's taints without those that it is about to lose.
+// taints returns the node's taints without its startup taints.
 func (k *nodeSet) taints(node *corev1.Node) []corev1.Taint {
 	startup := k.startupTaints[node]
 	if len(startup) == 0 {
@@ -86,7 +88,9 @@ func (k *nodeSet) taints(node *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(startup, t) })
 }
 
-// startWith counts the nodes that are starting. If there are any, a group that can grow or is Full becomes Growing. Each node counts for at most the grace after its creation. An Unknown group stays Unknown, but IsGrowing. A node that was ready and no longer is counts as starting, too, within the grace: it may become ready again.
+// startWith counts the nodes that are starting. If there are any, a group that is CanGrow or Full becomes Growing. An
+// Unknown group stays Unknown, but IsGrowing. Each node counts until the grace after its creation is over. Within the
+// grace, a node that was ready and no longer is counts, too, because it may become ready again.
 func (g *Group) startWith(k *nodeSet) {
 	var until time.Time
 	for _, node := range k.nodes {

@@ -16,16 +16,16 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// settleTime is how long a ready node may take to report its devices.
+// settleTime bounds the time that a ready node takes to report its devices.
 const settleTime = 30 * time.Second
 
-// maxTemplates is how many shapes are told apart among the nodes of a group. If there are more, labels that differ from
-// node to node (a timestamp, an owner) cause them.
+// maxTemplates bounds the number of templates of a group. If there are more, labels that differ from node to node (a
+// timestamp, an owner) cause them.
 const maxTemplates = 50
 
-// templates returns the shapes of the nodes, in a stable order, and when they change by themselves (zero: never). The
-// allocatable resources of nodes that are starting, or ready for less than settleTime, do not count. It is called with
-// all nodes of a pool, again and again, and so allocates for shapes only.
+// templates returns the templates of the nodes, in a stable order, and when they next change without an event (zero:
+// never). The allocatable resources of a node do not count while it is starting, or until it has been ready for
+// settleTime. templates is called often, with all nodes of a pool, and therefore allocates memory for templates only.
 func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 	found, until := k.find(nil, maxTemplates)
 	if len(found) > maxTemplates {
@@ -34,7 +34,7 @@ func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 			found, until = k.find(varied[:n], maxTemplates)
 		}
 		if len(found) > maxTemplates {
-			found, until = k.find(varied, math.MaxInt) // taints cause them: there is no limit
+			found, until = k.find(varied, math.MaxInt) // taints cause the number: there is no limit
 		}
 	}
 	byKey := make(map[string]*NodeTemplate, len(found))
@@ -48,8 +48,8 @@ func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 	return templates, until
 }
 
-// find returns the shapes of the nodes if labels with the varied keys are ignored. It stops when there are more than
-// the limit.
+// find returns the templates of the nodes, ignoring labels with the varied keys. It stops when there are more templates
+// than the limit.
 func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) {
 	varied = slices.Sorted(slices.Values(varied))
 	byHash := map[uint64][]*NodeTemplate{}
@@ -67,7 +67,7 @@ func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) 
 				until = Earliest(until, settled)
 			}
 		}
-		if last == nil || !last.isOf(node.Labels, taints) { // mostly it is
+		if last == nil || !last.isOf(node.Labels, taints) { // usually it matches
 			last = nil
 			hash := templateHash(node.Labels, taints, varied)
 			for _, template := range byHash[hash] {
@@ -86,8 +86,8 @@ func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) 
 	return found, until
 }
 
-// mostVaried returns the keys of the labels that have more than one value, those with the most values first. A missing
-// label counts as a value.
+// mostVaried returns the keys of the labels that have more than one value, sorted by the number of values, the highest
+// first. A missing label counts as a value.
 func (k *nodeSet) mostVaried() []string {
 	values := map[string]sets.Set[string]{}
 	for _, node := range k.nodes {
@@ -107,8 +107,8 @@ func (k *nodeSet) mostVaried() []string {
 	return slices.SortedFunc(maps.Keys(values), func(a, b string) int { return cmp.Or(values[b].Len()-values[a].Len(), strings.Compare(a, b)) })
 }
 
-// SettledTemplates returns the shapes of the usable nodes that were created before the time given or, if there are
-// none, that have existed for firstGrace at the time now.
+// SettledTemplates returns the templates of the usable nodes that were created before the time before. If there are
+// none, it returns the templates of the usable nodes that have existed for firstGrace at the time now.
 func SettledTemplates(nodes []*corev1.Node, before, now time.Time) []NodeTemplate {
 	pick := func(settled func(*corev1.Node) bool) []NodeTemplate {
 		k := nodeSet{now: now}
@@ -126,7 +126,7 @@ func SettledTemplates(nodes []*corev1.Node, before, now time.Time) []NodeTemplat
 	return pick(func(n *corev1.Node) bool { return !now.Before(n.CreationTimestamp.Add(firstGrace)) })
 }
 
-// SettlesAt returns when the next of the nodes will have existed for firstGrace; zero if all have.
+// SettlesAt returns when the next of the nodes will have existed for firstGrace; zero if all of them have.
 func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
 	var next time.Time
 	for _, node := range nodes {
@@ -137,7 +137,7 @@ func SettlesAt(nodes []*corev1.Node, now time.Time) time.Time {
 	return next
 }
 
-// newNodeTemplate returns the shape of nodes with these labels and taints, without the varied keys.
+// newNodeTemplate returns the template of nodes with these labels and taints, without the varied keys.
 func newNodeTemplate(labels map[string]string, taints []corev1.Taint, varied []string) *NodeTemplate {
 	template := &NodeTemplate{Labels: make(map[string]string, len(labels)), Varied: varied, Taints: LastingTaints(taints)}
 	for key, value := range labels {
@@ -148,7 +148,7 @@ func newNodeTemplate(labels map[string]string, taints []corev1.Taint, varied []s
 	return template
 }
 
-// isOf reports whether nodes with these labels and taints have the shape.
+// isOf reports whether nodes with these labels and taints match the template.
 func (s *NodeTemplate) isOf(labels map[string]string, taints []corev1.Taint) bool {
 	n := 0
 	for key, value := range labels {
@@ -176,7 +176,7 @@ func (s *NodeTemplate) isOf(labels map[string]string, taints []corev1.Taint) boo
 
 var hashSeed = maphash.MakeSeed()
 
-// templateHash is equal for nodes of one shape, in whatever order their labels and taints are.
+// templateHash returns a hash that is equal for all nodes of a template, in whatever order their labels and taints are.
 func templateHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
 	var sum uint64
 	for key, value := range labels {
@@ -192,7 +192,7 @@ func templateHash(labels map[string]string, taints []corev1.Taint, varied []stri
 	return sum
 }
 
-// key orders templates.
+// key returns a string by which templates are compared and sorted.
 func (s *NodeTemplate) key() string {
 	parts := make([]string, 0, len(s.Labels)+len(s.Taints))
 	for k, v := range s.Labels {
@@ -217,7 +217,8 @@ func (s *NodeTemplate) raise(other corev1.ResourceList) {
 	}
 }
 
-// Contradiction returns how the template differs from all of the shapes, or "".
+// Contradiction returns how the configured template differs from the first of the templates; "" if it matches one of
+// them, or if there is nothing to compare.
 func Contradiction(template *corev1.Node, templates []NodeTemplate) string {
 	if template == nil || len(templates) == 0 {
 		return ""
@@ -235,8 +236,8 @@ func Contradiction(template *corev1.Node, templates []NodeTemplate) string {
 	return first
 }
 
-// contradicts returns how the shape's labels and taints differ from the template's, or "". The shape may have further
-// labels.
+// contradicts returns how the labels and taints of s differ from those of the configured template, or "". s may have
+// further labels.
 func (s *NodeTemplate) contradicts(template *corev1.Node) string {
 	for _, key := range slices.Sorted(maps.Keys(template.Labels)) {
 		value := template.Labels[key]

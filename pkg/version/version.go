@@ -1,4 +1,4 @@
-// Package version has our version, and the supported versions of API servers.
+// Package version holds the version of this build and the supported versions of API servers.
 package version
 
 import (
@@ -15,18 +15,18 @@ import (
 // ours is stamped when the binaries are built.
 var ours = "unknown"
 
-// The minors of Kubernetes 1 that this version is built for, that is the least that it runs against, and the latest
-// that it was tested with.
+// built is the minor version of Kubernetes 1 that this version is built for, the oldest that it runs against. tested is
+// the newest minor version that it was tested with.
 const (
 	built  = 35
 	tested = 35
 )
 
-// String is our version and that of the Kubernetes that is built in.
+// String returns our version and the version of the Kubernetes libraries that are built in.
 func String() string { return fmt.Sprintf("%s (Kubernetes %s)", ours, version.Get().GitVersion) }
 
-// Check compares the API server's version with those that this version runs against. An older minor is an error; one
-// that is newer than those it was tested with, or that is not understood, is a warning.
+// Check compares the API server's version with built and tested. A minor version older than built is an error. A minor
+// version newer than tested, or a version that is not understood, is a warning.
 func Check(server *apimachineryversion.Info) (warning string, err error) {
 	minor, parseErr := strconv.Atoi(strings.TrimSuffix(server.Minor, "+")) // providers mark theirs with a "+"
 	switch {
@@ -40,8 +40,8 @@ func Check(server *apimachineryversion.Info) (warning string, err error) {
 	return "", nil
 }
 
-// CheckServer asks the API server for its version, logs what Check warns of and returns its error. A server that cannot
-// be asked is not judged: it is away for a moment.
+// CheckServer reads the API server's version, logs the warning of Check, and returns its error. If the version cannot
+// be read, CheckServer returns nil, because the API server may be unavailable for a moment.
 func CheckServer(logger klog.Logger, client discovery.ServerVersionInterface) error {
 	info, err := client.ServerVersion()
 	if err != nil {

@@ -35,13 +35,13 @@ func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceSta
 	}
 	j.Groups = s.groups(nodes, problem, now)
 	if slices.ContainsFunc(j.Groups, func(g nodegroups.GroupStatus) bool { return len(g.Seen) == 0 }) {
-		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // then the templates of such a group are known
+		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // then the templates of a group without Seen are known
 	}
 	return j.Summarized()
 }
 
-// groups returns the pool's groups. Without a status, because of the problem, it returns the remembered groups with
-// their nodes, so that they stay as they were. Until a group has been seen, the pool may have any.
+// groups returns the pool's groups. If there is a problem with the status, it returns the remembered groups with their
+// nodes, so that their history is kept. While no group is remembered, the pool may have any group.
 func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.GroupStatus) {
 	t, inhabited, rest := s.Tracker, map[string]bool{}, notScaled
 	members, elsewhere, anywhere := s.split(nodes)
@@ -75,8 +75,8 @@ func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time
 	return groups
 }
 
-// split returns the pool's nodes by their groups, the nodes in no group of the pool, and the nodes that do not show
-// their group.
+// split returns the pool's nodes in three parts: those in its groups, by group, those in groups that are not the
+// pool's, and those that do not show their group.
 func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, elsewhere, anywhere []*corev1.Node) {
 	byGroup = map[string][]*corev1.Node{}
 	for _, node := range nodes {
@@ -98,7 +98,7 @@ func (s Source) split(nodes []*corev1.Node) (byGroup map[string][]*corev1.Node, 
 	return byGroup, elsewhere, anywhere
 }
 
-// has reports whether the group belongs to the pool, or may belong to it because nothing shows whose it is.
+// has reports whether the group belongs to the pool, or may belong to it because its pool is not known.
 func (s Source) has(group string, hasNodes bool) bool {
 	t, g := s.Tracker, s.Groups
 	if len(g.patterns) > 0 {
@@ -107,7 +107,7 @@ func (s Source) has(group string, hasNodes bool) bool {
 	return hasNodes || g.owns(group) || g.pool != "" && t.memory[group].Pool == g.pool || t.orphans[group] && g.mayClaim(group)
 }
 
-// notScaled is the group of nodes that no autoscaler adds to.
+// notScaled returns a group for nodes that are in no group of the autoscaler. It cannot grow.
 func notScaled(nodes []*corev1.Node) nodegroups.GroupStatus {
 	most := len(nodes)
 	return nodegroups.GroupStatus{State: nodegroups.Full, Reason: reasonNotScaled.With("%d nodes", most), Members: nodes, MaxNodes: &most}
@@ -127,7 +127,7 @@ func (s Source) none(nodes []*corev1.Node) []nodegroups.GroupStatus {
 	return []nodegroups.GroupStatus{{State: nodegroups.Unknown, Reason: reason, Members: nodes}}
 }
 
-// group returns the group with its nodes: current, past and expected.
+// group returns the group with its current nodes, and the templates of its earlier or expected nodes.
 func (s Source) group(name string, members []*corev1.Node) nodegroups.GroupStatus {
 	j := nodegroups.GroupStatus{Name: name, Members: members}
 	if m := s.Tracker.memory[name]; m.Pool == s.Groups.pool {
@@ -139,7 +139,7 @@ func (s Source) group(name string, members []*corev1.Node) nodegroups.GroupStatu
 	return j
 }
 
-// unknown returns a group that is remembered. The first one has the problem's detail.
+// unknown returns a remembered group as Unknown. The first such group has the problem's detail.
 func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.Reason, first bool) nodegroups.GroupStatus {
 	j := s.group(name, members)
 	j.State, j.Reason = nodegroups.Unknown, problem.With("%s", name)
@@ -149,7 +149,7 @@ func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.
 	return j
 }
 
-// groupStatus returns a group of the status.
+// groupStatus returns the status of a group of the autoscaler's status.
 func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time) nodegroups.GroupStatus {
 	t := s.Tracker
 	j := s.group(g.Name, members)
@@ -165,7 +165,7 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 			usable++
 		}
 	}
-	// What has come since the status was written is believed at once.
+	// Nodes that came after the status was written count at once.
 	missing := min(g.Health.upcoming(), g.Health.CloudProviderTarget-usable)
 	t.evaluate(&j, g, missing, s.Graces, now)
 	if j.State == nodegroups.Growing {
@@ -178,8 +178,9 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	return j
 }
 
-// spread assigns the nodes of rest, which do not show their group, to the inhabited groups that have no other nodes.
-// Several such groups cannot be told apart and become one. If there are none, rest is one more group.
+// spread assigns the nodes of rest, which do not show their group, to the inhabited groups without known nodes. If
+// there are no such groups, it assigns them to all groups without known nodes. Several such groups cannot be told
+// apart, and become one. If all groups have known nodes, rest becomes one more group.
 func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabited map[string]bool) []nodegroups.GroupStatus {
 	var told, empty, homes []nodegroups.GroupStatus
 	for _, g := range groups {
@@ -196,17 +197,17 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	if len(homes) > 0 {
 		told = append(told, empty...)
 	} else {
-		homes, open = empty, len(empty) > 1 // any of them may have the nodes, and the others may get any
+		homes, open = empty, len(empty) > 1 // any of these groups may have the nodes, and the others may get nodes of any template
 	}
 	if len(homes) == 0 {
 		return append(told, rest)
 	}
-	slices.SortFunc(homes, func(a, b nodegroups.GroupStatus) int { return strings.Compare(a.Name, b.Name) }) // it is called so whatever comes first in the status
+	slices.SortFunc(homes, func(a, b nodegroups.GroupStatus) int { return strings.Compare(a.Name, b.Name) }) // so that the name does not depend on the order in the status
 	one := nodegroups.SourceStatus{Groups: homes}.Summarized()
 	all := nodegroups.GroupStatus{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
 	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
-		if homes[i].MaxNodes != nil { // as each has with a status
+		if homes[i].MaxNodes != nil { // each group has it while there is a status
 			most += *homes[i].MaxNodes
 			all.MaxNodes = &most
 		}
@@ -220,8 +221,8 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	return append(told, all)
 }
 
-// evaluate sets the state of a group that misses this many nodes, the reason and, if time alone changes the state,
-// when.
+// evaluate sets the state of a group, its reason and, if the state changes without an event, when it does. missing is
+// the number of ordered nodes that have not come.
 func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
 	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.removals[g.Name])
 	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {

@@ -13,19 +13,19 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// agentPoolLabels are AKS's labels for the agent pool of a node, the current one and the legacy one.
+// agentPoolLabels are AKS's labels for the agent pool of a node: the current label and the legacy one.
 var agentPoolLabels = []string{"kubernetes.azure.com/agentpool", "agentpool"}
 
 // Groups decides which node groups belong to one pool.
 type Groups struct {
-	pool       string // its name
+	pool       string // the pool's name
 	patterns   []string
 	agentPools []string
 	selector   labels.Selector
 }
 
-// GroupsOf returns the node groups that the pool's configuration names by patterns or by its selector. If it names
-// none, the pool has the groups of its nodes.
+// GroupsOf returns the node groups that the pool's configuration names, by patterns or by the node selector. If the
+// configuration names no groups, the pool has the groups of its nodes.
 func GroupsOf(p *configv1.Pool) Groups {
 	g := Groups{pool: p.Name, patterns: p.ClusterAutoscaler.NodeGroups, selector: labels.Everything()}
 	if selector, err := metav1.LabelSelectorAsSelector(p.NodeSelector); err == nil { // as validated
@@ -47,7 +47,7 @@ func GroupsOf(p *configv1.Pool) Groups {
 	return g
 }
 
-// mayHave reports whether nodes of this shape may match the pool's selector, as far as their labels are known.
+// mayHave reports whether nodes of this template may match the pool's selector, as far as their labels are known.
 func (g Groups) mayHave(template nodegroups.NodeTemplate) bool {
 	requirements, _ := g.selector.Requirements()
 	return !slices.ContainsFunc(requirements, func(r labels.Requirement) bool {
@@ -65,14 +65,14 @@ func (g Groups) owns(name string) bool {
 	return slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isVMSS(agentPool, name) || isVirtualMachines(agentPool, name) })
 }
 
-// mayClaim reports whether a node group that nothing claims may be the pool's: the configuration names no groups, or
-// the group is called like an agent pool of Windows nodes that it names.
+// mayClaim reports whether an orphaned node group may be the pool's. That is so if the configuration names no groups,
+// or if it names a Windows agent pool whose scale set has the group's name.
 func (g Groups) mayClaim(name string) bool {
 	return len(g.patterns)+len(g.agentPools) == 0 ||
 		slices.ContainsFunc(g.agentPools, func(agentPool string) bool { return isWindowsVMSS(agentPool, name) })
 }
 
-// labelsOf returns the labels of the group's nodes that its name implies, each with its possible values.
+// labelsOf returns the labels that the group's name implies for its nodes, each with its possible values.
 func labelsOf(group string) map[string][]string {
 	agentPool, sku, hasSize := strings.Cut(group, "/")
 	if !hasSize {
@@ -92,20 +92,21 @@ func labelsOf(group string) map[string][]string {
 	return known
 }
 
-// isVMSS reports whether name is the name of the agent pool's scale set on AKS: aks-<pool>-<digits>-vmss. Pool names
-// have no dashes, so "pool1" does not match "pool10".
+// isVMSS reports whether name is the name of the agent pool's scale set on AKS, aks-<pool>-<digits>-vmss. Pool names
+// have no dashes, so that "pool1" does not match "pool10".
 func isVMSS(agentPool, name string) bool {
 	parts := strings.SplitN(name, "-", 5)
 	return len(parts) == 4 && strings.EqualFold(parts[0], "aks") && strings.EqualFold(parts[1], agentPool) && agentPool != "" &&
 		parts[2] != "" && strings.Trim(parts[2], "0123456789") == "" && strings.EqualFold(parts[3], "vmss")
 }
 
-// isWindowsVMSS reports whether name is the name of a Windows agent pool's scale set on AKS: aks<pool>.
+// isWindowsVMSS reports whether name is the name of a Windows agent pool's scale set on AKS, aks<pool>.
 func isWindowsVMSS(agentPool, name string) bool {
 	return agentPool != "" && strings.EqualFold(name, "aks"+agentPool)
 }
 
-// isVirtualMachines reports whether name is one size of an AKS agent pool of type VirtualMachines: <pool>/<sku>.
+// isVirtualMachines reports whether name is the name of one size of an AKS agent pool of type VirtualMachines,
+// <pool>/<sku>.
 func isVirtualMachines(agentPool, name string) bool {
 	prefix, sku, found := strings.Cut(name, "/")
 	return found && sku != "" && strings.EqualFold(prefix, agentPool)

@@ -10,16 +10,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// OwnedGroups is the source and the nodes of a pool.
+// OwnedGroups holds the source and the nodes of a pool.
 type OwnedGroups struct {
 	Source
 	Nodes []*corev1.Node
 }
 
-// ObserveNodes updates the tracker with the pools that it judges and the nodes of the cluster. It remembers the shapes
-// of each group's nodes for the time when the group has none. It returns the orphans: groups that no configuration
-// names and no node, now or before, belonged to. An orphan counts for every pool that has the groups of its nodes, so
-// that a group scaled to zero does not look as if it could not grow.
+// ObserveNodes updates the tracker with the pools that it is the source of and with the nodes of the cluster. It
+// remembers the templates of each group's nodes for the time when the group has none. It returns the orphans. An orphan
+// is a group without nodes that neither the configuration nor earlier nodes assign to a pool. It counts for every pool
+// that has the groups of its nodes, because a group that was scaled to zero can still grow.
 func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now time.Time) (orphans []string) {
 	t.members.observe(nodes)
 	pools := map[string]bool{}
@@ -35,7 +35,7 @@ func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now ti
 		}
 	}
 	t.orphans = map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(t.memory)) { // the groups of the last status: without a status the last one counts
+	for _, name := range slices.Sorted(maps.Keys(t.memory)) { // the groups of the last status that could be read
 		named := slices.ContainsFunc(owned, func(c OwnedGroups) bool { return c.Groups.owns(name) })
 		if !named && !inhabited[name] && !pools[t.memory[name].Pool] && !t.isElsewhere(name, owned) {
 			t.orphans[name] = true
@@ -45,13 +45,14 @@ func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now ti
 	return orphans
 }
 
-// isElsewhere reports whether the group's nodes were in none of the tracker's pools and would be in none of today's.
+// isElsewhere reports whether the group's earlier nodes were in none of the tracker's pools and match none of the
+// current pools.
 func (t *Tracker) isElsewhere(group string, owned []OwnedGroups) bool {
 	m := t.memory[group]
 	return m.Pool == "" && len(m.Seen) > 0 && !slices.ContainsFunc(owned, func(c OwnedGroups) bool { return slices.ContainsFunc(m.Seen, c.Groups.mayHave) })
 }
 
-// Shared returns a node that may be in several groups, with their names, or "".
+// Shared returns a node that may be in several groups, and the groups' names. node is "" if there is no such node.
 func (t *Tracker) Shared() (node string, groups []string) {
 	for name, known := range t.members.byName {
 		if len(known.groups) > 1 && (node == "" || name < node) {
@@ -61,10 +62,11 @@ func (t *Tracker) Shared() (node string, groups []string) {
 	return node, groups
 }
 
-// seeAgain is the least time between two reads of the shapes of a group's nodes, which take long in a large cluster.
+// seeAgain is the minimum time between two reads of the templates of a group's nodes. In a large cluster, a read takes
+// long.
 const seeAgain = 10 * time.Second
 
-// see remembers the shapes of the pool's nodes by group. A group without nodes keeps its shapes.
+// see remembers the templates of the pool's nodes, by group. A group without nodes keeps its templates.
 func (t *Tracker) see(c *OwnedGroups, now time.Time) {
 	byGroup := map[string][]*corev1.Node{}
 	for _, node := range c.Nodes {

@@ -18,25 +18,25 @@ type members struct {
 	observations int
 	writes       int // of the status
 	byName       map[string]*member
-	leaving      map[string]int   // by group: nodes that are being taken away
-	removals     map[string][]int // by group: how many statuses had been written when each node vanished that may be in the target still, the oldest first
-	strays       map[place]int    // nodes that went since the last status, of places in none of its groups
+	leaving      map[string]int   // by group: how many nodes are being removed
+	removals     map[string][]int // by group, for each deleted node that the target may still include, the oldest first: writes at its deletion
+	strays       map[place]int    // by place in no group of the last status: how many nodes went since
 	targets      map[string]int   // by group, of the last status
-	names        []string         // of the groups of the last status with groups
+	names        []string         // of the groups of the last status that could be read
 	groups       map[place][]string
-	before       map[string]inhabitants // by group: what another tracker saw; nil once there was a look
+	before       map[string]inhabitants // by group: the nodes that another tracker saw; nil after the first observe
 }
 
 type member struct {
-	seenAt  int // at which it was last there
-	ownedAt int // at which it was last in a pool that is judged by the groups
+	seenAt  int // the observation in which the node was last there
+	ownedAt int // the observation in which it was last in a pool whose source is the autoscaler
 	made    time.Time
 	place   place
 	groups  []string
 }
 
-// removalStatuses is the number of statuses after which a deleted node no longer counts in the target. The first of
-// them may have begun before the deletion.
+// removalStatuses is the number of statuses after which a deleted node no longer counts in the target. The loop of the
+// first of these statuses may have begun before the deletion.
 const removalStatuses = 2
 
 func newMembers() *members {
@@ -76,7 +76,7 @@ func (m *members) written(groups []nodeGroup) {
 	}
 }
 
-// are sets the names of the groups. While there is no status, they are the last one's.
+// are sets the names of the groups. While there is no status, the names of the last one stay.
 func (m *members) are(names []string) {
 	m.names = names
 	clear(m.groups)
@@ -105,7 +105,7 @@ func (m *members) observe(nodes []*corev1.Node) {
 			continue
 		}
 		delete(m.byName, name)
-		groups := m.groupsAt(known.place) // there may be others than when it was there
+		groups := m.groupsAt(known.place) // a newer status may list other groups than those known when the node was there
 		for _, group := range groups {
 			m.removed(group, 1, m.writes)
 		}
@@ -118,7 +118,8 @@ func (m *members) observe(nodes []*corev1.Node) {
 	}
 }
 
-// unowned returns the nodes of the groups of which no pool owns a node.
+// unowned returns the nodes in none of the owned pools, except for nodes of a group that has a node in one of these
+// pools.
 func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.Node {
 	claimed, all := map[string]bool{}, 0
 	for i := range owned {
@@ -149,7 +150,7 @@ func (m *members) unowned(owned []OwnedGroups, nodes []*corev1.Node) []*corev1.N
 // scaleSets precedes the name of the scale set in a node's providerID.
 const scaleSets = "/virtualMachineScaleSets/"
 
-// place identifies a node's group: by the scale set or, without one, by agent pool and size.
+// place identifies a node's group by the scale set or, without a scale set, by agent pool and size.
 type place struct{ scaleSet, agentPool, size string }
 
 func placeOf(node *corev1.Node) place {
@@ -165,7 +166,7 @@ func placeOf(node *corev1.Node) place {
 	return place{}
 }
 
-// holds reports whether nodes of the place are in the group with the name.
+// holds reports whether nodes of the place are in the named group.
 func (p place) holds(group string) bool {
 	if p.scaleSet != "" {
 		return strings.EqualFold(p.scaleSet, group)
@@ -201,10 +202,10 @@ const maxRemovals = 20_000
 // inhabitants summarizes a group's nodes for the published state, where all names would take too much space.
 type inhabitants struct {
 	nodes  int
-	newest time.Time // when the newest was made
+	newest time.Time // when the newest node was created
 }
 
-// inhabitants are the groups' nodes, by group.
+// inhabitants returns the summary of each group's nodes.
 func (m *members) inhabitants() map[string]inhabitants {
 	found := map[string]inhabitants{}
 	for _, known := range m.byName {
@@ -220,7 +221,7 @@ func (m *members) inhabitants() map[string]inhabitants {
 	return found
 }
 
-// restore starts from the groups that another tracker remembered.
+// restore sets the groups that another tracker published.
 func (m *members) restore(groups map[string]Group) {
 	m.are(slices.Sorted(maps.Keys(groups)))
 	m.writes, m.before = removalStatuses, map[string]inhabitants{}
@@ -234,7 +235,8 @@ func (m *members) restore(groups map[string]Group) {
 	}
 }
 
-// compare finds the nodes that were deleted while no tracker ran: the remembered count minus the nodes that are as old.
+// compare counts the nodes that were deleted while no tracker ran: the remembered number of nodes, minus the existing
+// nodes that are not newer than the newest remembered node.
 func (m *members) compare() {
 	for name, before := range m.before {
 		old := 0
@@ -250,13 +252,13 @@ func (m *members) compare() {
 	m.before = nil
 }
 
-// removed records that this many nodes of the group were deleted after this many statuses.
+// removed records that this number of nodes of the group was deleted after this number of statuses.
 func (m *members) removed(name string, nodes, writes int) {
 	m.removals[name] = append(m.removals[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxRemovals))...)
 }
 
-// removedSince returns how many of the group's nodes were deleted since the last status, since the one before it, and
-// so on.
+// removedSince returns how many of the group's nodes were deleted since the last status, how many between that status
+// and the one before it, and so on.
 func (m *members) removedSince(name string) []int {
 	var counts []int
 	for _, writes := range m.removals[name] { // the oldest first

@@ -1,4 +1,4 @@
-// Package clusterautoscaler judges pools by the status ConfigMap that the cluster autoscaler writes.
+// Package clusterautoscaler derives the status of pools from the status ConfigMap that the cluster autoscaler writes.
 package clusterautoscaler
 
 import (
@@ -12,10 +12,10 @@ import (
 // StatusKey is the ConfigMap's key that holds the status.
 const StatusKey = "status"
 
-// LastUpdatedAnnotation is the ConfigMap's annotation that changes with every write.
+// LastUpdatedAnnotation is the ConfigMap's annotation that every write changes.
 const LastUpdatedAnnotation = "cluster-autoscaler.kubernetes.io/last-updated"
 
-// The values of status fields that are looked at. Source: cluster-autoscaler/clusterstate/api/types.go.
+// The values of status fields that this package reads. Source: cluster-autoscaler/clusterstate/api/types.go.
 const (
 	autoscalerRunning      = "Running"
 	autoscalerInitializing = "Initializing"
@@ -23,14 +23,15 @@ const (
 	scaleUpBackoff         = "Backoff"
 )
 
-// status is the part of the cluster autoscaler's status that is read here. Ages are not: a group without nodes
-// has none, and age is judged by our own clock. The format is that of cluster-autoscaler 1.30 and later.
+// status is the part of the cluster autoscaler's status that this package reads. It does not read ages: a group without
+// nodes has none, and this package measures time by its own clock. The format is that of cluster-autoscaler 1.30 and
+// later.
 type status struct {
 	AutoscalerStatus string `json:"autoscalerStatus"`
 	ClusterWide      struct {
 		Health struct {
 			Status string `json:"status"`
-			// LastTransitionTime is compared with itself only: an autoscaler that starts anew sets it anew.
+			// LastTransitionTime is only compared with its earlier value: a restarted autoscaler sets it anew.
 			LastTransitionTime string `json:"lastTransitionTime"`
 		} `json:"health"`
 	} `json:"clusterWide"`
@@ -53,7 +54,7 @@ type health struct {
 	MaxSize             int        `json:"maxSize"`
 }
 
-// nodeCounts are the nodes of a group by what became of them.
+// nodeCounts counts the nodes of a group by their state.
 type nodeCounts struct {
 	Registered struct {
 		Ready   int `json:"ready"`
@@ -64,22 +65,22 @@ type nodeCounts struct {
 	LongUnregistered int `json:"longUnregistered"`
 }
 
-// scaleUp is what the autoscaler is doing to grow a group.
+// scaleUp is the state of a group's scale-ups.
 type scaleUp struct {
 	Status      string      `json:"status"`
 	BackoffInfo BackoffInfo `json:"backoffInfo"`
 }
 
-// BackoffInfo is why a group is in backoff.
+// BackoffInfo is the error for which a group is in backoff.
 type BackoffInfo struct {
 	ErrorCode    string `json:"errorCode"`
 	ErrorMessage string `json:"errorMessage"`
 }
 
-// errFreeText is returned for the free-text status of cluster-autoscaler before 1.30.
+// errFreeText reports the free-text status of cluster-autoscaler before 1.30.
 var errFreeText = errors.New("it is the free text of a cluster-autoscaler before 1.30, which is not supported; upgrade the autoscaler")
 
-// parse reads the value of StatusKey. The status that it returns is Running with well-formed groups, or Initializing.
+// parse parses the value of StatusKey. The status that it returns is Running with well-formed groups, or Initializing.
 func parse(data string) (*status, error) {
 	if strings.HasPrefix(strings.TrimSpace(data), "Cluster-autoscaler status at") {
 		return nil, errFreeText
@@ -111,7 +112,7 @@ func parse(data string) (*status, error) {
 	return &status, nil
 }
 
-// check refuses counts that no autoscaler writes: read as they stand, they could make a pool Full that is not.
+// check rejects negative counts, which no autoscaler writes. With them, a pool that is not Full could seem so.
 func (h *health) check() error {
 	c := h.NodeCounts
 	if least := min(h.CloudProviderTarget, h.MinSize, h.MaxSize, c.Registered.Ready, c.Registered.Unready.Total, c.LongUnregistered); least < 0 {
@@ -120,7 +121,7 @@ func (h *health) check() error {
 	return nil
 }
 
-// upcoming is the number of nodes that were ordered and have not come, by the autoscaler's own formula
+// upcoming returns the number of ordered nodes that have not come, by the autoscaler's own formula
 // (ClusterStateRegistry.GetUpcomingNodes).
 func (h *health) upcoming() int {
 	c := h.NodeCounts

@@ -14,8 +14,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// backoffMemory is how long a backoff counts after it was last seen: the autoscaler drops it from its status while no
-// pod is pending. It equals the autoscaler's shortest backoff, --initial-node-group-backoff-duration.
+// backoffMemory bounds the time for which a backoff counts after it was last seen. While no pod is pending, the
+// autoscaler drops the backoff from its status. The value is the autoscaler's shortest backoff,
+// --initial-node-group-backoff-duration.
 const backoffMemory = 5 * time.Minute
 
 // Reasons of this source.
@@ -47,31 +48,31 @@ type Tracker struct {
 	err         error             // what is wrong with the status, if it cannot be read
 	orphans     map[string]bool   // groups that no pool owns
 	groups      []nodeGroup
-	stamp       string    // the annotation that changes with every write
+	stamp       string    // the annotation that changes with every write, and the status
 	changed     time.Time // when stamp last changed, by our clock
 	scans       scans
 	generation  int // changes when another autoscaler takes over
 	incarnation string
-	unhealthy   bool      // clusterWide, in the last status
-	uid         types.UID // of the ConfigMap; a polite stop deletes it
+	unhealthy   bool      // whether the last status calls the cluster unhealthy
+	uid         types.UID // of the ConfigMap, which an autoscaler deletes when it stops gracefully
 	restored    Memory    // until the first status is seen
 	memory      map[string]*Group
-	seen        map[string]time.Time // by group: when the kinds of its nodes were last looked at
+	seen        map[string]time.Time // by group: when the templates of its nodes were last read
 	members     *members
 }
 
 // Memory is the tracker's state, as published. It outlives the process.
 type Memory struct {
-	// Loops are the autoscaler's last loops that still matter, and Pauses the periods without loops.
+	// Loops are the autoscaler's last loops that still matter, and Outages are the periods without loops.
 	Loops   []Loop              `json:"loops,omitempty"`
 	Outages []nodegroups.Outage `json:"pauses,omitempty"`
-	// Incarnation changes when the autoscaler restarts and when the cluster's health changes. Unhealthy is that health.
-	// UID is the ConfigMap's.
+	// Incarnation changes when the autoscaler restarts and when the cluster's health changes. Unhealthy is set while
+	// the cluster is unhealthy. UID is the UID of the ConfigMap.
 	Incarnation string    `json:"incarnation,omitempty"`
 	Unhealthy   bool      `json:"unhealthy,omitempty"`
 	UID         types.UID `json:"uid,omitempty"`
-	// Stamp identifies the status, and Changed is when it came. They are set if the status has not changed for long, or
-	// if its loop is in Loops.
+	// Stamp identifies the status, and Changed is when the status came. Both are set if the status has not changed for
+	// the time quiet, or if Loops are published.
 	Stamp   string    `json:"stamp,omitempty"`
 	Changed time.Time `json:"changed,omitzero"`
 	// Groups are the node groups, by name.
@@ -80,41 +81,44 @@ type Memory struct {
 
 // Group is the remembered state of a node group.
 type Group struct {
-	// Target is the number of ordered nodes, and Present how many of them have come.
+	// Target is the number of ordered nodes, and Present is the number of them that have come.
 	Target  int `json:"target"`
 	Present int `json:"present"`
-	// LastScaleUp is the last scale-up that was seen. Progress is the last time when the target rose, a node came or no
-	// node was missing. It is not published while none is missing.
+	// LastScaleUp is when a scale-up was last seen. Progress is the last time when the target rose, a node came, or no
+	// node was missing. It is not published while no node is missing.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
-	// BackoffSince and BackoffSeen are when a backoff was first and last seen; zero without one.
+	// BackoffSince and BackoffSeen are when a backoff was first and last seen; zero without a backoff.
 	BackoffSince time.Time   `json:"backoffSince,omitzero"`
 	BackoffSeen  time.Time   `json:"backoffSeen,omitzero"`
 	BackoffInfo  BackoffInfo `json:"backoffInfo,omitzero"`
 	// UnhealthySince is when the group became unhealthy; zero while it is healthy.
 	UnhealthySince time.Time `json:"unhealthySince,omitzero"`
-	// Nodes is the number of the group's nodes, and Newest when the newest was created. Lost counts nodes that were
-	// deleted since the last status, since the one before it, and so on: the target may still include them.
+	// Nodes is the number of the group's nodes, and Newest is when the newest node was created. Removed counts deleted
+	// nodes that the target may still include. The first number is for those deleted since the last status, the second
+	// for those deleted between that status and the one before it, and so on.
 	Nodes   int       `json:"nodes,omitempty"`
 	Newest  time.Time `json:"newest,omitzero"`
 	Removed []int     `json:"lost,omitempty"`
-	// Pool is the pool that the group's nodes were last seen in, and Seen are their shapes. Without a Pool, the nodes
-	// were in no pool that the autoscaler's status judges.
+	// Pool is the pool of the group's last nodes, and Seen are their templates. Without a Pool, the nodes were in no
+	// pool whose source is the autoscaler's status.
 	Pool string                    `json:"pool,omitempty"`
 	Seen []nodegroups.NodeTemplate `json:"seen,omitempty"`
 }
 
-// NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter is not
-// believed any more. provision is the provisionGrace of all pools: the templates of nodes younger than that are not remembered.
+// NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter counts as
+// stale. provision is the provisionGrace of all pools: once a group's templates are known, nodes younger than that do
+// not change them.
 func NewTracker(staleAfter, provision time.Duration) *Tracker {
 	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
 
-// quiet is how long a status must stay unchanged before its stamp is published: the autoscaler writes every 10 s.
+// quiet is the minimum time for which a status must stay unchanged before its stamp is published. The autoscaler writes
+// every 10 s.
 const quiet = time.Minute
 
-// Memory returns the state to publish at the time now. Without the loops, which matter only while pods wait, it stays
-// the same, to within a minute, from one write of the status to the next if nothing else changes.
+// Memory returns the state to publish at the time now. Loops matter only while pods wait. Without them, the state
+// changes at most once a minute if the autoscaler writes its status and nothing else changes.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	m := Memory{Outages: t.scans.Outages, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if loops {
@@ -128,7 +132,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 		g := *group
 		g.Nodes, g.Newest, g.Removed = inhabitants[name].nodes, inhabitants[name].newest, t.members.removedSince(name)
 		if g.Present >= g.Target && t.problem.Code == "" {
-			g.Progress = time.Time{} // it goes on with every status
+			g.Progress = time.Time{} // it advances with every status
 		}
 		g.BackoffSeen = g.BackoffSeen.Truncate(time.Minute)
 		m.Groups[name] = g
@@ -136,7 +140,7 @@ func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	return m
 }
 
-// Restore starts from what another tracker remembered, at the time now.
+// Restore sets the state that another tracker published, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.restored, t.uid, t.incarnation, t.unhealthy = m, m.UID, m.Incarnation, m.Unhealthy
 	t.scans = scans{Scans: nodegroups.Scans{Outages: m.Outages}, loops: slices.Clone(m.Loops)}
@@ -163,11 +167,11 @@ func (t *Tracker) Fail(err error, now time.Time) {
 	t.stamp, t.err = "", err
 }
 
-// Changed is when the status was last seen to change, by our clock; zero if none was seen.
+// Changed returns when the status was last seen to change, by our clock; zero if no status was seen.
 func (t *Tracker) Changed() time.Time { return t.changed }
 
-// Observe reads the ConfigMap as it is at the time now; nil if it does not exist. If the status cannot be read, it
-// returns the error, and the pools are Unknown.
+// Observe reads the ConfigMap at the time now. cm is nil if the ConfigMap does not exist. If the status cannot be read,
+// Observe returns the error, and the pools become Unknown.
 func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	if cm == nil {
 		t.checkStale(now)
@@ -175,7 +179,7 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 		t.stamp, t.err = "", nil
 		return nil
 	}
-	// An unchanged status has no news: a backoff in a frozen status was not seen again.
+	// An unchanged status is no news: a backoff in it was not seen again.
 	stamp := cm.Annotations[LastUpdatedAnnotation] + "\n" + cm.Data[StatusKey]
 	if stamp == t.stamp {
 		return t.err
@@ -197,7 +201,7 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	return t.err
 }
 
-// read reads the status. A known status was read before, by the tracker whose memory this one has: it ends no loop, and
+// read reads the status. A known status was read before, by the tracker whose state was restored. It ends no loop, and
 // a backoff in it was not seen again.
 func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
@@ -244,8 +248,9 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	return nil
 }
 
-// identify resets the tracker if another autoscaler has written the status: the time of the cluster's last transition
-// has changed without a change of health. (An autoscaler that restarts during such a change first writes Initializing.)
+// identify resets the tracker if another autoscaler has written the status. That is so if the time of the cluster's
+// last transition has changed without a change of health. (An autoscaler that restarts during such a change first
+// writes Initializing.)
 func (t *Tracker) identify(status *status, now time.Time) {
 	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy
 	if t.incarnation != "" && t.incarnation != incarnation && t.unhealthy == unhealthy {
@@ -254,7 +259,7 @@ func (t *Tracker) identify(status *status, now time.Time) {
 	t.incarnation, t.unhealthy = incarnation, unhealthy
 }
 
-// checkStale records a pause if the last status is staleAfter old at the time now. A new status does not show that
+// checkStale records an outage if the last status is staleAfter old at the time now. A new status does not show that
 // the autoscaler ran loops in between.
 func (t *Tracker) checkStale(now time.Time) {
 	last := t.changed
@@ -266,8 +271,8 @@ func (t *Tracker) checkStale(now time.Time) {
 	}
 }
 
-// forget drops backoffs and counted loops: a restarted autoscaler remembers neither and tries again. Nodes that were
-// ordered before get as much time as new ones.
+// forget drops backoffs and counted loops: a restarted autoscaler remembers neither, and tries again. The grace for
+// nodes that were ordered before starts again.
 func (t *Tracker) forget(now time.Time) {
 	t.generation++
 	t.scans.reset()
@@ -282,7 +287,7 @@ func (t *Tracker) loseStatus(reason nodegroups.Reason, now time.Time) {
 	t.scans.beginOutage(now)
 }
 
-// remember records the status of the group, and reports whether it was scaled up or began to fail.
+// remember records the status of the group, and reports whether the group was scaled up or began to fail.
 func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 	present := g.Health.CloudProviderTarget - g.Health.upcoming()
 	m, known := t.memory[g.Name]
@@ -295,7 +300,7 @@ func (t *Tracker) remember(g *nodeGroup, now time.Time) (happened bool) {
 		m.LastScaleUp, m.Progress = now, now
 		m.BackoffSince, m.BackoffSeen = time.Time{}, time.Time{}
 	}
-	// A group with nothing on its way has nothing to be late: the clock starts with the next order.
+	// In a group without upcoming nodes, none can be late: the grace starts with the next order.
 	if present > m.Present || g.Health.upcoming() <= 0 {
 		m.Progress = now
 	}

@@ -12,25 +12,26 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// NodeClaimResource is the resource that NodeClaims are served as: each is a node that Karpenter has ordered, or is
-// about to.
+// NodeClaimResource is the API resource of NodeClaims. A NodeClaim is a node that Karpenter has ordered, or is about to
+// order.
 var NodeClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
-	// rememberFailure is how long launches count as failing after the last failure. Providers do not retry an offering
-	// without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
+	// rememberFailure bounds the time for which launches count as failing after the last failure. Providers do not
+	// retry an offering without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
 	// github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
-	// maxMessage is how many bytes of the message of a failed launch are kept. Karpenter itself keeps 300.
+	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300.
 	maxMessage = 200
-	// conditionLaunched is the NodeClaim's condition for the creation of its VM.
+	// conditionLaunched is the NodeClaim's condition that its VM was created.
 	conditionLaunched = "Launched"
-	// awaiting is the reason of conditions that Karpenter has only begun with. Source:
+	// awaiting is the reason of a condition that Karpenter has initialized and not evaluated yet. Source:
 	// github.com/awslabs/operatorpkg/status, SetUnknown.
 	awaiting = "AwaitingReconciliation"
 )
 
-// nodeClaim has the fields of a NodeClaim that are read. Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodeClaim.
+// nodeClaim has the fields of a NodeClaim that this package reads. Source: sigs.k8s.io/karpenter/pkg/apis/v1,
+// NodeClaim.
 type nodeClaim struct {
 	Metadata struct {
 		Name              string       `json:"name"`
@@ -42,10 +43,10 @@ type nodeClaim struct {
 	} `json:"status,omitempty"`
 }
 
-// launch returns whether the NodeClaim was launched, when by Karpenter's clock, and the message of a failed launch.
-// Karpenter retries a failed launch for 5 min, but deletes the NodeClaim at once if there is no capacity or its node
-// class is not ready. Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim and
-// launchTimeout.
+// launch returns when the NodeClaim was launched, by Karpenter's clock, whether it was launched, and the message of a
+// failed launch. Karpenter retries a failed launch for 5 min. If there is no capacity or the node class is not ready,
+// it deletes the NodeClaim at once. Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim
+// and launchTimeout.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	switch condition := meta.FindStatusCondition(c.Status.Conditions, conditionLaunched); {
 	case condition == nil, condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
@@ -57,7 +58,7 @@ func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	}
 }
 
-// says returns the text with the NodeClaim's name, in one line of at most maxMessage bytes.
+// says returns the text after the NodeClaim's name, in one line of at most maxMessage bytes.
 func (c *nodeClaim) says(text string) string {
 	text = strings.Join(strings.Fields(fmt.Sprintf("NodeClaim %s: %s", c.Metadata.Name, text)), " ")
 	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
@@ -67,22 +68,22 @@ func (c *nodeClaim) says(text string) string {
 type LaunchMemory struct {
 	// Launched is when a NodeClaim was last launched, by Karpenter's clock.
 	Launched time.Time `json:"launched,omitzero"`
-	// Failing is when launches began to fail without a success since, and Failed when the last failure was seen.
+	// Failing is when the first launch since the last success failed, and Failed is when the last failure was seen.
 	Failing time.Time `json:"failing,omitzero"`
 	Failed  time.Time `json:"failed,omitzero"`
 	// Message is Karpenter's message of the last failure.
 	Message string `json:"message,omitempty"`
 }
 
-// Launches follows a NodePool's NodeClaims. Its methods may be called concurrently: NodeClaims that are refused come
-// and go within a second, and are taken in as they do.
+// Launches follows a NodePool's NodeClaims. Its methods are safe for concurrent use. Each event is recorded as it
+// arrives, because refused NodeClaims come and go within a second.
 type Launches struct {
 	mu     sync.Mutex
 	memory LaunchMemory
-	// unlaunched are the NodeClaims that are not launched, with the message of a failed launch.
+	// unlaunched are the NodeClaims that are not launched, each with the message of its failed launch, if any.
 	unlaunched map[types.UID]string
 	leaving    map[types.UID]bool // NodeClaims that are being deleted
-	left       time.Time          // when one that was launched was last seen to go
+	left       time.Time          // when a launched NodeClaim was last seen to be deleted
 }
 
 // NewLaunches returns launches without a history.
@@ -90,7 +91,8 @@ func NewLaunches() *Launches {
 	return &Launches{unlaunched: map[types.UID]string{}, leaving: map[types.UID]bool{}}
 }
 
-// Observe reads a NodeClaim from its JSON at the time now. It reports whether the NodePool must be judged again.
+// Observe records a NodeClaim, from its JSON, at the time now. It reports whether the NodePool's status must be derived
+// again.
 func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err error) {
 	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
@@ -101,7 +103,7 @@ func (l *Launches) Observe(object []byte, now time.Time) (changed bool, err erro
 	return l.observe(c, now), nil
 }
 
-// observe records the NodeClaim, and reports whether the NodePool must be judged again.
+// observe records the NodeClaim, and reports whether the NodePool's status must be derived again.
 func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	uid := c.Metadata.UID
 	at, launched, failure := c.launch()
@@ -126,8 +128,8 @@ func (l *Launches) observe(c *nodeClaim, now time.Time) (changed bool) {
 	return false
 }
 
-// Gone records that a NodeClaim, last seen as object, is gone at the time now. It reports whether the NodePool must be
-// judged again.
+// Gone records that a NodeClaim is gone at the time now. object is its last known JSON. Gone reports whether the
+// NodePool's status must be derived again.
 func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) {
 	c, err := decode[nodeClaim](object, "NodeClaim")
 	if err != nil {
@@ -137,7 +139,7 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, launched, _ := c.launch(); launched {
-		changed = l.leave(c, now) // its launch says nothing of those that fail now
+		changed = l.leave(c, now) // its launch does not end the failures of other NodeClaims
 	} else {
 		changed = l.observe(c, now)
 	}
@@ -146,7 +148,8 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	return changed, nil
 }
 
-// leave records the deletion of a launched NodeClaim, if it is being deleted: Karpenter no longer counts it.
+// leave records that a launched NodeClaim is being deleted, if it is: Karpenter no longer counts it. leave reports
+// whether that is new.
 func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	if c.Metadata.DeletionTimestamp == nil || l.leaving[c.Metadata.UID] {
 		return false
@@ -156,11 +159,11 @@ func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	return true
 }
 
-// succeed records the launch of a NodeClaim, by Karpenter's clock. For NodeClaims that still fail, the time starts
-// again. It reports whether launches had failed.
+// succeed records the launch of a NodeClaim at the time at, by Karpenter's clock. If other NodeClaims still fail,
+// launches count as failing from now on. succeed reports whether launches had failed.
 func (l *Launches) succeed(at, now time.Time) bool {
 	if !at.After(l.memory.Launched) {
-		return false // it was launched before others failed
+		return false // this launch, or a later one, is recorded already
 	}
 	failing := !l.memory.Failing.IsZero()
 	l.memory = LaunchMemory{Launched: at}
@@ -189,8 +192,8 @@ func (l *Launches) fail(message string, now time.Time) {
 	l.memory.Failed, l.memory.Message = now, message
 }
 
-// since returns when launches began to fail, or zero if they do not fail or the last failure is rememberFailure ago.
-// until is when they stop to count as failing by themselves; zero: never.
+// since returns when launches began to fail; zero if they do not fail, or if the last failure was rememberFailure ago.
+// until is when they stop counting as failing without an event; zero if never.
 func (l *Launches) since(now time.Time) (since, until time.Time) {
 	for _, failure := range l.unlaunched {
 		if failure != "" {
@@ -204,8 +207,7 @@ func (l *Launches) since(now time.Time) (since, until time.Time) {
 	return l.memory.Failing, until
 }
 
-// failing returns when launches began to fail without a success since, zero if they do not fail; when that is forgotten
-// if nothing happens, zero if never; and Karpenter's message.
+// failing returns the results of since, and the message of the last failure.
 func (l *Launches) failing(now time.Time) (since, until time.Time, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -213,7 +215,7 @@ func (l *Launches) failing(now time.Time) (since, until time.Time, message strin
 	return since, until, l.memory.Message
 }
 
-// lastLeft returns when a launched NodeClaim was last seen to go; zero if never.
+// lastLeft returns when a launched NodeClaim was last seen to be deleted; zero if never.
 func (l *Launches) lastLeft() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -227,13 +229,13 @@ func (l *Launches) Memory() LaunchMemory {
 	return l.memory
 }
 
-// Restore starts from what another process remembered, unless a launch was seen since.
+// Restore sets the state that another process published, unless a launch was seen since.
 func (l *Launches) Restore(m LaunchMemory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	own := l.memory
 	if own.Launched.After(m.Launched) {
-		return // one has been launched since
+		return // a NodeClaim has been launched since
 	}
 	l.memory = m
 	if m.Failing.IsZero() {

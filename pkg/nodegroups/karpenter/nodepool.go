@@ -20,14 +20,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// Resource is the resource that NodePools are served as.
+// Resource is the API resource of NodePools.
 var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodepools"}
 
-// resourceNodes is the resource under which a NodePool limits and counts its nodes.
-// Source: sigs.k8s.io/karpenter/pkg/utils/resources, Node.
+// resourceNodes is the resource name for the number of nodes in a NodePool's limits and status. Source:
+// sigs.k8s.io/karpenter/pkg/utils/resources, Node.
 const resourceNodes corev1.ResourceName = "nodes"
 
-// nodePool has the fields of a NodePool that are read, as Karpenter's own type documents them. Source:
+// nodePool has the fields of a NodePool that this package reads, as Karpenter's own type documents them. Source:
 // sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
 type nodePool struct {
 	Metadata struct {
@@ -53,10 +53,10 @@ type nodePool struct {
 	} `json:"status,omitempty"`
 }
 
-// resources is a list of quantities that can be calculated with in no time.
+// resources is a list of quantities without huge exponents, so that arithmetic on them is fast.
 type resources map[corev1.ResourceName]resource.Quantity
 
-// hugeExponent is in quantities that the API takes and that take minutes to compare, such as 1e100000000.
+// hugeExponent matches quantities that the API accepts and that take minutes to compare, such as 1e100000000.
 var hugeExponent = regexp.MustCompile(`[eE][+-]?[0-9.]{3,}`)
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -73,7 +73,7 @@ func (l *resources) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*map[corev1.ResourceName]resource.Quantity)(l))
 }
 
-// decode reads an object of version karpenter.sh/v1 and of the kind from its JSON.
+// decode reads an object of the kind, in version karpenter.sh/v1, from its JSON.
 func decode[T any](object []byte, kind string) (*T, error) {
 	var found metav1.TypeMeta
 	if err := json.Unmarshal(object, &found); err != nil {
@@ -89,7 +89,8 @@ func decode[T any](object []byte, kind string) (*T, error) {
 	return decoded, nil
 }
 
-// nodes is the number of nodes that the NodePool has ordered, with those that have not come yet.
+// nodes returns the number of nodes that the NodePool has ordered, including those without a Node yet. With replicas,
+// it returns at least maxNodes.
 func (n *nodePool) nodes() int64 {
 	counted := n.Status.Resources[resourceNodes]
 	if n.Spec.Replicas != nil {
@@ -98,7 +99,8 @@ func (n *nodePool) nodes() int64 {
 	return counted.Value()
 }
 
-// maxNodes returns the NodePool's limit of nodes, by its limits or its replicas; nil without one.
+// maxNodes returns the NodePool's maximum number of nodes, the lower of its limit and its replicas; nil if it has
+// neither.
 func (n *nodePool) maxNodes() *int {
 	replicas := n.Spec.Replicas
 	limit, limited := n.Spec.Limits[resourceNodes]
@@ -111,7 +113,7 @@ func (n *nodePool) maxNodes() *int {
 	return nil
 }
 
-// remaining returns how much the NodePool may still order, by resource; nil without limits.
+// remaining returns the amount of each resource that the NodePool may still order; nil without limits.
 func (n *nodePool) remaining() corev1.ResourceList {
 	if len(n.Spec.Limits) == 0 {
 		return nil
@@ -125,12 +127,12 @@ func (n *nodePool) remaining() corev1.ResourceList {
 	return left
 }
 
-// cpuLabels are the labels by which providers let a NodePool choose the number of a node's CPUs.
+// cpuLabels are the providers' labels for the number of a node's CPUs. A NodePool can have requirements on them.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
-// leastCPU returns the smallest number of CPUs of a node that the NodePool could order, if known: by its requirement on
-// CPUs, or by its instance types if it has a node of each. own are its nodes. (Memory is not compared: Karpenter
-// estimates it, and a real node has another amount.)
+// leastCPU returns the smallest number of CPUs that a node of the NodePool can have; zero if unknown. It comes from a
+// requirement on CPUs or, if there is a node of each instance type, from these nodes. own are the NodePool's nodes.
+// (Memory is not compared: Karpenter estimates it, and a real node has another amount.)
 func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	byType := map[string]resource.Quantity{}
 	for _, node := range own {
@@ -161,7 +163,7 @@ func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	return most
 }
 
-// least returns the smallest of the values' quantities; nothing without values.
+// least returns the smallest of the values' quantities; zero without values.
 func least(values []string, of func(string) resource.Quantity) resource.Quantity {
 	var smallest resource.Quantity
 	for i, value := range values {
@@ -172,7 +174,7 @@ func least(values []string, of func(string) resource.Quantity) resource.Quantity
 	return smallest
 }
 
-// cpus reads the value of one of cpuLabels; nothing if it is no number.
+// cpus parses the value of one of cpuLabels; zero if it is not a number.
 func cpus(value string) resource.Quantity {
 	n, err := strconv.ParseInt(value, 10, 32)
 	if err != nil {
@@ -181,7 +183,7 @@ func cpus(value string) resource.Quantity {
 	return *resource.NewQuantity(n, resource.DecimalSI)
 }
 
-// choices are the labels that every node of the NodePool has, with the values that it may have.
+// choices returns the labels that every node of the NodePool has, each with its possible values.
 func (n *nodePool) choices() map[string][]string {
 	choices := map[string][]string{}
 	for _, r := range n.Spec.Template.Spec.Requirements {
@@ -201,10 +203,10 @@ func (n *nodePool) choices() map[string][]string {
 	return choices
 }
 
-// exhausted returns which limit keeps the NodePool from ordering any node, or "". own are its nodes. Like Karpenter, it
-// looks at whole nodes: one that has more than what is left of any limit is not ordered, and a limit that is exceeded
-// stops them all. CPU and memory of which nothing is left stop them, too, because every node has some. The number of
-// nodes does not: Karpenter 1.8 orders one more than its limit, later versions do not, and a NodePool that orders none
+// exhausted returns the limit that keeps the NodePool from ordering any node, or "". own are the NodePool's nodes.
+// Karpenter orders no node that has more of a resource than remains within its limit, and no node at all if a limit is
+// exceeded. Every node has CPU and memory: if nothing of either remains, no node can be ordered. A reached limit of
+// nodes does not count: Karpenter 1.8 orders one node more, later versions do not, and a NodePool that orders no node
 // declines the pods. Source: sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling, filterByRemainingResources.
 func (n *nodePool) exhausted(own []*corev1.Node) string {
 	left := n.remaining()

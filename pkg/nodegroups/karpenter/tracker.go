@@ -36,17 +36,17 @@ var (
 
 // Memory is the tracker's state, as published. It outlives the process.
 type Memory struct {
-	// Outages are the periods in which the NodePool could not be read, or Karpenter did not use it.
+	// Outages are the periods in which the NodePool was not readable, or Karpenter did not use it.
 	Outages []nodegroups.Outage `json:"pauses,omitempty"`
-	// Present is the number of the NodePool's nodes that exist and stay. Ordered is the most nodes ordered since one
-	// came.
+	// Present is the number of the NodePool's nodes that are not being removed. Ordered is the largest number of
+	// ordered nodes since a node last came or went.
 	Present int64 `json:"present"`
 	Ordered int64 `json:"ordered"`
-	// LastScaleUp is when a node last came. Progress is the last time when a node came, a node was ordered, or none was
-	// missing.
+	// LastScaleUp is when a node last came. Progress is the last time when a node came or went, a node was ordered, or
+	// no node was missing.
 	LastScaleUp time.Time `json:"rose,omitzero"`
 	Progress    time.Time `json:"progress,omitzero"`
-	// Launches is the state of its NodeClaims.
+	// Launches is the state of the NodePool's launches.
 	Launches LaunchMemory `json:"launches,omitzero"`
 }
 
@@ -57,8 +57,8 @@ type Tracker struct {
 	launches *Launches
 	problem  nodegroups.Reason // why there is no NodePool, if there is none
 	nodePool *nodePool
-	own      []*corev1.Node // the NodePool's
-	left     time.Time      // when one of them was last seen to go
+	own      []*corev1.Node // the NodePool's nodes
+	left     time.Time      // when a node of the NodePool was last seen to go
 	memory   Memory
 }
 
@@ -74,12 +74,12 @@ func (t *Tracker) Memory() Memory {
 	m := t.memory
 	m.Launches = t.launches.Memory()
 	if t.nodePool == nil || t.nodePool.nodes() <= m.Present {
-		m.Progress = time.Time{} // nothing is on its way, and the time alone is not worth publishing
+		m.Progress = time.Time{} // no node is on its way, and the time alone is not worth publishing
 	}
 	return m
 }
 
-// Restore starts from what another tracker of the NodePool remembered, at the time now.
+// Restore sets the state that another tracker of the NodePool published, at the time now.
 func (t *Tracker) Restore(m Memory, now time.Time) {
 	if m.Progress.IsZero() {
 		m.Progress = now
@@ -88,7 +88,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.launches.Restore(m.Launches)
 }
 
-// Lose records that there is no usable NodePool at the time now, and why.
+// Lose records that there is no usable NodePool at the time now, for the reason.
 func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
 	t.problem, t.nodePool, t.own = reason, nil, nil
 	t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
@@ -99,8 +99,8 @@ func (t *Tracker) Fail(err error, now time.Time) {
 	t.Lose(reasonUnreadable.With("%v", err), now)
 }
 
-// Observe reads the NodePool from its JSON, with the nodes of the cluster, at the time now. If the NodePool cannot be
-// read, it returns the error, and the pool is Unknown.
+// Observe reads the NodePool from its JSON, with the nodes of the cluster, at the time now. If the JSON cannot be read,
+// Observe returns the error, and the pool becomes Unknown.
 func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) error {
 	n, err := decode[nodePool](object, "NodePool")
 	if err != nil {
@@ -127,13 +127,14 @@ func (t *Tracker) Observe(object []byte, nodes []*corev1.Node, now time.Time) er
 		m.LastScaleUp, m.Progress, m.Ordered = now, now, ordered
 	}
 	if ordered <= present || ordered > m.Ordered || present < m.Present {
-		m.Progress, m.Ordered = now, ordered // what is missing since now, or from the next order on, is not late yet
+		m.Progress, m.Ordered = now, ordered // the grace for missing nodes starts again
 	}
 	m.Present = present
 	return nil
 }
 
-// unused returns why Karpenter does not use the NodePool now, apart from its limits; an empty reason if it does.
+// unused returns why Karpenter does not use the NodePool now, apart from its limits; an empty reason if Karpenter uses
+// it.
 func (n *nodePool) unused() nodegroups.Reason {
 	switch {
 	case n.Metadata.DeletionTimestamp != nil:
@@ -157,7 +158,7 @@ func (n *nodePool) own(nodes []*corev1.Node) []*corev1.Node {
 	return own
 }
 
-// lost reports whether a node of the first list is not in the second.
+// lost reports whether a node of the list before is not in the list after.
 func lost(before, after []*corev1.Node) bool {
 	names := make(map[string]bool, len(after))
 	for _, node := range after {
@@ -166,12 +167,13 @@ func lost(before, after []*corev1.Node) bool {
 	return slices.ContainsFunc(before, func(n *corev1.Node) bool { return !names[n.Name] })
 }
 
-// behind is how long a NodePool's status may count a node that is gone. Karpenter itself stops counting when the
-// NodeClaim is being deleted, and writes its status every 5 s. Source:
+// behind bounds the time for which a NodePool's status may count a node that is gone. Karpenter itself stops counting
+// the node when its NodeClaim is being deleted, and writes the status every 5 s. Source:
 // sigs.k8s.io/karpenter/pkg/controllers/nodepool/counter and state, MarkedForDeletion.
 const behind = 10 * time.Second
 
-// behindUntil returns until when the status may count a node that is gone; zero if it does not at the time now.
+// behindUntil returns the end of the time in which the status may count a node that is gone; zero if the status counts
+// no such node at the time now.
 func (t *Tracker) behindUntil(now time.Time) time.Time {
 	left := t.left
 	if l := t.launches.lastLeft(); l.After(left) {
@@ -187,7 +189,8 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 // sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
 
-// Status implements nodegroups.Source. The NodePool's nodes are those of the last Observe, whatever pool they are in.
+// Status implements nodegroups.Source. The NodePool's own nodes are those of the last Observe, whatever pools they are
+// in.
 func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
 	j := nodegroups.SourceStatus{Scans: nodegroups.Scans{Uncounted: true, Outages: t.memory.Outages}}
 	g := nodegroups.GroupStatus{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
@@ -220,7 +223,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	case n.Spec.Replicas != nil:
 		return n.is(g, nodegroups.Full, reasonReplicas, "%d", *n.Spec.Replicas)
 	case limit != "" && !stale.IsZero():
-		g.Until = stale // not BackingOff: where nodes go all the time, pods are not held for ever
+		g.Until = stale // not BackingOff: if nodes go all the time, pods must not be held for ever
 		return n.is(g, nodegroups.CanGrow, reasonBehind, "%s", limit)
 	case limit != "" && coming > 0:
 		return n.is(g, nodegroups.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
@@ -235,7 +238,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	return t.belowLimits(g, now)
 }
 
-// belowLimits judges a NodePool whose limits leave room for a node, by whether its launches succeed.
+// belowLimits returns the status of a NodePool whose limits allow another node. It depends on whether launches fail.
 func (t *Tracker) belowLimits(g nodegroups.GroupStatus, now time.Time) nodegroups.GroupStatus {
 	n := t.nodePool
 	failing, forgotten, message := t.launches.failing(now)
@@ -253,7 +256,7 @@ func (t *Tracker) belowLimits(g nodegroups.GroupStatus, now time.Time) nodegroup
 	return n.is(g, nodegroups.CanGrow, reasonBelowLimits, "%s", n.describe(slices.Sorted(maps.Keys(n.Spec.Limits))[0]))
 }
 
-// is returns the judgement of the NodePool with the state, for the reason, with a detail that names the NodePool.
+// is returns the group with the state and the reason. The reason's detail names the NodePool.
 func (n *nodePool) is(g nodegroups.GroupStatus, state nodegroups.State, reason nodegroups.Reason, format string, args ...any) nodegroups.GroupStatus {
 	g.State, g.Reason = state, reason.With("NodePool %s", n.Metadata.Name)
 	if format != "" {
@@ -262,7 +265,7 @@ func (n *nodePool) is(g nodegroups.GroupStatus, state nodegroups.State, reason n
 	return g
 }
 
-// version changes with the limits and with what was ordered.
+// version returns a string that changes with the limits and with the number of ordered nodes and resources.
 func (n *nodePool) version() string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(n.Spec.Limits)) {

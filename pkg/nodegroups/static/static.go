@@ -1,4 +1,4 @@
-// Package static is the source of pools whose maximum is in the configuration.
+// Package static is the source of pools whose maximum number of nodes is in the configuration.
 package static
 
 import (
@@ -17,8 +17,8 @@ var (
 	reasonFixed    = nodegroups.Reason{Code: "Fixed", Sentence: "the pool does not grow"}
 )
 
-// MaxNodes is the source of a pool that is Full once this many of its nodes exist. It does not know of upcoming nodes:
-// a pod that has waited for MinWait without a new node gets none.
+// MaxNodes is the source of a pool that is Full once it has this many nodes. Nodes without a Node yet are unknown to
+// it. A pod that has waited for MinWait without a new node counts as declined.
 type MaxNodes struct {
 	Nodes   int32
 	MinWait time.Duration
