@@ -38,7 +38,7 @@ type index struct {
 	allSlots int
 }
 
-// ranked is a node's place in the order, by its labels.
+// ranked holds the rank and the pool of a node, which depend on its labels.
 type ranked struct {
 	rank pool.Rank
 	pool int
@@ -143,7 +143,7 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 // generationOf returns the node's generation. It avoids an interface call, which the compiler cannot inline and with
 // which the walk over all nodes takes twice as long.
 func generationOf(info fwk.NodeInfo) int64 {
-	if concrete, ok := info.(*framework.NodeInfo); ok { // it always is
+	if concrete, ok := info.(*framework.NodeInfo); ok { // in practice always
 		return concrete.Generation
 	}
 	return info.GetGeneration()

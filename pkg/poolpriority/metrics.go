@@ -65,7 +65,7 @@ func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, cachedDiagnoses}
 }
 
-// registerMetrics registers the metrics with the scheduler's own.
+// registerMetrics registers the metrics in the scheduler's registry.
 var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(Metrics()...)
 	gatekeeper.RegisterMetrics()

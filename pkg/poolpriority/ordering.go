@@ -133,7 +133,7 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 	if err != nil {
 		return err
 	}
-	c.flags = &flags{} // what Filter met during the search does not count
+	c.flags = &flags{} // flags that were set during the search do not count
 	if found.nodes != nil && pl.strict {
 		c.worst, c.narrowed, c.pool, c.found = found.rank, true, pl.pools.PoolAt(found.rank), found.nodes
 		klog.FromContext(ctx).V(5).Info("Found room", "pod", klog.KObj(pod), "rank", found.rank, "nodes", len(found.nodes))
@@ -144,8 +144,9 @@ func (pl *PoolPriority) choose(ctx context.Context, c *cycle, pod *v1.Pod, newSe
 // mayWait reports whether there may be something that the pod can wait for instead of bursting.
 func (c *cycle) mayWait() bool { return c.victims != nil || c.rollout.Possible() }
 
-// findBest returns nodes of the best rank that has a feasible node. If that is a burst pool, and the pod has preempted
-// other pods or is a new pod of a rollout, the gate decides again, with what the pod could wait for instead.
+// findBest returns nodes of the best rank that has a feasible node. If that is the rank of a burst pool, and the pod
+// has preempted other pods or is a new pod of a rollout, the gate decides again, with what the pod could wait for
+// instead.
 func (pl *PoolPriority) findBest(ctx context.Context, c *cycle, search *search) (tier, error) {
 	found, err := search.best(ctx, &c.decision)
 	if err != nil || found.nodes == nil || !pl.pools.IsBurstRank(found.rank) || !c.mayWait() {

@@ -156,11 +156,11 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 // Factory creates the plugin for the profiles of one scheduler.
 type Factory struct {
 	// Lease returns the name of the leader's lease, which names the installation. It is called when a plugin is
-	// created. It is nil if the name is not known.
+	// created. The field is nil if the name is not known.
 	Lease func() string
 
 	leadership *lease.Leadership
-	plugin     *PoolPriority // nil: New has not created it yet
+	plugin     *PoolPriority // nil before New has created it
 	profile    string        // the name of the plugin's profile
 }
 
@@ -169,7 +169,8 @@ func NewFactory(leadership *lease.Leadership) *Factory {
 	return &Factory{leadership: leadership}
 }
 
-// New creates the plugin as the function New does, and ties it to the factory's leadership. It creates only one plugin.
+// New creates the plugin as the function New does, and ties it to the factory's leadership. A second call returns an
+// error.
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	if f.plugin != nil { // a second plugin would fail because of what the first has registered
 		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)

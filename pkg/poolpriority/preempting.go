@@ -73,7 +73,7 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 
 // preferred returns the best-ranked nodes among those where preemption does equally little harm, or nil if there is no
 // choice between ranks. Among the nodes returned, in-tree preemption takes the node whose most important victims
-// started last. It has no setting for an order.
+// started last. In-tree preemption has no setting for an order.
 func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
 	c, err := readCycle(state)
 	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
@@ -132,8 +132,8 @@ func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemp
 	return nodes
 }
 
-// harm has the values that in-tree preemption compares before the victims' age, in its order: violated disruption
-// budgets, the highest priority, the sum of priorities, and the number of pods.
+// harm holds the values that in-tree preemption compares before the victims' age, in the same order: violated
+// disruption budgets, the highest priority, the sum of priorities, and the number of pods.
 type harm [4]int64
 
 func harmOf(victims *extenderv1.Victims) harm {

@@ -66,8 +66,8 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 		if !isAvailable(node) || pl.awaitsTaint(node) {
 			return false
 		}
-		// A held pod is requeued when the gate opens. A pod that is not held was rejected before it reached the gate:
-		// it may reach it now.
+		// A held pod is requeued when the gate opens. A pod that is not held was rejected before it reached the gate,
+		// and may reach the gate now.
 		if held, ok := pl.gatekeeper.Lookup(pod.UID); ok {
 			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Reservation.Wait); !decision.Burst[i].Open {
 				return false
@@ -80,8 +80,8 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 	return !untolerated
 }
 
-// isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the unschedulable pod if both
-// are the same pod.
+// isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the unschedulable pod if that
+// is the pod which got the toleration.
 func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	_, newPod, err := util.As[*v1.Pod](oldObj, newObj)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// maxNodes bounds how many nodes a narrowed cycle filters and scores. It equals the minimum of kube-scheduler.
+// maxNodes bounds how many nodes a narrowed cycle filters and scores. kube-scheduler's own minimum is the same.
 const maxNodes = 100
 
 // search looks for feasible nodes for one pod.

@@ -32,8 +32,8 @@ const (
 )
 
 // reservation returns the place that the pod can wait for instead of bursting, or nil if there is none. The place is on
-// a node that ranks above the burst pools, and that the pod will fit once other pods have left. These are terminating
-// pods and, while the rollout goes on without the pod, pods that the rollout replaces. Capacity that is reserved for
+// a node that ranks above the burst pools, and that the pod will fit once terminating pods have left. While the rollout
+// goes on without the pod, the pods that the rollout replaces count as leaving, too. Capacity that is reserved for
 // other held pods does not count.
 func (s *search) reservation(ctx context.Context, status held.RolloutStatus) (*held.Reservation, error) {
 	if status.Of == nil {
@@ -88,9 +88,9 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Reser
 	return nil
 }
 
-// placeAmong returns the best-ranked node that the pod will fit once its terminating pods are gone. With replaced, the
-// pods that the rollout replaces count as gone, too. It also returns when the last terminating pod will be gone. The
-// name is "" if there is no such node.
+// placeAmong returns the best-ranked node that the pod will fit once the terminating pods of the node are gone. With
+// replaced, the pods that the rollout replaces count as gone, too. It also returns when the last terminating pod will
+// be gone. The name is "" if there is no such node.
 func (s *search) placeAmong(ctx context.Context, status *rollout.Rollout, taken []held.ReservedPod, replaced bool, now time.Time) (string, time.Time, error) {
 	old := map[int]bool{} // positions of the nodes with pods that the rollout replaces
 	if replaced {
@@ -174,7 +174,7 @@ func (s *search) goesOn(ctx context.Context, status *rollout.Rollout, counts *po
 	return goesOn
 }
 
-// fitsInPlaceOf reports whether the pod fits on the node once the leaving pods are gone and the coming ones are there.
+// fitsInPlaceOf reports whether the pod fits on the node once the leaving pods are gone and the coming pods are there.
 func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.PodInfo, coming []*v1.Pod) (bool, error) {
 	if s.byResources && !s.request.fit(s.freeAfter(position, leaving, coming)) {
 		return false, nil
@@ -212,7 +212,7 @@ func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.
 	return status.IsSuccess(), nil
 }
 
-// freeAfter returns the node's free resources once the leaving pods are gone and the coming ones are there.
+// freeAfter returns the node's free resources once the leaving pods are gone and the coming pods are there.
 func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod) requests {
 	free := s.pl.index.entries[position].free
 	for _, info := range leaving {

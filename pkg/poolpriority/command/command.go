@@ -91,7 +91,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	}
 	leadership := lease.NewLeadership()
 	factory := poolpriority.NewFactory(leadership)
-	factory.Lease = func() string { return opts.ComponentConfig.LeaderElection.ResourceName } // the file's, or the flag's
+	factory.Lease = func() string { return opts.ComponentConfig.LeaderElection.ResourceName } // from the file or the flag
 	config, scheduler, err := app.Setup(ctx, opts,
 		app.WithPlugin(poolpriority.Name, factory.New),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
