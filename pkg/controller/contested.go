@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// contestedRetry is the first backoff after a change of a node's taints was undone, and maxContestedRetry the
-	// longest. A change that lasted longer was not contested: if it is undone later, it is made again at once.
+	// contestedRetry is the first backoff, and maxContestedRetry the longest, after a change of a node's taints was
+	// undone. A change that lasted for maxContestedRetry was not contested: if it is undone later, it is made again at
+	// once.
 	contestedRetry, maxContestedRetry = time.Second, time.Minute
-	// contestedAfter is how many changes in a row must be undone before an event is written.
+	// contestedAfter is the number of undone changes in a row after which an event is written.
 	contestedAfter = 3
 
 	// ReasonGateTaintContested is the reason of the event on a node whose gate taint another component changes
@@ -25,13 +26,13 @@ const (
 	ReasonGateTaintContested = "GateTaintContested"
 )
 
-// side is the wanted state of a node. If it changes, or if the node is another one, nothing is contested.
+// side is the wanted state of a node. If it changes, or if a new node has the same name, the count starts anew.
 type side struct {
 	uid     types.UID
 	tainted bool
 }
 
-// contests has the nodes whose taints were changed, by name.
+// contests tracks the nodes whose taints were changed, by name.
 type contests struct {
 	mu    sync.Mutex
 	nodes map[string]contest
@@ -39,13 +40,13 @@ type contests struct {
 
 type contest struct {
 	side     side
-	inARow   int       // changes in a row; all but the last were undone soon
-	last     time.Time // when the last one was
-	undone   bool      // that it was undone has been seen
+	inARow   int       // the number of changes in a row, all of which except the last were undone soon
+	last     time.Time // the time of the last change
+	undone   bool      // the last change is known to have been undone
 	reported bool
 }
 
-// written notes a change.
+// written records a change.
 func (c *contests) written(node string, of side, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -61,7 +62,7 @@ func (c *contests) written(node string, of side, now time.Time) {
 	c.nodes[node] = e
 }
 
-// undone notes that the last change was undone, if there was one. It returns the backoff and, if an event is due, how
+// undone records that the last change was undone, if there was one. It returns the backoff and, if an event is due, how
 // many changes in a row were undone.
 func (c *contests) undone(node string, of side, now time.Time) (wait time.Duration, tell int) {
 	c.mu.Lock()
@@ -83,7 +84,7 @@ func (c *contests) undone(node string, of side, now time.Time) (wait time.Durati
 	return e.last.Add(backoff.Pause(contestedRetry, e.inARow-1, maxContestedRetry)).Sub(now), tell
 }
 
-// kept notes that the node's taints are as they should be.
+// kept records that the node's taints are as wanted.
 func (c *contests) kept(node string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -23,34 +23,34 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// nodeNameField is the field by which pods are indexed.
+// nodeNameField is the field that pods are indexed by.
 const nodeNameField = "spec.nodeName"
 
-// DeletionCost corrects the deletion costs of our scheduler's pods whose pool changed, because the list was edited or a
-// node was relabelled, and with Others those of pods that other schedulers bound. Without Others it removes its earlier
-// costs from such pods, once: a cost that returns is another component's, which would write it for ever. It changes
-// only pods of ReplicaSets, because nothing else reads the cost, and keeps a cost that another component set. It leaves
-// a pod on a burst node alone until it has started: virtual-kubelet creates a pod again that changes before, which may
-// lose it.
+// DeletionCost corrects the deletion costs of our scheduler's pods if their pool has changed, because the list was
+// edited or a node was relabelled. With Others, it also gives a cost to pods that other schedulers bound. Without
+// Others, it removes its earlier costs from such pods, once: a cost that returns was written by another component,
+// which would write it for ever. It changes only pods of ReplicaSets (of all other controllers, only
+// ReplicationControllers read the cost), and keeps a cost that another component set. It changes a pod on a burst node
+// only after the pod has started: if a pod changes earlier, virtual-kubelet creates it again, which may lose it.
 type DeletionCost struct {
 	Client client.Client
 	Pools  pool.List
 	// SchedulerName is the name of our scheduler.
 	SchedulerName string
-	// Others gives pods of other schedulers in listed pools a cost, too, except in kube-system.
+	// Others extends this to pods of other schedulers in listed pools, except in kube-system.
 	Others   bool
 	Recorder record.EventRecorder
 	Progress *watchdog.Watch
 
 	mu       sync.Mutex
 	reported map[types.NamespacedName]types.UID // pods for which this process wrote the event DeletionCostKept
-	undone   map[types.NamespacedName]types.UID // pods from which it was taken, by this process
+	undone   map[types.NamespacedName]types.UID // pods from which this process removed its cost
 }
 
 var _ reconcile.Reconciler = &DeletionCost{}
 
-// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet that changes, and for the
-// pods of a node that is relabelled.
+// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet when it changes, and for the
+// pods of a node when its labels change.
 func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeNameField, func(o client.Object) []string {
 		return []string{o.(*corev1.Pod).Spec.NodeName}
@@ -85,7 +85,7 @@ func (r *DeletionCost) podsOn(ctx context.Context, node client.Object) []reconci
 	return requests
 }
 
-// Reconcile brings one pod in line.
+// Reconcile corrects the annotations of one pod.
 func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
@@ -103,7 +103,7 @@ func (r *DeletionCost) Reconcile(ctx context.Context, request reconcile.Request)
 		return reconcile.Result{}, nil
 	}
 	if r.Pools.IsBurstNode(node.Labels) && !refusal.Started(pod) {
-		return reconcile.Result{}, nil // that it has started will have it looked at again
+		return reconcile.Result{}, nil // its start will trigger another call
 	}
 	if wanted := r.wanted(request.NamespacedName, pod, node); len(wanted) > 0 {
 		return r.annotate(ctx, pod, wanted)
@@ -151,12 +151,12 @@ func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map
 	return reconcile.Result{}, nil
 }
 
-// isFor reports whether the pod is one that is given a deletion cost.
+// isFor reports whether the pod gets a deletion cost.
 func (r *DeletionCost) isFor(pod *corev1.Pod) bool {
 	return pod.Spec.SchedulerName == r.SchedulerName || r.Others && pod.Namespace != metav1.NamespaceSystem
 }
 
-// first reports whether the pod is not among those, and puts it there.
+// first adds the pod to the map, and reports whether it was not in it.
 func (r *DeletionCost) first(among *map[types.NamespacedName]types.UID, name types.NamespacedName, uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,7 +168,7 @@ func (r *DeletionCost) first(among *map[types.NamespacedName]types.UID, name typ
 	return !was
 }
 
-// retry has what could not be taken from the pod be taken from it after all.
+// retry lets the next call remove the annotations that could not be removed from the pod.
 func (r *DeletionCost) retry(name types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

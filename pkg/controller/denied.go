@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	// deniedRetry is the first backoff after a denial, and maxDeniedRetry the longest.
+	// deniedRetry is the first backoff after a denial, and maxDeniedRetry is the longest.
 	deniedRetry, maxDeniedRetry = 10 * time.Second, 5 * time.Minute
 
-	// ReasonGateTaintDenied is the reason of the event on a node whose taints may not be changed.
+	// ReasonGateTaintDenied is the reason of the event on a node whose taints the controller may not change.
 	ReasonGateTaintDenied = "GateTaintDenied"
 
 	// consequence describes the effect of a missing gate taint.
@@ -37,7 +37,7 @@ const (
 		"deny changes of single nodes to accounts that they do not know, by the policy \"Cannot Edit Individual Nodes\""
 )
 
-// DenialAdvice returns what to do about the error, which denied a change of a node.
+// DenialAdvice returns what to do about the error with which a change of a node was denied.
 func DenialAdvice(err error) string {
 	if WithoutRight(err) {
 		return consequence + "; " + rightsAdvice
@@ -45,8 +45,8 @@ func DenialAdvice(err error) string {
 	return consequence + "; " + exemptionAdvice
 }
 
-// TryGateTaint tries by a dry run whether the client may put the gate taint on a node: on one of a burst pool, or on
-// any if there is none. It returns the node, nil if there is none that has room for the taint. Nothing is changed.
+// TryGateTaint tests by a dry run, which changes nothing, whether the client may put the gate taint on a node. It
+// prefers a node of a burst pool. It returns the node, or nil if no node has room for the taint.
 func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
 	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) && pools.OtherOf(&n) == "" })
 	if i < 0 {
@@ -58,42 +58,42 @@ func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes [
 	node := &nodes[i]
 	tried := node.DeepCopy()
 	tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, pools.Owns)
-	// A node that has the taint loses it: what changes nothing may be let pass.
+	// From a node that has the taint, the dry run removes it: a request that changes nothing might be allowed.
 	if !slices.ContainsFunc(node.Spec.Taints, pools.Owns) {
 		tried.Spec.Taints = append(tried.Spec.Taints, pools.GateTaint())
 	}
-	// Without the lock, a taint that came meanwhile would go: a policy that forbids that would deny the request.
+	// Without the lock, the patch would drop a taint that was added meanwhile, and a policy that forbids that would
+	// deny the request.
 	if err := c.Patch(ctx, tried, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}), client.DryRunAll); err != nil {
 		return node, fmt.Errorf("trying by a dry run to put the gate taint on node %s: %w", node.Name, err)
 	}
 	return node, nil
 }
 
-// Denied reports whether the API server, or an admission policy or webhook in it, denies the request, and would deny it
-// again.
+// Denied reports whether the API server, or an admission policy or webhook, denied the request and would deny it again.
 func Denied(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return false
 	}
 	s := status.Status()
-	if strings.Contains(s.Message, "does not support dry run") { // of a webhook with side effects: the dry run has no result
+	if strings.Contains(s.Message, "does not support dry run") { // from a webhook with side effects: the dry run has no result
 		return false
 	}
 	switch s.Code {
-	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity: // of webhooks; of RBAC and the like; of admission policies
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusUnprocessableEntity: // from webhooks; from RBAC and the like; from admission policies
 		return true
 	}
 	return strings.Contains(s.Message, "denied the request") // a webhook may choose another code
 }
 
-// WithoutRight reports whether RBAC, and not an admission rule, denied the request. The text is from k8s.io/apiserver,
+// WithoutRight reports whether RBAC, not an admission rule, denied the request. The text is from k8s.io/apiserver,
 // pkg/endpoints/handlers/responsewriters/errors.go.
 func WithoutRight(err error) bool {
 	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot patch resource ") || strings.Contains(err.Error(), " cannot impersonate resource "))
 }
 
-// backoff returns the pauses of the nodes that may not be changed, by name.
+// backoff returns the backoffs of the nodes that may not be changed, by node name.
 func (r *GateTaint) backoff() *flowcontrol.Backoff {
 	r.once.Do(func() {
 		r.denials = flowcontrol.NewBackOff(deniedRetry, maxDeniedRetry)
@@ -102,8 +102,8 @@ func (r *GateTaint) backoff() *flowcontrol.Backoff {
 	return r.denials
 }
 
-// try tests once whether nodes may be changed, because a later node may need it. It returns no error, which would end
-// the controller.
+// try tests once whether nodes may be changed, because a later node may need a change. It always returns nil: an error
+// would end the controller.
 func (r *GateTaint) try(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	err := r.Client.List(ctx, nodes)
@@ -120,7 +120,7 @@ func (r *GateTaint) try(ctx context.Context) error {
 	return nil
 }
 
-// report writes an event that the node may not be changed, and returns when to try again.
+// report writes an event that the node may not be changed, and returns the backoff before the next try.
 func (r *GateTaint) report(ctx context.Context, node *corev1.Node, err error) time.Duration {
 	r.backoff().Next(node.Name, r.Clock.Now())
 	pause := r.backoff().Get(node.Name)
@@ -133,7 +133,7 @@ func (r *GateTaint) report(ctx context.Context, node *corev1.Node, err error) ti
 	return pause
 }
 
-// Short shortens a message to what an event holds (1,024 bytes).
+// Short shortens a message to the length that an event can hold (1,024 bytes).
 func Short(message string) string {
 	const most = 1000
 	if len(message) <= most {

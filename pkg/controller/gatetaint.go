@@ -1,5 +1,5 @@
-// Package controller holds the reconcilers that run beside the scheduler: what must be written to the cluster and has
-// no place in a scheduling cycle.
+// Package controller holds the reconcilers that run beside the scheduler. They write what cannot be written in a
+// scheduling cycle.
 package controller
 
 import (
@@ -22,14 +22,14 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// GateTaint keeps the installation's gate taint on the nodes of burst pools and off all others. If the API server
-// denies that, or another component undoes it repeatedly, it writes an event and retries with backoff.
+// GateTaint keeps the installation's gate taint on the nodes of burst pools and off all other nodes. If the API server
+// denies a change, or another component undoes it repeatedly, GateTaint writes an event and retries with backoff.
 type GateTaint struct {
 	Client client.Client
 	Pools  pool.List
-	// Off takes the taint off all nodes.
+	// Off removes the taint from all nodes.
 	Off bool
-	// Recorder writes events on nodes whose taints may not be changed, or are changed by another component.
+	// Recorder writes events on nodes whose taints may not be changed, or whose changes another component undoes.
 	Recorder record.EventRecorder
 	Clock    clock.Clock
 	Progress *watchdog.Watch
@@ -37,13 +37,13 @@ type GateTaint struct {
 	once     sync.Once
 	denials  *flowcontrol.Backoff // see backoff
 	contests contests
-	left     sync.Map // nodes that were logged because they have another installation's gate taint, by UID
+	left     sync.Map // UIDs of nodes that mention has logged
 }
 
 var _ reconcile.Reconciler = &GateTaint{}
 
-// SetupWithManager has the manager call the reconciler for every node that changes, and once, when the process begins
-// to lead, has it try by a dry run whether it may change a node.
+// SetupWithManager has the manager call the reconciler for every node that changes. It also has the manager test by a
+// dry run, once this process leads, whether the controller may change a node.
 func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 	if !r.Off {
 		if err := m.Add(manager.RunnableFunc(r.try)); err != nil {
@@ -53,7 +53,7 @@ func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(m).Named("gate-taint").For(&corev1.Node{}).Complete(r.Progress.Reconciler("gate-taint", r))
 }
 
-// Reconcile brings one node in line.
+// Reconcile corrects the gate taint of one node.
 func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, request.NamespacedName, node); err != nil {
@@ -68,7 +68,7 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 		r.contests.kept(node.Name, now)
 		return reconcile.Result{}, nil
 	}
-	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // it does not say how much of the pause is left
+	if r.backoff().IsInBackOffSinceUpdate(node.Name, now) { // Backoff does not return the rest of the pause
 		return reconcile.Result{RequeueAfter: deniedRetry}, nil
 	}
 	side := side{uid: node.UID, tainted: r.wants(node)}
@@ -86,11 +86,11 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	if r.InLine(node) {
 		return reconcile.Result{}, nil
 	}
-	// What the API server answers is not what was asked for: a webhook or a policy changed it, and no event may come.
+	// The answer of the API server differs from the request: a webhook or a policy changed it, and no event may come.
 	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
 }
 
-// mention logs once that a node of a burst pool has another installation's gate taint, which is left alone.
+// mention logs once that a node of a burst pool has another installation's gate taint. Such a node is left alone.
 func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
 	other := r.Pools.OtherOf(node)
 	if other == "" || !r.Pools.IsBurstNode(node.Labels) {
@@ -112,20 +112,21 @@ func (r *GateTaint) Write(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// InLine reports whether the node has the installation's gate taint exactly if it should, and no other taint that is
-// the installation's.
+// InLine reports whether the node has the installation's gate taint if and only if it should, and no other taint of the
+// installation.
 func (r *GateTaint) InLine(node *corev1.Node) bool {
 	return slices.Equal(r.taints(node), node.Spec.Taints)
 }
 
-// wants reports whether the node should have the installation's gate taint. One that has another installation's is
-// hidden from autoscalers and from our scheduler, and has no room for it.
+// wants reports whether the node should have the installation's gate taint. A node with another installation's gate
+// taint should not: it is hidden from autoscalers and from our scheduler already, and has no room for a second gate
+// taint.
 func (r *GateTaint) wants(node *corev1.Node) bool {
 	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
 }
 
-// taints returns the taints that the node should have. A gate taint with the installation's name is ours; with another
-// effect, which has no use or would evict pods, it is removed. Other installations' taints stay.
+// taints returns the taints that the node should have. A gate taint with the installation's name is ours. If its effect
+// is a different one, which has no use or would evict pods, it is removed. Other installations' taints stay.
 func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
 	want, own := r.wants(node), r.Pools.GateTaint()
 	has := false

@@ -14,7 +14,7 @@ import (
 
 const subsystem = "pool_priority"
 
-// What becomes of a deletion cost that is to be written.
+// These are the results of writes of deletion costs.
 const resultWritten, resultConflict, resultFailed = "written", "conflict", "failed"
 
 var (
@@ -30,23 +30,23 @@ var (
 		"Nodes of a burst pool without the gate taint. Only a controller that leads and keeps the taint has it.", []string{"pool"}, nil, metrics.ALPHA, "")
 )
 
-// Metrics returns the metrics of this package but for Gauges.
+// Metrics returns the metrics of this package except Gauges.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{costWrites} }
 
-// BeginMetrics has the counters exist before anything is counted: that one appears with the value 1 is no increase to
-// Prometheus.
+// BeginMetrics creates the series with the value 0. Prometheus counts no increase if a series first appears with the
+// value 1.
 func BeginMetrics() {
 	for _, result := range []string{resultWritten, resultConflict, resultFailed} {
 		costWrites.WithLabelValues(result).Add(0)
 	}
 }
 
-// countCostWrite counts what became of a deletion cost.
+// countCostWrite counts the result of a write of a deletion cost.
 func countCostWrite(err error) {
 	switch {
 	case err == nil:
 		costWrites.WithLabelValues(resultWritten).Inc()
-	case apierrors.IsNotFound(err): // there is no pod any more
+	case apierrors.IsNotFound(err): // the pod is gone
 	case apierrors.IsConflict(err):
 		costWrites.WithLabelValues(resultConflict).Inc()
 	default:
@@ -54,8 +54,8 @@ func countCostWrite(err error) {
 	}
 }
 
-// Gauges returns the collector of the burst nodes' gauges. It has series while the process leads, which is once elected
-// is closed, and none with the taint switched off. The client must have a cache.
+// Gauges returns the collector of the burst nodes' gauges. It has series once elected is closed, which means that this
+// process leads. It has no series if the gate taint is off. The client must have a cache.
 func (r *GateTaint) Gauges(elected <-chan struct{}) metrics.StableCollector {
 	return &gauges{taint: r, elected: elected}
 }
@@ -79,7 +79,7 @@ func (c *gauges) CollectWithStability(ch chan<- metrics.Metric) {
 	if c.taint.Off {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a cache that has not synced is waited for
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second) // a read blocks until the cache has synced
 	defer cancel()
 	nodes := &corev1.NodeList{}
 	if err := c.taint.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {

@@ -22,12 +22,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Tolerations adds to pods that run on a node of a burst pool the tolerations that the scheduler looked past its taints
-// by, so that the pod's spec is true for every other component. It touches no pod that is not bound: a pending pod that
-// tolerates the gate taint keeps autoscalers from adding nodes for it, and a toleration cannot be taken away again. And
-// none that does not run yet: virtual-kubelet syncs a pod again when its tolerations change, and the ACI connector may
-// then create a container group twice, which loses the pod (azure-aci v1.6.4). A pod that the provider refused, or that
-// has ended, needs none any more.
+// Tolerations adds the burst pool's tolerations to pods that run on a burst node. The scheduler placed these pods as if
+// they had the tolerations. The pod's spec is then true for every other component. It changes no pending pod: a pending
+// pod that tolerates the gate taint keeps autoscalers from adding nodes for it, and a toleration cannot be removed
+// again. It changes no pod that does not run yet: virtual-kubelet syncs a pod again when its tolerations change, and
+// the ACI connector may then create a container group twice, which loses the pod (azure-aci v1.6.4). A pod that the
+// provider refused, or that has ended, needs no tolerations.
 type Tolerations struct {
 	Client   client.Client
 	Pools    pool.List
@@ -36,12 +36,12 @@ type Tolerations struct {
 
 var _ reconcile.Reconciler = &Tolerations{}
 
-// SetupWithManager has the manager call the reconciler for every pod that runs, when it begins to and when it changes,
-// and for those on a burst node whose taints change.
+// SetupWithManager has the manager call the reconciler for every running pod, when it begins to run and when it
+// changes, and for the running pods of a burst node whose taints change.
 func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 	runs := predicate.NewPredicateFuncs(func(o client.Object) bool { return running(o.(*corev1.Pod)) })
 	tainted := predicate.Funcs{
-		CreateFunc: func(event.CreateEvent) bool { return false }, // the pods on it come by themselves
+		CreateFunc: func(event.CreateEvent) bool { return false }, // pods that are bound to it cause their own events
 		DeleteFunc: func(event.DeleteEvent) bool { return false },
 		UpdateFunc: func(e event.UpdateEvent) bool {
 			return r.Pools.IsBurstNode(e.ObjectNew.GetLabels()) && !slices.Equal(e.ObjectOld.(*corev1.Node).Spec.Taints, e.ObjectNew.(*corev1.Node).Spec.Taints)
@@ -53,7 +53,7 @@ func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 		Complete(r.Progress.Reconciler("tolerations", r))
 }
 
-// running reports whether the pod may be written to and has a use for it: it has been bound and started, and goes on.
+// running reports whether the pod needs the tolerations and may be changed: it is bound, has started, and is not over.
 func running(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && refusal.Started(pod)
 }
@@ -74,7 +74,7 @@ func (r *Tolerations) runningOn(ctx context.Context, node client.Object) []recon
 	return requests
 }
 
-// Reconcile brings one pod in line.
+// Reconcile adds the missing tolerations to one pod.
 func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
@@ -91,7 +91,8 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	if len(missing) == 0 {
 		return reconcile.Result{}, nil
 	}
-	// The API server refuses to take tolerations away: the lock keeps those that others add at the same time.
+	// The API server rejects the removal of tolerations. The lock keeps tolerations that other components add at the
+	// same time.
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, missing...)
 	if err := r.Client.Patch(ctx, pod, patch); err != nil {
@@ -102,7 +103,7 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 }
 
 // missing returns the burst pool's tolerations that the pod needs for its node's taints and for the gate taint, which
-// may come later. A pod that tolerates them in another form, such as {operator: Exists}, needs none.
+// may come later. It returns none for a taint that the pod tolerates in another form, such as {operator: Exists}.
 func (r *Tolerations) missing(pod *corev1.Pod, node *corev1.Node) []corev1.Toleration {
 	i := r.Pools.Of(node.Labels)
 	if !r.Pools.IsBurst(i) {

@@ -8,12 +8,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ConflictRetry is how long after a conflict an object is reconciled again. Mostly the cache delivers the other change
-// before that.
+// ConflictRetry is the delay before an object is reconciled again after a conflict. The cache usually delivers the
+// other change earlier.
 const ConflictRetry = time.Second
 
-// NotWritten returns the result of a reconciler that could not write an object. A conflict is no error: the object is
-// reconciled again. An object that is gone needs nothing.
+// NotWritten returns the result of a reconciler that could not write an object. After a conflict, which is no error,
+// the object is reconciled again. If the object is gone, there is nothing to do.
 func NotWritten(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
 		return reconcile.Result{RequeueAfter: ConflictRetry}, nil

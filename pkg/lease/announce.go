@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Announce wraps the lock so that the leadership follows it: when this process first holds it, until when no other can,
-// and when it is released.
+// Announce wraps the lock so that the leadership follows it. The leadership begins when this process first holds the
+// lock. It ends when another process can hold the lock, or when this process releases it.
 func Announce(lock resourcelock.Interface, leadership *Leadership) resourcelock.Interface {
 	return &announcingLock{Interface: lock, leadership: leadership}
 }
@@ -32,8 +32,8 @@ func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderE
 		if !apierrors.IsConflict(err) || record.HolderIdentity != "" {
 			return err
 		}
-		// The release of the lease lost a race with a renewal that was in flight: the lease is still ours. Without
-		// another try no process leads until it expires.
+		// The release of the lease lost a race with a renewal that was in flight, so this process still holds the
+		// lease. Without another try no process leads until the lease expires.
 		current, _, getErr := l.Get(ctx)
 		if getErr != nil || current.HolderIdentity != l.Identity() {
 			return err
@@ -44,7 +44,7 @@ func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderE
 
 func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, write func() error) error {
 	if record.HolderIdentity != l.Identity() {
-		l.leadership.End() // before it is given up, not after
+		l.leadership.End() // before the lease is released, not after
 		return write()
 	}
 	asked := time.Now()
@@ -53,7 +53,7 @@ func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, writ
 		// it again, with a stale cache, as if it were a renewal. Without the renewal the process ends.
 		return errors.New("the lease ran out: this scheduler has to start anew")
 	}
-	// Others count from when they see the answer, which is later.
+	// Other processes count from when they see the answer, which is later.
 	if err := write(); err != nil {
 		return err
 	}

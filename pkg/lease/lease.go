@@ -1,4 +1,4 @@
-// Package lease tracks until when this process may act as the leader, and fences its writes by that.
+// Package lease tracks until when this process may act as the leader, and stops its writes after that.
 package lease
 
 import (
@@ -13,14 +13,13 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrNotLeading is returned for requests after the leadership has ended.
+// ErrNotLeading is returned for requests before the leadership begins and after it has ended.
 var ErrNotLeading = errors.New("this scheduler's lease has run out: another one may schedule now")
 
-// Leadership is a process's state of its lease. A scheduler that was stopped for longer than the lease lasts (a frozen
-// process, a paused machine) resumes with a stale cache, and would bind pods onto nodes that another leader has filled
-// meanwhile: leader election notices only afterwards. Its bindings therefore end with the lease, and an expired lease
-// is not renewed: the process has to restart. A nil Leadership is for a process without leader election: its Bound and
-// Pods never end.
+// Leadership tracks the lease of this process. A scheduler that was stopped for longer than the lease lasts (a frozen
+// process, a paused machine) resumes with a stale cache. It would bind pods to nodes that another leader has filled
+// meanwhile, because leader election notices the lost lease only afterwards. Therefore its bindings end with the lease,
+// and an expired lease is not renewed: the process has to restart. Bound and Pods of a nil Leadership set no limit.
 type Leadership struct {
 	began chan struct{}
 	ended context.Context
@@ -41,8 +40,8 @@ func NewLeadership() *Leadership {
 // Began returns a channel that is closed when the process leads for the first time.
 func (l *Leadership) Began() <-chan struct{} { return l.began }
 
-// Extend notes that this process leads and that no other can before the time given. It has no effect once the
-// leadership has ended.
+// Extend records that this process leads and that no other process can lead before the given time. It has no effect
+// once the leadership has ended.
 func (l *Leadership) Extend(until time.Time) {
 	now := time.Now()
 	if l.Ended(now) {
@@ -59,11 +58,12 @@ func (l *Leadership) Extend(until time.Time) {
 	l.until = until
 }
 
-// End notes that this process gives its lease up: it does nothing more as the leader.
+// End records that this process gives up its lease. It then does nothing more as the leader.
 func (l *Leadership) End() { l.end(ErrNotLeading) }
 
-// Ended reports whether the process has led and can be sure of it no longer. Either clock ends the lease: the monotonic
-// one stands still while a machine is suspended, and the other may be set back.
+// Ended reports whether the leadership has ended: the process has led and cannot be sure that it still leads. It checks
+// both clocks, because the monotonic clock stands still while a machine is suspended, and the wall clock may be set
+// back.
 func (l *Leadership) Ended(now time.Time) bool {
 	l.mu.Lock()
 	over := !l.until.IsZero() && (!now.Before(l.until) || !now.Round(0).Before(l.until.Round(0)))
@@ -74,7 +74,7 @@ func (l *Leadership) Ended(now time.Time) bool {
 	return l.ended.Err() != nil
 }
 
-// check returns an error if the process does not lead, or no longer.
+// check returns an error if the process does not lead yet or no longer leads.
 func (l *Leadership) check() error {
 	l.mu.Lock()
 	begun := !l.until.IsZero()
@@ -85,9 +85,9 @@ func (l *Leadership) check() error {
 	return nil
 }
 
-// Bound returns a context that ends with the leadership, or an error if it has ended. It has no deadline: requests that
-// wait for their turn (client-go limits their rate) would be refused at once if that is later, although the lease will
-// have been renewed by then.
+// Bound returns a context that ends with the leadership, or an error if the process does not lead. The context has no
+// deadline. With a deadline, client-go would reject a request at once if its rate limit delays the request beyond the
+// deadline, although the lease will have been renewed by then.
 func (l *Leadership) Bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if l == nil {
 		return ctx, func() {}, nil
@@ -100,8 +100,9 @@ func (l *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	return bounded, func() { stop(); cancel(nil) }, nil
 }
 
-// Pods returns a client for pods that shares the rate limit of the one given, which was made of the configuration, and
-// asks about the leadership once more when that lets a request pass. Without a configuration it is the client given.
+// Pods returns a client for pods that shares the rate limit of the client given, which was made from the configuration.
+// It checks the leadership once more when the rate limit lets a request pass. Without a configuration it returns the
+// client given.
 func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interface) (typedcorev1.PodsGetter, error) {
 	if l == nil || config == nil {
 		return shared, nil
@@ -112,9 +113,9 @@ func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interfac
 	return typedcorev1.NewForConfig(config)
 }
 
-// Fence stops all writes of the client when the leadership ends: writes beside the scheduling cycle (preemption deletes
-// pods, API calls wait in a queue) do not check the lease themselves. The client is part of a kubernetes.Clientset,
-// whose clients share connections, and must not be in use yet.
+// Fence blocks all writes of the client while this process does not lead. Writes outside the scheduling cycle
+// (preemption deletes pods, API calls wait in a queue) do not check the lease themselves. The client is part of a
+// kubernetes.Clientset, whose clients share connections, and must not be in use yet.
 func (l *Leadership) Fence(client rest.Interface) error {
 	c, ok := client.(*rest.RESTClient)
 	if !ok || c == nil || c.Client == nil {
@@ -132,7 +133,7 @@ func (l *Leadership) Fence(client rest.Interface) error {
 type fence struct {
 	next       http.RoundTripper
 	leadership *Leadership
-	reads      bool // those that only read pass at any time
+	reads      bool // GET requests always pass
 }
 
 // RoundTrip implements http.RoundTripper.

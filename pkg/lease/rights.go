@@ -16,25 +16,25 @@ import (
 )
 
 const (
-	// rightsGrace is how long a process waits for rights that it lacks when it starts: those that are installed with it
-	// may come a moment later.
+	// rightsGrace bounds how long a starting process waits for rights that it lacks: rights that are installed with it
+	// may come a moment later. It checks them every rightsRetry.
 	rightsGrace, rightsRetry = 10 * time.Second, time.Second
-	// rightsInterval is how often it is asked whether it still has them.
+	// rightsInterval is the time between later checks.
 	rightsInterval = 30 * time.Second
 )
 
-// Rights are the rights that a process needs for its lease. Without them it would be a Ready standby that can never
-// take over: leader election retries for ever.
+// Rights checks the rights that a process needs for its lease. Without them the process would be a Ready standby that
+// can never take over, because leader election retries for ever.
 type Rights struct {
-	// Client is not fenced by a Leadership.
+	// Client must not be fenced by a Leadership.
 	Client kubernetes.Interface
-	// Namespace and Name are the lease's.
+	// Namespace and Name are those of the lease.
 	Namespace, Name string
 	Clock           clock.Clock
 }
 
-// Await returns once the process has the rights, or if they cannot be checked. After 10 s it returns an error with the
-// missing ones.
+// Await returns once the process has the rights, or if they cannot be checked. After 10 s it returns an error that
+// lists the missing rights.
 func (r *Rights) Await(ctx context.Context) error {
 	for begun := r.Clock.Now(); ; {
 		err := r.missing(ctx)
@@ -50,8 +50,8 @@ func (r *Rights) Await(ctx context.Context) error {
 	}
 }
 
-// Watch calls lost, once, when the process has lost the rights: two checks in a row, 30 s apart, must fail. It returns
-// then, or with the context.
+// Watch calls lost, once, when the process has lost the rights. Two checks in a row, 30 s apart, must fail. Watch
+// returns after that call, or when the context ends.
 func (r *Rights) Watch(ctx context.Context, lost func(error)) {
 	for inARow := 0; ; {
 		select {
@@ -72,7 +72,8 @@ func (r *Rights) Watch(ctx context.Context, lost func(error)) {
 	}
 }
 
-// missing returns an error with the missing rights, nil if there are none or if they cannot be checked.
+// missing returns an error that lists the missing rights. It returns nil if no right is missing or if the rights cannot
+// be checked.
 func (r *Rights) missing(ctx context.Context) error {
 	var verbs []string
 	for _, verb := range []string{"get", "update", "create"} {
@@ -87,8 +88,8 @@ func (r *Rights) missing(ctx context.Context) error {
 		`Is leaderElection in the configuration about another one?`, r.Name, strings.Join(verbs, " or "), r.Namespace)
 }
 
-// denied reports whether it is certain that the process may not do that with its lease. A lease that exists need not be
-// created.
+// denied reports whether the process certainly lacks the right to the verb on its lease. The right to create counts
+// only if the lease does not exist.
 func (r *Rights) denied(ctx context.Context, verb string) bool {
 	attributes := &authorizationv1.ResourceAttributes{Group: coordinationv1.GroupName, Resource: "leases", Namespace: r.Namespace, Name: r.Name, Verb: verb}
 	if verb == "create" {

@@ -16,9 +16,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// Bind binds the pod as DefaultBinder does, with annotations for the scale-in order and for the reason of a burst: the
-// API server copies a Binding's annotations onto the pod, so that they exist from the first moment and cost no extra
-// call. A scheduler whose lease has expired binds nothing.
+// Bind binds the pod as DefaultBinder does, with annotations for the scale-in order and for the reason of a burst. The
+// API server copies a Binding's annotations onto the pod, so they exist from the first moment and need no extra call. A
+// scheduler whose lease has expired binds nothing.
 func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.Pod, nodeName string) *fwk.Status {
 	pl.retries.Remove(pod.UID)
 	ctx, cancel, err := pl.leadership.Bound(ctx)
@@ -42,7 +42,7 @@ func (pl *PoolPriority) Bind(ctx context.Context, state fwk.CycleState, pod *v1.
 	return nil
 }
 
-// bind has the API server bind the pod.
+// bind sends the binding to the API server.
 func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Binding) *fwk.Status {
 	if cacher := pl.handle.APICacher(); cacher != nil {
 		finished, err := cacher.BindPod(binding)
@@ -61,11 +61,11 @@ func (pl *PoolPriority) bind(ctx context.Context, pod *v1.Pod, binding *v1.Bindi
 	return nil
 }
 
-// unorderedKinds are Kubernetes' workload kinds whose controllers ignore deletion costs. Other kinds are not listed: a
-// pod's author can invent any.
+// unorderedKinds are Kubernetes' workload kinds whose controllers ignore deletion costs. All other kinds share one log
+// message, because a pod's author can invent kinds.
 var unorderedKinds = sets.New("Pod", "StatefulSet", "Job", "DaemonSet")
 
-// mentionKind logs once for each kind of workload that deletion costs do not order its scale-in: only ReplicaSets and
+// mentionKind logs, once for each kind of workload, that deletion costs do not order its scale-in. Only ReplicaSets and
 // ReplicationControllers read the cost.
 func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	kind := "Pod"
@@ -84,8 +84,8 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 	}
 }
 
-// annotations returns what the pod is given with the binding, if it is given anything. The pod is looked up: what
-// changed since the queue had it is not in the copy that is bound.
+// annotations returns the annotations that the pod gets with the Binding, nil if the node is gone. It reads the current
+// pod, because the copy that is bound lacks changes that came after the pod was queued.
 func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]string {
 	if placed.node == nil {
 		return nil
@@ -104,7 +104,7 @@ func (pl *PoolPriority) annotations(pod *v1.Pod, placed *placement) map[string]s
 		pod = current
 	}
 	order, _ := scalein.Annotations(pl.pools, placed.node.Labels, pod.Annotations)
-	maps.DeleteFunc(order, func(_, value string) bool { return value == "" }) // a Binding only adds
+	maps.DeleteFunc(order, func(_, value string) bool { return value == "" }) // a Binding can only add annotations
 	maps.Copy(annotations, order)
 	return annotations
 }

@@ -19,42 +19,45 @@ import (
 )
 
 const (
-	// maxFilterKeys is how many kinds of pods are remembered, at 12 bytes a node each: the most recently used.
+	// maxFilterKeys bounds how many kinds of pods are remembered, at 12 bytes a node each. The least recently used kind
+	// is dropped.
 	maxFilterKeys = 256
-	// maxAnswers is how many different statuses of Filter are stored, over all kinds. When it is reached, the next
-	// failure clears everything.
+	// maxAnswers bounds how many different statuses of Filter are stored for all kinds together. When it is reached,
+	// the next failure clears the cache.
 	maxAnswers = 1000
-	// maxChanged is how many changed nodes are checked one by one. If more have changed, the cycle checks all nodes, in
-	// parallel.
+	// maxChanged bounds how many changed nodes are checked one by one. If more nodes have changed, the cycle checks all
+	// nodes in parallel.
 	maxChanged = 100
 )
 
-// nodeLocal are the Filters that go by nothing but the node, as its NodeInfo has it, and by what filterKey reads of the
-// pod.
+// nodeLocal are the Filter plugins whose result depends only on the node's NodeInfo and on the fields of the pod that
+// filterKey reads.
 var nodeLocal = sets.New(Name, names.NodeAffinity, names.NodeName, names.NodeResourcesFit, names.NodeUnschedulable, names.TaintToleration)
 
-// diagnosisCache remembers, for kinds of pods, why Filter rejected each node of a regular pool. Of thousands of
-// identical pods that fit no node, only one is then checked against all nodes; for the others only nodes that have
+// diagnosisCache remembers, for each kind of pod, why Filter rejected each node outside burst pools. Of thousands of
+// identical pods that fit no node, only the first is checked against all nodes. For the rest, only nodes that have
 // changed are checked.
 //
-// The cache is sound because a status depends on nothing else. All PreFilters run for each pod, and a pod has a key
-// only if all Filters that they leave on are nodeLocal: volumes, resource claims, gangs, spreading and affinity between
-// pods are not. The status of such a Filter depends on the key and on the node's generation, which is never used twice.
-// Nodes of burst pools also depend on the gate and the clock, and are filtered each time. Nominated pods can only take
-// capacity away: a node with nominated pods is not cached. And if the pod may preempt others, the cache is not used.
+// The cache is sound because such a status depends only on the kind of pod and on the node. All PreFilter plugins run
+// for each pod. A pod has a key only if every Filter plugin that they do not skip is nodeLocal. The plugins for
+// volumes, resource claims, gangs, topology spread and inter-pod affinity are not nodeLocal. The status of a nodeLocal
+// plugin depends on the key and on the node's generation, and no generation is used twice. The status of a burst node
+// also depends on the gate and the clock, so burst nodes are filtered each time. Nominated pods can only take capacity
+// away: a node with nominated pods is not cached. The cache is not used for a pod that may preempt other pods.
 type diagnosisCache struct {
-	byFilterKey *lru.Cache // of *cachedDiagnosis, by alike.Filter; nil: none is known
+	byFilterKey *lru.Cache // *cachedDiagnosis by alike.Filter; nil: nothing is cached
 	answers     []*fwk.Status
-	numbers     map[string]int32 // of answers, by their text
+	numbers     map[string]int32 // the index in answers, by the text of the status
 }
 
 // cachedDiagnosis holds the rejections of one kind of pod, by the node's slot in the index.
 type cachedDiagnosis struct {
-	seen    []int64 // the generation that the node had
-	answers []int32 // the numbers of the statuses
+	seen    []int64 // the generation of the node when Filter rejected it
+	answers []int32 // the index of the status in diagnosisCache.answers
 }
 
-// filterKey returns what nodeLocal Filters read of the pod, or false if they are not all that could reject it.
+// filterKey returns a key of all fields of the pod that nodeLocal plugins read. It returns false if anything else could
+// reject nodes for the pod.
 func (s *search) filterKey() (string, bool) {
 	pl, spec := s.pl, &s.pod.Spec
 	if len(pl.filters) == 0 || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
@@ -69,14 +72,15 @@ func (s *search) filterKey() (string, bool) {
 	requests := resource.PodRequests(s.pod, resource.PodResourcesOptions{SkipPodLevelResources: !pl.features.EnablePodLevelResources})
 	for name := range requests {
 		if pl.features.EnableDRAExtendedResource && schedutil.IsScalarResourceName(name) {
-			return "", false // NodeResourcesFit goes by DeviceClasses, too
+			return "", false // NodeResourcesFit reads DeviceClasses, too
 		}
 	}
 	return alike.Filter(s.pod, requests), true
 }
 
-// recall returns the diagnosis for all nodes except burst nodes, if the cache has the search's key. It filters nodes
-// that have changed. It returns nil if one of them is feasible, or if there is no cached diagnosis.
+// recall returns the diagnosis for all nodes except burst nodes, after it has filtered the nodes that have changed. It
+// returns nil if the cache does not have the search's key, if the pod may preempt other pods, if a changed node is
+// feasible, or if more than maxChanged nodes have changed.
 func (f *diagnosisCache) recall(ctx context.Context, s *search) *diagnosis {
 	if f.byFilterKey == nil {
 		return nil
@@ -114,7 +118,7 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 	for _, i := range changed[:n] {
 		status, alone := runFilters(ctx, s.pl.handle, s.state, s.pod, s.nodes[i])
 		if !status.IsRejected() {
-			return nil // it has room, or the cycle will meet the same error
+			return nil // the node is feasible, or the cycle will return the same error
 		}
 		found.add(status, 1)
 		if alone {
@@ -127,14 +131,14 @@ func (f *diagnosisCache) renew(ctx context.Context, s *search, known *cachedDiag
 	return found
 }
 
-// remember caches the statuses of a cycle in which no node was feasible, if it filtered all nodes.
+// remember caches the statuses of a cycle that filtered all nodes and found no feasible node.
 func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	s := c.search
 	if s == nil || !s.pl.strict || c.fromCache || s.pl.mayPreempt(s.pod, s.nodes) {
 		return
 	}
 	if c.worst != anyRank {
-		return // nodes were rejected because another pool had room
+		return // nodes were rejected only because of their rank
 	}
 	key, ok := s.filterKey()
 	if !ok {
@@ -164,7 +168,7 @@ func (f *diagnosisCache) remember(c *cycle, statuses fwk.NodeToStatusReader) {
 	}
 }
 
-// note caches the status of Filter for the node at the position.
+// note caches the status of Filter for the node at that position of the index.
 func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int, status *fwk.Status) {
 	text := status.Plugin() + "\n" + strings.Join(status.Reasons(), "\n")
 	number, ok := f.numbers[text]
@@ -177,16 +181,16 @@ func (f *diagnosisCache) note(known *cachedDiagnosis, index *index, position int
 	known.seen[slot], known.answers[slot] = index.seen[position], number
 }
 
-// grow makes place for so many slots.
+// grow extends the slices to that number of slots.
 func (k *cachedDiagnosis) grow(slots int) {
 	if n := slots - len(k.seen); n > 0 {
 		k.seen, k.answers = append(k.seen, make([]int64, n)...), append(k.answers, make([]int32, n)...)
 	}
 }
 
-// diagnosis are the reasons why Filter rejected nodes.
+// diagnosis counts the reasons why Filter rejected nodes.
 type diagnosis struct {
-	reasons map[string]int // how many nodes, by reason
+	reasons map[string]int // the number of nodes, by reason
 	plugins sets.Set[string]
 }
 
@@ -200,7 +204,7 @@ func (o *diagnosis) add(status *fwk.Status, nodes int) {
 	}
 }
 
-// String is the reasons as framework.FitError lists them.
+// String lists the reasons as framework.FitError does.
 func (o *diagnosis) String() string {
 	lines := make([]string, 0, len(o.reasons))
 	for reason, nodes := range o.reasons {
@@ -210,9 +214,9 @@ func (o *diagnosis) String() string {
 	return strings.Join(lines, ", ")
 }
 
-// fromCache adds the burst nodes, which are checked each time, to what was recalled. It returns a status of PreFilter
-// that ends the cycle: with the reasons that Filter would have given for all nodes, and without preemption. It returns
-// nil if a burst node would take the pod.
+// fromCache adds the statuses of the burst nodes, which are filtered each time, to the recalled diagnosis. It returns a
+// PreFilter status that ends the cycle without preemption, with the reasons that Filter would have given for all nodes.
+// It returns nil if a burst node is feasible.
 func (n *narrowing) fromCache(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *diagnosis) *fwk.Status {
 	for i := range n.pl.pools.Burst() {
 		for _, position := range n.pl.index.tiers[n.pl.pools.RankAt(i)] {
@@ -226,7 +230,7 @@ func (n *narrowing) fromCache(ctx context.Context, state fwk.CycleState, pod *v1
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, recalled.String())
 }
 
-// mayPreempt reports whether the pod may preempt others and there are pods of lower priority.
+// mayPreempt reports whether the pod may preempt other pods and a pod of lower priority exists.
 func (pl *PoolPriority) mayPreempt(pod *v1.Pod, nodes []fwk.NodeInfo) bool {
 	if pod.Spec.PreemptionPolicy != nil && *pod.Spec.PreemptionPolicy == v1.PreemptNever {
 		return false

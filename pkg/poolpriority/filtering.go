@@ -15,8 +15,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// taintGrace is the age from which a burst node is used without the gate taint, which the controller normally sets
-// within moments.
+// taintGrace is the age at which a burst node is used even without the gate taint. Normally the controller sets the
+// taint within moments.
 const taintGrace = 10 * time.Second
 
 // Filter rejects nodes ranked below the pool that has room, nodes of burst pools whose gate is closed for the pod, and
@@ -28,7 +28,7 @@ func (pl *PoolPriority) Filter(ctx context.Context, state fwk.CycleState, pod *v
 		return fwk.AsStatus(err)
 	}
 	rank, i := c.worst, c.pool
-	if !c.narrowed || !c.found.Has(nodeInfo.Node().Name) { // most are of those that were found
+	if !c.narrowed || !c.found.Has(nodeInfo.Node().Name) { // most nodes are among those found
 		rank, i = pl.index.rankOf(nodeInfo.Node())
 	}
 	switch {
@@ -85,20 +85,20 @@ func (pl *PoolPriority) awaitsTaint(node *v1.Node) bool {
 	return now.Sub(met.(time.Time)) < taintGrace
 }
 
-// asOnBurstNode returns the pod with the tolerations that it is given for nodes of the burst pool with index i.
+// asOnBurstNode returns a copy of the pod with the tolerations that it gets for nodes of the burst pool with index i.
 func (pl *PoolPriority) asOnBurstNode(pod *v1.Pod, i int) *v1.Pod {
 	shallow := *pod
 	shallow.Spec.Tolerations = slices.Concat(pod.Spec.Tolerations, pl.given[i])
 	return &shallow
 }
 
-// PostFilter runs before preemption. A cycle that was narrowed to nodes with a feasible one, and failed all the same,
-// lost a race with nominated pods: the pod is retried, without preemption inside the narrow set. A pod that the gate
-// held is registered, to be requeued when that changes. If the gate is closed for moments only, the pod preempts
-// nothing meanwhile.
+// PostFilter runs before preemption. If a cycle was narrowed to nodes with a feasible one among them and still failed,
+// it lost a race with nominated pods. The pod is then retried, without preemption on these nodes. A pod that a closed
+// gate rejected is registered as held, and requeued when the gate opens. If the gate is closed only for a moment, the
+// pod preempts nothing meanwhile.
 func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, pod *v1.Pod, _ fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if pl.leadership != nil && pl.leadership.Ended(time.Now()) {
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, lease.ErrNotLeading.Error()) // what it would preempt is another leader's now
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, lease.ErrNotLeading.Error()) // preemption is up to the new leader
 	}
 	c, err := readCycle(state)
 	if pl.gatekeeper != nil {
@@ -118,11 +118,11 @@ func (pl *PoolPriority) PostFilter(ctx context.Context, state fwk.CycleState, po
 		pl.gatekeeper.Hold(logger, pod, &c.decision, c.reservation)
 	}
 	if c.flags.awaitsGateTaint.Load() {
-		// The taint's coming is an event, that it does not come is none.
+		// The arrival of the taint is an event. If the taint does not arrive, there is no event.
 		time.AfterFunc(taintGrace, func() { pl.activate(logger, pod) })
 	}
 	if c.flags.passing.Load() || c.flags.awaitsGateTaint.Load() {
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable) // preemption comes after this plugin, and not at all
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable) // stops preemption, which would run after this plugin
 	}
 	return nil, fwk.NewStatus(fwk.Unschedulable)
 }

@@ -22,15 +22,15 @@ import (
 // scheduling cycle, and cycles are serial. Between PreFilter and PostFilter many goroutines read it.
 type index struct {
 	pools   pool.List
-	seen    []int64 // the nodes' generations, by position in the snapshot: beside one another, for most are only compared
+	seen    []int64 // the nodes' generations, by position in the snapshot; not in entries, because most are only compared
 	entries []entry // by position in the snapshot
-	slots   []int   // the nodes' slots, by position: numbers that they keep, whatever their positions, and that others get when they are gone
+	slots   []int   // the nodes' slots, by position; a node keeps its slot when its position changes, and a new node gets the slot of a node that is gone
 	ranks   map[*v1.Node]ranked
 	tiers   [][]int      // rank -> positions
 	next    []int        // rank -> where in the tier the next search starts
 	nodes   []gate.Nodes // by regular pool
-	endings int          // entries that have pods which are ending
-	stale   []int        // positions of entries whose pods changed since they were counted by their owners
+	endings int          // the number of entries with terminating pods
+	stale   []int        // positions of entries whose pods changed since podsByOwner counted them
 	owners  podsByOwner
 
 	slotOf   map[string]int // by the node's name
@@ -38,7 +38,7 @@ type index struct {
 	allSlots int
 }
 
-// ranked is a node's place in the order, by its labels.
+// ranked holds the rank and the pool of a node, which depend on its labels.
 type ranked struct {
 	rank pool.Rank
 	pool int
@@ -48,21 +48,21 @@ type entry struct {
 	node *v1.Node
 	ranked
 	starting bool
-	leaving  bool // it is being taken away
-	tainted  bool // for good
-	ending   bool // has pods that are ending; not looked at in burst pools
+	leaving  bool // the node is being removed
+	tainted  bool // has a lasting taint
+	ending   bool // has terminating pods; always false in burst pools
 	free     requests
-	burst    *burstPods // of a burst pool
+	burst    *burstPods // nil outside burst pools
 
-	lowest      int32 // priority of its pods, once that is known
+	lowest      int32 // the lowest priority of its pods, if lowestKnown
 	lowestKnown bool
 
-	owned  []ownedPods // as counted
-	better bool        // than a burst pool's, when it was counted
-	stale  bool        // it is among the index's stale ones
+	owned  []ownedPods // as countOwners counted them
+	better bool        // it was outside burst pools when countOwners ran
+	stale  bool        // its position is in the index's stale
 }
 
-// requests are the resources that the index compares: those that NodeResourcesFit never ignores.
+// requests holds the resources that the index compares. NodeResourcesFit never ignores these.
 type requests struct {
 	MilliCPU, Memory, Pods int64
 }
@@ -72,7 +72,7 @@ func podRequests(pod *v1.Pod) requests {
 	return requests{MilliCPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: 1}
 }
 
-// fit reports whether NodeResourcesFit might let the requests pass. Like it, a request of zero always fits.
+// fit reports whether NodeResourcesFit may accept the requests. As there, a request of zero always fits.
 func (r requests) fit(free requests) bool {
 	return (r.MilliCPU == 0 || r.MilliCPU <= free.MilliCPU) && (r.Memory == 0 || r.Memory <= free.Memory) && r.Pods <= free.Pods
 }
@@ -81,8 +81,8 @@ func newIndex(pools pool.List) *index {
 	return &index{pools: pools, next: make([]int, pools.Ranks()), nodes: make([]gate.Nodes, pools.Regular()), owners: newPodsByOwner()}
 }
 
-// refresh brings the index up to date with the snapshot. A NodeInfo's generation is from a counter that all share, so
-// an equal one means the same node in the same state.
+// refresh brings the index up to date with the snapshot. All NodeInfos get their generations from one counter, so an
+// equal generation means the same node in the same state.
 func (x *index) refresh(nodes []fwk.NodeInfo) {
 	rebuild := len(nodes) != len(x.entries)
 	if rebuild {
@@ -140,10 +140,10 @@ func (x *index) refresh(nodes []fwk.NodeInfo) {
 	}
 }
 
-// generationOf is the node's generation. A call by way of the interface, which the compiler cannot look into, makes the
-// walk over all nodes take twice as long.
+// generationOf returns the node's generation. It avoids an interface call, which the compiler cannot inline and with
+// which the walk over all nodes takes twice as long.
 func generationOf(info fwk.NodeInfo) int64 {
-	if concrete, ok := info.(*framework.NodeInfo); ok { // it always is
+	if concrete, ok := info.(*framework.NodeInfo); ok { // in practice always
 		return concrete.Generation
 	}
 	return info.GetGeneration()
@@ -177,7 +177,7 @@ func (x *index) rebuild() {
 	}
 }
 
-// assignSlots gives new nodes the slots of nodes that are gone, and further ones.
+// assignSlots gives each new node the slot of a node that is gone, or else a further slot.
 func (x *index) assignSlots() {
 	old := x.slotOf
 	x.slots, x.slotOf = make([]int, len(x.entries)), make(map[string]int, len(x.entries))
@@ -204,7 +204,7 @@ func (x *index) assignSlots() {
 	}
 }
 
-// hasLower reports whether a pod of the snapshot is of a lower priority.
+// hasLower reports whether the snapshot has a pod of lower priority.
 func (x *index) hasLower(priority int32, nodes []fwk.NodeInfo) bool {
 	for i := range x.entries {
 		e := &x.entries[i]
@@ -229,8 +229,8 @@ func (x *index) rankOf(node *v1.Node) (pool.Rank, int) {
 	return x.pools.RankOf(node.Labels)
 }
 
-// burstPods are the pods on a node of a burst pool, what each takes of the pool's budget, whether it may still start,
-// and the sum.
+// burstPods holds the pods on a burst node, what each pod uses of the pool's budget, whether it may still start, and
+// the sum of the uses.
 type burstPods struct {
 	pods       []fwk.PodInfo
 	uses       []aci.Use
@@ -238,9 +238,9 @@ type burstPods struct {
 	sum        aci.Use
 }
 
-// countBurst sums up what the node's pods take of the budget of the burst pool, and finds those that may still start. A
-// pod that changes has a new PodInfo, and the last pod takes the place of one that goes. With thousands of pods on a
-// virtual node most are unchanged, and are not counted again.
+// countBurst sums up what the node's pods use of the burst pool's budget, and finds the pods that may still start. A
+// pod that changes has a new PodInfo. When a pod is removed, the last pod takes its position. Most of the thousands of
+// pods on a virtual node are unchanged, and are not counted again.
 func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 	if e.burst == nil {
 		e.burst = &burstPods{}
@@ -260,7 +260,7 @@ func (e *entry) countBurst(pods []fwk.PodInfo, p *pool.Pool) {
 }
 
 // burstUse returns what runs on the nodes of each burst pool, by the pool's index. It includes pods that earlier cycles
-// placed and that are not bound yet: cycles are serial, so a budget is never exceeded.
+// placed and that are not bound yet. Cycles are serial, so a budget is never exceeded.
 func (x *index) burstUse() []aci.Use {
 	uses := make([]aci.Use, x.pools.Len())
 	for i := range x.pools.Burst() {
@@ -271,9 +271,8 @@ func (x *index) burstUse() []aci.Use {
 	return uses
 }
 
-// notStarted calls visit for each pod on the nodes of the burst pool with index i that has not started yet. It includes
-// pods that earlier cycles placed and that are not bound yet: cycles are serial, so a pool that is tried with one pod
-// gets one.
+// notStarted calls visit for each pod on the nodes of the burst pool with index i that may still start. It includes
+// pods that earlier cycles placed and that are not bound yet. Cycles are serial, so a half-open pool gets one pod only.
 func (x *index) notStarted(i int, visit func(*v1.Pod)) {
 	for _, position := range x.tiers[x.pools.RankAt(i)] {
 		b := x.entries[position].burst

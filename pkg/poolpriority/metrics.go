@@ -21,7 +21,7 @@ const subsystem = "pool_priority"
 // outcomeVM and outcomeBurst are the kinds of nodes that held pods are bound to.
 const outcomeVM, outcomeBurst = "vm", "burst"
 
-// none is the value of a label without another value.
+// none is the label value for a pod without a pool or without a reason.
 const none = "none"
 
 var (
@@ -65,14 +65,14 @@ func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{gateDecisions, placementsTotal, holdDuration, orderViolations, cachedDiagnoses}
 }
 
-// registerMetrics registers the metrics with the scheduler's own.
+// registerMetrics registers the metrics in the scheduler's registry.
 var registerMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(Metrics()...)
 	gatekeeper.RegisterMetrics()
 })
 
-// beginMetrics has the counters of the pools exist before anything is counted: that one appears with the value 1 is no
-// increase to Prometheus.
+// beginMetrics creates the series of the pools with the value 0. Prometheus counts no increase if a series first
+// appears with the value 1.
 func beginMetrics(pools pool.List) {
 	for i := range pools.Len() {
 		reasons := []gate.Entry{{}}
@@ -87,17 +87,17 @@ func beginMetrics(pools pool.List) {
 	holdDuration.WithLabelValues(outcomeBurst)
 }
 
-// placement is what is counted and reported for a pod that is bound.
+// placement holds what is counted and reported for a bound pod.
 type placement struct {
-	node         *v1.Node // nil: it is gone, and the pod will be
+	node         *v1.Node // nil: the node is gone, and its pods will be deleted
 	pool, reason string
 	burst        *burst        // nil: the node is in no burst pool
-	outcome      string        // of a pod that was held; empty for others
-	waited       time.Duration // by that
-	violation    bool          // it is out of order
+	outcome      string        // vm or burst for a pod that was held, else empty
+	waited       time.Duration // how long a held pod had been unschedulable
+	violation    bool          // the pod is bound out of order
 }
 
-// burst is the reason for which a pod goes to a burst pool.
+// burst holds the reason why a pod goes to a burst pool.
 type burst struct {
 	record  gate.Record
 	message string
@@ -133,8 +133,8 @@ func (pl *PoolPriority) placementOf(state fwk.CycleState, pod *v1.Pod, nodeName 
 	return p
 }
 
-// violates reports whether the cycle does not allow the pod on the node. Nodes of the proven rank are allowed: their
-// labels may have changed after the cycle.
+// violates reports whether the cycle does not allow the pod on the node. A node that the search found is allowed even
+// if its labels have changed since.
 func (pl *PoolPriority) violates(c *cycle, node *v1.Node) bool {
 	if c.narrowed && c.found.Has(node.Name) {
 		return false

@@ -17,11 +17,12 @@ import (
 type narrowing struct {
 	framework.Framework
 	pl         *PoolPriority
-	preemption *defaultpreemption.DefaultPreemption // nil: the profile has none
-	lowerOnly  bool                                 // PostFilter plugins preempt pods of lower priority, if any
+	preemption *defaultpreemption.DefaultPreemption // nil: the profile does not enable it
+	lowerOnly  bool                                 // PostFilter plugins preempt only pods of lower priority, if they preempt any
 }
 
-// RunPreFilterPlugins runs the PreFilter plugins, and narrows the cycle to nodes of the best rank that has room.
+// RunPreFilterPlugins runs the PreFilter plugins. It then narrows the cycle to nodes of the best rank that has a
+// feasible node.
 func (n *narrowing) RunPreFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod) (*fwk.PreFilterResult, *fwk.Status, sets.Set[string]) {
 	result, status, plugins := n.Framework.RunPreFilterPlugins(ctx, state, pod)
 	if !status.IsSuccess() {
@@ -73,8 +74,8 @@ func (n *narrowing) RunFilterPluginsWithNominatedPods(ctx context.Context, state
 	return status
 }
 
-// runFilters runs the profile's Filter plugins as a cycle does, and reports whether no pod is nominated to the node.
-// Such a node, as most are, skips what the framework prepares for those.
+// runFilters runs the profile's Filter plugins as a scheduling cycle does. alone reports whether no pod is nominated to
+// the node. For such a node, as most nodes are, it skips what the framework prepares for nominated pods.
 func runFilters(ctx context.Context, profile framework.Framework, state fwk.CycleState, pod *v1.Pod, node fwk.NodeInfo) (status *fwk.Status, alone bool) {
 	if len(profile.NominatedPodsForNode(node.Node().Name)) == 0 {
 		return profile.RunFilterPlugins(ctx, state, pod, node), true
@@ -82,9 +83,8 @@ func runFilters(ctx context.Context, profile framework.Framework, state fwk.Cycl
 	return profile.RunFilterPluginsWithNominatedPods(ctx, state, pod, node), false
 }
 
-// RunPostFilterPlugins runs the PostFilter plugins. Preemption, which is one of them, is left the nodes of the best
-// pool among those where it would do equally little harm; and a pod that preempted others is tried again once they are
-// gone.
+// RunPostFilterPlugins runs the PostFilter plugins. Of the nodes where preemption would do equally little harm, it
+// leaves preemption only the nodes of the best pool. A pod that has preempted other pods is retried by awaitVictims.
 func (n *narrowing) RunPostFilterPlugins(ctx context.Context, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	c, err := readCycle(state)
 	if err == nil && n.lowerOnly {

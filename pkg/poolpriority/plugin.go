@@ -1,10 +1,11 @@
 // Package poolpriority is the scheduling-framework plugin that fills node pools in order. There is one file for each
-// phase: ordering.go chooses the pool of a pod, by a search (search.go) over an index of the snapshot (index.go), and
-// makes new pods of a rollout wait (surge.go); narrowing.go runs it at the end of PreFilter, and diagnoses.go answers
-// from a cache for equal pods that fit no node. filtering.go keeps a pod in its pool and keeps burst pools closed,
-// scoring.go weighs the order where it is only preferred, preempting.go keeps preemption in the order, binding.go binds
-// with deletion costs, requeue.go registers the events that requeue pods, retrying.go retries pods that lost a race,
-// and profile.go checks the plugin's place in the profile. Package gatekeeper decides beside the cycle.
+// phase. ordering.go chooses the pool of a pod by a search (search.go) over an index of the snapshot (index.go).
+// surge.go makes new pods of a rollout wait. narrowing.go runs the search at the end of PreFilter, and diagnoses.go
+// answers from a cache for equal pods that fit no node. filtering.go keeps a pod in its pool and keeps burst pools
+// closed. scoring.go weighs the order where it is only preferred. preempting.go keeps preemption in the order.
+// binding.go binds with deletion costs. requeue.go registers the events that requeue pods, and retrying.go retries pods
+// that lost a race. profile.go checks the plugin's place in the profile. Package gatekeeper decides, and works beside
+// the scheduling cycle.
 package poolpriority
 
 import (
@@ -44,25 +45,26 @@ type PoolPriority struct {
 	pools     pool.List
 	strict    bool
 	gateTaint bool // the controller keeps the gate taint
-	// given are the tolerations that pods are given for the nodes of each burst pool, by the pool's index.
+	// given lists the tolerations that a pod gets for the nodes of a burst pool, by the index of the pool.
 	given [][]v1.Toleration
-	// taints is the in-tree plugin, asked about a copy of the pod where taints are looked past.
+	// taints is the in-tree plugin TaintToleration. For burst nodes it filters a copy of the pod that has the
+	// tolerations of the pool, too.
 	taints   fwk.FilterPlugin
 	features feature.Features
 
 	nodes         corelisters.NodeLister
 	pods          corelisters.PodLister
-	deletionCost  bool        // pods are bound with it
-	gateTaintSeen atomic.Bool // a burst node with the gate taint was
-	untainted     sync.Map    // UIDs of new burst nodes without the gate taint, and when we met them
-	mentioned     sync.Map    // kinds of workloads that were logged to ignore it
+	deletionCost  bool        // pods get a deletion cost when they are bound
+	gateTaintSeen atomic.Bool // whether a burst node with the gate taint has been seen
+	untainted     sync.Map    // when each new burst node without the gate taint was first seen, by UID
+	mentioned     sync.Map    // kinds of workloads for which mentionKind has logged
 
 	index      *index
-	filters    sets.Set[string]       // the names of the filter plugins, once all plugins are there
+	filters    sets.Set[string]       // the names of the Filter plugins; empty before EventsToRegister
 	gatekeeper *gatekeeper.Gatekeeper // nil without burst pools
-	leadership *lease.Leadership      // nil if this scheduler is the only one
+	leadership *lease.Leadership      // nil if the plugin was created without a Factory
 	binder     typedcorev1.PodsGetter
-	wrapped    bool // the profile looks for the best pool after PreFilter
+	wrapped    bool // the profile searches for the best pool after PreFilter
 	retries    retries
 	diagnoses  diagnosisCache
 }
@@ -80,15 +82,15 @@ const (
 	// Name is the name of the plugin used in the plugin registry and configurations.
 	Name = configv1.PluginName
 
-	// stateKey is the key in CycleState to what PreFilter decided.
+	// stateKey is the key of the cycle in CycleState.
 	stateKey = "PreFilter" + Name
 )
 
 // Name returns the name of the plugin.
 func (pl *PoolPriority) Name() string { return Name }
 
-// New returns a plugin, or an error that lists all mistakes in args. The plugin counts as leading, and publishes the
-// states of the pools, from the first scheduling cycle on.
+// New returns a plugin, or an error that lists all mistakes in args. From the first scheduling cycle on, the plugin
+// counts as leading and publishes the states of the pools.
 func New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
 	pl, err := newPlugin(ctx, args, handle, clock.RealClock{})
 	if err != nil {
@@ -154,22 +156,23 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 // Factory creates the plugin for the profiles of one scheduler.
 type Factory struct {
 	// Lease returns the name of the leader's lease, which names the installation. It is called when a plugin is
-	// created. nil: the name is not known.
+	// created. The field is nil if the name is not known.
 	Lease func() string
 
 	leadership *lease.Leadership
-	plugin     *PoolPriority // nil: none has been made
-	profile    string        // the plugin's
+	plugin     *PoolPriority // nil before New has created it
+	profile    string        // the name of the plugin's profile
 }
 
-// NewFactory returns a factory for a scheduler with leader election, of which other replicas may stand by.
+// NewFactory returns a factory for a scheduler that acts only while leadership lasts. Other replicas may stand by.
 func NewFactory(leadership *lease.Leadership) *Factory {
 	return &Factory{leadership: leadership}
 }
 
-// New is like the function New, for the factory's scheduler.
+// New creates the plugin as the function New does, and ties it to the factory's leadership. A second call returns an
+// error.
 func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	if f.plugin != nil { // the second would fail over what the first has registered
+	if f.plugin != nil { // a second plugin would fail because of what the first has registered
 		return nil, fmt.Errorf("profile %q configures the plugin %s already, and only one may: run a scheduler for each list of pools", f.profile, Name)
 	}
 	if own, ok := args.(*configv1.PoolPriorityArgs); ok && f.Lease != nil {
@@ -204,9 +207,9 @@ func (f *Factory) New(ctx context.Context, args runtime.Object, handle fwk.Handl
 }
 
 // Wrap makes the plugin's profile search for the best pool on the cycle's own state, after all PreFilter plugins.
-// Without it, the plugin must run them all a second time in its own PreFilter, which doubles the time of a cycle for
-// pods with topology spread constraints or inter-pod affinity. The placements are the same. Preemption then also
-// prefers better-ranked pools (preempting.go). Call it before the scheduler runs.
+// Without Wrap, the plugin must run all PreFilter plugins a second time in its own PreFilter, which doubles the time of
+// a cycle for pods with topology spread constraints or inter-pod affinity. The placements are the same. With Wrap,
+// preemption also prefers better-ranked pools (preempting.go). Call it before the scheduler runs.
 func (f *Factory) Wrap(profiles map[string]framework.Framework) error {
 	if profile, ok := profiles[f.profile]; ok {
 		preemption, err := f.plugin.newPreemption(profile)
@@ -236,13 +239,13 @@ func validArgs(obj runtime.Object) (*configv1.PoolPriorityArgs, error) {
 	return nil, fmt.Errorf("%d error(s) in PoolPriorityArgs:\n%s", len(errs), strings.Join(lines, "\n"))
 }
 
-// newGatekeeper hands the gatekeeper what it needs of the framework's handle.
+// newGatekeeper creates the gatekeeper with what it needs from the framework's handle.
 func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools pool.List, handle framework.Framework, clock clock.WithTicker) (*gatekeeper.Gatekeeper, error) {
 	config := gatekeeper.Config{
 		Args: args, Pools: pools, Client: handle.ClientSet(), Informers: handle.SharedInformerFactory(), Recorder: handle.EventRecorder(),
 		Activate: handle.Activate, Clock: clock, Version: version.String(), SchedulerName: handle.ProfileName(),
 	}
-	config.Identity, _ = os.Hostname() // only for people
+	config.Identity, _ = os.Hostname() // only shown to users
 	if handle.KubeConfig() != nil {
 		var err error
 		if config.Dynamic, err = dynamic.NewForConfig(handle.KubeConfig()); err != nil {
@@ -252,8 +255,8 @@ func newGatekeeper(ctx context.Context, args *configv1.PoolPriorityArgs, pools p
 	return gatekeeper.New(ctx, config)
 }
 
-// SignPod covers the pod's fields that the order and the gate depend on: those that Filter reads, and those that decide
-// which pools are applicable.
+// SignPod returns the fields of the pod that the order and the gate depend on: those that Filter reads, and those that
+// decide which pools apply.
 func (pl *PoolPriority) SignPod(_ context.Context, pod *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	affinity, err := fwk.NodeAffinitySigner(pod)
 	if err != nil {

@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// candidatesPercentage and candidatesAbsolute are how many nodes preemption is played through on, at the most:
-	// DefaultPreemption's defaults.
+	// candidatesPercentage and candidatesAbsolute bound how many candidate nodes a dry run of preemption collects. They
+	// are DefaultPreemption's defaults.
 	candidatesPercentage, candidatesAbsolute = 10, 100
 
-	// firstRetry is when a pod that has preempted others is checked for the first time. The interval doubles until
+	// firstRetry is the delay of the first check on a pod that has preempted other pods. The delay doubles up to
 	// lastRetry: the queue itself retries pods that have waited for five minutes.
 	firstRetry = time.Second
 	lastRetry  = 2 * time.Minute
@@ -36,8 +36,7 @@ const (
 	coscheduling = "Coscheduling" // the name of the plugin of scheduler-plugins
 )
 
-// newPreemption returns the in-tree plugin, to be asked which pods it would choose, or nil if the profile does without
-// it.
+// newPreemption returns the in-tree plugin DefaultPreemption for dry runs, or nil if the profile does not enable it.
 func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpreemption.DefaultPreemption, error) {
 	if find(profile.ListPlugins().PostFilter, names.DefaultPreemption) < 0 {
 		return nil, nil
@@ -50,20 +49,21 @@ func (pl *PoolPriority) newPreemption(profile framework.Framework) (*defaultpree
 	return plugin, nil
 }
 
-// preemptsLowerOnly reports whether the profile's PostFilter plugins are known, and preempt none but pods of a lower
+// preemptsLowerOnly reports whether all PostFilter plugins of the profile are known to preempt only pods of lower
 // priority.
 func preemptsLowerOnly(profile framework.Framework) bool {
 	known := []string{Name, names.DefaultPreemption, names.DynamicResources, coscheduling}
 	return !slices.ContainsFunc(profile.ListPlugins().PostFilter.Enabled, func(p schedconfig.Plugin) bool { return !slices.Contains(known, p.Name) })
 }
 
-// among is a cycle's statuses, with preemption on other nodes than those left out.
+// among limits preemption to the nodes given. All other statuses are the cycle's.
 type among struct {
 	fwk.NodeToStatusReader
 	nodes []fwk.NodeInfo
 }
 
-// NodesForStatusCode returns the nodes with the status. Preemption asks for those that are unschedulable.
+// NodesForStatusCode returns the nodes with the status code. For Unschedulable, which preemption asks for, it returns
+// the nodes given.
 func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]fwk.NodeInfo, error) {
 	if code == fwk.Unschedulable {
 		return a.nodes, nil
@@ -71,9 +71,9 @@ func (a *among) NodesForStatusCode(lister fwk.NodeInfoLister, code fwk.Code) ([]
 	return a.NodeToStatusReader.NodesForStatusCode(lister, code)
 }
 
-// preferred returns the nodes of the best-ranked pool among those where preemption does equally little harm, or nil if
-// there is no choice between pools. In-tree preemption takes, of those, the node whose most important victims started
-// last; it has no place for an order.
+// preferred returns the best-ranked nodes among those where preemption does equally little harm, or nil if there is no
+// choice between ranks. Among the nodes returned, in-tree preemption takes the node whose most important victims
+// started last. In-tree preemption has no setting for an order.
 func (pl *PoolPriority) preferred(ctx context.Context, plugin *defaultpreemption.DefaultPreemption, state fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) []fwk.NodeInfo {
 	c, err := readCycle(state)
 	if plugin == nil || err != nil || c.narrowed || c.flags.unproven.Load() || c.flags.passing.Load() || pl.leadership != nil && pl.leadership.Ended(time.Now()) {
@@ -110,7 +110,7 @@ func (pl *PoolPriority) ofSeveralRanks(nodes []fwk.NodeInfo) bool {
 	})
 }
 
-// leastHarm returns the nodes of the best rank among the candidates with the least important victims.
+// leastHarm returns the best-ranked nodes among the candidates that do the least harm.
 func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemption.Candidate) []fwk.NodeInfo {
 	var least harm
 	var best pool.Rank
@@ -132,8 +132,8 @@ func (pl *PoolPriority) leastHarm(lister fwk.NodeInfoLister, candidates []preemp
 	return nodes
 }
 
-// harm has the values that in-tree preemption compares before the victims' age, in its order: violated disruption
-// budgets, the highest priority, the sum of priorities, and the number of pods.
+// harm holds the values that in-tree preemption compares before the victims' age, in the same order: violated
+// disruption budgets, the highest priority, the sum of priorities, and the number of pods.
 type harm [4]int64
 
 func harmOf(victims *extenderv1.Victims) harm {
@@ -141,15 +141,16 @@ func harmOf(victims *extenderv1.Victims) harm {
 	for _, p := range victims.Pods {
 		priority := int64(corev1helpers.PodPriority(p))
 		h[1] = max(h[1], priority)
-		h[2] += priority + math.MaxInt32 + 1 // so that more pods are never less
+		h[2] += priority + math.MaxInt32 + 1 // so that each further pod raises the sum
 	}
 	return h
 }
 
-// awaitVictims requeues a pod that has preempted others on the node once one of them is gone and the pod still waits
-// there. The scheduler relies on the event of their deletion, which is lost if it comes during the pod's cycle: two
-// pods may choose the same victim, and preemption that finds it deleted already sends no event
-// (kubernetes/kubernetes#141694, open as of 1.35). The pod would wait for five minutes although its node has capacity.
+// awaitVictims requeues a pod that has preempted other pods on the node. It does so once a pod of lower priority is
+// gone from the node, if the pod is still nominated to the node. The scheduler relies on the deletion event of a
+// victim, which is lost if it comes during the pod's cycle. Two pods may choose the same victim, and preemption sends
+// no event for a victim that is already deleted (kubernetes/kubernetes#141694, open as of 1.35). Without awaitVictims,
+// the pod would wait for five minutes although its node has capacity.
 func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.NodeInfo) {
 	name := node.Node().Name
 	var victims []*v1.Pod

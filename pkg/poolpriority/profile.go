@@ -11,15 +11,15 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// checkProfile returns what is wrong with the plugin's place among the other plugins of the profile.
+// checkProfile returns an error that lists what is wrong with the plugin's place in the profile.
 func (pl *PoolPriority) checkProfile() error {
 	plugins := pl.handle.ListPlugins()
 	var errs []error
 	complain := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("profile %q: %s", pl.handle.ProfileName(), fmt.Sprintf(format, args...)))
 	}
-	// The framework runs those preFilter plugins first that are enabled both under multiPoint and under preFilter, then
-	// those under multiPoint in their order, then those under preFilter alone.
+	// The framework first runs the preFilter plugins that are enabled under both multiPoint and preFilter, then those
+	// under multiPoint in their order, then those under preFilter alone.
 	switch i, n := find(plugins.PreFilter, Name), len(plugins.PreFilter.Enabled); {
 	case i < 0:
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", Name)

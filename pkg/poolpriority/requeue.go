@@ -15,8 +15,8 @@ import (
 )
 
 // EventsToRegister returns the possible events that may make a Pod failed by this plugin schedulable. The scheduler
-// calls it once, when all plugins of the profile are there: a profile in which the plugin cannot do its work stops the
-// start-up here.
+// calls it once, after it has created all plugins of the profile. It returns an error, which stops the start-up, if the
+// plugin cannot work in this profile.
 func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	if err := pl.checkProfile(); err != nil {
 		return nil, err
@@ -25,20 +25,20 @@ func (pl *PoolPriority) EventsToRegister(context.Context) ([]fwk.ClusterEventWit
 		pl.filters.Insert(plugin.Name)
 	}
 	return []fwk.ClusterEventWithHint{
-		// A node that is new, whose taints went or whose labels put it into another pool can let a pod in, and so can a
-		// burst node that became ready. Capacity is other plugins' business.
+		// A pod may become schedulable when a node is added, loses taints or changes pools by its labels, and when a
+		// burst node becomes ready. Other plugins watch for free capacity.
 		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel | fwk.UpdateNodeCondition}, QueueingHintFn: pl.isSchedulableAfterNodeChange},
-		// The pod's own tolerations, because this plugin answers for TaintToleration. A change of the burst annotation
-		// would be the general Update: registered, it has the queue walk all unschedulable pods for each status update
-		// of any bound pod. The gatekeeper sees that change by itself and activates the pod.
+		// This plugin replaces TaintToleration, so it watches the pod's own tolerations. A change of the burst
+		// annotation would need the general Update: for that event, the queue walks all unschedulable pods at each
+		// status update of any bound pod. The gatekeeper watches the annotation itself and activates the pod.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.UpdatePodToleration}, QueueingHintFn: pl.isSchedulableAfterPodTolerationChange},
-		// Of the room that a pod leaves when it ends, that on nodes is other plugins' business, and that in a budget
-		// the gatekeeper's: it requeues as many pods as there is room for, the best first.
+		// When a pod ends, other plugins handle the capacity that it frees on its node. The gatekeeper handles the
+		// budget that it frees: it requeues as many pods as fit into the budget, the best first.
 	}, nil
 }
 
 // isSchedulableAfterNodeChange is invoked for all node events reported by an informer. It queues the pod if the node
-// might be one that it can use and was not before.
+// may take it now and could not before, or if the node has changed pools.
 func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	oldNode, newNode, err := util.As[*v1.Node](oldObj, newObj)
 	if err != nil {
@@ -54,7 +54,8 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 	return fwk.Queue, nil
 }
 
-// letsIn reports whether rank, gate and taints of the node would let the pod pass now, or pass further than before.
+// letsIn reports whether the pod may pass the node's rank, gate and taints. For a pod that is not held, the gate counts
+// as open.
 func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) bool {
 	rank, i := pl.pools.RankOf(node.Labels)
 	if rank == pool.Excluded {
@@ -65,8 +66,8 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 		if !isAvailable(node) || pl.awaitsTaint(node) {
 			return false
 		}
-		// A held pod is requeued when the gate opens. A pod that is not held was rejected before it reached the gate:
-		// it may reach it now.
+		// A held pod is requeued when the gate opens. A pod that is not held was rejected before it reached the gate,
+		// and may reach the gate now.
 		if held, ok := pl.gatekeeper.Lookup(pod.UID); ok {
 			if decision := pl.gatekeeper.Decide(pod, gatekeeper.Snapshot{}, held.Reservation.Wait); !decision.Burst[i].Open {
 				return false
@@ -79,7 +80,8 @@ func (pl *PoolPriority) letsIn(logger klog.Logger, pod *v1.Pod, node *v1.Node) b
 	return !untolerated
 }
 
-// isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the pod if it is the one.
+// isSchedulableAfterPodTolerationChange is invoked when a pod got a toleration. It queues the unschedulable pod if that
+// is the pod which got the toleration.
 func (pl *PoolPriority) isSchedulableAfterPodTolerationChange(_ klog.Logger, pod *v1.Pod, oldObj, newObj any) (fwk.QueueingHint, error) {
 	_, newPod, err := util.As[*v1.Pod](oldObj, newObj)
 	if err != nil {

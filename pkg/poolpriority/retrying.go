@@ -11,34 +11,34 @@ import (
 )
 
 const (
-	// triesAtOnce is how many times in a row a pod whose narrowed cycle failed is retried at once.
+	// triesAtOnce bounds how many times in a row a pod is retried at once after its narrowed cycle failed.
 	triesAtOnce = 2
-	// retryWidened is how long it then waits for a cycle that is not narrowed.
+	// retryWidened is the delay before the next retry, whose cycle is not narrowed.
 	retryWidened = time.Second
-	// maxRetried bounds how many pods are remembered. Some of them may have been deleted.
+	// maxRetried bounds how many pods are remembered. They may include deleted pods.
 	maxRetried = 1000
 )
 
-// retries counts, by pod, narrowed cycles in a row that failed although a node had been found feasible. A race with a
-// nominated pod is over at the next try. A Filter that answers differently when it is asked twice in a cycle (by its
-// state, a quota, chance) fails every time: trying again at once without end would keep the scheduler busy with this
-// pod, which never got a node.
+// retries counts, for each pod, consecutive narrowed cycles that failed although a feasible node had been found. After
+// a race with a nominated pod, the next cycle succeeds. A Filter that answers differently when it is called twice in a
+// cycle (because of its state, a quota or chance) makes every cycle fail. Without a limit, the retries of such a pod
+// would keep the scheduler busy, and the pod would never get a node.
 type retries struct{ *lru.Cache }
 
 func newRetries() retries { return retries{lru.New(maxRetried)} }
 
-// failed returns how many there were.
+// failed returns how many narrowed cycles of the pod have failed in a row.
 func (r retries) failed(uid types.UID) int {
 	n, _ := r.Get(uid)
 	count, _ := n.(int)
 	return count
 }
 
-// exhausted reports whether the pod's next cycle is not to be narrowed.
+// exhausted reports whether the pod's next cycle must not be narrowed.
 func (r retries) exhausted(uid types.UID) bool { return r.failed(uid) > triesAtOnce }
 
-// retry requeues a pod whose narrowed cycle failed: at once, or after several failures in a row later and without
-// narrowing.
+// retry requeues a pod whose narrowed cycle failed. After more than triesAtOnce failures in a row it waits for
+// retryWidened, and the next cycle is not narrowed.
 func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
 	n := pl.retries.failed(pod.UID) + 1
 	if pl.retries.Add(pod.UID, n); n > triesAtOnce {
@@ -51,7 +51,7 @@ func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
 	pl.activate(logger, pod)
 }
 
-// activate has the scheduler try the pod again.
+// activate requeues the pod.
 func (pl *PoolPriority) activate(logger klog.Logger, pod *v1.Pod) {
 	pl.handle.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }

@@ -8,11 +8,11 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// errChanged is returned when nodes became feasible after PreFilter had found none: their best rank is unknown, and the
-// pod is retried after its backoff.
+// errChanged is returned when nodes became feasible after PreFilter had found no feasible node. Their best rank is
+// unknown, and the pod is retried after its backoff.
 var errChanged = errors.New("nodes became feasible while the pod was being scheduled, trying again")
 
-// PreScore leaves scoring to the others in the strict order: all nodes that are left are of one pool.
+// PreScore skips Score with the strict order, unless the cycle is widened: all nodes that are left are of one rank.
 func (pl *PoolPriority) PreScore(_ context.Context, state fwk.CycleState, _ *v1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
 	if !pl.strict {
 		return nil
@@ -30,7 +30,7 @@ func (pl *PoolPriority) PreScore(_ context.Context, state fwk.CycleState, _ *v1.
 	return fwk.NewStatus(fwk.Skip)
 }
 
-// Score returns 100 for nodes of the first rank and 0 for those of the last, evenly spread between them.
+// Score returns 100 for nodes of the first rank, 0 for nodes of the last rank, and evenly spaced values between them.
 func (pl *PoolPriority) Score(_ context.Context, _ fwk.CycleState, _ *v1.Pod, nodeInfo fwk.NodeInfo) (int64, *fwk.Status) {
 	rank, _ := pl.index.rankOf(nodeInfo.Node())
 	last := int64(pl.pools.Ranks() - 1)

@@ -14,7 +14,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// maxNodes is how many nodes a narrowed cycle looks at and scores, as many as the scheduler does at the least.
+// maxNodes bounds how many nodes a narrowed cycle filters and scores. kube-scheduler's own minimum is the same.
 const maxNodes = 100
 
 // search looks for feasible nodes for one pod.
@@ -25,13 +25,13 @@ type search struct {
 	nodes       []fwk.NodeInfo
 	only        sets.Set[string] // the nodes that other PreFilters allow; nil allows all
 	request     requests
-	byResources bool                               // whether NodeResourcesFit would reject what does not fit
-	affinity    *nodeaffinity.RequiredNodeAffinity // what NodeAffinity would reject nodes by; nil if by nothing
-	burstOnly   bool                               // no other node is feasible
+	byResources bool                               // NodeResourcesFit runs for the pod
+	affinity    *nodeaffinity.RequiredNodeAffinity // nil if NodeAffinity does not run for the pod
+	burstOnly   bool                               // only burst nodes can be feasible
 }
 
-// newSearch returns a search for feasible nodes by a state that all PreFilters have run on, with what they allow. The
-// cycle in it decides what our own Filter lets pass.
+// newSearch returns a search for feasible nodes. All PreFilter plugins must have run on the state, and allowed is their
+// result. The cycle in the state decides which nodes our own Filter accepts.
 func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo, allowed *fwk.PreFilterResult) *search {
 	s := &search{pl: pl, state: state, pod: pod, nodes: nodes, request: podRequests(pod)}
 	if !allowed.AllNodes() {
@@ -46,8 +46,8 @@ func (pl *PoolPriority) newSearch(state fwk.CycleState, pod *v1.Pod, nodes []fwk
 	return s
 }
 
-// best returns the best rank that has a feasible node, with some nodes of that rank, at least one of them feasible. It
-// returns no nodes if none is feasible. Burst pools that the decision closes are left out.
+// best returns the best rank that has a feasible node, and some nodes of that rank. At least one of these nodes is
+// feasible. The result has no nodes if no node is feasible. Burst pools that the decision closes are left out.
 func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error) {
 	pools := s.pl.pools
 	for rank := range s.pl.index.tiers {
@@ -63,13 +63,13 @@ func (s *search) best(ctx context.Context, decision *gate.Decision) (tier, error
 	return tier{}, nil
 }
 
-// tier is nodes of one rank, by their names.
+// tier lists nodes of one rank by name.
 type tier struct {
 	rank  pool.Rank
 	nodes sets.Set[string]
 }
 
-// mayPass reports whether nothing that the index knows rules the node out.
+// mayPass reports whether the node may be feasible, without a call of Filter plugins.
 func (s *search) mayPass(position int) bool {
 	e := &s.pl.index.entries[position]
 	if s.byResources && !s.request.fit(e.free) {
@@ -86,7 +86,8 @@ func (s *search) mayPass(position int) bool {
 	return true
 }
 
-// tier returns the names of nodes of the rank, at least one of them feasible, or nil if none is.
+// tier returns the names of some nodes of the rank, at least one of them feasible. It returns nil if no node of the
+// rank is feasible.
 func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
 	positions := s.pl.index.tiers[rank]
 	start := s.pl.index.next[rank]
@@ -120,7 +121,7 @@ func (s *search) tier(ctx context.Context, rank int) (sets.Set[string], error) {
 	return s.rest(ctx, rest)
 }
 
-// rest checks many nodes in parallel and returns the names of feasible ones, or nil if there are none.
+// rest checks many nodes in parallel. It returns the names of feasible nodes, or nil if no node is feasible.
 func (s *search) rest(ctx context.Context, positions []int) (sets.Set[string], error) {
 	if len(positions) == 0 {
 		return nil, nil

@@ -9,8 +9,8 @@ import (
 )
 
 // spreadsOverHosts reports whether the pod has a DoNotSchedule constraint over hosts that counts nodes by the pod's
-// node affinity, as is the default. Such a constraint counts a burst node as a host without pods, though nothing may go
-// there: a few pods on VMs are skewed then, and no more are placed beside them.
+// node affinity, which is the default. Such a constraint counts a burst node as a host without pods, even while the
+// gate is closed. A few pods on VMs then reach the maximum skew, and no more pods are placed beside them.
 func spreadsOverHosts(pod *v1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.TopologySpreadConstraints, func(c v1.TopologySpreadConstraint) bool {
 		return c.WhenUnsatisfiable == v1.DoNotSchedule && c.TopologyKey == v1.LabelHostname &&
@@ -18,13 +18,13 @@ func spreadsOverHosts(pod *v1.Pod) bool {
 	})
 }
 
-// asSpread returns the pod as PreFilter plugins are to see it so that nodes of closed burst pools are no hosts to
-// spread over: with a node affinity that rules them out. It is nil if there is no need to.
+// asSpread returns a copy of the pod for the PreFilter plugins, with a node affinity that excludes the nodes of closed
+// burst pools. Topology spread constraints then do not count these nodes. It returns nil if no copy is needed.
 func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 	if pl.gatekeeper == nil || !spreadsOverHosts(pod) {
 		return nil
 	}
-	var others []v1.NodeSelectorRequirement // the API has one name in each
+	var others []v1.NodeSelectorRequirement // the API allows one name in each
 	for i := range pl.pools.Burst() {
 		if c.decision.Burst[i].Open {
 			continue
@@ -43,7 +43,7 @@ func (pl *PoolPriority) asSpread(c *cycle, pod *v1.Pod) *v1.Pod {
 	if own := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; own != nil {
 		required = own
 		for i := range own.NodeSelectorTerms {
-			if term := &own.NodeSelectorTerms[i]; len(term.MatchExpressions)+len(term.MatchFields) > 0 { // an empty one matches nothing, and must not begin to
+			if term := &own.NodeSelectorTerms[i]; len(term.MatchExpressions)+len(term.MatchFields) > 0 { // an empty term matches nothing, and must stay empty
 				term.MatchFields = append(term.MatchFields, others...)
 			}
 		}

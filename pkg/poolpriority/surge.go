@@ -22,18 +22,19 @@ import (
 )
 
 const (
-	// endingSlack is how much longer than its grace period a pod may take to terminate: the kubelet cleans up after it.
+	// endingSlack is added to a pod's grace period, after which the kubelet still cleans up.
 	endingSlack = 5 * time.Second
-	// rolloutRetry is the longest time between retries of a pod that waits for a rollout. It is longer if many pods
+	// rolloutRetry bounds the time between retries of a pod that waits for a rollout. The bound is higher if many pods
 	// wait.
 	rolloutRetry = 10 * time.Second
 	// maxWait bounds the wait for pods that are not terminating yet.
 	maxWait = 5 * time.Minute
 )
 
-// reservation returns what the pod can wait for instead of bursting: a node better than a burst pool's that it will fit
-// once pods have terminated. These are pods that are terminating and, while the rollout goes on without the pod, pods
-// that it replaces. Places reserved to other held pods do not count. It returns nil if there is no such node.
+// reservation returns the place that the pod can wait for instead of bursting, or nil if there is none. The place is on
+// a node that ranks above the burst pools, and that the pod will fit once terminating pods have left. While the rollout
+// goes on without the pod, the pods that the rollout replaces count as leaving, too. Capacity that is reserved for
+// other held pods does not count.
 func (s *search) reservation(ctx context.Context, status held.RolloutStatus) (*held.Reservation, error) {
 	if status.Of == nil {
 		return status.Unknown, nil
@@ -62,8 +63,8 @@ func (s *search) reservation(ctx context.Context, status held.RolloutStatus) (*h
 		Deployment: status.Of.Deployment, ReplicaSet: status.Of.New}, nil
 }
 
-// victimsOf returns the place that the pod waits for because pods that it preempted are terminating there, or nil. Only
-// nodes better than a burst pool's count, and victims that will be gone by the end of their grace period.
+// victimsOf returns the place that the pod waits for because its preemption victims are terminating there, or nil. Only
+// nodes outside burst pools count, and only victims that are still within their grace period.
 func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Reservation {
 	if pl.index.endings == 0 {
 		return nil
@@ -87,10 +88,11 @@ func (pl *PoolPriority) victimsOf(pod *v1.Pod, nodes []fwk.NodeInfo) *held.Reser
 	return nil
 }
 
-// placeAmong returns the best-ranked node that the pod will fit once the terminating pods and, with replaced, those
-// that the rollout replaces are gone; and when the terminating ones will be. It returns "" if there is none.
+// placeAmong returns the best-ranked node that the pod will fit once the terminating pods of the node are gone. With
+// replaced, the pods that the rollout replaces count as gone, too. It also returns when the last terminating pod will
+// be gone. The name is "" if there is no such node.
 func (s *search) placeAmong(ctx context.Context, status *rollout.Rollout, taken []held.ReservedPod, replaced bool, now time.Time) (string, time.Time, error) {
-	old := map[int]bool{} // the nodes that have pods which the rollout replaces
+	old := map[int]bool{} // positions of the nodes with pods that the rollout replaces
 	if replaced {
 		for uid := range status.Old {
 			maps.Copy(old, s.pl.index.podsByOwner(s.nodes).on[uid])
@@ -121,8 +123,8 @@ func (s *search) placeAmong(ctx context.Context, status *rollout.Rollout, taken 
 	return "", time.Time{}, nil
 }
 
-// leaving returns the pods that will leave the node, with replaced also those that the rollout replaces, and when the
-// last terminating one will be gone.
+// leaving returns the terminating pods of the node and when the last of them will be gone. With replaced, it also
+// returns the pods that the rollout replaces.
 func (s *search) leaving(position int, status *rollout.Rollout, replaced bool, now time.Time) (pods []fwk.PodInfo, until time.Time) {
 	for _, info := range s.nodes[position].GetPods() {
 		if end := info.GetPod().DeletionTimestamp; end != nil {
@@ -139,8 +141,8 @@ func (s *search) leaving(position int, status *rollout.Rollout, replaced bool, n
 	return pods, until
 }
 
-// coming returns the pods that wait for the leaving pods of the node: for the terminating ones and, with replaced, for
-// those that the rollout replaces. What other rollouts replace is left to their own pods.
+// coming returns the held pods that wait for pods to leave the node: for terminating pods and, with replaced, for pods
+// that the rollout replaces. Pods that wait for a different rollout's old pods are left out.
 func coming(taken []held.ReservedPod, node string, status *rollout.Rollout, replaced bool) []*v1.Pod {
 	var pods []*v1.Pod
 	for i := range taken {
@@ -151,9 +153,9 @@ func coming(taken []held.ReservedPod, node string, status *rollout.Rollout, repl
 	return pods
 }
 
-// goesOn reports whether old pods will go although the pod finds no place.
+// goesOn reports whether the rollout will delete old pods although the pod stays pending.
 func (s *search) goesOn(ctx context.Context, status *rollout.Rollout, counts *podsByOwner, taken []held.ReservedPod) bool {
-	reserved, waiting := 0, 0 // new pods that will have the place of one that is ending, and that wait for one to end
+	reserved, waiting := 0, 0 // new pods that get the place of a terminating pod, and new pods that wait for a pod to terminate
 	for i := range taken {
 		if taken[i].ReplicaSet == status.New && taken[i].Terminating {
 			reserved++
@@ -172,7 +174,7 @@ func (s *search) goesOn(ctx context.Context, status *rollout.Rollout, counts *po
 	return goesOn
 }
 
-// fitsInPlaceOf reports whether the pod fits on the node once the leaving pods are gone and the coming ones are there.
+// fitsInPlaceOf reports whether the pod fits on the node once the leaving pods are gone and the coming pods are there.
 func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.PodInfo, coming []*v1.Pod) (bool, error) {
 	if s.byResources && !s.request.fit(s.freeAfter(position, leaving, coming)) {
 		return false, nil
@@ -187,7 +189,7 @@ func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.
 			return false, status.AsError()
 		}
 	}
-	nominated := s.pl.handle.NominatedPodsForNode(node.Node().Name) // the filters run with them
+	nominated := s.pl.handle.NominatedPodsForNode(node.Node().Name) // the Filter plugins run with these pods
 	for _, pod := range coming {
 		if slices.ContainsFunc(nominated, func(n fwk.PodInfo) bool {
 			return n.GetPod().UID == pod.UID && corev1helpers.PodPriority(n.GetPod()) >= corev1helpers.PodPriority(s.pod)
@@ -210,7 +212,7 @@ func (s *search) fitsInPlaceOf(ctx context.Context, position int, leaving []fwk.
 	return status.IsSuccess(), nil
 }
 
-// freeAfter returns the node's free resources once the leaving pods are gone and the coming ones are there.
+// freeAfter returns the node's free resources once the leaving pods are gone and the coming pods are there.
 func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod) requests {
 	free := s.pl.index.entries[position].free
 	for _, info := range leaving {
@@ -224,24 +226,24 @@ func (s *search) freeAfter(position int, leaving []fwk.PodInfo, coming []*v1.Pod
 	return free
 }
 
-// ownedPods are the pods of one owner on a node.
+// ownedPods counts the pods of one owner on a node.
 type ownedPods struct {
 	owner          types.UID
 	living, ending int
 }
 
-// podsByOwner are the pods of the snapshot by what controls them.
+// podsByOwner counts the pods of the snapshot by their controlling owners.
 type podsByOwner struct {
 	living map[types.UID]int
-	ending map[types.UID]int          // on nodes better than a burst pool's
-	on     map[types.UID]map[int]bool // the positions of those nodes
+	ending map[types.UID]int          // only on nodes outside burst pools
+	on     map[types.UID]map[int]bool // the positions of nodes outside burst pools that have pods of the owner
 }
 
 func newPodsByOwner() podsByOwner {
 	return podsByOwner{living: map[types.UID]int{}, ending: map[types.UID]int{}, on: map[types.UID]map[int]bool{}}
 }
 
-// end reports whether pods of one of the owners are ending.
+// end reports whether any of the owners has terminating pods outside burst pools.
 func (p *podsByOwner) end(owners map[types.UID]int) bool {
 	for uid := range owners {
 		if p.ending[uid] > 0 {
@@ -251,7 +253,7 @@ func (p *podsByOwner) end(owners map[types.UID]int) bool {
 	return false
 }
 
-// podsByOwner counts the pods of the nodes that have changed since the last call.
+// podsByOwner returns the counts. It counts only the nodes that have changed since the last call.
 func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
 	for _, position := range x.stale {
 		e := &x.entries[position]
@@ -264,7 +266,7 @@ func (x *index) podsByOwner(nodes []fwk.NodeInfo) *podsByOwner {
 	return &x.owners
 }
 
-// countOwners counts the node's pods by what controls them.
+// countOwners counts the node's pods by their controlling owners. better is set for a node outside burst pools.
 func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
 	e.owned, e.better = e.owned[:0], better
 	for _, info := range pods {
@@ -282,7 +284,7 @@ func (e *entry) countOwners(pods []fwk.PodInfo, better bool) {
 	}
 }
 
-// add adds the node's pods, or takes them away with -1.
+// add adds the node's pods, or subtracts them if times is -1.
 func (p *podsByOwner) add(e *entry, position, times int) {
 	count := func(counts map[types.UID]int, owner types.UID, n int) {
 		if counts[owner] += n * times; counts[owner] == 0 {

@@ -1,7 +1,8 @@
-// Package returnplan decides which pods of burst pools go back to VMs, and when: those for which there has been room
-// for long enough, those that do not run before those that do, oldest first, within a rate, a few at a time of each
-// workload, and with growing pauses where that does not help. It is pure: what it looks at is handed to it, the clock
-// included.
+// Package returnplan decides which pods of burst pools are returned to VMs, and when. A pod is returned once there has
+// been capacity for it for long enough. Pods that do not run come before pods that do, then older pods before younger
+// ones. A rate bounds the evictions, and a limit bounds the pods of one workload that are evicted at a time. If an
+// eviction does not help, the workload is paused, for longer each time. The package is pure: the caller passes all
+// input, including the time.
 package returnplan
 
 import (
@@ -21,34 +22,35 @@ import (
 )
 
 const (
-	// Annotation is the pod annotation by which a workload says whether its pods may be returned.
+	// Annotation is the pod annotation that sets whether the pods of a workload may be returned.
 	Annotation = "poolpriority.dev/return"
 	// Never is the value of Annotation that opts out.
 	Never = "Never"
 	// Always is the value of Annotation that opts in a workload with an unknown kind of controller.
 	Always = "Always"
-	// safeToEvict and doNotDisrupt are the cluster autoscaler's and Karpenter's annotations of pods that are not to be
-	// moved.
+	// safeToEvict and doNotDisrupt are the annotations of the cluster autoscaler and of Karpenter for pods that must
+	// not be moved.
 	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	doNotDisrupt = "karpenter.sh/do-not-disrupt"
 
-	// maxPause is the longest pause of a workload whose pods do not land better.
+	// maxPause is the longest pause of a workload whose evictions did not help.
 	maxPause = 6 * time.Hour
 	// refusedPause is the first pause of a workload whose eviction was refused, and maxRefusedPause the longest.
 	refusedPause, maxRefusedPause = 10 * time.Second, 10 * time.Minute
-	// vacantAfter is when an evicted pod without a replacement counts as not replaced.
+	// vacantAfter is the time after which an evicted pod without a replacement counts as not replaced.
 	vacantAfter = time.Minute
-	// unreadyAfter is when a replacement that is not ready counts as one that will not be.
+	// unreadyAfter is the time after which a replacement that is not ready counts as never ready.
 	unreadyAfter = 10 * time.Minute
-	// maxRooms bounds for how many pods capacity is reserved at a time, and maxRoomsOfOne for how many of a workload.
+	// maxRooms bounds the number of pods for which capacity is reserved at a time, and maxRoomsOfOne the number of
+	// those in one workload.
 	maxRooms, maxRoomsOfOne = 100, 10
 )
 
-// replaced are the kinds of controllers that replace an evicted pod with an equal one, with their API versions.
+// replaced lists the kinds of controllers that replace an evicted pod with an equal one, with their API versions.
 var replaced = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 
-// Stays returns why a pod is not to be returned whatever room there is, or "" if it may be: it opted out, or nothing
-// would replace it as it was.
+// Stays returns why a pod must not be returned even if there is capacity, or "" if it may be. A pod stays if it has
+// opted out, is terminating or over, or has no controller that would replace it with an equal pod.
 func Stays(pod *corev1.Pod) string {
 	for _, a := range []struct{ key, value string }{{safeToEvict, "false"}, {doNotDisrupt, "true"}, {Annotation, Never}} {
 		if pod.Annotations[a.key] == a.value {
@@ -67,14 +69,14 @@ func Stays(pod *corev1.Pod) string {
 	return ""
 }
 
-// Rules are a burst pool's.
+// Rules are the limits of a burst pool.
 type Rules struct {
-	// StableFor is how long there must have been capacity for a pod.
+	// StableFor is the time for which there must have been capacity for a pod.
 	StableFor time.Duration
-	// PerMinute bounds the evictions in a minute, PerWorkload how many pods of a workload may be without a ready
+	// PerMinute bounds the evictions in a minute. PerWorkload bounds the pods of a workload that are without a ready
 	// replacement.
 	PerMinute, PerWorkload int
-	// Interval is how often Round is called.
+	// Interval is the time between calls of Round.
 	Interval time.Duration
 }
 
@@ -82,19 +84,20 @@ type Rules struct {
 type Pod struct {
 	UID     types.UID
 	Created time.Time
-	// Stuck is set if the pod has not started, or was refused: its eviction costs nothing.
+	// Stuck is set if the pod has not started, or was refused. Its eviction costs nothing then.
 	Stuck bool
-	// Owner is the pod's controlling owner. Workload is the user's object: a Deployment for the pods of its
-	// ReplicaSets.
+	// Owner is the pod's controlling owner. Workload is the user's object, such as the Deployment that owns a
+	// ReplicaSet.
 	Owner, Workload types.UID
-	// Alike is set if all pods of the owner need the same: without capacity for one there is none for another.
+	// Alike is set if all pods of the owner need the same: if there is no capacity for one of them, there is none for
+	// the rest.
 	Alike bool
 }
 
-// Member is a pod of a workload, wherever it is.
+// Member is any pod of a workload, on any node or pending.
 type Member struct {
 	UID, Owner types.UID
-	// Bound is set if it has a node, and Burst if that is in a burst pool.
+	// Bound is set if the pod has a node. Burst is set if that node is in a burst pool.
 	Bound, Burst bool
 	Ready        bool
 	Ending       bool
@@ -104,16 +107,16 @@ type Member struct {
 type Arrival struct {
 	// Pool is the index of the burst pool that the pod was evicted from.
 	Pool int
-	// Evicted is the pod, and Landed what replaced it, if anything did.
+	// Evicted is the pod. Landed is its replacement, empty if it has none.
 	Evicted, Landed types.UID
-	// Reason is why it did not help; empty if it did.
+	// Reason is why the eviction did not help. It is empty if it helped.
 	Reason string
-	// InARow is how many evictions in a row did not help, and Until when the workload's backoff ends.
+	// InARow counts the evictions in a row that did not help. Until is the end of the workload's backoff.
 	InARow int
 	Until  time.Time
 }
 
-// Planner plans for the burst pools of a list.
+// Planner plans the returns from burst pools.
 type Planner struct {
 	pools     []plan // by the burst pool's index
 	workloads map[types.UID]*workload
@@ -122,28 +125,28 @@ type Planner struct {
 type plan struct {
 	rules   Rules
 	limiter *rate.Limiter
-	since   map[types.UID]time.Time // since when there has been room for a pod
+	since   map[types.UID]time.Time // since when there has been capacity for the pod
 }
 
 type workload struct {
 	away      []evicted
-	failures  int // in a row
+	failures  int // evictions in a row that did not help
 	refusals  int // evictions in a row that were refused
 	notBefore time.Time
 }
 
-// evicted is a pod that is on its way.
+// evicted is an evicted pod whose outcome is not known yet.
 type evicted struct {
 	uid, owner types.UID
 	pool       int
-	goneAt     time.Time          // zero while it ends
+	goneAt     time.Time          // zero while the pod is terminating
 	known      map[types.UID]bool // the workload's pods when it was evicted
-	arrivedAt  time.Time          // when its replacement was found to have a node; zero while it has none
-	pause      time.Duration      // the workload's first pause if that was in vain
+	arrivedAt  time.Time          // when its replacement was first seen bound; zero while it is not bound
+	pause      time.Duration      // the workload's first pause if the eviction does not help
 }
 
-// NewPlanner returns a planner to which nothing has happened yet, with rules for each burst pool; nil for those that it
-// need not plan for.
+// NewPlanner returns a planner without a history. rules has the rules of each burst pool, by its index; nil for a pool
+// that is not planned for.
 func NewPlanner(rules []*Rules) *Planner {
 	p := &Planner{pools: make([]plan, len(rules)), workloads: map[types.UID]*workload{}}
 	for b, r := range rules {
@@ -155,8 +158,8 @@ func NewPlanner(rules []*Rules) *Planner {
 	return p
 }
 
-// Round returns the pods of the burst pool with the index b to evict at the time now. pods are all that may be
-// returned. room finds a node for a pod and keeps it for it until the round is over; it returns whether there is one.
+// Round returns the pods to evict from the burst pool with the index b at the time now. pods are all its pods that may
+// be returned. room reserves capacity for a pod on a node until the round is over, and reports whether there is any.
 func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) []Pod {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
@@ -164,8 +167,8 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 	})
 	since := map[types.UID]time.Time{}
 	full := map[types.UID]bool{} // owners without capacity for their pods
-	kept := map[types.UID]int{}  // rooms, by workload
-	away := map[types.UID]int{}  // chosen now, by workload
+	kept := map[types.UID]int{}  // pods with reserved capacity, by workload
+	away := map[types.UID]int{}  // pods chosen in this round, by workload
 	chosen := []Pod{}
 	for _, pod := range pods {
 		if len(since) >= maxRooms {
@@ -173,7 +176,7 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 		}
 		w := p.workloads[pod.Workload]
 		if w != nil && slices.ContainsFunc(w.away, func(e evicted) bool { return e.uid == pod.UID }) {
-			continue // it was evicted, and is about to end
+			continue // it was evicted, and has not terminated yet
 		}
 		if full[pod.Owner] || w != nil && now.Before(w.notBefore) || kept[pod.Workload] >= max(maxRoomsOfOne, plan.rules.PerWorkload) {
 			continue
@@ -200,7 +203,7 @@ func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) [
 	return chosen
 }
 
-// stuckFirst orders pods that do not run before those that do.
+// stuckFirst orders pods that are stuck before those that are not.
 func stuckFirst(a, b Pod) int {
 	switch {
 	case a.Stuck == b.Stuck:
@@ -211,7 +214,7 @@ func stuckFirst(a, b Pod) int {
 	return 1
 }
 
-// Evicted notes that the pod of the burst pool with the index b was evicted at the time now; members are the pods of
+// Evicted records that the pod of the burst pool with the index b was evicted at the time now. members are the pods of
 // its workload.
 func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	p.pools[b].limiter.AllowN(now, 1)
@@ -225,8 +228,7 @@ func (p *Planner) Evicted(now time.Time, b int, pod Pod, members []Member) {
 	w.away = append(w.away, evicted{uid: pod.UID, owner: pod.Owner, pool: b, known: known, pause: p.pools[b].rules.StableFor})
 }
 
-// Refused notes that the pod's eviction was refused at the time now, and returns for how long its workload is left
-// alone.
+// Refused records that the pod's eviction was refused at the time now. It returns the pause of the pod's workload.
 func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	w := p.of(pod.Workload)
 	pause := backoff.Pause(refusedPause, w.refusals, maxRefusedPause)
@@ -235,7 +237,7 @@ func (p *Planner) Refused(now time.Time, pod Pod) time.Duration {
 	return pause
 }
 
-// Restore takes over what a planner before this one found out of the workload.
+// Restore sets what an earlier planner recorded for the workload: its failures in a row, and the end of its pause.
 func (p *Planner) Restore(uid types.UID, failures int, until time.Time) {
 	w := p.of(uid)
 	w.failures = max(w.failures, failures)
@@ -244,7 +246,7 @@ func (p *Planner) Restore(uid types.UID, failures int, until time.Time) {
 	}
 }
 
-// Away returns the evicted pods whose replacements have no node yet: their capacity is reserved.
+// Away returns the evicted pods whose replacements have no node yet. Capacity stays reserved for them.
 func (p *Planner) Away() map[types.UID]bool {
 	away := map[types.UID]bool{}
 	for _, w := range p.workloads {
@@ -257,7 +259,7 @@ func (p *Planner) Away() map[types.UID]bool {
 	return away
 }
 
-// Arrive finds, before a round, where replacements of evicted pods landed, and returns the new outcomes. members
+// Arrive finds where replacements of evicted pods landed, and returns the new outcomes. Call it before a round. members
 // returns all pods of a workload.
 func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Member) []Arrival {
 	var arrivals []Arrival
@@ -283,7 +285,7 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 			default:
 				still = append(still, e)
 			}
-			if over && m.UID != "" { // it stands for no other
+			if over && m.UID != "" { // it replaces no other evicted pod
 				for _, other := range w.away {
 					other.known[m.UID] = true
 				}
@@ -298,8 +300,8 @@ func (p *Planner) Arrive(now time.Time, members func(workload types.UID) []Membe
 	return arrivals
 }
 
-// replacement returns the replacement of the evicted pod, if there is one yet. Replacements cannot be matched to
-// evicted pods: of the owner's newer pods it takes the most advanced one.
+// replacement returns the replacement of the evicted pod, if there is one yet. A replacement cannot be matched to a
+// certain evicted pod, so replacement returns the most advanced of the owner's newer pods.
 func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	var best Member
 	rank := func(m Member) int {
@@ -322,8 +324,8 @@ func (e *evicted) replacement(all []Member, taken map[types.UID]bool) Member {
 	return best
 }
 
-// follow updates the evicted pod at the time now; m is its replacement. It returns whether the outcome is known, and
-// why the eviction did not help, if so.
+// follow updates the evicted pod at the time now. m is its replacement. It returns whether the outcome is known and, if
+// the eviction did not help, why.
 func (e *evicted) follow(m Member, all []Member, now time.Time) (over bool, reason string) {
 	if !m.Bound {
 		e.arrivedAt = time.Time{}
@@ -332,7 +334,7 @@ func (e *evicted) follow(m Member, all []Member, now time.Time) (over bool, reas
 	}
 	switch {
 	case m.UID == "" && slices.ContainsFunc(all, func(m Member) bool { return m.UID == e.uid }):
-		return false, "" // it is ending
+		return false, "" // it is terminating
 	case m.UID == "" && e.goneAt.IsZero():
 		e.goneAt = now
 		return false, ""

@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// revisionAnnotation numbers a Deployment's ReplicaSets: the newest has the highest.
+	// revisionAnnotation numbers a Deployment's ReplicaSets. The newest ReplicaSet has the highest number.
 	revisionAnnotation = "deployment.kubernetes.io/revision"
 	// deadlineExceeded is the reason of the condition Progressing of a Deployment that makes no progress
 	// (TimedOutReason in pkg/controller/deployment/util).
 	deadlineExceeded = "ProgressDeadlineExceeded"
 
-	// defaultDeadline is the API's default of progressDeadlineSeconds; it bounds rollouts without a deadline too.
+	// defaultDeadline is the API's default of progressDeadlineSeconds. It also bounds rollouts without a deadline.
 	defaultDeadline = 600 * time.Second
 	// defaultGrace is the API's default of terminationGracePeriodSeconds.
 	defaultGrace = 30 * time.Second
@@ -31,24 +31,24 @@ const (
 type Rollout struct {
 	// Deployment and New are the UIDs of the Deployment and of its newest ReplicaSet.
 	Deployment, New types.UID
-	// Old is the present size of each of its other ReplicaSets.
+	// Old is the present size of each other ReplicaSet of the Deployment.
 	Old map[types.UID]int
 	// Wanted is the present size of the newest ReplicaSet.
 	Wanted int
 	// Replacing is set if old ReplicaSets still have pods that are not terminating.
 	Replacing bool
-	// Grace is the longest time that one of the Deployment's pods may take to end.
+	// Grace is the longest termination grace period of the Deployment's pods.
 	Grace time.Duration
-	// Deadline is how long the rollout may make no progress.
+	// Deadline bounds how long the rollout may make no progress.
 	Deadline time.Duration
 
-	spare   int  // by how many the wanted pods exceed those that must be available
-	stopped bool // no old pod goes before a new one is available, or none at all
+	spare   int  // the number of wanted pods minus the number that must be available
+	stopped bool // no old pod is deleted before a new pod is available, or no old pod is deleted at all
 }
 
-// Of returns the rollout in which the pods of the ReplicaSet with the UID own are the new ones, or nil if there is
-// none: own is not the newest of the Deployment's ReplicaSets, it is the only one, or pods are not replaced by rolling
-// update. all may contain ReplicaSets of others.
+// Of returns the rollout whose new pods belong to the ReplicaSet with the UID own. It returns nil if own is not the
+// newest ReplicaSet of the Deployment or is its only one, or if the Deployment does not use rolling updates. all may
+// contain ReplicaSets of other Deployments.
 func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout {
 	if s := d.Spec.Strategy.Type; s != "" && s != appsv1.RollingUpdateDeploymentStrategyType {
 		return nil
@@ -84,8 +84,8 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	return r
 }
 
-// GoesOn reports whether the Deployment controller will delete old pods while new ones are pending, because pods may be
-// unavailable. If none may, the rollout waits for the new pods.
+// GoesOn reports whether the Deployment controller will delete old pods while new pods are pending, because some pods
+// may be unavailable. If no pod may be unavailable, the rollout waits for the new pods.
 func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
 
 func replicas(n *int32) int {
@@ -95,7 +95,7 @@ func replicas(n *int32) int {
 	return int(*n)
 }
 
-// revision is 0 if unknown.
+// revision returns 0 if the revision is unknown.
 func revision(rs *appsv1.ReplicaSet) int64 {
 	n, _ := strconv.ParseInt(rs.Annotations[revisionAnnotation], 10, 64)
 	return n
@@ -117,8 +117,8 @@ func isStuck(d *appsv1.Deployment) bool {
 	return false
 }
 
-// maxUnavailable is how many pods may be unavailable: a percentage is rounded down, and is 1 where neither it nor the
-// surge allow for any progress.
+// maxUnavailable returns how many pods may be unavailable. A percentage is rounded down. If both it and maxSurge are 0,
+// which would allow no progress, the result is 1.
 func maxUnavailable(d *appsv1.Deployment) int {
 	wanted := replicas(d.Spec.Replicas)
 	surge, unavailable := intstr.FromString("25%"), intstr.FromString("25%") // the API's defaults
@@ -127,7 +127,7 @@ func maxUnavailable(d *appsv1.Deployment) int {
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(&unavailable, wanted, false)
 	if err != nil {
-		return 0 // the API server does not let it in
+		return 0 // the API server rejects such a Deployment
 	}
 	if s, err := intstr.GetScaledValueFromIntOrPercent(&surge, wanted, true); n == 0 && err == nil && s == 0 {
 		n = 1

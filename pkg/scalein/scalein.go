@@ -11,22 +11,23 @@ import (
 )
 
 const (
-	// CostAnnotation is read by the ReplicaSet controller: of pods that are as ready as one another, it deletes those
-	// with the lowest cost first. A pod without it has the cost 0.
+	// CostAnnotation is read by the ReplicaSet controller. Of pods that are equally ready, it deletes those with the
+	// lowest cost first. A pod without the annotation has the cost 0.
 	CostAnnotation = corev1.PodDeletionCost
 	// PoolAnnotation names the pool that a pod is in.
 	PoolAnnotation = "poolpriority.dev/pool"
-	// OwnCostAnnotation is the cost that we wrote. A cost that differs is another component's.
+	// OwnCostAnnotation is the cost that we wrote. If the pod's cost differs, another component wrote it.
 	OwnCostAnnotation = "poolpriority.dev/pod-deletion-cost"
 
 	// step is the distance between the costs of neighbouring pools.
 	step = 1000
 )
 
-// Cost is the deletion cost of pods on nodes with these labels: positive on VMs, the higher the better their pool
-// ranks, and negative in burst pools, the lower the worse they rank. Pods without a cost (0) thus go after the burst
-// pools' pods and before ours on VMs. On nodes in no pool the cost is lower than in the last regular pool. On a virtual
-// kubelet in no burst pool, which the scheduler does not use, it is the first burst pool's.
+// Cost returns the deletion cost of pods on nodes with these labels. In regular pools it is positive, and higher in
+// better-ranked pools. In burst pools it is negative, and lower in worse-ranked pools. Pods without a cost (0) are thus
+// deleted after the pods of burst pools and before our pods on VMs. On unlisted nodes the cost is lower than in the
+// last regular pool. On a virtual kubelet in no burst pool, which the scheduler does not use, it is the cost of the
+// first burst pool.
 func Cost(pools pool.List, nodeLabels map[string]string) int {
 	switch rank, i := pools.RankOf(nodeLabels); {
 	case rank == pool.Excluded:
@@ -40,8 +41,9 @@ func Cost(pools pool.List, nodeLabels map[string]string) int {
 	}
 }
 
-// Annotations returns the annotations to change on a pod that is bound to a node with these labels. current are the annotations that the pod has. An empty value removes an annotation. foreign is set if another component changed the cost since we
-// wrote it; that cost stays, and so does one that existed before ours.
+// Annotations returns the annotations to change on a pod that is bound to a node with these labels. current are the
+// annotations that the pod has. An empty value removes an annotation. foreign is set if another component has changed
+// the cost since we wrote it. Such a cost stays, and so does a cost that the pod had before we wrote any.
 func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted map[string]string, foreign bool) {
 	wanted = map[string]string{}
 	want := func(key, value string) {
@@ -67,8 +69,8 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 	return wanted, false
 }
 
-// Undo returns our annotations on a pod of another scheduler, to remove them: empty values, as in Annotations. A cost
-// is ours if it has the value that we wrote; another value stays.
+// Undo returns the annotations of ours to remove from a pod of another scheduler: empty values, as in Annotations. A
+// cost is ours if it has the value that we wrote. A different value stays.
 func Undo(current map[string]string) map[string]string {
 	unwanted := map[string]string{}
 	cost, set := current[CostAnnotation]

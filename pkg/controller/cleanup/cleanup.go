@@ -1,4 +1,4 @@
-// Package cleanup takes away what an installation leaves in a cluster besides the objects that install it.
+// Package cleanup removes what an installation leaves in a cluster, apart from the objects that install it.
 package cleanup
 
 import (
@@ -30,31 +30,32 @@ import (
 )
 
 const (
-	// quietSyncs is how many passes in a row must find nothing: a controller that is about to end may undo a removal.
-	// There is one pass in each syncInterval, and at most maxSyncs.
+	// quietSyncs is the number of passes in a row that must find nothing, because a controller that is about to end may
+	// undo a removal. There is one pass in each syncInterval, and at most maxSyncs.
 	quietSyncs, syncInterval, maxSyncs = 3, 2 * time.Second, 30
 
-	// workers is how many pods are written concurrently, and page the page size of lists.
+	// workers bounds how many pods are written concurrently. page is the page size of lists.
 	workers, page = 10, 500
 )
 
-// ownAnnotations are the annotations that we write on pods, but for the deletion cost, which is removed only if nobody
-// has changed it.
+// ownAnnotations lists the annotations that we write on pods, except the deletion cost. That is removed only if it is
+// still the one that we wrote.
 var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.DecisionAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
 
-// Cleaner takes away the gate taint of nodes, what was written on pods, the leases and the published state. Tolerations
-// that pods were given stay: the API server takes none away. Nothing that would write it again may run any more.
+// Cleaner removes the gate taint of nodes, the annotations written on pods, the leases and the published state. The
+// tolerations that were added to pods stay, because the API server rejects the removal of tolerations. No scheduler or
+// controller of the installation may run any more.
 type Cleaner struct {
 	Client client.Client
 	Clock  clock.Clock
 	// Installation is the installation to clean up after. Empty: the default one.
 	Installation string
-	// TaintOnly leaves all but the taint alone.
+	// TaintOnly limits the clean-up to the gate taint.
 	TaintOnly bool
 	// SchedulerName restricts the clean-up to pods of this scheduler. Empty: all pods, unless the cluster has another
 	// installation, because a pod does not show which one wrote its annotations.
 	SchedulerName string
-	// Namespace has the Leases and ConfigMaps with these names.
+	// Namespace is the namespace of the Leases and ConfigMaps with these names.
 	Namespace          string
 	Leases, ConfigMaps []string
 }
@@ -63,14 +64,14 @@ type Cleaner struct {
 type found struct {
 	nodes, pods, objects int
 	starting             int              // pods that may not be changed yet
-	others               sets.Set[string] // installations whose gate taint nodes have
+	others               sets.Set[string] // other installations that have their gate taint on nodes
 	unclear              bool             // pods were left alone, because they may be another installation's
 	errs                 []error
 }
 
-// Run takes all of it away, and looks again until nothing comes back. It goes on where something cannot be changed.
-// Pods on burst nodes that have not started are waited for, a minute in all, and keep what they have if they do not
-// start in that time: a change may lose them.
+// Run removes what Cleaner lists, in passes, until nothing comes back. If an object cannot be changed, Run goes on with
+// the rest. It waits for pods on burst nodes that have not started, a minute in all, because a change may lose such
+// pods. Pods that do not start in that time keep their annotations.
 func (c *Cleaner) Run(ctx context.Context) error {
 	taint, err := c.taint()
 	if err != nil {
@@ -94,7 +95,7 @@ func (c *Cleaner) Run(ctx context.Context) error {
 	}
 }
 
-// taint returns what takes off the installation's gate taint.
+// taint returns a GateTaint that removes the installation's gate taint.
 func (c *Cleaner) taint() (*controller.GateTaint, error) {
 	name, invalid := configv1.InstallationOf(c.Installation)
 	if invalid != nil {
@@ -104,7 +105,7 @@ func (c *Cleaner) taint() (*controller.GateTaint, error) {
 	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true}, err
 }
 
-// left lists what stays because it is, or may be, another installation's.
+// left logs and returns what stays because it is, or may be, of another installation.
 func (f *found) left(ctx context.Context) error {
 	others := strings.Join(sets.List(f.others), ", ")
 	if others != "" {
@@ -129,7 +130,7 @@ func (f *found) result(ctx context.Context) error {
 		f.nodes, f.pods, f.objects))
 }
 
-// sync removes everything that it finds.
+// sync runs one pass: it removes everything that it finds.
 func (c *Cleaner) sync(ctx context.Context, taint *controller.GateTaint) *found {
 	f := &found{others: sets.New[string]()}
 	c.nodes(ctx, f, taint)
@@ -148,7 +149,7 @@ func (c *Cleaner) sync(ctx context.Context, taint *controller.GateTaint) *found 
 	return f
 }
 
-// nodes takes the gate taint off all nodes.
+// nodes removes the gate taint from all nodes.
 func (c *Cleaner) nodes(ctx context.Context, f *found, taint *controller.GateTaint) {
 	nodes := &corev1.NodeList{}
 	if err := c.Client.List(ctx, nodes); err != nil {
@@ -167,7 +168,7 @@ func (c *Cleaner) nodes(ctx context.Context, f *found, taint *controller.GateTai
 	}
 }
 
-// pods takes our annotations off all pods.
+// pods removes our annotations from all pods.
 func (c *Cleaner) pods(ctx context.Context, f *found) {
 	pods := &corev1.PodList{}
 	for more := true; more; more = pods.Continue != "" {
@@ -211,7 +212,7 @@ func (c *Cleaner) unmark(ctx context.Context, pod *corev1.Pod) error {
 	return c.Client.Patch(ctx, pod, patch)
 }
 
-// remove deletes the object, if it is there.
+// remove deletes the object, if it exists.
 func (c *Cleaner) remove(ctx context.Context, f *found, object client.Object) {
 	err := c.Client.Delete(ctx, object)
 	if err == nil {
@@ -220,8 +221,8 @@ func (c *Cleaner) remove(ctx context.Context, f *found, object client.Object) {
 	f.failed("deleting "+c.Namespace+"/"+object.GetName(), err)
 }
 
-// failed records an error. An object that is gone needs nothing, and one that has changed is read again in the next
-// pass.
+// failed records an error. It ignores an object that is gone, which needs nothing, and an object that has changed,
+// which is read again in the next pass.
 func (f *found) failed(doing string, err error) {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return

@@ -44,19 +44,20 @@ import (
 )
 
 const (
-	// leaseName is the name of the leader's lease, unless a flag names another, and of the controller's ServiceAccount.
+	// leaseName is the name of the controller's ServiceAccount and, unless a flag sets another name, of the leader's
+	// lease.
 	leaseName = "pool-priority-controller"
 
-	// leaseDuration, renewDeadline and retryPeriod are those of the lease: the scheduler's.
+	// leaseDuration, renewDeadline and retryPeriod are the settings of the lease, equal to the scheduler's.
 	leaseDuration, renewDeadline, retryPeriod = 10 * time.Second, 7 * time.Second, time.Second
 
 	// reconcileTimeout bounds how long a reconciler waits for the API server.
 	reconcileTimeout = 2 * time.Minute
 
-	// cleanupRate is how many requests a second what cleans up may make: it may have to change every pod of a large
+	// cleanupRate bounds the requests of a cleanup in a second. A cleanup may have to change every pod of a large
 	// cluster.
 	cleanupRate = 500
-	// preflightRate is how many a preflight may make.
+	// preflightRate bounds the requests of a preflight in a second.
 	preflightRate = 20
 )
 
@@ -94,7 +95,7 @@ func New() *cobra.Command {
 	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
 	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
 	logsapi.AddFlags(logging, fs)                                  // --v, --logging-format and the like, as the scheduler has them
-	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // controller-runtime's own
+	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // the flag of controller-runtime
 	return command
 }
 
@@ -136,7 +137,7 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
-		return err // it may not have its lease
+		return err // the process may have lost the rights to its lease
 	}
 	return nil
 }
@@ -152,7 +153,7 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 		HealthProbeBindAddress: o.healthAddress,
 		Metrics: metricsserver.Options{
 			BindAddress: o.metricsAddress, SecureServing: true, FilterProvider: filters.WithAuthenticationAndAuthorization,
-			// HTTP/2 is of no use to a scraper, and lets anybody who reaches the port have many requests answered at
+			// HTTP/2 is of no use to a scraper, and would let any client that reaches the port send many requests at
 			// once.
 			TLSOpts: []func(*tls.Config){func(c *tls.Config) { c.NextProtos = []string{"http/1.1"} }},
 		},
@@ -171,8 +172,8 @@ func newManager(restConfig *rest.Config, lock *watchedLock, o options) (ctrl.Man
 	return m, nil
 }
 
-// setUpProbes adds what /healthz and /readyz ask: the first, whether anything is stuck; the second also, whether this
-// process leads or could take over.
+// setUpProbes adds the checks of /healthz and /readyz. Both check that nothing is stuck. /readyz also checks that the
+// caches have synced and that this process leads or could take over.
 func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *watchdog.Watch, leaderElect bool, args *configv1.PoolPriorityArgs) error {
 	kinds := []client.Object{&corev1.Node{}}
 	if args.Mode != configv1.ModeObserve {
@@ -189,7 +190,7 @@ func setUpProbes(ctx context.Context, m ctrl.Manager, lock *watchedLock, watch *
 	return errors.Join(errs...)
 }
 
-// setUpMetrics registers the metrics with controller-runtime's.
+// setUpMetrics registers the metrics in controller-runtime's registry.
 func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 	var errs []error
 	for _, m := range slices.Concat(controller.Metrics(), lost.Metrics(), returner.Metrics()) {
@@ -203,8 +204,8 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
 }
 
-// setUp adds the reconcilers that the configuration asks for. Of those that write to anything but nodes, none acts in
-// mode Observe.
+// setUp adds the reconcilers that the configuration asks for. In mode Observe it adds none that writes to anything but
+// nodes.
 func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
@@ -227,8 +228,8 @@ func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *
 	return errors.Join(errs...)
 }
 
-// load returns, from the scheduler's configuration file, the profile that configures the plugin, the plugin's arguments
-// in it, and their pools.
+// load reads the scheduler's configuration file. It returns the profile that configures the plugin, the plugin's
+// arguments in it, and their pools.
 func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	if file == "" {
 		return nil, nil, pool.List{}, errNoConfig
@@ -240,7 +241,7 @@ func load(file string) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPrior
 	return parse(file, data)
 }
 
-// parse returns the same from the configuration that was read from the file.
+// parse returns the same as load for the data that was read from the file.
 func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *configv1.PoolPriorityArgs, pool.List, error) {
 	profile, args, err := configv1.Load(data)
 	if err != nil {
@@ -250,8 +251,8 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end, which may make so many requests a second. It acts
-// as the user, or with "" as oneself.
+// newClient returns a client without a cache, for commands that end. rate bounds its requests in a second. It acts as
+// the user or, if user is "", with the own account.
 func newClient(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {

@@ -46,7 +46,7 @@ gate taint, as the controller's ServiceAccount if it may, or else as you. It end
 	}
 }
 
-// readSource reads the configuration from the file, or from the standard input if that is named -.
+// readSource reads the configuration from the file, or from the standard input if the file is "-".
 func readSource(file string, stdin io.Reader) (*preflight.Source, error) {
 	if file == "" {
 		return nil, errNoConfig
@@ -111,8 +111,8 @@ type trial struct {
 	message string // empty if nothing was tried
 }
 
-// try tries by a dry run whether the gate taint may be put on a node: as the controller's account or, if that is not
-// installed yet or its place may not be taken, as oneself.
+// try tests by a dry run whether the gate taint may be put on a node. It acts as the controller's account. If that
+// account has no rights yet or may not be impersonated, it tries again as the user.
 func try(ctx context.Context, asAccount, asOneself client.Client, account string, pools pool.List, nodes []corev1.Node) trial {
 	const you = "you"
 	who, unsure := account, ""

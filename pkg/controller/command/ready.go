@@ -15,17 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// staleLease is how long the lease may be unreachable before the controller is not ready. A leader gives up before
-// that.
+// staleLease bounds how long the lease may be out of reach while the controller is ready. A leader gives up earlier.
 const staleLease = 3 * leaseDuration
 
-// watchedLock is a lock that remembers when the API server last answered for it. Leader election calls it regularly,
-// whether or not this process leads.
+// watchedLock is a lock that records when the API server last answered a request for it. Leader election sends such
+// requests regularly, whether or not this process leads.
 type watchedLock struct {
 	resourcelock.Interface
 	clock    clock.PassiveClock
 	answered atomic.Pointer[time.Time] // nil: never
-	refusal  atomic.Pointer[error]     // of the last time; nil: there was none
+	refusal  atomic.Pointer[error]     // the error of the last request; nil: there was none
 }
 
 // Get implements resourcelock.Interface.
@@ -44,8 +43,8 @@ func (l *watchedLock) Update(ctx context.Context, record resourcelock.LeaderElec
 	return l.note(l.Interface.Update(ctx, record))
 }
 
-// note records the answer. A lease that does not exist yet, or that another process changed first, also shows that the
-// API server answers.
+// note records the answer. The API server also answers if the lease does not exist yet, or if another process changed
+// it first.
 func (l *watchedLock) note(err error) error {
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		now := l.clock.Now()
@@ -57,8 +56,8 @@ func (l *watchedLock) note(err error) error {
 	return err
 }
 
-// check returns an error if the lease has been out of reach for staleLease: this process could neither lead nor take
-// over. It is a healthz.Checker.
+// check returns an error if the lease has been out of reach for staleLease. This process could then neither lead nor
+// take over. It is a healthz.Checker.
 func (l *watchedLock) check(*http.Request) error {
 	why := l.refusal.Load()
 	switch answered := l.answered.Load(); {
@@ -74,8 +73,8 @@ func (l *watchedLock) check(*http.Request) error {
 	return nil
 }
 
-// cachesSynced has the cache hold the objects' kinds, also of a process that stands by, and returns a healthz.Checker
-// that fails until it does.
+// cachesSynced starts informers for the kinds of the objects, also in a process that stands by. It returns a
+// healthz.Checker that fails until they have synced.
 func cachesSynced(ctx context.Context, c cache.Cache, kinds ...client.Object) (func(*http.Request) error, error) {
 	synced := map[string]func() bool{}
 	for _, kind := range kinds {

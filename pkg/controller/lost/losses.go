@@ -15,42 +15,45 @@ import (
 )
 
 const (
-	// evictionsPerMinute and evictionsAtOnce limit the evictions in a burst pool: pods that a quota refuses are
+	// evictionsPerMinute and evictionsAtOnce limit the evictions in a burst pool. Pods that a quota refuses are
 	// replaced within a minute, and an outage of the provider does not overload the API server.
 	evictionsPerMinute, evictionsAtOnce = 60, 10
-	// againPause is the first backoff before a refused pod is evicted that replaced a refused pod, and maxAgainPause
-	// the longest.
+	// againPause is the first backoff, and maxAgainPause the longest, before the eviction of a refused pod that
+	// replaced a refused pod.
 	againPause, maxAgainPause = 10 * time.Second, 5 * time.Minute
 	// evictionRetry is the first backoff after a refused eviction, and maxEvictionRetry the longest.
 	evictionRetry, maxEvictionRetry = 10 * time.Second, 10 * time.Minute
-	// maxOwners bounds how many owners are remembered, and ownerMemory for how long.
+	// maxOwners bounds how many owners are remembered, and ownerMemory bounds how long.
 	maxOwners, ownerMemory = 1000, 24 * time.Hour
 )
 
-// podFailures is in memory, by this process's clock, for one goroutine. After a restart, late pods get the whole of startWithin again. The scheduler publishes the same counts, but the controller may not read them.
+// podFailures tracks pods that failed to start. It is kept in memory, uses this process's clock, and is for one
+// goroutine only. After a restart, late pods get the whole of startWithin again. The scheduler publishes the same
+// counts, but the controller may not read them.
 type podFailures struct {
 	notStarted map[types.NamespacedName]*notStartedPod
-	owners     *cache.LRUExpireCache // of *ownerFailures, by UID
-	denials    *flowcontrol.Backoff  // of pods whose eviction was refused, by UID
+	owners     *cache.LRUExpireCache // *ownerFailures, by UID
+	denials    *flowcontrol.Backoff  // the backoffs of pods whose eviction was refused, by UID
 	limiters   map[int]*rate.Limiter // by the pool's index
 }
 
 // notStartedPod is a pod that has not started.
 type notStartedPod struct {
 	uid types.UID
-	// seen is when it was first seen bound, and refused when it was first seen refused; zero: not refused.
+	// seen is the time at which the pod was first seen bound, and refused the time at which it was first seen refused.
+	// refused is zero if the pod is not refused.
 	seen, refused time.Time
-	// slowness is its owner's when it was first seen.
+	// slowness is the owner's slowness when the pod was first seen.
 	slowness int
 }
 
 // ownerFailures counts the failures of an owner's pods.
 type ownerFailures struct {
-	// slowness is how often in a row pods were evicted because they did not start in time. Pods that were bound before
-	// the first of these evictions count as one.
+	// slowness counts the evictions in a row of pods that did not start in time. Pods that were bound before the first
+	// of these evictions count as one.
 	slowness int
-	// rounds is how often in a row its pods were refused. Pods that were bound before the first eviction of a round
-	// count as one; since is when that eviction was, in the last round.
+	// rounds counts the rounds in a row in which its pods were refused. All pods that were bound before the first
+	// eviction of a round count as one. since is the time of that eviction in the last round.
 	rounds int
 	since  time.Time
 }
@@ -61,7 +64,7 @@ func newPodFailures(clock clock.Clock) *podFailures {
 	return &podFailures{notStarted: map[types.NamespacedName]*notStartedPod{}, owners: cache.NewLRUExpireCacheWithClock(maxOwners, clock), denials: denials, limiters: map[int]*rate.Limiter{}}
 }
 
-// owner returns what is remembered of the owner, nothing if it is not known.
+// owner returns the failures of the owner, or zero values if the owner is not known.
 func (l *podFailures) owner(uid types.UID) *ownerFailures {
 	if o, known := l.owners.Get(uid); known {
 		return o.(*ownerFailures)
@@ -69,7 +72,7 @@ func (l *podFailures) owner(uid types.UID) *ownerFailures {
 	return &ownerFailures{}
 }
 
-// see notes a pod that has not started and returns its entry.
+// see records a pod that has not started and returns its entry.
 func (l *podFailures) see(name types.NamespacedName, uid, owner types.UID, refused bool, now time.Time) *notStartedPod {
 	p := l.notStarted[name]
 	if p == nil || p.uid != uid {
@@ -92,7 +95,8 @@ func (l *podFailures) forget(name types.NamespacedName) {
 	delete(l.notStarted, name)
 }
 
-// started forgets a pod that started at the time now: its owner's can, and if it did so in time, quickly enough.
+// started drops a pod that started at the time now. Its owner's refusals are reset, and its slowness, too, if the pod
+// started in time.
 func (l *podFailures) started(name types.NamespacedName, uid, owner types.UID, startWithin time.Duration, now time.Time) {
 	p, o := l.notStarted[name], l.owner(owner)
 	l.forget(name)
@@ -102,8 +106,9 @@ func (l *podFailures) started(name types.NamespacedName, uid, owner types.UID, s
 	}
 }
 
-// due returns when to evict the pod: at once if it was refused, after a backoff if the pod that it replaces was
-// refused, too, and else when its time to start is over, zero without a limit. limit is its time to start.
+// due returns when to evict the pod. A refused pod is evicted at once, or after a backoff if the pod that it replaces
+// was refused, too. Any other pod is evicted after limit, its time to start. For such a pod, at is zero if startWithin
+// is zero.
 func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Duration) (at time.Time, limit time.Duration) {
 	o := l.owner(owner)
 	switch {
@@ -120,7 +125,8 @@ func (l *podFailures) due(p *notStartedPod, owner types.UID, startWithin time.Du
 	return at, limit
 }
 
-// delay returns zero if a pod of the pool with the index i may be evicted at the time now, or else when to try again.
+// delay returns zero if a pod of the pool with the index i may be evicted at the time now, or else the delay until the
+// next try.
 func (l *podFailures) delay(i int, now time.Time) time.Duration {
 	if l.limiters[i] == nil {
 		l.limiters[i] = rate.NewLimiter(rate.Limit(float64(evictionsPerMinute)/60), evictionsAtOnce)
@@ -131,7 +137,7 @@ func (l *podFailures) delay(i int, now time.Time) time.Duration {
 	return time.Minute / evictionsPerMinute
 }
 
-// evicted notes that the pod of the owner was evicted at the time now.
+// evicted records that the pod of the owner was evicted at the time now.
 func (l *podFailures) evicted(p *notStartedPod, owner types.UID, now time.Time) {
 	o := l.owner(owner)
 	l.owners.Add(owner, o, ownerMemory)
@@ -144,14 +150,14 @@ func (l *podFailures) evicted(p *notStartedPod, owner types.UID, now time.Time) 
 	}
 }
 
-// denied notes that the pod's eviction was refused at the time now, and returns when it is asked for again.
+// denied records that the pod's eviction was refused at the time now. It returns the backoff before the next try.
 func (l *podFailures) denied(p *notStartedPod, now time.Time) time.Duration {
 	l.denials.GC()
 	l.denials.Next(string(p.uid), now)
 	return l.denials.Get(string(p.uid))
 }
 
-// over reports whether the pod is terminating or has ended: its owner replaces it.
+// over reports whether the pod is terminating or has ended. Its owner replaces it then.
 func over(pod *corev1.Pod) bool {
 	return pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed
 }

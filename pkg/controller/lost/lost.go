@@ -1,4 +1,4 @@
-// Package lost takes back pods that a burst pool's provider refused, or that did not start there in time.
+// Package lost evicts pods that a burst pool's provider refused, or that did not start there in time.
 package lost
 
 import (
@@ -32,14 +32,14 @@ import (
 const evictionTimeout = 5 * time.Second
 
 // Reconciler evicts pods that failed to start on a burst node: pods that the provider refused, for any reason, and pods
-// that did not start within their pool's startWithin. The provider does not retry a refused pod in a way that the API
-// shows, and its owner does not replace it. After the eviction the owner makes another pod, for which the scheduler
-// decides again. It evicts only pods of our own scheduler that a controller replaces. It also ends pods of Jobs that
-// never would (neverends.go).
+// that did not start within startWithin of their pool. The provider does not retry a refused pod in a way that the API
+// shows, and the owner does not replace it. After the eviction the owner creates a new pod, for which the scheduler
+// decides again. Reconciler evicts only pods of our own scheduler that a controller replaces. It also ends pods of Jobs
+// that would never end by themselves (neverEnds).
 type Reconciler struct {
 	Client client.Client
 	Pools  pool.List
-	// SchedulerName is our profile's.
+	// SchedulerName is the name of our profile.
 	SchedulerName string
 	// Recorder writes an event on an evicted pod.
 	Recorder record.EventRecorder
@@ -47,12 +47,12 @@ type Reconciler struct {
 	Progress *watchdog.Watch
 
 	failures  *podFailures
-	forbidden bool // the log has that evictions are forbidden
+	forbidden bool // it has been logged that evictions are forbidden
 }
 
 var _ reconcile.Reconciler = &Reconciler{}
 
-// replacingControllers replace an evicted pod by themselves.
+// replacingControllers lists the kinds of controllers that replace an evicted pod, with their API versions.
 var replacingControllers = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1", "Job": "batch/v1"}
 
 // SetupWithManager has the manager call the reconciler for every bound pod of our scheduler until it has started.
@@ -68,11 +68,12 @@ func (r *Reconciler) SetupWithManager(m ctrl.Manager) error {
 			return !refusal.Started(e.ObjectOld.(*corev1.Pod)) || !refusal.Started(e.ObjectNew.(*corev1.Pod))
 		},
 	}
-	// One pod at a time, which is controller-runtime's default: podFailures is not safe for concurrent use.
+	// It reconciles one pod at a time, which is controller-runtime's default, because podFailures is not safe for
+	// concurrent use.
 	return ctrl.NewControllerManagedBy(m).Named("lost").For(&corev1.Pod{}, builder.WithPredicates(ours, young)).Complete(r.Progress.Reconciler("lost", r))
 }
 
-// Reconcile looks at one pod.
+// Reconcile evicts or ends one pod if that is due.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	pod := &corev1.Pod{}
 	if err := r.Client.Get(ctx, request.NamespacedName, pod); err != nil {
@@ -106,7 +107,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	if wait := due.Sub(now); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil
 	}
-	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // it does not say how much of the pause is left
+	if r.failures.denials.IsInBackOffSinceUpdate(string(pod.UID), now) { // Backoff does not return the rest of the pause
 		return reconcile.Result{RequeueAfter: evictionRetry}, nil
 	}
 	if wait := r.failures.delay(i, now); wait > 0 {
@@ -119,15 +120,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	return r.evict(ctx, pod, i, young, why)
 }
 
-// burstPoolOf returns the index of the burst pool that the pod is in, or None if it is in none, or is not of our
-// scheduler.
+// burstPoolOf returns the index of the burst pool that the pod is in. It returns None if the pod is in no burst pool or
+// not of our scheduler.
 func (r *Reconciler) burstPoolOf(ctx context.Context, pod *corev1.Pod) (int, error) {
 	if pod.Spec.NodeName == "" || pod.Spec.SchedulerName != r.SchedulerName {
 		return pool.None, nil
 	}
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, client.ObjectKey{Name: pod.Spec.NodeName}, node); err != nil {
-		return pool.None, client.IgnoreNotFound(err) // the pods of a node that is gone are deleted by Kubernetes
+		return pool.None, client.IgnoreNotFound(err) // Kubernetes deletes the pods of a node that is gone
 	}
 	if i := r.Pools.Of(node.Labels); r.Pools.IsBurst(i) {
 		return i, nil
@@ -141,7 +142,7 @@ func replaced(pod *corev1.Pod, owner *metav1.OwnerReference) bool {
 	return owner != nil && (replacingControllers[owner.Kind] == owner.APIVersion || pod.Annotations[returnplan.Annotation] == returnplan.Always)
 }
 
-// evict evicts the pod, unless it has changed since it was read. PodDisruptionBudgets may refuse that.
+// evict evicts the pod, unless it has changed since it was read. PodDisruptionBudgets may refuse the eviction.
 func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, i int, young *notStartedPod, why string) (reconcile.Result, error) {
 	name, in := client.ObjectKeyFromObject(pod), r.Pools.At(i).Name
 	logger := log.FromContext(ctx).WithValues("pool", in, "node", pod.Spec.NodeName, "why", why)

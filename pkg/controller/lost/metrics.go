@@ -6,7 +6,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Why a pod is taken back.
+// These are the reasons for an eviction.
 const reasonRefused, reasonLate = "refused", "late"
 
 var evictedPods = metrics.NewCounterVec(&metrics.CounterOpts{
@@ -19,8 +19,8 @@ var evictedPods = metrics.NewCounterVec(&metrics.CounterOpts{
 // Metrics returns the metrics of this package.
 func Metrics() []metrics.Registerable { return []metrics.Registerable{evictedPods} }
 
-// BeginMetrics has the counters exist before anything is counted: that one appears with the value 1 is no increase to
-// Prometheus.
+// BeginMetrics creates the series with the value 0. Prometheus counts no increase if a series first appears with the
+// value 1.
 func BeginMetrics(pools pool.List) {
 	for i := range pools.Burst() {
 		for _, reason := range []string{reasonRefused, reasonLate} {

@@ -16,13 +16,13 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// endsWithin is how long a Job may take to remove its finalizer from a pod that its kubelet has deleted.
+// endsWithin bounds how long a Job may take to remove its finalizer from a pod that its kubelet has deleted.
 const endsWithin = 10 * time.Second
 
-// neverEnds returns whether the pod never ends by itself, and when that is certain. A Job with podReplacementPolicy
-// Failed, which a podFailurePolicy implies, replaces a pod once it has failed, and holds it by a finalizer until then.
-// A kubelet sets a pod that it ends to Failed; virtual-kubelet deletes a pod that never started without that (v1.11,
-// node/pod.go): the Job would wait for ever.
+// neverEnds returns whether the pod never ends by itself, and when that is certain. With podReplacementPolicy Failed,
+// which a podFailurePolicy implies, a Job replaces a pod only once it has failed, and until then keeps its finalizer on
+// the pod. A kubelet sets the phase of a pod that it ends to Failed. virtual-kubelet does not do that when it deletes a
+// pod that never started (v1.11, node/pod.go), and the Job would wait for ever.
 func neverEnds(pod *corev1.Pod) (known time.Time, is bool) {
 	grace := pod.DeletionGracePeriodSeconds
 	if pod.DeletionTimestamp == nil || grace == nil || *grace > 0 || pod.Status.Phase != corev1.PodPending || refusal.Began(pod) ||
@@ -32,7 +32,7 @@ func neverEnds(pod *corev1.Pod) (known time.Time, is bool) {
 	return pod.DeletionTimestamp.Add(endsWithin), true
 }
 
-// end has a pod that never ends by itself have failed, unless its Job lets go of it in time.
+// end sets the phase of a pod that never ends by itself to Failed, unless its Job removes the finalizer in time.
 func (r *Reconciler) end(ctx context.Context, pod *corev1.Pod, known time.Time) (reconcile.Result, error) {
 	if wait := known.Sub(r.Clock.Now()); wait > 0 {
 		return reconcile.Result{RequeueAfter: wait}, nil

@@ -1,5 +1,5 @@
-// Package preflight finds what the gate taint would surprise: workloads of other schedulers that it would lock out of
-// burst nodes, and pods that tolerate every taint, which it cannot hide the burst nodes from.
+// Package preflight finds the workloads that conflict with the gate taint: workloads of other schedulers that the taint
+// would lock out of burst nodes, and pods that tolerate every taint, from which it cannot hide the burst nodes.
 package preflight
 
 import (
@@ -34,29 +34,29 @@ type Workload struct {
 
 func (w *Workload) String() string { return fmt.Sprintf("%s %s/%s", w.Kind, w.Namespace, w.Name) }
 
-// Finding is a workload with what is wrong with it.
+// Finding is a workload and the problem with it.
 type Finding struct {
 	Workload *Workload
-	// Message is the effect and what to do.
+	// Message describes the effect and what to do.
 	Message string
 }
 
 // Report lists the findings of a preflight.
 type Report struct {
-	// LockedOut are the workloads of other schedulers that run on burst nodes, or could, and do not tolerate the gate
-	// taint.
+	// LockedOut lists the workloads of other schedulers that run on burst nodes, or could run there, and that do not
+	// tolerate the gate taint.
 	LockedOut []Finding
-	// TolerateAll are the workloads that tolerate every taint, of any scheduler. DaemonSets are left out: autoscalers
-	// add no nodes for their pods.
+	// TolerateAll lists the workloads of any scheduler that tolerate every taint. DaemonSets are left out, because
+	// autoscalers add no nodes for their pods.
 	TolerateAll []Finding
-	// BurstNodes are the names of the nodes of burst pools.
+	// BurstNodes lists the names of the nodes of burst pools.
 	BurstNodes []string
 }
 
-// Clean reports whether nothing was found.
+// Clean reports whether the report has no findings.
 func (r *Report) Clean() bool { return len(r.LockedOut)+len(r.TolerateAll) == 0 }
 
-// Check looks at the workloads. schedulers are the names of our own profiles.
+// Check returns the report on the workloads. schedulers are the names of our own profiles.
 func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads []Workload) *Report {
 	r, gateTaint := &Report{}, pools.GateTaint()
 	var burst []*corev1.Node
@@ -97,7 +97,8 @@ func toleratesAll(tolerations []corev1.Toleration) bool {
 	})
 }
 
-// mayRunOn reports whether the workload's pods select the node and tolerate its taints, the gate taint apart.
+// mayRunOn reports whether the workload's pods select the node and tolerate its taints, except for the gate taint and
+// taints that come and go.
 func mayRunOn(w *Workload, node *corev1.Node) bool {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Labels: w.Template.Labels}, Spec: w.Template.Spec}
 	if selected, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !selected {
@@ -109,10 +110,10 @@ func mayRunOn(w *Workload, node *corev1.Node) bool {
 	return !untolerated
 }
 
-// passing reports whether the taint is one of a node's state, which comes and goes.
+// passing reports whether the taint shows a state of the node, and so comes and goes.
 func passing(t *corev1.Taint) bool { return len(nodegroups.LastingTaints([]corev1.Taint{*t})) == 0 }
 
-// Workloads lists what makes pods in the cluster. Pods and ReplicaSets are counted for what owns them.
+// Workloads lists the workloads of the cluster. Pods and ReplicaSets count for their owners.
 func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []corev1.Node) ([]Workload, error) {
 	f := finder{position: map[string]int{}, owners: map[string]string{}}
 	if err := f.findTemplates(ctx, c); err != nil {
@@ -140,8 +141,8 @@ func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []co
 // finder collects workloads.
 type finder struct {
 	found    []Workload
-	position map[string]int    // in found, by key
-	owners   map[string]string // of what belongs to a workload, by keys
+	position map[string]int    // index in found, by key
+	owners   map[string]string // the owner's key, by the key of the object
 }
 
 func (f *finder) add(kind string, o metav1.Object, template corev1.PodTemplateSpec) {
@@ -149,7 +150,7 @@ func (f *finder) add(kind string, o metav1.Object, template corev1.PodTemplateSp
 	f.found = append(f.found, Workload{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Template: template})
 }
 
-// own notes what controls the object, and reports whether that is of one of the kinds.
+// own records the object's controlling owner, and reports whether the owner is of one of the kinds.
 func (f *finder) own(kind string, o metav1.Object, by ...string) bool {
 	owner := metav1.GetControllerOf(o)
 	if owner == nil || !slices.Contains(by, owner.APIVersion+" "+owner.Kind) {
@@ -159,7 +160,7 @@ func (f *finder) own(kind string, o metav1.Object, by ...string) bool {
 	return true
 }
 
-// findTemplates adds what has a pod template and is no other workload's.
+// findTemplates adds all objects that have a pod template and do not belong to another workload.
 func (f *finder) findTemplates(ctx context.Context, c client.Reader) error {
 	lists := []client.ObjectList{&appsv1.DeploymentList{}, &appsv1.StatefulSetList{}, &appsv1.DaemonSetList{}, &batchv1.CronJobList{}, &appsv1.ReplicaSetList{}, &batchv1.JobList{}}
 	for _, list := range lists {
@@ -173,7 +174,7 @@ func (f *finder) findTemplates(ctx context.Context, c client.Reader) error {
 	return nil
 }
 
-// addTemplate adds the object unless it is another workload's.
+// addTemplate adds the object, unless it belongs to another workload.
 func (f *finder) addTemplate(object runtime.Object) error {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -196,8 +197,8 @@ func (f *finder) addTemplate(object runtime.Object) error {
 	return nil
 }
 
-// workloadOf returns the position of the workload that the pod belongs to. One that nothing makes, or something of
-// another kind, is a workload of its own.
+// workloadOf returns the index of the workload that the pod belongs to. A pod without an owner of a known kind is a
+// workload of its own.
 func (f *finder) workloadOf(pod *corev1.Pod) int {
 	f.own("Pod", pod, "apps/v1 ReplicaSet", "apps/v1 StatefulSet", "apps/v1 DaemonSet", "batch/v1 Job")
 	id := key("Pod", pod.Namespace, pod.Name)

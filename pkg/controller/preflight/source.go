@@ -22,7 +22,7 @@ import (
 type Source struct {
 	// Config is the KubeSchedulerConfiguration.
 	Config []byte
-	// Namespace and ServiceAccount are its controller's, empty if unknown.
+	// Namespace and ServiceAccount are those of its controller, empty if unknown.
 	Namespace, ServiceAccount string
 }
 
@@ -31,9 +31,9 @@ const (
 	controllerName = "pool-priority-controller"
 )
 
-// Find finds the configuration in what a user has of it: a KubeSchedulerConfiguration, a ConfigMap that holds one, or
-// what has pods with the annotation, such as the Deployments that Helm and kustomize render or that the API server has.
-// There may be several documents and lists; what has nothing to do with it is passed over.
+// Find finds the configuration in the given YAML: a KubeSchedulerConfiguration, a ConfigMap that holds it, or objects
+// that have pods with the annotation. Such objects are Deployments as Helm and kustomize render them or as the API
+// server returns them. There may be several documents and lists. Unrelated objects are ignored.
 func Find(data []byte) (*Source, error) {
 	f := found{source: &Source{}}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -62,7 +62,7 @@ func Find(data []byte) (*Source, error) {
 // found collects what Find finds.
 type found struct {
 	source *Source
-	names  []string // of what holds a configuration
+	names  []string // the objects that hold a configuration
 	differ bool
 }
 
@@ -72,8 +72,8 @@ func (f *found) add(name string, config []byte) {
 	f.source.Config = config
 }
 
-// check searches an object for a configuration. text is the document that the object was read from, nil for an item of
-// a list.
+// check searches an object for a configuration. text is the document that the object was read from, or nil for an item
+// of a list.
 func (f *found) check(text []byte, o unstructured.Unstructured) {
 	items, _, _ := unstructured.NestedSlice(o.Object, "items")
 	for _, item := range items {
@@ -98,7 +98,8 @@ func (f *found) check(text []byte, o unstructured.Unstructured) {
 	f.checkPod(name, o.GetNamespace(), template)
 }
 
-// checkPod looks at a pod, or a template of pods, of the object in the namespace.
+// checkPod searches a pod or pod template for a configuration. The pod or template belongs to the object with that name
+// in that namespace.
 func (f *found) checkPod(name, namespace string, pod map[string]any) {
 	config, ok, _ := unstructured.NestedString(pod, "metadata", "annotations", configv1.ConfigAnnotation)
 	if !ok {
@@ -118,7 +119,7 @@ func runsController(container any) bool {
 	return len(command) > 0 && path.Base(command[0]) == controllerName
 }
 
-// kindOf returns the kind of the object that the text is, "" if it is none.
+// kindOf returns the kind of the object in the text, or "" if the text is no object.
 func kindOf(text string) string {
 	t := metav1.TypeMeta{}
 	if err := yaml.Unmarshal([]byte(text), &t); err != nil {

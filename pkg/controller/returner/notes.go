@@ -18,11 +18,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/returnplan"
 )
 
-// BackoffAnnotation notes on a pod how often in a row pods of its workload were returned in vain, and until when they
-// are left alone.
+// BackoffAnnotation records on a pod how many returns of its workload in a row did not help, and until when the
+// workload is left alone.
 const BackoffAnnotation = "poolpriority.dev/return-backoff"
 
-// report logs that an eviction did not help, and notes it on the replacement for the next leader.
+// report logs that an eviction did not help, and records that for the next leader, to be written on the replacement.
 func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) {
 	landed, evicted := w.pods[f.Landed], klog.ObjectRef{}
 	if m, ok := r.away[f.Evicted]; ok {
@@ -34,9 +34,10 @@ func (r *Returner) report(ctx context.Context, f *returnplan.Arrival, w *world) 
 	}
 }
 
-// writeNotes writes what is to be noted on pods. One on a burst node must have started: what changes it earlier may
-// lose it (see controller.Tolerations). One that is not as it was looked at may have been bound to such a node since:
-// it is looked at again in the next round. What cannot be written is forgotten when the controller ends.
+// writeNotes writes the annotations that are to be recorded on pods. A pod on a burst node is annotated only after it
+// has started: an earlier change may lose it (see controller.Tolerations). A pod that has changed since the round began
+// may have been bound to a burst node, and is left for the next round. An annotation that cannot be written is lost
+// when the controller ends.
 func (r *Returner) writeNotes(ctx context.Context, w *world) {
 	for uid, note := range r.notes {
 		pod := w.pods[uid]
@@ -62,7 +63,7 @@ func (r *Returner) writeNotes(ctx context.Context, w *world) {
 	}
 }
 
-// restore takes over what the last leader noted on pods.
+// restore reads what the last leader recorded on pods.
 func (r *Returner) restore(ctx context.Context) {
 	pods, err := r.pods.List(labels.Everything())
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package returner brings pods back from burst pools: it finds room by the scheduler's own filters, and evicts.
+// Package returner returns pods from burst pools to VMs: it finds capacity with the filters of the scheduler's profile,
+// and evicts the pods.
 package returner
 
 import (
@@ -44,15 +45,15 @@ const (
 	roundTimeout = 2 * time.Minute
 )
 
-// Returner evicts pods of burst pools that have Return enabled once there has been room for them elsewhere for long
-// enough.
+// Returner evicts pods from burst pools that have Return enabled. It evicts a pod once there has been capacity for it
+// outside burst pools for long enough.
 type Returner struct {
-	// Config is how the API server is reached.
+	// Config is the configuration for the client of the API server.
 	Config *rest.Config
 	// Profile is the scheduler's profile that configures PoolPriority, as configv1.Load returns it. Only pods of this
 	// scheduler are evicted.
 	Profile *schedconfigv1.KubeSchedulerProfile
-	// Pools are the pools in it.
+	// Pools are the pools of the profile.
 	Pools pool.List
 	// Recorder writes an event on an evicted pod.
 	Recorder record.EventRecorder
@@ -65,8 +66,8 @@ type Returner struct {
 	nodes       corelisters.NodeLister
 	replicaSets appslisters.ReplicaSetLister
 	planner     *returnplan.Planner
-	away        map[types.UID]move   // what was evicted and may not have been replaced
-	notes       map[types.UID]string // to be written on pods, of the BackoffAnnotation
+	away        map[types.UID]move   // evicted pods that may not have been replaced yet
+	notes       map[types.UID]string // values of BackoffAnnotation to write, by pod
 }
 
 // Wanted reports whether a pool has Return enabled.
@@ -79,15 +80,15 @@ func Wanted(pools pool.List) bool {
 	return false
 }
 
-// NeedLeaderElection has one controller at a time evict pods.
+// NeedLeaderElection returns true, so that only one controller at a time evicts pods.
 func (r *Returner) NeedLeaderElection() bool { return true }
 
-// Start looks at the pods again and again until the context ends. What keeps it from that stops nothing else.
+// Start runs a round at each interval until the context ends. If it cannot, the rest of the controller goes on.
 func (r *Returner) Start(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("return")
 	ctx = klog.NewContext(ctx, logger)
 	config := rest.CopyConfig(r.Config)
-	config.ContentType = runtime.ContentTypeProtobuf // less to read than JSON, and to throw away
+	config.ContentType = runtime.ContentTypeProtobuf // takes less time and memory than JSON
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -108,7 +109,7 @@ func (r *Returner) Start(ctx context.Context) error {
 	return nil
 }
 
-// interval is the time between two rounds: a fraction of the shortest stableFor.
+// interval returns the time between two rounds: a fraction of the shortest stableFor.
 func (r *Returner) interval() time.Duration {
 	interval := maxInterval
 	for i := range r.Pools.Burst() {
@@ -126,7 +127,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	}
 	r.client, r.clock = client, clock
 	r.pods, r.nodes, r.replicaSets = factory.Core().V1().Pods().Lister(), factory.Core().V1().Nodes().Lister(), factory.Apps().V1().ReplicaSets().Lister()
-	factory.Apps().V1().ReplicaSets().Informer() // has it started with the others
+	factory.Apps().V1().ReplicaSets().Informer() // has the factory start this informer, too
 	rules := make([]*returnplan.Rules, r.Pools.Len())
 	for i := range r.Pools.Burst() {
 		if c := r.Pools.At(i).Burst.Return; c.Enabled {
@@ -137,7 +138,7 @@ func (r *Returner) setUp(ctx context.Context, client kubernetes.Interface, facto
 	return nil
 }
 
-// round looks at all pods once.
+// round processes all pods once.
 func (r *Returner) round(ctx context.Context) {
 	defer r.Progress.Begin("return")()
 	ctx, cancel := context.WithTimeout(ctx, roundTimeout)
@@ -182,14 +183,14 @@ func (r *Returner) round(ctx context.Context) {
 		}
 		for _, p := range r.planner.Round(began, i, world.candidates[i], room) {
 			if r.clock.Since(began) > maxInterval {
-				return // the API server is slow, and what was seen is old
+				return // the API server is slow, and the input of the round is old
 			}
 			r.evict(ctx, i, p, world.pods[p.UID], found[p.UID], world.membersOf(p.Workload))
 		}
 	}
 }
 
-// given are the tolerations that the pod was given for the pool and that what replaces it will not have.
+// given returns the tolerations that the pod got for the pool and that its replacement will not have.
 func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 	var own []corev1.Toleration
 	if owner := metav1.GetControllerOfNoCopy(pod); owner.Kind == "ReplicaSet" {
@@ -204,8 +205,8 @@ func (r *Returner) given(pod *corev1.Pod, from *pool.Pool) []corev1.Toleration {
 
 // world is the input of a round.
 type world struct {
-	pods       map[types.UID]*corev1.Pod // of our scheduler
-	burst      map[types.UID]bool        // those of them on burst nodes
+	pods       map[types.UID]*corev1.Pod // the pods of our scheduler, by UID
+	burst      map[types.UID]bool        // whether the pod is on a burst node
 	candidates [][]returnplan.Pod        // of each burst pool, by the pool's index
 	members    map[types.UID][]returnplan.Member
 }
@@ -240,14 +241,14 @@ func (r *Returner) sync() (*world, error) {
 	return w, nil
 }
 
-// claims reports whether the pod claims what ties it to certain nodes.
+// claims reports whether the pod has volume or resource claims, which may tie it to certain nodes.
 func claims(pod *corev1.Pod) bool {
 	return len(pod.Spec.ResourceClaims) > 0 || slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return v.PersistentVolumeClaim != nil || v.Ephemeral != nil
 	})
 }
 
-// workloadOf returns the UID of what the user made: of the Deployment of a ReplicaSet, or of what controls the pod.
+// workloadOf returns the UID of the user's object: of the ReplicaSet's Deployment, or else of the controlling owner.
 func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) types.UID {
 	if owner.Kind == "ReplicaSet" {
 		if rs, err := r.replicaSets.ReplicaSets(namespace).Get(owner.Name); err == nil && rs.UID == owner.UID {
@@ -259,11 +260,11 @@ func (r *Returner) workloadOf(namespace string, owner *metav1.OwnerReference) ty
 	return owner.UID
 }
 
-// evict asks for the eviction of the pod of the burst pool with the index i, which PodDisruptionBudgets may refuse.
+// evict evicts the pod from the burst pool with the index i. PodDisruptionBudgets may refuse that.
 func (r *Returner) evict(ctx context.Context, i int, p returnplan.Pod, pod *corev1.Pod, to *move, members []returnplan.Member) {
 	from := r.Pools.At(i)
 	logger := klog.FromContext(ctx).WithValues("pod", klog.KObj(pod), "pool", from.Name, "node", to.to)
-	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // the client tries again by itself otherwise, for minutes
+	limited, cancel := context.WithTimeout(ctx, evictionTimeout) // without it, the client retries by itself for minutes
 	defer cancel()
 	err := r.client.PolicyV1().Evictions(pod.Namespace).Evict(limited, &policyv1.Eviction{
 		ObjectMeta:    metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name},

@@ -30,26 +30,26 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// rooms finds nodes outside of burst pools that would take a pod, by the filters of the scheduler's own profile. It is
-// a scheduler that never runs: its cache follows the cluster.
+// rooms finds nodes outside burst pools that would take a pod, with the filters of the scheduler's own profile. It
+// holds a scheduler that never runs: only its cache follows the cluster.
 type rooms struct {
 	pools     pool.List
 	scheduler *scheduler.Scheduler
 	framework framework.Framework
 	snapshot  *cache.Snapshot
-	moved     []move // in this round
+	moved     []move // the moves for which capacity is reserved in this round
 	nodes     []fwk.NodeInfo
-	kept      map[string]fwk.NodeInfo // nodes with the pods that were moved there, by name
+	kept      map[string]fwk.NodeInfo // nodes with the pods of the moves to them, by name
 }
 
-// move is a pod for which room is kept.
+// move is a pod for which capacity is reserved on the node with the name to.
 type move struct {
 	pod  fwk.PodInfo
-	from fwk.NodeInfo // nil: it has left
+	from fwk.NodeInfo // nil: the pod has left its node
 	to   string
 }
 
-// newRooms prepares a scheduler for the profile. Its informers are the factory's, which is to be started afterwards.
+// newRooms prepares a scheduler for the profile. It uses the factory's informers, so start the factory afterwards.
 func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, pools pool.List, client kubernetes.Interface, config *rest.Config, factory informers.SharedInformerFactory) (*rooms, error) {
 	completed, err := complete(profile)
 	if err != nil {
@@ -72,7 +72,7 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 	return &rooms{pools: pools, scheduler: s, framework: f, snapshot: snapshot}, nil
 }
 
-// complete returns the profile as the scheduler has it, with its default plugins and their arguments.
+// complete returns the profile with the scheduler's default plugins and their arguments.
 func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSchedulerProfile, error) {
 	p := *profile.DeepCopy()
 	// The scheduler's scheme does not have PoolPriority's arguments, and inTree leaves them out.
@@ -86,8 +86,8 @@ func complete(profile *schedconfigv1.KubeSchedulerProfile) (*schedconfig.KubeSch
 	return &completed.Profiles[0], nil
 }
 
-// inTree returns the profile without out-of-tree plugins, and their names: PoolPriority, whose order and gate do not
-// matter for VMs here, and others, which are ignored.
+// inTree returns the profile without out-of-tree plugins, and the names of these. One is PoolPriority, whose order and
+// gate do not matter for VMs here. The rest are ignored.
 func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedulerProfile, sets.Set[string]) {
 	p := *profile.DeepCopy()
 	registry := plugins.NewInTreeRegistry()
@@ -106,7 +106,7 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	} {
 		set.Enabled = slices.DeleteFunc(set.Enabled, func(p schedconfig.Plugin) bool { return foreign(p.Name) })
 	}
-	// What PoolPriority does in their place, and what no profile may be without.
+	// TaintToleration and DefaultBinder stand in for PoolPriority. A profile needs a plugin for queueSort.
 	enable(&p, &p.Plugins.Filter, names.TaintToleration)
 	enable(&p, &p.Plugins.Bind, names.DefaultBinder)
 	if len(p.Plugins.QueueSort.Enabled) == 0 {
@@ -116,7 +116,7 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	return p, left
 }
 
-// enable has the plugin among those of the extension point.
+// enable enables the plugin at the extension point.
 func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, name string) {
 	is := func(what string) func(schedconfig.Plugin) bool {
 		return func(p schedconfig.Plugin) bool { return p.Name == what }
@@ -128,7 +128,8 @@ func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, nam
 	}
 }
 
-// begin starts a round: the cluster is looked at as it is now, and room is kept for those that are on their way.
+// begin starts a round: it takes a snapshot of the cluster, and reserves capacity for the evicted pods that are not
+// replaced yet.
 func (r *rooms) begin(logger klog.Logger, away []move) error {
 	if err := r.scheduler.Cache.UpdateSnapshot(logger, r.snapshot); err != nil {
 		return fmt.Errorf("looking at the cluster: %w", err)
@@ -155,13 +156,13 @@ func (r *rooms) begin(logger klog.Logger, away []move) error {
 	return nil
 }
 
-// keep keeps room for the pod until the round is over.
+// keep reserves capacity for the pod until the round is over.
 func (r *rooms) keep(m move) {
 	node, ok := r.kept[m.to]
 	if !ok {
 		var err error
 		if node, err = r.snapshot.NodeInfos().Get(m.to); err != nil {
-			return // it is gone, and the room with it
+			return // the node is gone, and its capacity with it
 		}
 		node = node.Snapshot()
 		r.kept[m.to] = node
@@ -170,12 +171,12 @@ func (r *rooms) keep(m move) {
 	r.moved = append(r.moved, m)
 }
 
-// find returns the move to the best-ranked node that would take the pod, and keeps the room for it until the round is
-// over; nil if there is none. What replaces the pod does not tolerate what was given to this one.
+// find returns the move to the best-ranked node that would take the pod, and reserves capacity there until the round is
+// over. It returns nil if there is no such node. given are tolerations of the pod that its replacement will not have.
 func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Toleration) (*move, error) {
 	from, err := r.snapshot.NodeInfos().Get(pod.Spec.NodeName)
 	if err != nil {
-		return nil, nil //nolint:nilerr // its node is gone, and it will be
+		return nil, nil //nolint:nilerr // its node is gone, and the pod will be deleted
 	}
 	leaving, err := framework.NewPodInfo(pod)
 	if err != nil {
@@ -210,7 +211,7 @@ func (r *rooms) find(ctx context.Context, pod *corev1.Pod, given []corev1.Tolera
 	return &m, nil
 }
 
-// play changes the state as if the pod itself had left, and those for which room is kept had moved.
+// play changes the state as if the pod had left its node, and as if the pods of all moves had moved.
 func (r *rooms) play(ctx context.Context, state fwk.CycleState, arriving *corev1.Pod, leaving fwk.PodInfo, from fwk.NodeInfo) error {
 	if err := r.remove(ctx, state, arriving, leaving, from); err != nil {
 		return err
@@ -260,8 +261,8 @@ func (r *rooms) remove(ctx context.Context, state fwk.CycleState, arriving *core
 	return nil
 }
 
-// tooLarge reports whether NodeResourcesFit would certainly refuse the pod: it is asked of every node, and this is
-// cheap.
+// tooLarge reports whether NodeResourcesFit would certainly reject the pod. It is a cheap check before the Filter
+// plugins run on each node.
 func tooLarge(requests corev1.ResourceList, node fwk.NodeInfo) bool {
 	allocatable, requested := node.GetAllocatable(), node.GetRequested()
 	cpu, memory := requests.Cpu().MilliValue(), requests.Memory().Value()
@@ -269,7 +270,7 @@ func tooLarge(requests corev1.ResourceList, node fwk.NodeInfo) bool {
 		memory > 0 && memory > allocatable.GetMemory()-requested.GetMemory()
 }
 
-// synced waits until the caches have synced, and logs now and then that they have not.
+// synced waits until the caches have synced, and logs every 30 s that they have not.
 func (r *rooms) synced(ctx context.Context, factory informers.SharedInformerFactory) error {
 	logger := klog.FromContext(ctx)
 	for {

@@ -1,4 +1,4 @@
-// Package watchdog notices work that does not come to an end.
+// Package watchdog detects work that does not end.
 package watchdog
 
 import (
@@ -12,15 +12,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Limit bounds one piece of work. Calls to the API server time out before that.
+// Limit bounds one piece of work. Calls to the API server time out earlier.
 const Limit = 5 * time.Minute
 
-// Watch tracks the work in progress. It is safe for concurrent use; a nil one watches nothing.
+// Watch tracks the work in progress. It is safe for concurrent use. A nil Watch tracks nothing.
 type Watch struct {
 	clock clock.PassiveClock
 
 	mu    sync.Mutex
-	began map[*string]time.Time // by what is done
+	began map[*string]time.Time // by the name of the work
 }
 
 // New returns a Watch without any work.
@@ -28,7 +28,7 @@ func New(clock clock.PassiveClock) *Watch {
 	return &Watch{clock: clock, began: map[*string]time.Time{}}
 }
 
-// Begin notes that the work begins. The function that it returns notes that it has ended.
+// Begin records that the work begins. The function that it returns records that the work has ended.
 func (w *Watch) Begin(what string) (end func()) {
 	if w == nil {
 		return func() {}
@@ -43,7 +43,7 @@ func (w *Watch) Begin(what string) (end func()) {
 	}
 }
 
-// Reconciler returns the reconciler with its work watched.
+// Reconciler wraps the reconciler so that its work is tracked.
 func (w *Watch) Reconciler(name string, r reconcile.Reconciler) reconcile.Reconciler {
 	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 		defer w.Begin(name)()

@@ -42,11 +42,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/version"
 )
 
-// defaultLease is the lease that kube-scheduler has if its configuration names none.
+// defaultLease is kube-scheduler's lease if the configuration names none.
 const defaultLease = "kube-system/kube-scheduler"
 
-// New returns the command pool-priority-scheduler: app.NewSchedulerCommand, changed so that the plugin learns when this
-// scheduler leads.
+// New returns the command pool-priority-scheduler. It is app.NewSchedulerCommand, except that it reports the leadership
+// to the plugin.
 func New() *cobra.Command {
 	opts := options.NewOptions()
 	command := &cobra.Command{
@@ -91,7 +91,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	}
 	leadership := lease.NewLeadership()
 	factory := poolpriority.NewFactory(leadership)
-	factory.Lease = func() string { return opts.ComponentConfig.LeaderElection.ResourceName } // the file's, or the flag's
+	factory.Lease = func() string { return opts.ComponentConfig.LeaderElection.ResourceName } // from the file or the flag
 	config, scheduler, err := app.Setup(ctx, opts,
 		app.WithPlugin(poolpriority.Name, factory.New),
 		app.WithPlugin(coscheduling.Name, coscheduling.New),
@@ -118,7 +118,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 		// scheduler.
 		config.LeaderElection.Name = config.ComponentConfig.LeaderElection.ResourceName
 	} else {
-		leadership.Extend(time.Now().AddDate(100, 0, 0)) // it is the only one
+		leadership.Extend(time.Now().AddDate(100, 0, 0)) // without leader election, no other process leads
 	}
 	if mutable, ok := features.(featuregate.MutableFeatureGate); ok {
 		mutable.AddMetrics()
@@ -130,29 +130,29 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	return app.Run(ctx, config, scheduler)
 }
 
-// read reads the file before the plugin is created. It refuses an empty file, and one with several profiles that
-// configure the plugin. app.Setup reports whatever else is wrong, and read returns nil then, as for a file that is not
-// regular, which may be readable only once.
+// read reads the file before the plugin is created. It returns an error if the file is empty, or if several profiles in
+// it configure the plugin. It returns nil if anything else is wrong, because app.Setup reports that. It also returns
+// nil if the file is not regular, because such a file may be readable only once.
 func read(file string) (*schedconfigv1.KubeSchedulerConfiguration, error) {
 	if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
-		return nil, nil //nolint:nilerr // app.Setup says it
+		return nil, nil //nolint:nilerr // app.Setup reports it
 	}
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, nil //nolint:nilerr // app.Setup says it
+		return nil, nil //nolint:nilerr // app.Setup reports it
 	}
 	config, err := configv1.Decode(data)
 	if errors.Is(err, configv1.ErrEmpty) {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	} else if err != nil {
-		return nil, nil //nolint:nilerr // app.Setup says it
+		return nil, nil //nolint:nilerr // app.Setup reports it
 	}
 	return config, configv1.CheckProfiles(config)
 }
 
-// placeLease names the leader's lease pool-priority-scheduler, in this process's namespace, unless the file or a flag
-// sets them: kube-scheduler's default is the lease of the cluster's default scheduler. A file that does not configure
-// the plugin keeps the defaults.
+// placeLease sets the name of the leader's lease to pool-priority-scheduler and its namespace to this process's, unless
+// the file or a flag sets them. By default, kube-scheduler uses the lease of the cluster's default scheduler. A file
+// that does not configure the plugin keeps the defaults.
 func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfiguration) error {
 	if file == nil || !configv1.Configures(file) {
 		return nil
@@ -165,17 +165,17 @@ func placeLease(opts *options.Options, file *schedconfigv1.KubeSchedulerConfigur
 		if f.said != "" || flags.Changed(f.flag) {
 			continue
 		}
-		if err := flags.Set(f.flag, f.value); err != nil { // such flags go before the file
+		if err := flags.Set(f.flag, f.value); err != nil { // a flag overrides the file
 			return fmt.Errorf("setting --%s: %w", f.flag, err)
 		}
 	}
 	return nil
 }
 
-// checkRights waits for the right to the lease, and ends the process if it is lost later: otherwise a standby that can
-// never lead would be Ready.
+// checkRights waits until this process has the rights to its lease. If it loses them later, the process ends: otherwise
+// a standby that can never lead would be Ready.
 func checkRights(ctx context.Context, config *rest.Config, election componentbaseconfig.LeaderElectionConfiguration) error {
-	client, err := kubernetes.NewForConfig(config) // of its own: the scheduler's may write nothing before it leads
+	client, err := kubernetes.NewForConfig(config) // not the scheduler's client, which may write nothing before it leads
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
