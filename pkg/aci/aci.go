@@ -1,28 +1,28 @@
-// Package aci says what a virtual node runs, bills and leaves out of a pod: on Azure Container Instances or, as far as
-// it differs, on another provider. It is pure.
+// Package aci describes which parts of a pod a virtual node runs, bills and ignores on Azure Container Instances, and
+// where other providers differ. The package is pure.
 package aci
 
 import corev1 "k8s.io/api/core/v1"
 
-// Platform is what runs the pods of a virtual node.
+// Platform is the implementation that runs the pods of a virtual node.
 type Platform int
 
 const (
-	// V1 is the connector of AKS's virtual node add-on, V2 that of virtual nodes v2, and Other that of another
-	// provider.
+	// V1 is the connector of AKS's virtual node add-on, V2 is the connector of virtual nodes v2, and Other is the
+	// connector of any other provider.
 	V1 Platform = iota
 	V2
 	Other
 )
 
-// AzureFilesDriver is the CSI driver of Azure Files, which a pod may use without a claim.
+// AzureFilesDriver is the CSI driver of Azure Files. A pod may use it without a claim.
 const AzureFilesDriver = "file.csi.azure.com"
 
-// virtualizationLabel marks the nodes of AKS virtual nodes v2.
+// virtualizationLabel, with the value virtualNodesV2, marks the nodes of AKS virtual nodes v2.
 const virtualizationLabel, virtualNodesV2 = "virtualization", "virtualnode2"
 
-// PlatformOf returns the platform of nodes of which it is known whether they run pods on Azure Container Instances, and
-// whether they are virtual nodes v2.
+// PlatformOf returns the platform of nodes. onACI is set if the nodes run pods on Azure Container Instances, and v2 if
+// they are virtual nodes v2.
 func PlatformOf(onACI, v2 bool) Platform {
 	switch {
 	case !onACI:
@@ -33,11 +33,12 @@ func PlatformOf(onACI, v2 bool) Platform {
 	return V1
 }
 
-// IsV2 reports whether a node with the labels is a virtual node v2, which can run more.
+// IsV2 reports whether a node with the labels is a virtual node v2. Virtual nodes v2 run more features than the add-on
+// does.
 func IsV2(labels map[string]string) bool { return labels[virtualizationLabel] == virtualNodesV2 }
 
-// IsExtendedResource reports whether a node that does not list the resource has none of it. A node that has not
-// reported yet may list none of the others.
+// IsExtendedResource reports whether a node that does not list the resource has none of it. That does not hold for CPU,
+// memory and ephemeral storage, which a node that has not reported yet may not list.
 func IsExtendedResource(name corev1.ResourceName) bool {
 	return name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage
 }

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Use is the part of a budget that is used by pods that have not ended: their number, thousandths of a CPU, and bytes of memory.
+// Use is the part of a budget that pods use: their number, thousandths of a CPU, and bytes of memory.
 type Use struct {
 	Pods     int   `json:"pods"`
 	MilliCPU int64 `json:"milliCPU,omitempty"`
@@ -15,13 +15,13 @@ type Use struct {
 }
 
 const (
-	// aciMilliCPU and aciMemory are the CPU and memory that Azure Container Instances gives to a container without
-	// requests, and bills. Source: azure-aci v1.6.4, getContainers.
+	// aciMilliCPU and aciMemory are the CPU and memory that Azure Container Instances gives, and bills, to a container
+	// without requests. Source: azure-aci v1.6.4, getContainers.
 	aciMilliCPU, aciMemory = 1000, 1_500_000_000
 )
 
-// UseOf is what the pod takes of a burst pool's budget, as the provider bills it: on Azure Container Instances or,
-// without onACI, elsewhere. A pod that has ended takes nothing; one that never started does.
+// UseOf returns what the pod uses of a burst pool's budget, as the provider bills it. onACI is set if the provider is
+// Azure Container Instances. A pod that has ended uses nothing, but a pod that has not started does use the budget.
 func UseOf(pod *corev1.Pod, onACI bool) Use {
 	if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return Use{}
@@ -44,13 +44,15 @@ func Billed(pod *corev1.Pod, onACI bool) Use {
 	return use.Plus(requested(pod.Spec.Overhead, Use{}))
 }
 
-// ofContainers sums the requests of the containers, with the given amounts where there are none.
+// ofContainers returns what the containers request together. A container without requests counts with the given
+// amounts, an init container without requests with none.
 func ofContainers(pod *corev1.Pod, given Use) Use {
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {
 		sum = sum.Plus(requested(pod.Spec.Containers[i].Resources.Requests, given))
 	}
-	// An init container runs before the others, beside the sidecars before it, and takes of what there is for all.
+	// An init container runs before the containers, beside the sidecars that precede it, and uses the resources that
+	// the pod has for all of them.
 	for i := range pod.Spec.InitContainers {
 		use := requested(pod.Spec.InitContainers[i].Resources.Requests, Use{})
 		if isSidecar(&pod.Spec.InitContainers[i]) {
@@ -63,7 +65,7 @@ func ofContainers(pod *corev1.Pod, given Use) Use {
 	return Use{MilliCPU: max(sum.MilliCPU, most.MilliCPU), Memory: max(sum.Memory, most.Memory)}
 }
 
-// requested returns the requests, with the given amounts where there are none.
+// requested returns the requests. The given amounts replace missing requests.
 func requested(list corev1.ResourceList, given Use) Use {
 	if cpu, ok := list[corev1.ResourceCPU]; ok {
 		given.MilliCPU = cpu.MilliValue()
@@ -74,7 +76,7 @@ func requested(list corev1.ResourceList, given Use) Use {
 	return given
 }
 
-// Plus returns the sum of the two. What an int64 does not hold is more than there is anywhere.
+// Plus returns the sum of the two. CPU and memory are limited to the range from 0 to math.MaxInt64.
 func (u Use) Plus(other Use) Use {
 	return Use{Pods: u.Pods + other.Pods, MilliCPU: plus(u.MilliCPU, other.MilliCPU), Memory: plus(u.Memory, other.Memory)}
 }
@@ -87,10 +89,10 @@ func plus(a, b int64) int64 {
 	return math.MaxInt64
 }
 
-// CPUs prints thousandths of a CPU in CPUs.
+// CPUs formats thousandths of a CPU as CPUs.
 func CPUs(milli int64) string { return strconv.FormatFloat(float64(milli)/1000, 'f', -1, 64) }
 
-// Gigabytes prints bytes in GB (1e9 bytes), as the provider counts, to a thousandth.
+// Gigabytes formats bytes as GB (1e9 bytes), the unit of the provider, rounded to a thousandth.
 func Gigabytes(bytes int64) string {
 	return strconv.FormatFloat(math.Round(float64(bytes)/1e6)/1e3, 'f', -1, 64)
 }

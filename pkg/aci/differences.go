@@ -6,16 +6,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// tokenVolume begins the names of the volumes by which pods are given the token of their ServiceAccount, whether they
-// use it or not. Source: the ServiceAccount admission plugin.
+// tokenVolume is the prefix of the name of the volume that gives a pod the token of its ServiceAccount, whether or not
+// the pod uses the token. Source: the ServiceAccount admission plugin.
 const tokenVolume = "kube-api-access-"
 
 // ignored lists features that the connector of AKS's virtual nodes ignores silently. Source: azure-aci v1.6.4. It
-// leaves out what nearly every pod has: the usual hardening (runAsNonRoot, dropped capabilities, seccomp profiles,
-// read-only root file systems), default modes of files, the token of the ServiceAccount where nothing says that it is
-// used.
+// leaves out features that nearly every pod has: the usual hardening (runAsNonRoot, dropped capabilities, seccomp
+// profiles, read-only root file systems), default modes of files, and the ServiceAccount token that every pod is given.
 var ignored = []struct {
-	what string // read on in "it runs without …"
+	what string // completes "it runs without …"
 	used func(*corev1.Pod) bool
 }{
 	{"subPath: the whole volume is mounted", anyContainer(func(c *corev1.Container) bool {
@@ -55,7 +54,8 @@ var inContainerContext = anyContainer(func(c *corev1.Container) bool {
 	return s != nil && (s.RunAsUser != nil || s.RunAsGroup != nil || s.Capabilities != nil && len(s.Capabilities.Add) > 0)
 })
 
-// hasProjected looks at what is projected into a volume, but for that which every pod is given.
+// hasProjected returns a function that reports whether a source of a projected volume matches. It skips the volume with
+// the ServiceAccount token that every pod is given.
 func hasProjected(match func(*corev1.VolumeProjection) bool) func(*corev1.Volume) bool {
 	return func(v *corev1.Volume) bool {
 		if v.Projected == nil || strings.HasPrefix(v.Name, tokenVolume) {
@@ -70,7 +70,7 @@ func hasProjected(match func(*corev1.VolumeProjection) bool) func(*corev1.Volume
 	}
 }
 
-// Differences returns, in words, what of the pod is left out without a word when it runs on the platform.
+// Differences returns descriptions of the pod's features that the platform ignores silently.
 func Differences(pod *corev1.Pod, on Platform) []string {
 	if on != V1 {
 		return nil

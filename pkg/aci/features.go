@@ -31,7 +31,8 @@ func anyVolume(match func(*corev1.Volume) bool) func(*corev1.Pod) bool {
 
 func isPVC(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
-// isUnknownVolume reports whether the volume is of no kind that runs, or that another feature speaks of.
+// isUnknownVolume reports whether the volume is of a type that neither runs nor belongs to another feature of the
+// table.
 func isUnknownVolume(v *corev1.Volume) bool {
 	inlineFiles := v.CSI != nil && v.CSI.Driver == AzureFilesDriver
 	return v.HostPath == nil && !isPVC(v) && v.DownwardAPI == nil &&
@@ -75,14 +76,14 @@ func hasHostPort(c *corev1.Container) bool {
 	return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
 }
 
-// anyProbe looks at probes of liveness and readiness.
+// anyProbe returns a function that reports whether a liveness or readiness probe of the pod matches.
 func anyProbe(match func(*corev1.Probe, *corev1.Container) bool) func(*corev1.Pod) bool {
 	return anyContainer(func(c *corev1.Container) bool {
 		return c.LivenessProbe != nil && match(c.LivenessProbe, c) || c.ReadinessProbe != nil && match(c.ReadinessProbe, c)
 	})
 }
 
-// namesNoPort reports whether the probe asks a port by a name that no port of the container has.
+// namesNoPort reports whether an httpGet probe names a port that the container does not have.
 func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
 	if probe.HTTPGet == nil || probe.HTTPGet.Port.Type != intstr.String {
 		return false
@@ -90,8 +91,8 @@ func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
 	return !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
 }
 
-// hasLateField reports whether a variable is taken from the pod's status. The connector fills in variables as it
-// creates the container group, once.
+// hasLateField reports whether a variable comes from the pod's status. The connector sets variables only once, when it
+// creates the container group.
 func hasLateField(c *corev1.Container) bool {
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil && strings.HasPrefix(from.FieldRef.FieldPath, "status.") {

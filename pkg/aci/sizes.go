@@ -7,12 +7,13 @@ import (
 )
 
 const (
-	// The connector rounds CPU requests down to a multiple of cpuStep, in thousandths of a CPU, and requests and limits
-	// of memory to one of memoryStep, in bytes. Both are also its minimum.
+	// The connector rounds CPU requests down to a multiple of cpuStep, in thousandths of a CPU. It rounds requests and
+	// limits of memory down to a multiple of memoryStep, in bytes. Each step is also the smallest request.
 	cpuStep, memoryStep = 10, 100_000_000
 )
 
-// TooLarge returns what the pod needs more of than the largest pod that the provider runs, or "".
+// TooLarge describes the resource of which the pod needs more than the largest pod that the provider runs has, or
+// returns "".
 func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
 	if len(largest) == 0 {
 		return ""
@@ -27,7 +28,8 @@ func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
 	return ""
 }
 
-// asked returns the sum of the containers' requests as the connector sends it, and without its rounding of CPU.
+// asked returns the sum of the containers' requests. rounded is the sum that the connector sends, and exact is the sum
+// without the rounding of CPU.
 func asked(p *corev1.Pod) (rounded, exact Use) {
 	for i := range p.Spec.Containers {
 		use := requested(p.Spec.Containers[i].Resources.Requests, Use{MilliCPU: aciMilliCPU, Memory: aciMemory})
@@ -39,7 +41,8 @@ func asked(p *corev1.Pod) (rounded, exact Use) {
 	return rounded, exact
 }
 
-// limitAboveRequests reports whether a container may use more than all of them request together, which Azure refuses.
+// limitAboveRequests reports whether a container's limit exceeds the requests of all containers together. Azure refuses
+// such a pod.
 func limitAboveRequests(p *corev1.Pod) bool {
 	if !unusualLimits(p) {
 		return false
@@ -50,8 +53,8 @@ func limitAboveRequests(p *corev1.Pod) bool {
 	})
 }
 
-// fractionalCPU reports whether that is so only because the connector rounds CPU requests down to a multiple of 10m,
-// and limits not.
+// fractionalCPU reports whether a container's CPU limit exceeds the requests of all containers together only because
+// the connector rounds CPU requests, and not limits, down to a multiple of 10m.
 func fractionalCPU(p *corev1.Pod) bool {
 	if !unusualLimits(p) {
 		return false
@@ -60,8 +63,8 @@ func fractionalCPU(p *corev1.Pod) bool {
 	return anyLimit(p, func(cpu, _ int64) bool { return cpu > rounded.MilliCPU && cpu <= exact.MilliCPU })
 }
 
-// unusualLimits reports whether limits have to be looked at: they are not just what the containers request, as most
-// are.
+// unusualLimits reports whether the limits must be checked. Most limits need no check, because they equal the
+// container's requests and are multiples of cpuStep.
 func unusualLimits(p *corev1.Pod) bool {
 	for i := range p.Spec.Containers {
 		r := &p.Spec.Containers[i].Resources
@@ -78,7 +81,8 @@ func unusualLimits(p *corev1.Pod) bool {
 	return false
 }
 
-// anyLimit reports whether the limits of a container match, in thousandths of a CPU and in bytes; 0 is none.
+// anyLimit reports whether the limits of a container match. match gets thousandths of a CPU and bytes; 0 means no
+// limit.
 func anyLimit(p *corev1.Pod, match func(cpu, memory int64) bool) bool {
 	for i := range p.Spec.Containers {
 		limits := p.Spec.Containers[i].Resources.Limits

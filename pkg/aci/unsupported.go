@@ -6,30 +6,30 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Feature is something that a pod uses and a virtual kubelet cannot run.
+// Feature is a feature of pods that a virtual kubelet may be unable to run.
 type Feature struct {
-	// Code names it, and What completes "cannot run …".
+	// Code identifies the feature, and What completes "cannot run …".
 	Code, What string
-	// Any says that no virtual kubelet can, of whatever platform.
+	// Any is set if no virtual kubelet of any platform can run the feature.
 	Any bool
 
 	used func(*corev1.Pod) bool
 	v2   support
 }
 
-// support says whether virtual nodes v2 run a feature.
+// support is the condition under which virtual nodes v2 run a feature.
 type support int
 
 const (
 	never support = iota
 	always
-	withAzureFiles // if all volumes that the pod claims are of Azure Files
+	withAzureFiles // if all volumes that the pod claims are Azure Files
 )
 
-// features are what a virtual kubelet cannot run, on Azure Container Instances if not said otherwise. Sources: what
-// azure-aci v1.6.4, the connector of AKS's virtual nodes, was measured to refuse or to lose, and the limitations in the
-// documentation of AKS virtual nodes. Virtual nodes v2 have another connector: of them, the documentation is the
-// source, and what it does not say is left to them.
+// features lists what a virtual kubelet cannot run: on any platform if Any is set, otherwise on Azure Container
+// Instances. The sources are measurements of what azure-aci v1.6.4, the connector of AKS's virtual nodes, refuses or
+// loses, and the limitations in the documentation of AKS virtual nodes. Virtual nodes v2 have a different connector.
+// For them, the documentation is the source, and features that it does not mention count as supported.
 var features = []Feature{
 	{Code: "DaemonSetPod", What: "DaemonSet pods", used: ownedByDaemonSet, Any: true},
 	{Code: "MirrorPod", What: "static pods", Any: true, used: func(p *corev1.Pod) bool { _, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; return ok }},
@@ -69,7 +69,7 @@ var features = []Feature{
 func Features() []Feature { return slices.Clone(features) }
 
 // Unsupported returns the first feature of the pod that nodes of the platform cannot run, and whether there is one.
-// azureFiles says that all volumes that the pod claims are of Azure Files.
+// azureFiles is set if all volumes that the pod claims are Azure Files.
 func Unsupported(pod *corev1.Pod, on Platform, azureFiles bool) (Feature, bool) {
 	for _, f := range features {
 		runs := on == Other || on == V2 && (f.v2 == always || f.v2 == withAzureFiles && azureFiles)

@@ -1,5 +1,5 @@
-// Package alike computes keys of pods. Two pods with the same key are the same to its reader: the autoscaler, a view of
-// the pools, kube-scheduler, Filter plugins, or a burst pool's provider. It is pure.
+// Package alike computes keys of pods. Each key is for one reader, which treats pods with the same key alike: the
+// autoscaler, a view of the pools, kube-scheduler, Filter plugins, or a burst pool's provider. The package is pure.
 package alike
 
 import (
@@ -22,10 +22,11 @@ import (
 // PodGroupLabel.
 const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 
-// Autoscaler returns what an autoscaler, and the gate, look at of the pod: what the autoscaler does not do for one, it
-// does not do for another with the same key. What must be equal: all that its simulated Filters and its pod list read,
-// priority and its own annotations included, and Scheduler. It is empty for a pod that is like no other: what that can
-// use depends on other pods, on volumes or on a gang.
+// Autoscaler returns the pod's key for autoscalers and for the gate. If an autoscaler does not scale up for a pod, it
+// does not scale up for any other pod with the same key. The key covers all fields that the autoscaler's simulated
+// Filters and its pod list read, including the priority and the autoscaler's own annotations, and the result of
+// Scheduler. The key is empty for a pod that is like no other: the nodes that it can use depend on other pods, on
+// volumes or on a gang.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 	s := &pod.Spec
 	if _, gang := pod.Labels[podGroupLabel]; gang || s.WorkloadRef != nil || len(s.ResourceClaims) > 0 {
@@ -80,21 +81,22 @@ func View(pod *corev1.Pod) string {
 		aci.Billed(pod, true), aci.Billed(pod, false), aci.FeaturesOf(pod))
 }
 
-// Scheduler returns a fragment of the pod's signature for kube-scheduler: what decides, besides requests, whether the
-// pod may use burst pools and what it takes of their budgets.
+// Scheduler returns a fragment of the pod's signature for kube-scheduler. It covers the fields, other than requests,
+// that determine whether the pod may use burst pools and how much of their budgets it uses.
 func Scheduler(pod *corev1.Pod, azureFiles bool, notSelected []bool) any {
 	return append([]string{pod.Annotations[pool.BurstAnnotation], strconv.FormatBool(azureFiles), fmt.Sprint(notSelected, aci.Billed(pod, true))}, aci.FeaturesOf(pod)...)
 }
 
-// Filter returns what Filter plugins read of the pod that read nothing else but the node. requests are the pod's, as
-// NodeResourcesFit counts them.
+// Filter returns the pod's key for Filter plugins that read only the pod and the node. requests are the pod's requests,
+// as NodeResourcesFit counts them.
 func Filter(pod *corev1.Pod, requests corev1.ResourceList) string {
 	return encode(requests, pod.Spec.Tolerations, pod.Spec.NodeSelector, requiredNodeAffinity(pod))
 }
 
-// Template returns what tells the template that the pod is made of from others: what controls the pod and, where that
-// may change its template, which one it is. A burst pool's provider that refuses one pod for what it is refuses all
-// with the same key. It is empty for a pod that nothing controls: there is no other like it.
+// Template returns a key of the pod's template. It contains the UID of the pod's controller. If the controller's
+// template may change, it also contains the revision or a hash of the containers. A burst pool's provider that refuses
+// one pod with a pod error refuses all pods with the same key. The key is empty for a pod without a controller, because
+// no other pod is like it.
 func Template(pod *corev1.Pod) string {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
@@ -106,8 +108,8 @@ func Template(pod *corev1.Pod) string {
 	if revision := pod.Labels[appsv1.ControllerRevisionHashLabelKey]; revision != "" {
 		return string(owner.UID) + "/" + revision
 	}
-	// What providers look at of the containers, without what differs between pods of one template: the mounts of the
-	// token's volume, whose name is random.
+	// The hash covers the containers as providers read them, without fields that differ between pods of one template.
+	// The volume of the ServiceAccount token, for example, has a random name.
 	var containers []corev1.Container
 	for _, all := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for _, c := range all {
@@ -116,7 +118,7 @@ func Template(pod *corev1.Pod) string {
 		}
 	}
 	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(encode(containers))) // it does not fail
+	_, _ = hash.Write([]byte(encode(containers))) // writing to a hash does not fail
 	return string(owner.UID) + "/" + strconv.FormatUint(hash.Sum64(), 36)
 }
 
@@ -128,6 +130,6 @@ func requiredNodeAffinity(pod *corev1.Pod) *corev1.NodeSelector {
 }
 
 func encode(parts ...any) string {
-	data, _ := json.Marshal(parts) // types of the API do not fail
+	data, _ := json.Marshal(parts) // encoding API types does not fail
 	return string(data)
 }

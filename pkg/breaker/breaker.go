@@ -1,6 +1,6 @@
-// Package breaker is the circuit breaker of a burst pool. By what becomes of the pods on the pool's nodes it decides
-// whether more may be sent there. The published states describe the provider. Open: the circuit is closed. Refusing: it
-// is open. HalfOpen: it is half-open.
+// Package breaker is the circuit breaker of a burst pool. From the outcomes of the pods on the pool's nodes, it decides
+// whether the pool may get more pods. The published states describe the provider. Open means that the circuit is
+// closed, Refusing that it is open, and HalfOpen that it is half-open.
 package breaker
 
 import (
@@ -15,47 +15,47 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// State is whether a burst pool's provider takes pods.
+// State is the state of a burst pool's provider.
 type State string
 
 const (
-	// Open means that it takes pods, or has not refused any.
+	// Open means that the provider accepts pods, or has not refused any.
 	Open State = "Open"
-	// Refusing means that it does not, and that no pod is sent to it for a while.
+	// Refusing means that the provider refuses pods, and that the pool gets no pods until its backoff ends.
 	Refusing State = "Refusing"
-	// HalfOpen means that it did not, and that one pod is sent to it to see.
+	// HalfOpen means that the provider refused pods, and that one pod is sent to it as a test.
 	HalfOpen State = "HalfOpen"
 )
 
 // defaultStart is how long a pod counts as starting in a pool without startWithin.
 const defaultStart = 15 * time.Minute
 
-// Rules are what a Breaker goes by.
+// Rules has the parameters of a Breaker.
 type Rules struct {
-	// StartWithin is how long a pod may take from its binding to its start. The next pods of an owner whose pod was
-	// late have more (TimeToStart). 0: no pod is ever late.
+	// StartWithin bounds the time from a pod's binding to its start. After an owner's pod was late, the owner's next
+	// pods have more time (TimeToStart). 0 means that no pod is ever late.
 	StartWithin time.Duration
-	// Alone is how long one pod's pool error must last to close the pool by itself.
+	// Alone is how long a pool error of one pod must last to close the pool by itself.
 	Alone time.Duration
-	// Evidence is how long a failure counts, unless a pod starts before.
+	// Evidence is how long a failure counts, unless a pod that was bound later starts first.
 	Evidence time.Duration
 	// FirstBackoff is the first backoff of a refusing pool; it doubles with each failed trial, up to MaxBackoff.
 	FirstBackoff, MaxBackoff time.Duration
-	// InFlight is how much later than the last pod that was seen when the pool closed a pod may have been bound by a
-	// decision from before.
+	// InFlight is how long after the pool has closed pods may still be bound by earlier decisions. It counts from the
+	// binding of the last pod that was seen before the pool closed.
 	InFlight time.Duration
-	// Template is how long a template is ineligible after the last pod error, and Curable the same for an error that
-	// may pass.
+	// Template is how long a template is ineligible after its last pod error. Curable replaces Template for an error
+	// that may pass.
 	Template, Curable time.Duration
-	// Answer is how long the provider may take to refuse a pod: one that has neither started nor been refused by then
-	// counts as taken.
+	// Answer is how long the provider may take to refuse a pod. A pod that has neither started nor been refused by then
+	// counts as accepted.
 	Answer time.Duration
 	// Trust is how long Pacing.Recent is trusted after a pod has started. Forget is how long a refused pod counts for
-	// its owner. It is long because a Job counts failures for ever: with an hour, a long Job would fail.
+	// its owner. It is long because a Job counts failures for ever. If Forget were an hour, a long Job would fail.
 	Trust, Forget time.Duration
 }
 
-// ban returns how long a template is ineligible after a pod of it was refused.
+// ban returns how long a template is ineligible after one of its pods was refused.
 func (r *Rules) ban(curable bool) time.Duration {
 	if curable {
 		return r.Curable
@@ -72,27 +72,27 @@ func NewRules(startWithin time.Duration) Rules {
 	}
 }
 
-// Pod has the fields of a pod on a burst pool's nodes that a Tracker uses.
+// Pod has the fields of a pod on a burst pool's nodes that a Breaker uses.
 type Pod struct {
 	UID       types.UID
 	Namespace string
-	// Owner is the controlling owner's UID, or the pod's own.
+	// Owner is the UID of the pod's controller or, without a controller, the pod's own UID.
 	Owner types.UID
-	// TemplateKey is alike.TemplateKey of the pod.
+	// TemplateKey is the alike.Template key of the pod.
 	TemplateKey string
-	// CountsFailures is CountsFailures of the pod.
+	// CountsFailures is the result of the function CountsFailures for the pod.
 	CountsFailures bool
 	// MilliCPU is the CPU that the provider bills for the pod, in thousandths. PodOf does not set it.
 	MilliCPU int64
 	Bound    time.Time
 	Started  bool
-	// Ending is set if it is being deleted or has ended: it will neither start nor be refused.
+	// Ending is set if the pod is being deleted or has ended. Such a pod will neither start nor be refused.
 	Ending bool
-	// Refusal is nil for a pod that was not refused.
+	// Refusal is nil if the pod was not refused.
 	Refusal *refusal.Refusal
 }
 
-// PodOf returns what is looked at of the pod.
+// PodOf returns the fields of the pod that a Breaker uses, except for MilliCPU.
 func PodOf(pod *corev1.Pod) Pod {
 	p := Pod{
 		UID: pod.UID, Namespace: pod.Namespace, Owner: cmp.Or(refusal.OwnerOf(pod), pod.UID), TemplateKey: alike.Template(pod), CountsFailures: CountsFailures(pod), Bound: refusal.BoundAt(pod),
@@ -106,10 +106,11 @@ func PodOf(pod *corev1.Pod) Pod {
 	return p
 }
 
-// mayStart is MayStart of the pod.
+// mayStart reports whether the pod may still start, as refusal.MayStart does.
 func (p *Pod) mayStart() bool { return !p.Started && !p.Ending && p.Refusal == nil }
 
-// startLimit returns how long a pod may be starting in a pool with this startWithin; 0 means the default.
+// startLimit returns how long a pod counts as starting in a pool with this startWithin. If startWithin is 0, the
+// default applies.
 func startLimit(startWithin time.Duration) time.Duration {
 	if startWithin == 0 {
 		return defaultStart
@@ -117,25 +118,26 @@ func startLimit(startWithin time.Duration) time.Duration {
 	return startWithin
 }
 
-// Status is what a Breaker says of a burst pool. It must not be changed.
+// Status is the state of a burst pool as its Breaker reports it. It must not be changed.
 type Status struct {
 	State State `json:"state,omitempty"`
 	// Since is when the pool last entered or left Open.
 	Since time.Time `json:"since,omitzero"`
-	// Expired is set for a pool that is Open again only because its last refusal is too old: no pod has started there.
+	// Expired is set if the pool is Open again only because its last failure is too old, and not because a pod has
+	// started.
 	Expired bool `json:"expired,omitempty"`
 	// Until is when a Refusing pool becomes half-open.
 	Until time.Time `json:"until,omitzero"`
-	// Code and Message are the provider's, and Failed is how many pods it refused or did not start since it last
-	// started one.
+	// Code and Message are those of the failure that last closed the pool. Failed counts the pods that may have failed
+	// because of the pool since a pod last started.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Failed  int    `json:"failed,omitempty"`
-	// Starting is how many pods on the pool's nodes may still start.
+	// Starting counts the pods on the pool's nodes that may still start.
 	Starting int `json:"starting,omitempty"`
-	// Templates are those of which the provider has refused pods for what they are, by alike.TemplateKey.
+	// Templates has the templates that are ineligible because of a pod error, by their alike.Template key.
 	Templates map[string]Template `json:"templates,omitempty"`
-	// Pacing has the limits of all owners; nil: none.
+	// Pacing has the pacing of all owners; nil means that there is none.
 	Pacing *Pacing `json:"pacing,omitempty"`
 	// Next is when the status changes without an event; zero if it does not.
 	Next time.Time `json:"next,omitzero"`
@@ -145,66 +147,66 @@ type Status struct {
 type Template struct {
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
-	// At is when a pod of it was last refused.
+	// At is when a pod of the template was last refused.
 	At time.Time `json:"at"`
-	// MayPass is set if it may become eligible again without a change.
+	// MayPass is set if the template may become eligible again without a change.
 	MayPass bool `json:"curable,omitempty"`
-	// Until is when it is tried again.
+	// Until is when the template is tried again.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Breaker is the circuit breaker of one burst pool. Its input are the pods on the pool's nodes; it has no clock of its
+// Breaker is the circuit breaker of one burst pool. Its inputs are the pods on the pool's nodes. It has no clock of its
 // own. It is not safe for concurrent use.
 //
-// Times of binding are the leader's or the API server's, and only compared with one another: a failure counts for
-// nothing once a pod has started that was bound later, and a pool that is closed opens when a pod has started that was
-// bound after the last one before it closed.
+// Times of binding come from the leader or the API server, and are only compared with one another. A failure no longer
+// counts once a pod that was bound later has started. A pool that has closed opens once a pod has started that was
+// bound more than InFlight after the last pod that was seen before the pool closed.
 type Breaker struct {
 	rules     Rules
 	pods      map[types.UID]*known
-	waiting   map[types.UID]*known // those of them that may still start
-	counted   map[types.UID]bool   // failures that the leader before has counted, of pods that were not seen yet
+	waiting   map[types.UID]*known // the entries of pods that may still start
+	counted   map[types.UID]bool   // pods that were not seen yet, and whose failure the previous leader has counted
 	failures  map[types.UID]Failure
 	slow      map[types.UID]Lateness // by owner
 	templates map[string]Template
 
-	refusedPods   map[types.UID]refusedPod // of owners that count them
-	used, running Size                     // what all pods are together, and those that have started
+	refusedPods   map[types.UID]refusedPod // the refused pods of owners that count failures
+	used, running Size                     // the sum of all pods, and of the pods that have started
 	peak, recent  Size                     // as in Pacing
 	lastStart     time.Time                // when a pod was last seen to start, by the clock
 
 	state        State
 	since, until time.Time
-	rests        int       // how many times in a row the pool has been closed
-	code, text   string    // of the failure for which it was last
-	newest       time.Time // when the last pod that was ever seen was bound
-	accepted     time.Time // when the last pod that started was bound
-	closed       time.Time // newest, when the pool closed
-	probed       time.Time // newest, when it became half-open
-	shut         time.Time // when it was closed last, by the clock
-	expired      bool      // it is open because nothing was refused for a while, and not because a pod has started
+	rests        int       // how many times in a row the pool has closed
+	code, text   string    // those of the failure that last closed the pool
+	newest       time.Time // the latest binding time of all pods that were ever seen
+	accepted     time.Time // the latest binding time of all pods that have started
+	closed       time.Time // the value of newest when the pool closed
+	probed       time.Time // the value of newest when the pool became half-open
+	shut         time.Time // when the pool last closed, by the clock
+	expired      bool      // as in Status
 }
 
 // known is a pod on the pool's nodes.
 type known struct {
 	Pod
-	cause    refusal.Cause // of its refusal, as counted; empty if it was not refused
-	late     bool          // it was counted as late
-	seen     time.Time     // when it was first seen, by the clock
-	slowness int           // its owner's, then
-	within   time.Duration // it is late if it takes longer to start; 0: never
+	cause    refusal.Cause // the cause of the refusal, as counted; empty if the pod was not refused
+	late     bool          // whether the pod was counted as late
+	seen     time.Time     // when the pod was first seen, by the clock
+	slowness int           // the Lateness.Times of its owner when the pod was first seen
+	within   time.Duration // the pod is late if it takes longer to start; 0: it is never late
 }
 
-// Failure is a pod that was refused, or is late, for what may be the pool.
+// Failure is a pod that was refused or is late, perhaps because of the pool.
 type Failure struct {
 	UID       types.UID `json:"uid"`
 	Namespace string    `json:"namespace"`
-	// Cause is OfPool, Unknown, or empty for a pod that is late.
+	// Cause is PoolError, Unknown, or empty for a late pod.
 	Cause   refusal.Cause `json:"class,omitempty"`
 	Code    string        `json:"code,omitempty"`
 	Message string        `json:"message,omitempty"`
 	Bound   time.Time     `json:"bound"`
-	// At is when it failed.
+	// At is when the pod failed.
 	At time.Time `json:"at"`
 }
 
@@ -214,7 +216,7 @@ type Lateness struct {
 	At    time.Time `json:"at"`
 }
 
-// New returns one that has seen nothing.
+// New returns a Breaker that has seen no pods.
 func New(rules Rules) *Breaker {
 	return &Breaker{
 		rules: rules, state: Open, pods: map[types.UID]*known{}, waiting: map[types.UID]*known{}, counted: map[types.UID]bool{}, failures: map[types.UID]Failure{},
@@ -222,17 +224,17 @@ func New(rules Rules) *Breaker {
 	}
 }
 
-// Change says what a Breaker learnt of a pod.
+// Change is the result of See for one pod.
 type Change struct {
 	// StatusChanged is set if the Status may have changed.
 	StatusChanged bool
-	// Refused is the refusal, if it is the pod's first.
+	// Refused is the pod's refusal if it is the first for this pod; nil otherwise.
 	Refused *refusal.Refusal
 	// Ineligible is set if the pod's template became ineligible, or the pod itself if it has no controlling owner.
 	Ineligible bool
 }
 
-// See takes in how a pod on the pool's nodes is at the time now.
+// See processes the state of a pod on the pool's nodes at the time now.
 func (b *Breaker) See(pod Pod, now time.Time) Change {
 	k, seen := b.pods[pod.UID]
 	if !seen {
@@ -249,7 +251,7 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 		b.pods[pod.UID] = k
 	}
 	change := Change{StatusChanged: !seen || pod.Ending != k.Ending}
-	if seen { // what a provider reports later may be dated back, and a container group that is repaired has started all the same
+	if seen { // a later report may have an earlier time of binding, and a pod stays started while its container group is repaired
 		pod.Bound = latest(k.Bound, pod.Bound)
 		pod.Started = pod.Started || k.Started && pod.Refusal == nil
 	}
@@ -290,8 +292,8 @@ func (b *Breaker) See(pod Pod, now time.Time) Change {
 	return change
 }
 
-// worse reports whether a refusal with this cause adds something after one with the cause before (empty: none): a
-// kubelet that tries again may get another answer.
+// worse reports whether a refusal with this cause adds information to an earlier refusal with the cause before, which
+// is empty if there was none. A kubelet that tries again may get a different answer.
 func worse(before, cause refusal.Cause) bool {
 	switch before {
 	case "":
@@ -304,7 +306,8 @@ func worse(before, cause refusal.Cause) bool {
 	return false
 }
 
-// refused processes a refusal, and reports whether it is the first pod error of the template.
+// refused processes a refusal. It reports whether the refusal is the first pod error of the template, or a pod error of
+// a pod without a template.
 func (b *Breaker) refused(k *known, now time.Time) bool {
 	switch k.Refusal.Cause {
 	case refusal.PodError:
@@ -321,15 +324,16 @@ func (b *Breaker) refused(k *known, now time.Time) bool {
 	return false
 }
 
-// ban makes the pod's template ineligible, as of the time given.
+// ban makes the pod's template ineligible from the given time on.
 func (b *Breaker) ban(p *Pod, at time.Time) {
 	r := p.Refusal
-	b.templates = maps.Clone(b.templates) // judgements have the one before
+	b.templates = maps.Clone(b.templates) // an earlier Status shares the old map
 	b.templates[p.TemplateKey] = Template{Code: r.Code, Message: r.Message, MayPass: r.MayPass, At: at, Until: at.Add(b.rules.ban(r.MayPass))}
 	trim(b.templates, maxTemplates, func(key string, x Template) (time.Time, string) { return x.At, key })
 }
 
-// failed counts a refusal that may be a pool error. If it certainly is a pool error, the known concurrency falls to that of the pods that run now.
+// failed counts a refusal that may be a pool error. If it certainly is a pool error, the known concurrency falls to
+// that of the pods that run now.
 func (b *Breaker) failed(p *Pod, at time.Time) {
 	b.fail(Failure{UID: p.UID, Namespace: p.Namespace, Cause: p.Refusal.Cause, Code: p.Refusal.Code, Message: p.Refusal.Message, Bound: p.Bound, At: at})
 	if p.Refusal.Cause == refusal.PoolError {
@@ -354,8 +358,8 @@ func (b *Breaker) Gone(uid types.UID) bool {
 	return seen
 }
 
-// Starting returns how many pods may still start at the time now: recently bound pods on the pool's nodes, and those of
-// the assumed pods (by UID) whose binding the informer has not seen yet.
+// Starting returns how many pods may still start at the time now. It counts recently bound pods on the pool's nodes,
+// and the assumed pods (placed, by UID) whose binding the informer has not delivered yet.
 func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	n := 0
 	for _, k := range b.waiting {
@@ -371,7 +375,7 @@ func (b *Breaker) Starting(placed []types.UID, now time.Time) int {
 	return n
 }
 
-// startsUntil returns until when the pod counts as starting.
+// startsUntil returns the time until which the pod counts as starting.
 func (k *known) startsUntil(startWithin time.Duration) time.Time {
 	return k.Bound.Add(startLimit(startWithin))
 }

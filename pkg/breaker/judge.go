@@ -43,7 +43,7 @@ func (b *Breaker) Judge(now time.Time) Status {
 	return j
 }
 
-// forget drops what is too old to count.
+// forget drops entries that are too old to count.
 func (b *Breaker) forget(now time.Time) {
 	maps.DeleteFunc(b.failures, func(_ types.UID, f Failure) bool {
 		return f.Bound.Before(b.accepted) || now.Sub(f.At) >= b.rules.Evidence
@@ -52,13 +52,13 @@ func (b *Breaker) forget(now time.Time) {
 	maps.DeleteFunc(b.slow, func(_ types.UID, s Lateness) bool { return now.Sub(s.At) >= b.rules.Template })
 	for key, template := range b.templates {
 		if !now.Before(template.Until) {
-			b.templates = maps.Clone(b.templates) // judgements have the one before
+			b.templates = maps.Clone(b.templates) // an earlier Status shares the old map
 			delete(b.templates, key)
 		}
 	}
 }
 
-// findLate finds the pods that have become late.
+// findLate counts the pods that have become late.
 func (b *Breaker) findLate(now time.Time) {
 	for _, k := range b.waiting {
 		due := k.Bound.Add(k.within)
@@ -77,12 +77,13 @@ func (b *Breaker) findLate(now time.Time) {
 	}
 }
 
-// mayBeLate reports whether the pod, which may still start, counts as late if it does not in time: it has not failed
-// yet, in one way or the other.
+// mayBeLate reports whether a pod that may still start can become late. A pod that was refused or was counted as late
+// cannot.
 func (k *known) mayBeLate() bool { return k.within > 0 && !k.late && k.cause == "" }
 
-// refuses reports whether an open pool has to close: two pods had a pool error, or one has had it for a while, or pods
-// in two namespaces failed. Two namespaces mean two owners: one mistyped image must not close the pool for all.
+// refuses reports whether an open pool must close. It must if two pods had a pool error, if one pod has had a pool
+// error for a while, or if pods in two namespaces failed. Pods in two namespaces have two owners, and one owner's
+// mistyped image must not close the pool for all.
 func (b *Breaker) refuses(now time.Time) bool {
 	ofPool, namespaces := 0, map[string]bool{}
 	for _, f := range b.failures {
@@ -98,8 +99,8 @@ func (b *Breaker) refuses(now time.Time) bool {
 	return ofPool >= 2 || len(namespaces) >= 2
 }
 
-// expires reports whether a half-open pool that no pod has tried counts as open at the time now: the failures are too
-// old.
+// expires reports whether a half-open pool that no pod has tried counts as open at the time now, because its failures
+// are too old.
 func (b *Breaker) expires(now time.Time) bool {
 	return len(b.failures) == 0 && !now.Before(b.shut.Add(b.rules.Evidence))
 }
@@ -108,7 +109,7 @@ func (b *Breaker) open(now time.Time) {
 	b.state, b.since, b.until, b.rests, b.expired = Open, now, time.Time{}, 0, false
 }
 
-// ofTrial reports whether the pod that failed was bound after the pool became half-open.
+// ofTrial reports whether the failed pod was bound after all pods that were seen before the pool became half-open.
 func (b *Breaker) ofTrial(f Failure) bool { return f.Bound.After(b.probed) }
 
 func (b *Breaker) anyFailure(match func(Failure) bool) bool {
@@ -120,8 +121,8 @@ func (b *Breaker) anyFailure(match func(Failure) bool) bool {
 	return false
 }
 
-// close closes the pool because of the failures that match. The code and message are the last failure's, a pool error's
-// first.
+// close closes the pool because of the failures that match. The code and message come from the last of these failures.
+// Pool errors have precedence over unknown refusals, and these have precedence over late pods.
 func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	var why Failure
 	weight := map[refusal.Cause]int{refusal.PoolError: 2, refusal.Unknown: 1}
@@ -136,7 +137,7 @@ func (b *Breaker) close(now time.Time, match func(Failure) bool) {
 	b.rests = min(b.rests+1, 30)
 }
 
-// schedule counts the pods that may still start, and finds when the judgement changes by itself.
+// schedule counts the pods that may still start, and finds when the status next changes without an event.
 func (b *Breaker) schedule(j *Status, now time.Time) {
 	at := func(due time.Time) {
 		if due.After(now) && (j.Next.IsZero() || due.Before(j.Next)) {
@@ -168,7 +169,7 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	}
 }
 
-// trim drops the oldest of more entries than most.
+// trim drops the oldest entries until no more than the given number remain.
 func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) {
 	for len(entries) > most {
 		var oldest *K
@@ -183,7 +184,7 @@ func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.T
 	}
 }
 
-// newestOf returns the newest of the entries, at most as many, in the order of their age and name.
+// newestOf returns the keys of the newest entries, at most the given number, sorted by age and name.
 func newestOf[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) []K {
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b K) int {
 		atA, idA := age(a, entries[a])

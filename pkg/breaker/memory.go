@@ -8,35 +8,35 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These bound what a Breaker remembers beside the pods that there are, the oldest being forgotten first, and how much
-// of it is handed on: a template that the next leader does not know of costs one more refused pod.
+// These constants bound what a Breaker remembers apart from the pods that exist, and how much of it is handed on to the
+// next leader. The oldest entries are dropped first. A template that the next leader does not know costs one more
+// refused pod.
 const (
 	maxFailures, maxTemplates, maxOwners = 100, 1000, 1000
 	handedCounted, handedTemplates       = 500, 200
 )
 
-// Memory is what a Breaker hands on to that of the next leader.
+// Memory is the state that a Breaker hands on to the Breaker of the next leader.
 type Memory struct {
-	// State, Since, Until, Code and Message are the Status's, and Backoffs is how many times in a row the pool has
-	// closed.
+	// State, Since, Until, Code and Message are as in Status. Backoffs is how many times in a row the pool has closed.
 	State    State     `json:"state,omitempty"`
 	Since    time.Time `json:"since,omitzero"`
 	Until    time.Time `json:"until,omitzero"`
 	Backoffs int       `json:"rests,omitempty"`
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
-	// Accepted, Closed and HalfOpened are binding times: of the last pod that started, of the last pod seen when the
-	// pool closed, and when it became half-open.
+	// Accepted, Closed and HalfOpened are the latest binding times: of the pods that have started, of the pods seen
+	// before the pool closed, and of the pods seen before it became half-open.
 	Accepted   time.Time `json:"accepted,omitzero"`
 	Closed     time.Time `json:"closed,omitzero"`
 	HalfOpened time.Time `json:"probed,omitzero"`
-	// Shut is when it was closed last, by the clock.
+	// Shut is when the pool last closed, by the clock.
 	Shut time.Time `json:"shut,omitzero"`
-	// Failures are the pods that failed since the last one started, and Counted those on the pool's nodes whose failure
-	// was counted.
+	// Failures has the pods that failed since a pod last started. Counted has the pods on the pool's nodes whose
+	// failure was counted.
 	Failures []Failure   `json:"failures,omitempty"`
 	Counted  []types.UID `json:"counted,omitempty"`
-	// Slow are the owners whose pods were late last.
+	// Slow has the owners whose last pods were late.
 	Slow map[types.UID]Lateness `json:"slow,omitempty"`
 	// Templates are the ineligible templates.
 	Templates map[string]Template `json:"templates,omitempty"`
@@ -47,14 +47,14 @@ func (m Memory) IsZero() bool {
 	return m.State == "" && len(m.Failures) == 0 && len(m.Counted) == 0 && len(m.Slow) == 0 && len(m.Templates) == 0 && m.Accepted.IsZero()
 }
 
-// Memory returns what is to be handed on. It is the same while nothing happens.
+// Memory returns the state to hand on. It stays the same while nothing happens.
 func (b *Breaker) Memory() Memory {
 	var m Memory
 	if b.state != Open {
 		m = Memory{State: b.state, Since: b.since.UTC(), Until: b.until.UTC(), Backoffs: b.rests, Code: b.code, Message: b.text, Closed: b.closed.UTC(), HalfOpened: b.probed.UTC(), Shut: b.shut.UTC()}
 	}
 	if m.Accepted = b.accepted.UTC(); b.state == Open && len(b.failures) == 0 {
-		m.Accepted = m.Accepted.Truncate(time.Minute) // while all is well, what is handed on need not change with each pod
+		m.Accepted = m.Accepted.Truncate(time.Minute) // without failures, the memory need not change with each pod
 	}
 	for _, uid := range newestOf(b.failures, maxFailures, func(uid types.UID, f Failure) (time.Time, string) { return f.At, string(uid) }) {
 		f := b.failures[uid]
@@ -79,25 +79,25 @@ func (b *Breaker) Memory() Memory {
 			m.Templates = map[string]Template{}
 		}
 		x := b.templates[key]
-		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader counts it anew
+		x.At, x.Until = x.At.UTC(), time.Time{} // the next leader computes Until itself
 		m.Templates[key] = x
 	}
 	return m
 }
 
-// Restore has a Breaker that has seen nothing start from what was handed on, at the time now. What cannot be is left
-// out: it comes from outside.
+// Restore sets a Breaker that has seen no pods to the state that was handed on, at the time now. It drops impossible
+// values, because the memory comes from outside.
 func (b *Breaker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == HalfOpen {
 		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Backoffs, 1), 30)
 		b.code, b.text, b.closed, b.probed = m.Code, m.Message, m.Closed, m.HalfOpened
 		if b.shut = m.Shut; b.shut.After(now) {
-			b.shut = now // the clock of the leader before was ahead
+			b.shut = now // the previous leader's clock was ahead
 		}
 		if m.State == Refusing {
 			b.until = m.Until
 			if rest := now.Add(b.rules.MaxBackoff); b.until.After(rest) {
-				b.until = rest // the clock of the leader before was ahead
+				b.until = rest // the previous leader's clock was ahead
 			}
 		}
 	}
@@ -125,11 +125,11 @@ func (b *Breaker) Restore(m Memory, now time.Time) {
 	}
 }
 
-// byBinding orders pods as they were bound.
+// byBinding compares pods by their time of binding.
 func byBinding(a, b Pod) int { return a.Bound.Compare(b.Bound) }
 
-// SeeAll processes all pods on the pool's nodes, in the order of their binding, and forgets the others. It calls heard
-// with the change of each.
+// SeeAll processes all pods on the pool's nodes, in the order of their binding, and forgets all other pods. It calls
+// heard with each pod and its change.
 func (b *Breaker) SeeAll(pods []Pod, now time.Time, heard func(Pod, Change)) {
 	there := make(map[types.UID]bool, len(pods))
 	for _, pod := range slices.SortedFunc(slices.Values(pods), byBinding) {

@@ -12,50 +12,50 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and their like, whose
-// pods always restart, count nothing. A Job counts each pod of restartPolicy Never that fails, and each of OnFailure
-// that is evicted, towards its backoffLimit. Other controllers that run pods to completion do the same. Source:
-// Kubernetes v1.35, pkg/controller/job, isPodFailed.
+// CountsFailures reports whether the pod's owner counts a refused pod as a failure. ReplicaSets and similar
+// controllers, whose pods always restart, count no failures. Towards its backoffLimit, a Job counts each failed pod
+// with restartPolicy Never, and each evicted pod with OnFailure. Other controllers that run pods to completion do the
+// same. Source: Kubernetes v1.35, pkg/controller/job, isPodFailed.
 func CountsFailures(pod *corev1.Pod) bool {
 	return (pod.Spec.RestartPolicy == corev1.RestartPolicyNever || pod.Spec.RestartPolicy == corev1.RestartPolicyOnFailure) && metav1.GetControllerOfNoCopy(pod) != nil
 }
 
-// Size is what quotas are in: pods, and thousandths of a CPU as the provider bills them.
+// Size is an amount in the units of quotas: pods, and thousandths of a CPU as the provider bills them.
 type Size struct {
 	Pods     int   `json:"pods"`
 	MilliCPU int64 `json:"milliCPU"`
 }
 
-// Plus returns the sum of the two.
+// Plus returns the sum of the two sizes.
 func (s Size) Plus(o Size) Size { return Size{s.Pods + o.Pods, s.MilliCPU + o.MilliCPU} }
 
 func (s Size) minus(o Size) Size { return Size{s.Pods - o.Pods, s.MilliCPU - o.MilliCPU} }
 
 func (s Size) max(o Size) Size { return Size{max(s.Pods, o.Pods), max(s.MilliCPU, o.MilliCPU)} }
 
-// Within reports whether it is no more than the other, in both.
+// Within reports whether neither the pods nor the CPU exceed those of the other size.
 func (s Size) Within(o Size) bool { return s.Pods <= o.Pods && s.MilliCPU <= o.MilliCPU }
 
 // Pacing limits how fast pods of owners that count failures go to a burst pool. It must not be changed.
 type Pacing struct {
-	// Peak is the most that ran at once since this process started or the provider last refused a pod.
+	// Peak is the most that ran at once since this process started, or since the last pool error.
 	Peak Size `json:"peak"`
-	// Recent is the most that ran at once since then, and since a pod last started after none had for ten minutes:
-	// meanwhile the quota may have fallen without notice.
+	// Recent is like Peak, but it is also reset when a pod starts after ten minutes without a start. In that time, the
+	// quota may have fallen without notice.
 	Recent Size `json:"recent"`
 	// Used is the sum of all pods on the pool's nodes.
 	Used Size `json:"used"`
-	// TrustedUntil is until when Recent is trusted. Zero if no pod has started, or none that was bound after the last
-	// refusal.
+	// TrustedUntil is the time until which Recent is trusted. It is zero if no pod has been seen to start, if a failure
+	// counts, or if the pool is not Open.
 	TrustedUntil time.Time `json:"trustedUntil,omitzero"`
-	// Owners have pods that are starting or were refused.
+	// Owners has the owners with pods that are starting or were refused.
 	Owners map[types.UID]OwnerPacing `json:"owners,omitempty"`
 }
 
 // OwnerPacing has the times of one owner's pods.
 type OwnerPacing struct {
-	// Starting has, for each pod that is starting, when it counts as accepted. Refused has, for each refused pod, when
-	// that is forgotten.
+	// Starting has, for each pod that is starting, the time at which it counts as accepted. Refused has, for each
+	// refused pod, the time at which its refusal is forgotten.
 	Starting []time.Time `json:"starting,omitempty"`
 	Refused  []time.Time `json:"refused,omitempty"`
 }
@@ -66,8 +66,8 @@ type refusedPod struct {
 	bound time.Time
 }
 
-// Pacing returns the pacing of the owner, or of all owners if it is empty, at the time now. Pods of the owner that were
-// placed, by UID, may not be bound yet.
+// Pacing returns the pacing of the owner, or of all owners if owner is empty, at the time now. placed has the UIDs of
+// the owner's pods that were placed but may not be bound yet.
 func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pacing {
 	p := &Pacing{Peak: b.peak, Recent: b.recent, Used: b.used, Owners: map[types.UID]OwnerPacing{}}
 	if b.state == Open && len(b.failures) == 0 && !b.lastStart.IsZero() {
@@ -96,15 +96,15 @@ func (b *Breaker) Pacing(owner types.UID, placed []types.UID, now time.Time) *Pa
 			p.Owners[r.owner] = o
 		}
 	}
-	for _, o := range p.Owners { // what is published is the same while nothing happens
+	for _, o := range p.Owners { // the published status must not change while nothing happens
 		slices.SortFunc(o.Starting, time.Time.Compare)
 		slices.SortFunc(o.Refused, time.Time.Compare)
 	}
 	return p
 }
 
-// measure updates the sums and their maxima: before is the pod's old state, nil for a new pod, and after its new state,
-// nil if it is gone.
+// measure updates the sums and their maxima. before is the pod's old state, or nil if the pod is new. after is its new
+// state, or nil if the pod is gone.
 func (b *Breaker) measure(before, after *Pod) {
 	if before != nil {
 		b.used = b.used.minus(before.size())
@@ -121,7 +121,7 @@ func (b *Breaker) measure(before, after *Pod) {
 	b.peak, b.recent = b.peak.max(b.running), b.recent.max(b.running)
 }
 
-// startedAt notes that a pod has started.
+// startedAt records that a pod started at the time now.
 func (b *Breaker) startedAt(now time.Time) {
 	if now.Sub(b.lastStart) >= b.rules.Trust {
 		b.recent = b.running
@@ -131,7 +131,7 @@ func (b *Breaker) startedAt(now time.Time) {
 
 func (p *Pod) size() Size { return Size{1, p.MilliCPU} }
 
-// countRefused remembers a pod that was refused, or did not start in time, if its owner counts that.
+// countRefused remembers a pod that was refused or did not start in time, if its owner counts failures.
 func (b *Breaker) countRefused(p *Pod) {
 	if p.CountsFailures {
 		b.refusedPods[p.UID] = refusedPod{p.Owner, p.Bound}
@@ -144,8 +144,8 @@ func (b *Breaker) forgetRefused(now time.Time) {
 	maps.DeleteFunc(b.refusedPods, func(_ types.UID, r refusedPod) bool { return now.Sub(r.bound) >= b.rules.Forget })
 }
 
-// Recall takes in a pod that was refused and has ended, perhaps before this process started. It counts once, as of its
-// binding.
+// Recall processes a refused pod that has ended, perhaps before this process started. The refusal counts once, as of
+// the pod's binding.
 func (b *Breaker) Recall(pod Pod, now time.Time) {
 	r := pod.Refusal
 	if r == nil || pod.Bound.After(now.Add(b.rules.Evidence)) {

@@ -20,12 +20,12 @@ import (
 // nodeNameField is the only field that a node selector term can match.
 const nodeNameField = "metadata.name"
 
-// mismatch is one reason why a node cannot run a pod. It is formatted only when it is shown. An empty one means that
-// the node might.
+// mismatch is one reason why a node cannot run a pod. It is formatted only when it is shown. An empty mismatch means
+// that the node might run the pod.
 type mismatch struct {
-	what   string // selector, affinity, taint or size; empty: none
-	key    string // of the selector, or the resource
-	value  string // of the selector
+	what   string // selector, affinity, taint or size; empty in an empty mismatch
+	key    string // the key of the selector, or the name of the resource
+	value  string // the value of the selector
 	taint  corev1.Taint
 	asked  apiresource.Quantity
 	offers apiresource.Quantity
@@ -52,11 +52,11 @@ func (m *mismatch) String() string {
 	return ""
 }
 
-// none reports whether it is an empty one.
+// none reports whether the mismatch is empty.
 func (m *mismatch) none() bool { return m.what == "" }
 
-// notApplicable returns why no node that the group has or could get can run the pod with the requests, or an empty
-// mismatch if one might.
+// notApplicable returns why no node that the group has or could get can run the pod with these requests. It returns an
+// empty mismatch if one of these nodes might.
 func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, known *nodegroups.Group) mismatch {
 	var first mismatch
 	for i := range known.NodeTemplates {
@@ -75,8 +75,8 @@ func notApplicable(pod *corev1.Pod, requests corev1.ResourceList, p *pool.Pool, 
 	return futureNode(p, known).refuses(pod, requests)
 }
 
-// futureNode returns a node that a group without nodes could get: its nodeTemplate or, without one, what the pool's
-// selector and its source imply.
+// futureNode returns a node that the group could get. The group's nodeTemplate describes it or, without a nodeTemplate,
+// the pool's selector and source do.
 func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
 	template := p.Template(known.Name)
 	if template == nil {
@@ -94,12 +94,13 @@ func futureNode(p *pool.Pool, known *nodegroups.Group) newNode {
 			delete(n.choices, key) // the configuration has precedence
 		}
 	}
-	// A selector that leaves a choice leaves a label open.
+	// A match expression without exactly one value leaves the value of its label unknown.
 	n.open = slices.ContainsFunc(p.NodeSelector.MatchExpressions, func(r metav1.LabelSelectorRequirement) bool { return len(r.Values) != 1 })
 	return n
 }
 
-// knownLabels are the labels that every node of the pool has because its selector asks for them.
+// knownLabels returns the labels for which the pool's selector allows only one value. Every node of the pool has these
+// labels.
 func knownLabels(p *pool.Pool) map[string]string {
 	known := map[string]string{}
 	for key, value := range p.NodeSelector.MatchLabels {
@@ -113,9 +114,10 @@ func knownLabels(p *pool.Pool) map[string]string {
 	return known
 }
 
-// asksForBurst reports whether the pod's node selector or required affinity can be satisfied by nodes of burst pools
-// only. Outside of them no node of a virtual kubelet is used, and any other node lacks one of the labels that the
-// pool's selector asks for.
+// asksForBurst reports whether only nodes of burst pools can satisfy the pod's node selector and required affinity.
+// That is so if the pod requires the label of virtual kubelets, because virtual kubelets outside of burst pools are
+// never used. It is also so if the pod requires all labels that a burst pool's selector requires, because other nodes
+// lack one of these labels.
 func (r *Rule) asksForBurst(pod *corev1.Pod) bool {
 	if refusedWithout(pod, pool.VirtualKubeletLabel, pool.VirtualKubeletType) {
 		return true
@@ -143,11 +145,11 @@ func refusedWithout(pod *corev1.Pod, key, value string) bool {
 type newNode struct {
 	labels      map[string]string
 	taints      []corev1.Taint
-	allocatable corev1.ResourceList // empty: not known
-	choices     map[string][]string // labels of which only these values are possible
+	allocatable corev1.ResourceList // unknown if empty
+	choices     map[string][]string // the only possible values of a label, by its key
 	varied      []string            // keys of labels with unknown values
-	open        bool                // labels that are not listed are not known
-	// notKey, if not empty, is the key of an unknown label that does not have the value notValue.
+	open        bool                // labels that are not listed are unknown, not absent
+	// notKey, if not empty, is the key of a label whose value is unknown, but is not notValue.
 	notKey, notValue string
 }
 
@@ -165,7 +167,7 @@ func (n newNode) refuses(pod *corev1.Pod, requests corev1.ResourceList) mismatch
 // notSelected returns which part of the pod's node selector and required affinity excludes the node, or an empty
 // mismatch.
 func (n newNode) notSelected(pod *corev1.Pod) mismatch {
-	first := "" // in the order of the keys, so that the message does not change
+	first := "" // the first key in sorted order, so that the message does not change
 	for key, value := range pod.Spec.NodeSelector {
 		if (first == "" || key < first) && !n.matches(corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{value}}) {
 			first = key
@@ -188,7 +190,7 @@ func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
 		return false // as everywhere in Kubernetes, an empty term matches nothing
 	}
 	for _, req := range term.MatchFields {
-		// A new node has a name of its own.
+		// No pod can select the name of a new node yet.
 		if req.Key != nodeNameField || req.Operator != corev1.NodeSelectorOpNotIn {
 			return false
 		}
@@ -201,7 +203,7 @@ func (n newNode) matchesTerm(term corev1.NodeSelectorTerm) bool {
 	return true
 }
 
-// matches reports whether the node might satisfy the requirement. With an unknown label it might.
+// matches reports whether the node might satisfy the requirement. A requirement on an unknown label might be satisfied.
 func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 	if values, ok := n.choices[req.Key]; ok {
 		return slices.ContainsFunc(values, func(value string) bool { return satisfies(req, value, true) })
@@ -225,7 +227,8 @@ func (n newNode) matches(req corev1.NodeSelectorRequirement) bool {
 	return satisfies(req, value, has)
 }
 
-// satisfies reports whether a label of the value, or its absence, satisfies the requirement.
+// satisfies reports whether a label with the value satisfies the requirement. If has is false, the node lacks the
+// label.
 func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool {
 	switch req.Operator {
 	case corev1.NodeSelectorOpIn:
@@ -251,12 +254,12 @@ func satisfies(req corev1.NodeSelectorRequirement, value string, has bool) bool 
 	}
 }
 
-// tooSmall compares the requests with what a whole node offers.
+// tooSmall returns a mismatch if a request exceeds what a whole node offers.
 func (n newNode) tooSmall(requests corev1.ResourceList) mismatch {
 	if len(n.allocatable) == 0 {
 		return mismatch{}
 	}
-	var first corev1.ResourceName // in the order of the names
+	var first corev1.ResourceName // the first name in sorted order, so that the message does not change
 	for name, request := range requests {
 		have, listed := n.allocatable[name]
 		if request.IsZero() || (!listed && !aci.IsExtendedResource(name)) {

@@ -9,10 +9,10 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// HasRoom reports whether what is left of the burst pool's budget has room for the pod.
+// HasRoom reports whether the pod fits into the remaining budget of the burst pool.
 func HasRoom(pod *corev1.Pod, p *pool.Pool, used aci.Use) bool { return overBudget(pod, p, used) == "" }
 
-// overBudget returns why the pod does not fit into what is left of the burst pool's budget, or "".
+// overBudget returns why the pod does not fit into the remaining budget of the burst pool, or "".
 func overBudget(pod *corev1.Pod, p *pool.Pool, used aci.Use) string {
 	limits := p.Limits()
 	if limits == (pool.Limits{}) {

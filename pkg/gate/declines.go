@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// TrialAfter is how long a decline counts before one pod, the trial, waits on its own clock again. If the trial
-	// does not end within TrialLimit, another pod takes its place.
+	// TrialAfter is the age from which a decline no longer counts for one pod, the trial. The trial waits on its own
+	// clock. If it does not end within TrialLimit, the next pod with the same key becomes the trial.
 	TrialAfter, TrialLimit = 5 * time.Minute, 10 * time.Minute
-	// maxKeys bounds how many kinds are remembered.
+	// maxKeys bounds how many keys are remembered.
 	maxKeys = 5000
 )
 
-// Declines remembers which node groups declined pods, by AutoscalerKey: the autoscaler treats pods with the same key
-// alike. It is safe for concurrent use.
+// Declines remembers which node groups declined pods, by AutoscalerKey. The autoscaler treats pods with the same key
+// alike. Declines is safe for concurrent use.
 type Declines struct {
 	mu     sync.Mutex
 	byKey  map[string]*keyDeclines
@@ -29,26 +29,26 @@ type Declines struct {
 
 // keyDeclines are the declines of one AutoscalerKey.
 type keyDeclines struct {
-	declined map[string]time.Time // by DeclineKey: when
-	// trial is a pod that waits on a clock of its own, since then.
+	declined map[string]time.Time // when a group last declined, by DeclineKey
+	// trial is the pod that has waited on its own clock since trialSince.
 	trial      types.UID
 	trialSince time.Time
 }
 
-// NewDeclines returns one that remembers nothing.
+// NewDeclines returns Declines without entries.
 func NewDeclines() *Declines {
 	return &Declines{byKey: map[string]*keyDeclines{}, trials: map[types.UID]*keyDeclines{}}
 }
 
-// Known reports whether anything is remembered.
+// Known reports whether any decline is remembered.
 func (k *Declines) Known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return len(k.byKey) > 0
 }
 
-// Learn remembers the groups that declined a pod with the key on its own clock at the time now. It reports whether one
-// is new.
+// Learn remembers the node groups that, according to d, declined a pod with the key by the pod's own clock. It reports
+// whether one of these declines is new or replaces one that is older than TrialAfter.
 func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 	if key == "" {
 		return false
@@ -61,7 +61,7 @@ func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 			known := k.byKey[key]
 			if known == nil {
 				if len(k.byKey) >= maxKeys {
-					clear(k.byKey) // they are learnt anew
+					clear(k.byKey) // the declines are learnt again
 					clear(k.trials)
 				}
 				known = &keyDeclines{declined: map[string]time.Time{}}
@@ -77,7 +77,8 @@ func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 	return fresh
 }
 
-// Declined returns which groups decline a pod with the key, and since when, by DeclineKey.
+// Declined returns when node groups declined pods with the key, by DeclineKey. It leaves out declines that do not count
+// for this pod.
 func (k *Declines) Declined(key string, pod types.UID, now time.Time) map[string]time.Time {
 	if key == "" {
 		return nil
@@ -91,8 +92,8 @@ func (k *Declines) Declined(key string, pod types.UID, now time.Time) map[string
 	return known.believed(now, func() bool { return k.trial(known, pod, now) })
 }
 
-// believed returns the remembered declines that count for the pod. isTrial reports whether the pod is the trial: none
-// counts for it.
+// believed returns the remembered declines that count for the pod. Declines older than TrialAfter do not count for the
+// trial. isTrial reports whether the pod is the trial.
 func (known *keyDeclines) believed(now time.Time, isTrial func() bool) map[string]time.Time {
 	believed := make(map[string]time.Time, len(known.declined))
 	for name, at := range known.declined {
@@ -103,7 +104,7 @@ func (known *keyDeclines) believed(now time.Time, isTrial func() bool) map[strin
 	return believed
 }
 
-// trial reports whether the pod is the one of the kind that waits on a clock of its own.
+// trial reports whether the pod is the trial of its key. If the key needs a trial, the pod becomes the trial.
 func (k *Declines) trial(known *keyDeclines, pod types.UID, now time.Time) bool {
 	if known.needsTrial(now) {
 		known.trial, known.trialSince = pod, now
@@ -112,27 +113,29 @@ func (k *Declines) trial(known *keyDeclines, pod types.UID, now time.Time) bool 
 	return known.trial == pod
 }
 
-// needsTrial reports whether the next pod with the key is the trial.
+// needsTrial reports whether the next pod with the key becomes the trial.
 func (known *keyDeclines) needsTrial(now time.Time) bool {
 	return known.trial == "" || now.Sub(known.trialSince) > TrialLimit
 }
 
 // Decline has the declines of one AutoscalerKey, for tools.
 type Decline struct {
-	// Groups are the groups that declined, by DeclineKey, and when.
+	// Groups has the time at which each node group last declined, by DeclineKey.
 	Groups map[string]time.Time `json:"groups"`
-	// Trial is a pod that waits on a clock of its own, and TrialSince since when; empty if none does.
+	// Trial is the pod that waits on its own clock; empty if there is none. TrialSince is when its wait began.
 	Trial      types.UID `json:"probe,omitempty"`
 	TrialSince time.Time `json:"probing,omitzero"`
 }
 
-// Believed returns which groups decline the pod, one of the kind, as Kinds has it at the time now.
+// Believed returns the declines that count for the pod at the time now, as Declines.Declined does. The pod must have
+// the key that the declines belong to.
 func (d *Decline) Believed(pod types.UID, now time.Time) map[string]time.Time {
 	known := keyDeclines{declined: d.Groups, trial: d.Trial, trialSince: d.TrialSince}
 	return known.believed(now, func() bool { return known.needsTrial(now) || known.trial == pod })
 }
 
-// Remembered returns the declines of at most n keys, the latest ones, by KeyDigest.
+// Remembered returns the declines of the n keys with the latest declines, or of all keys if there are fewer, by
+// KeyDigest.
 func (k *Declines) Remembered(n int) map[string]Decline {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -158,7 +161,7 @@ func (k *Declines) Remembered(n int) map[string]Decline {
 	return declines
 }
 
-// KeyDigest is a short form of an Autoscaler key; empty for one that is like no other.
+// KeyDigest returns a short form of an AutoscalerKey, or "" for an empty key.
 func KeyDigest(key string) string {
 	if key == "" {
 		return ""
@@ -167,7 +170,8 @@ func KeyDigest(key string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Forget takes in that the pod has been bound, or is gone: if it was a trial, the next pod with its key is.
+// Forget removes a pod that has been bound or is gone. If the pod was the trial, the next pod with its key can become
+// the trial.
 func (k *Declines) Forget(pod types.UID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,7 +10,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod, or none with an empty code.
+// ineligible returns the reason why the burst pool's virtual kubelet cannot run the pod. The code of the reason is
+// empty if the virtual kubelet can run the pod.
 func ineligible(req Request, p *pool.Pool, templates []nodegroups.NodeTemplate) nodegroups.Reason {
 	if feature, ok := aci.Unsupported(req.Pod, aci.PlatformOf(p.OnACI(), isV2(p, templates)), req.AzureFiles); ok {
 		return reasonsUnsupported[feature.Code]
@@ -21,8 +22,9 @@ func ineligible(req Request, p *pool.Pool, templates []nodegroups.NodeTemplate) 
 	return nodegroups.Reason{}
 }
 
-// missingTopology returns a topology key of a DoNotSchedule constraint of the pod that no node of the burst pool has,
-// or "". Such a pod cannot use nodes without that label. A pool without nodes has no answer: "".
+// missingTopology returns the topology key of a DoNotSchedule constraint of the pod if no node of the burst pool has
+// that label, or "". The pod cannot use nodes without the label. For a burst pool without nodes it returns "", because
+// the labels of future nodes are unknown.
 func missingTopology(pod *corev1.Pod, p *nodegroups.Pool) string {
 	for i := range pod.Spec.TopologySpreadConstraints {
 		c := &pod.Spec.TopologySpreadConstraints[i]
@@ -37,7 +39,8 @@ func missingTopology(pod *corev1.Pod, p *nodegroups.Pool) string {
 	return ""
 }
 
-// isV2 reports whether all nodes of the pool are virtual nodes v2: by its selector or by what it has.
+// isV2 reports whether all nodes of the pool are virtual nodes v2, according to the pool's selector or to the labels of
+// its nodes.
 func isV2(p *pool.Pool, templates []nodegroups.NodeTemplate) bool {
 	if aci.IsV2(knownLabels(p)) {
 		return true

@@ -10,7 +10,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Decide answers for the request at the time now, by the view of the pools' capacity.
+// Decide returns the gate's decision for the request at the time now. The view has the capacity of the pools.
 func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decision {
 	if !r.Pools.HasBurst() {
 		d := Decision{Regular: make([]Verdict, r.Pools.Regular())}
@@ -22,7 +22,7 @@ func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decisio
 	return r.DecideFor(req, r.Assess(req, view), view, now)
 }
 
-// DecideFor is Decide with the Assessment for the pod's ViewKey.
+// DecideFor is like Decide, but takes the Assessment for the pod's alike.View.
 func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now time.Time) Decision {
 	d := Decision{Regular: make([]Verdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
 	e := newEvaluation(r, &req, a, view, now)
@@ -45,7 +45,7 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 	if e.earlier.Open && now.Before(req.Wait.Until) {
 		e.earlier = Verdict{Reason: req.Wait.Reason, Until: req.Wait.Until}
 	}
-	var wait Verdict // for a turn in an earlier burst pool
+	var wait Verdict // the verdict of an earlier burst pool that is RateLimited
 	for i := range r.Pools.Burst() {
 		v := e.burst(i)
 		if v.Open && wait.Reason.Code != "" {
@@ -61,17 +61,17 @@ func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now 
 	return d
 }
 
-// evaluation is one request at one time.
+// evaluation evaluates one request at one time.
 type evaluation struct {
 	*Rule
 	req  *Request
 	a    *Assessment
 	view *nodegroups.View
 	now  time.Time
-	// clock is since when the autoscaler has had the pod before it and nothing has happened that could help it, and
-	// came when a node last came that the pod might use.
+	// clock is when the pod's time for a scale-up began, and came is when a node that fits the pod last became usable
+	// (clocks).
 	clock, came time.Time
-	// earlier is what the regular pools say.
+	// earlier is the verdict of all regular pools together, and of the pod's Wait.
 	earlier Verdict
 }
 
@@ -81,8 +81,8 @@ func newEvaluation(r *Rule, req *Request, a *Assessment, view *nodegroups.View, 
 	return e
 }
 
-// steps run in this order until one closes the gate. Each gets the burst pool's index and the open verdict of the steps
-// before it. earlierPools replaces that verdict.
+// steps run in this order until one of them closes the gate. Each step gets the index of the burst pool and the open
+// verdict of the previous steps. earlierPools replaces that verdict.
 var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).namespace,
 	(*evaluation).annotation,
@@ -94,7 +94,7 @@ var steps = []func(e *evaluation, i int, v Verdict) Verdict{
 	(*evaluation).pacing,
 }
 
-// burst answers for the burst pool with index i.
+// burst returns the verdict for the burst pool with index i.
 func (e *evaluation) burst(i int) Verdict {
 	v := Verdict{Open: true}
 	for _, step := range steps {
@@ -113,8 +113,8 @@ func (e *evaluation) namespace(i int, v Verdict) Verdict {
 	return v
 }
 
-// annotation closes the gate to pods that opt out. It closes it to pods that a virtual kubelet cannot run, unless they
-// say that it can.
+// annotation closes the gate to pods that opt out, or whose annotation has an unknown value. It also closes the gate to
+// pods that a virtual kubelet cannot run, unless their annotation has the value Always.
 func (e *evaluation) annotation(i int, v Verdict) Verdict {
 	switch value := e.req.Pod.Annotations[pool.BurstAnnotation]; value {
 	case pool.BurstNever:
@@ -132,7 +132,8 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 }
 
 // template closes the gate to pods whose template the provider has refused. The annotation poolpriority.dev/burst:
-// Always does not override that: it says that the table of what cannot run is wrong, but this template was tried.
+// Always does not override that. It overrides the table of what a virtual kubelet cannot run, but this template was
+// tried.
 func (e *evaluation) template(i int, v Verdict) Verdict {
 	templates := e.view.Pools[i].Provider.Templates
 	if len(templates) == 0 {
@@ -147,7 +148,7 @@ func (e *evaluation) template(i int, v Verdict) Verdict {
 	return v
 }
 
-// spread closes the gate to pods that must be spread over a label which the pool's nodes lack.
+// spread closes the gate to pods that must be spread over a label that the pool's nodes lack.
 func (e *evaluation) spread(i int, v Verdict) Verdict {
 	if key := e.a.burst[i].topology; key != "" {
 		return closed(reasonTopologyMissing, "label "+key)
@@ -155,8 +156,8 @@ func (e *evaluation) spread(i int, v Verdict) Verdict {
 	return v
 }
 
-// earlierPools closes the gate while an earlier pool holds it. An override, the pod's own constraints, waitLimit and
-// holdLimit open it.
+// earlierPools closes the gate while an earlier pool, or the pod's Wait, holds it. An override has precedence. Without
+// an override, the pod's own constraints, waitLimit and holdLimit can open the gate.
 func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	v, overridden := e.overridden(e.earlier, e.now)
 	if v.Open || overridden {
@@ -178,7 +179,7 @@ func (e *evaluation) earlierPools(i int, _ Verdict) Verdict {
 	return v
 }
 
-// waitEnds is when the pod has waited for the burst pool's WaitLimit; zero means never.
+// waitEnds returns when the pod has waited for the burst pool's WaitLimit; zero means never.
 func (e *evaluation) waitEnds(i int) time.Time {
 	limit := e.Pools.At(i).Burst.WaitLimit.Duration
 	if limit <= 0 || e.req.UnschedulableSince.IsZero() {
@@ -187,7 +188,7 @@ func (e *evaluation) waitEnds(i int) time.Time {
 	return e.req.UnschedulableSince.Add(limit)
 }
 
-// holdEnds is when the pod has been held for HoldLimit; zero means never.
+// holdEnds returns when HoldLimit opens the gate for the pod; zero means never.
 func (e *evaluation) holdEnds() time.Time {
 	since := e.req.NoRoomSince
 	if e.HoldLimit == 0 || since.IsZero() {
@@ -196,8 +197,8 @@ func (e *evaluation) holdEnds() time.Time {
 	return nodegroups.Earliest(latest(e.came, since).Add(e.HoldLimit), since.Add(2*e.HoldLimit))
 }
 
-// provider closes the gate while the provider refuses pods. While it is half-open one pod passes. waitLimit, holdLimit and an
-// override do not change that: the pod would not start.
+// provider closes the gate while the provider refuses pods. While the provider is half-open, one pod passes. waitLimit,
+// holdLimit and an override do not change that, because the pod would not start.
 func (e *evaluation) provider(i int, v Verdict) Verdict {
 	provider := &e.view.Pools[i].Provider
 	if provider.State != breaker.Refusing && provider.State != breaker.HalfOpen {
@@ -220,7 +221,7 @@ func (e *evaluation) provider(i int, v Verdict) Verdict {
 	return v
 }
 
-// budget closes the gate to pods that exceed what is left of the pool's budget.
+// budget closes the gate to pods that exceed the remaining budget of the pool.
 func (e *evaluation) budget(i int, v Verdict) Verdict {
 	if e.req.Burst != nil {
 		if detail := overBudget(e.req.Pod, e.Pools.At(i), e.req.Burst[i]); detail != "" {

@@ -1,5 +1,5 @@
-// Package gate holds the rule that opens a burst pool for a pod. It is pure: all inputs are arguments, the clock
-// included. The plugin, the controller and the tools use it and its sentences.
+// Package gate holds the rule that opens a burst pool for a pod. It is pure: all inputs, including the time, are
+// arguments. The plugin, the controller and the tools use the rule and its sentences.
 package gate
 
 import (
@@ -16,7 +16,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// staleSnapshotLimit bounds how long a snapshot may lack the nodes of a view.
+// staleSnapshotLimit bounds how long a snapshot that differs from the view (behind) keeps the gate closed. The time
+// counts from when the view was built.
 const staleSnapshotLimit = 30 * time.Second
 
 // Rule has the configuration of the gate. It is immutable.
@@ -24,18 +25,18 @@ type Rule struct {
 	Pools pool.List
 	// UnknownGrace is how long an Unknown node group keeps the gate closed.
 	UnknownGrace time.Duration
-	// NewPodDelay is how old a pod must be before the autoscaler considers it; DelayAnnotation on the pod can raise it.
+	// NewPodDelay is the age from which the autoscaler considers a pod. DelayAnnotation on the pod can raise it.
 	NewPodDelay time.Duration
-	// HoldLimit is the longest time for which a pod is held, from when it became unschedulable or a node came that it
-	// might use, and at most twice as long in all; 0 is no limit.
+	// HoldLimit bounds how long a pod is held. The time counts from NoRoomSince, and again from when a node that fits
+	// the pod became usable. In all, a pod is held for at most twice HoldLimit. 0 means no limit.
 	HoldLimit time.Duration
 	// Override is an operator's override of all gates.
 	Override Override
-	// Observe opens all gates; the verdicts show which would be closed.
+	// Observe opens all gates. The verdicts show which gates would be closed.
 	Observe bool
 }
 
-// NewRule returns the rule that the (valid and defaulted) configuration states for its pools.
+// NewRule returns the rule that the configuration states for its pools. The configuration must be valid and defaulted.
 func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 	c := &args.Capacity
 	return Rule{
@@ -44,8 +45,8 @@ func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 	}
 }
 
-// UnschedulableSince returns when the pod's condition became Unschedulable; zero if it is not. A pod with scheduling
-// gates is not unschedulable yet.
+// UnschedulableSince returns when the pod's condition became Unschedulable; zero if the pod is not unschedulable. A pod
+// with scheduling gates is not unschedulable yet.
 func UnschedulableSince(pod *corev1.Pod) time.Time {
 	if c := ScheduledCondition(pod); c != nil && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
 		return c.LastTransitionTime.Time
@@ -63,58 +64,61 @@ func ScheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 	return nil
 }
 
-// Request is the pod that asks.
+// Request describes the pod for which the gate decides.
 type Request struct {
 	Pod *corev1.Pod
 	// UnschedulableSince is when the pod became unschedulable; zero if unknown.
 	UnschedulableSince time.Time
-	// NoRoomSince is when it began to lack resources, rather than a gang or a PVC; zero if unknown.
+	// NoRoomSince is when the pod began to lack resources, rather than other pods of its gang or a PVC; zero if
+	// unknown.
 	NoRoomSince time.Time
-	// IgnoredUntil is when autoscalers last had a reason to ignore the pod, as while it was nominated; zero if never.
+	// IgnoredUntil is when autoscalers last had a reason to ignore the pod, such as its nomination to a node; zero if
+	// they never had one.
 	IgnoredUntil time.Time
-	// Declined returns the node groups that declined pods with the same AutoscalerKey, and when, by DeclineKey. It is
-	// called only if nothing but a group that can grow would hold the pod; nil: none.
+	// Declined returns when node groups declined pods with the same AutoscalerKey, by DeclineKey. It is called only for
+	// groups that can grow. nil means no declines.
 	Declined func() map[string]time.Time
 	// AzureFiles is set if all persistent volumes of the pod are Azure Files.
 	AzureFiles bool
-	// NotSelected is, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace; nil:
-	// not checked.
+	// NotSelected reports, by the pool's index, whether a burst pool's namespaceSelector excludes the pod's namespace.
+	// nil means that namespaces are not checked.
 	NotSelected []bool
 	// Snapshot counts the nodes of each regular pool in the scheduling cycle's snapshot, by the pool's index. The
-	// snapshot may be older than the view; nil: not checked.
+	// snapshot may be older than the view. nil means that the snapshot is not checked.
 	Snapshot []Nodes
-	// Wait is the pod's wait, if it is a new one of a rollout.
+	// Wait keeps the gate closed for the pod until other pods have ended, such as those that its rollout replaces.
 	Wait Wait
-	// Burst is the usage of each burst pool, by the pool's index. Without it, budgets are not checked.
+	// Burst is the usage of each burst pool, by the pool's index. nil means that budgets are not checked.
 	Burst []aci.Use
-	// Starting returns how many pods on the nodes of the burst pool with index i may still start, assumed pods
-	// included. It is called only for a pool that is not Open; nil: the view's number.
+	// Starting returns how many pods on the nodes of the burst pool with index i may still start, including assumed
+	// pods. It is called only for a pool that is not Open. If it is nil, the view's number is used.
 	Starting func(i int) int
-	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is asked only if the owner counts
-	// failures; nil: the view's.
+	// Pacing returns the pacing of the pod's owner in the burst pool with index i. It is called only if the owner
+	// counts failures. If it is nil, the view's pacing is used.
 	Pacing func(i int) *breaker.Pacing
 }
 
-// PlainPod returns a new pod without constraints, requests and tolerations. Tools show whether a burst pool's gate is
+// PlainPod returns a new pod without constraints, requests or tolerations. Tools show whether a burst pool's gate is
 // open for such a pod.
 func PlainPod() *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "plain"}}}}
 }
 
-// AutoscalerKey returns alike.Autoscaler of the pod that asks.
+// AutoscalerKey returns the alike.Autoscaler key of the request's pod.
 func (req *Request) AutoscalerKey() string {
 	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected)
 }
 
-// Wait keeps the gate closed for one pod that will, or may, find a place in an earlier pool once other pods have ended.
+// Wait keeps the gate closed for a pod that will, or may, fit into an earlier pool once other pods have ended.
 type Wait struct {
-	// Reason is ReasonRolloutTerminating or ReasonVictimsTerminating, with the place, or ReasonReplicaSetUnknown.
+	// Reason is ReasonRolloutTerminating or ReasonVictimsTerminating, with the node as its detail, or
+	// ReasonReplicaSetUnknown.
 	Reason nodegroups.Reason
-	// Until is when the wait is over; zero if the pod waits for nothing.
+	// Until is when the wait ends; zero if the pod does not wait.
 	Until time.Time
 }
 
-// Nodes counts nodes: all of them, those that are starting, those that are being taken away, and those with a lasting
+// Nodes counts all nodes, the nodes that are starting, the nodes that are being removed, and the nodes with a lasting
 // taint.
 type Nodes struct{ All, Starting, Leaving, Tainted int }
 
@@ -122,43 +126,43 @@ type Nodes struct{ All, Starting, Leaving, Tainted int }
 type Decision struct {
 	// Regular has a verdict for each regular pool, by the pool's index.
 	Regular []Verdict
-	// Burst has a verdict for each burst pool, by the pool's index; those of regular pools are empty.
+	// Burst has a verdict for each burst pool, by the pool's index. The entries of regular pools are empty.
 	Burst []Verdict
 }
 
-// Verdict is the answer of a pool, or of a node group of a regular pool.
+// Verdict is the answer for a pool, or for a node group of a regular pool.
 type Verdict struct {
-	// Open: the gate of a burst pool is open. A regular pool or node group does not hold the gate, because it is full
-	// for example.
+	// Open means that the gate of a burst pool is open. For a regular pool or a node group it means that the pool or
+	// group does not hold the gate, for example because it is full.
 	Open   bool
 	Reason nodegroups.Reason
-	// Until is when a closed one may open without any event; zero if it does not.
+	// Until is when a closed gate may open without any event; zero if it cannot.
 	Until time.Time
-	// Closes is set if a regular pool or group holds the gate: the reason that the closed gate then gives.
+	// Closes is the reason that the closed gate gives if this regular pool or node group holds it; nil if it does not.
 	Closes *nodegroups.Reason
-	// Declined lists the node groups of a regular pool that declined the pod by its own clock.
+	// Declined lists the node groups of a regular pool that declined the pod by the pod's own clock.
 	Declined []string
-	// Trial: the gate is open for one pod only, to see whether the pool's provider takes pods again.
+	// Trial is set if the gate is open for one pod only, to test whether the pool's provider accepts pods again.
 	Trial bool
-	// Quota is the number of the owner's pods that the gate is open for; 0: all.
+	// Quota is the number of the owner's pods for which the gate is open; 0 means all.
 	Quota int
-	// Observed: the gate would be closed, for the Reason, if it were not only observed.
+	// Observed is set if only mode: Observe opened the gate. Reason is why the gate would be closed.
 	Observed bool
 }
 
-// closed is the verdict that a gate is closed for the reason with the detail.
+// closed returns the verdict of a gate that is closed for the reason with the detail.
 func closed(reason nodegroups.Reason, detail string) Verdict {
 	return Verdict{Reason: reason.With("%s", detail)}
 }
 
-// Holds reports whether the regular pool, or the group of one, keeps gates closed.
+// Holds reports whether the regular pool or the node group keeps gates closed.
 func (v *Verdict) Holds() bool { return !v.Open }
 
 // Passes reports whether the gate is closed for a moment only.
 func (v *Verdict) Passes() bool { return !v.Open && Lookup(v.Reason.Code).Kind == Momentary }
 
-// behind reports whether the snapshot and the view of the pool with index i differ in age: the snapshot lacks nodes of
-// the view, or has fewer ready ones, or it has nodes that are being removed and the view does not know that.
+// behind reports whether the snapshot and the view of the pool with index i differ in age. The snapshot then has fewer
+// nodes than the view, or more nodes that are starting, being removed or tainted.
 func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	if req.Snapshot == nil {
 		return false
@@ -167,7 +171,7 @@ func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	return s.All < p.Nodes || s.Starting > p.Starting || s.Leaving > p.Leaving || s.Tainted > p.Tainted
 }
 
-// Until is the earliest time at which a closed gate may open without any event; zero if none does.
+// Until returns the earliest time at which a closed gate may open without any event; zero if there is none.
 func (d *Decision) Until() time.Time {
 	var until time.Time
 	for i := range d.Burst {
@@ -176,7 +180,7 @@ func (d *Decision) Until() time.Time {
 	return until
 }
 
-// Opens reports whether the gate of a burst pool is open for the pod, and not only because it is observed.
+// Opens reports whether the gate of a burst pool is open for the pod, and not only because of mode: Observe.
 func (d *Decision) Opens() bool {
 	return slices.ContainsFunc(d.Burst, func(v Verdict) bool { return v.Open && !v.Observed })
 }

@@ -10,29 +10,30 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// DelayAnnotation is the pod annotation that has the cluster autoscaler ignore a pod until it is that old.
+// DelayAnnotation is a pod annotation. The cluster autoscaler ignores the pod until the pod is as old as its value.
 // Source: cluster-autoscaler/core/podlistprocessor or, before 1.30, core/static_autoscaler.go.
 const DelayAnnotation = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 
-// expendable is the priority below which autoscalers neither grow for a pod nor are hindered by it:
-// --expendable-pods-priority-cutoff.
+// expendable is the value of --expendable-pods-priority-cutoff. Autoscalers do not scale up for a pod with a lower
+// priority, and such a pod does not prevent a scale-down.
 const expendable = -10
 
-// applicability is, for a pool's groups by their index, why none of its nodes would run the pod; empty if one might.
+// applicability has, by the index of a pool's node group, why no node of the group would run the pod. The mismatch is
+// empty if a node might.
 type applicability []mismatch
 
-// Assessment is the part of a decision that is equal for all pods with one ViewKey.
+// Assessment is the part of a decision that is equal for all pods with the same alike.View and AzureFiles.
 type Assessment struct {
 	requests   corev1.ResourceList
-	applicable []applicability // of each regular pool
-	asks       bool            // the pods ask for the burst pool themselves
-	burst      []assessed      // of each burst pool, by the pool's index
+	applicable []applicability // by the index of the regular pool
+	asks       bool            // whether the pods' own constraints ask for a burst pool
+	burst      []assessed      // by the index of the burst pool
 }
 
-// assessed is why pods with one ViewKey cannot use a burst pool.
+// assessed has the reasons why the pods of an Assessment cannot use a burst pool.
 type assessed struct {
-	ineligible nodegroups.Reason // an empty code: nothing of what they use
-	topology   string            // a label over which they must be spread and that the pool's nodes lack
+	ineligible nodegroups.Reason // its code is empty if a virtual kubelet can run the pods
+	topology   string            // a label that the pods must be spread over and that the pool's nodes lack, or ""
 }
 
 // Assess evaluates the view for all pods with the same alike.View and AzureFiles.
@@ -54,8 +55,8 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	return a
 }
 
-// clocks returns when the pod's time for a scale-up began: zero while it has not, as while nodes that fit the pod are
-// upcoming. came is when a node that fits the pod last became usable.
+// clocks returns when the pod's time for a scale-up began (clock), and when a node that fits the pod last became usable
+// (came). clock is zero while that time has not begun, for example while nodes that fit the pod are upcoming.
 func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
 	growing := false
 	for i := range a.applicable {
@@ -99,12 +100,12 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-// IsNotApplicable reports whether a pool or a group does not hold the gate because, for the reason, its nodes cannot
-// run the pod.
+// IsNotApplicable reports whether the reason is that the nodes of a pool or a node group cannot run the pod. Such a
+// pool or group does not hold the gate.
 func IsNotApplicable(reason nodegroups.Reason) bool { return reason.Code == reasonNotApplicable.Code }
 
-// Groups returns what each node group of the regular pool with index i says of the pod, by the group's index in the
-// view, as Decide has it but for what a cycle's snapshot says.
+// Groups returns the verdict of each node group of the regular pool with index i, by the group's index in the view.
+// Unlike Decide, it does not check the cycle's snapshot.
 func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) []Verdict {
 	e := newEvaluation(r, &req, r.Assess(req, view), view, now)
 	verdicts := make([]Verdict, len(view.Pools[i].Groups))
@@ -117,10 +118,11 @@ func (r *Rule) Groups(req Request, view *nodegroups.View, i int, now time.Time) 
 	return verdicts
 }
 
-// regular answers for the regular pool with index i: as the group does that says most.
+// regular returns the verdict for the regular pool with index i. It is the verdict of the node group with the highest
+// weight, with the earliest Until and the Declined of all groups.
 func (e *evaluation) regular(i int) Verdict {
 	p := &e.view.Pools[i]
-	answer := Verdict{Reason: reasonNoGroups, Closes: &ReasonUnknown} // no source gives this reason
+	answer := Verdict{Reason: reasonNoGroups, Closes: &ReasonUnknown} // for a pool without groups, which no source reports
 	var until time.Time
 	var declined []string
 	most, saidBy := -1, 0
@@ -142,8 +144,9 @@ func (e *evaluation) regular(i int) Verdict {
 	return answer
 }
 
-// weight orders the verdicts of a pool's groups: groups that hold the gate first, with upcoming nodes before others,
-// then groups that declined the pod, then groups that the pod fits.
+// weight orders the verdicts of a pool's groups. Groups that hold the gate come first: groups with upcoming nodes, then
+// groups that can grow, then the rest. After them come groups that declined the pod, then other groups that the pod
+// fits, then groups that it does not fit.
 func (v *Verdict) weight() int {
 	switch {
 	case v.Closes == &ReasonGrowing:
@@ -160,7 +163,7 @@ func (v *Verdict) weight() int {
 	return 0
 }
 
-// group answers for the group with index k of the pool with index i.
+// group returns the verdict for the group with index k of the pool with index i.
 func (e *evaluation) group(i, k int) Verdict {
 	g := &e.view.Pools[i].Groups[k]
 	if !e.a.applicable[i][k].none() {
@@ -168,7 +171,8 @@ func (e *evaluation) group(i, k int) Verdict {
 	}
 	switch {
 	case g.State == nodegroups.Full:
-		// A group that is Full because of a backoff can grow again when that ends. Until is not set for it: such a change opens no closed gate.
+		// A group that is Full because of a backoff can grow again when the backoff ends. Until is not set for that
+		// change, because the change opens no closed gate.
 		return Verdict{Open: true, Reason: g.Reason}
 	case g.State == nodegroups.Growing:
 		return Verdict{Reason: g.Reason, Closes: &ReasonGrowing, Until: g.Until}
@@ -184,7 +188,8 @@ func (e *evaluation) group(i, k int) Verdict {
 	return Verdict{Reason: g.Reason, Closes: &ReasonUnknown, Until: nodegroups.Earliest(g.Until, counts)}
 }
 
-// growth answers for a group that can grow by whether it would for the pod.
+// growth returns the verdict for a group that can grow. The group holds the gate unless it cannot, or does not, grow
+// for the pod.
 func (e *evaluation) growth(i, k int) Verdict {
 	p := &e.view.Pools[i]
 	g := &p.Groups[k]
@@ -213,20 +218,20 @@ func (e *evaluation) growth(i, k int) Verdict {
 	return v
 }
 
-// opened is the verdict of a group that does not hold the gate, for the reason with the detail.
+// opened returns the verdict of a group that does not hold the gate, for the reason with the detail.
 func opened(reason nodegroups.Reason, detail string) Verdict {
 	return Verdict{Open: true, Reason: reason.With("%s", detail)}
 }
 
-// DeclineKey names the group of the pool with the index among all pools' groups.
+// DeclineKey identifies a node group by the index of its pool and its own name.
 func DeclineKey(pool int, group string) string { return fmt.Sprintf("%d/%s", pool, group) }
 
-// beyond returns which of the requests is more than what remains for the pool to order, or "".
+// beyond returns the first request, in the order of the names, that exceeds what the group may still order, or "".
 func beyond(requests, remaining corev1.ResourceList) string {
 	if len(remaining) == 0 {
 		return ""
 	}
-	var first corev1.ResourceName // in the order of the names, so that the message does not change
+	var first corev1.ResourceName // the first name in sorted order, so that the message does not change
 	for name, request := range requests {
 		if left, limited := remaining[name]; limited && request.Cmp(left) > 0 && (first == "" || name < first) {
 			first = name

@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// OverrideConfigMap is the name of the ConfigMap, in the scheduler's namespace, by which an operator overrides the
+	// OverrideConfigMap is the name of the ConfigMap in the scheduler's namespace with which an operator overrides the
 	// gate.
 	OverrideConfigMap = "pool-priority-override"
-	// overrideGateKey and overrideUntilKey are the keys that it may have.
+	// overrideGateKey and overrideUntilKey are the only keys that the ConfigMap may have.
 	overrideGateKey, overrideUntilKey = "gate", "until"
 )
 
@@ -24,22 +24,22 @@ type OverriddenGate string
 const (
 	// OverrideClosed closes all burst pools for all pods.
 	OverrideClosed OverriddenGate = "Closed"
-	// OverrideOpen opens them for all pods that may burst at all, as if they had waited for as long as a waitLimit.
+	// OverrideOpen opens all burst pools for all pods that may burst at all, as if the pods had waited for waitLimit.
 	OverrideOpen OverriddenGate = "Open"
-	// OverrideUnread closes all gates until the override was read: a starting scheduler must not let in pods that the
-	// last one held.
+	// OverrideUnread closes all gates until the override has been read. A starting scheduler must not let in pods that
+	// the previous scheduler held.
 	OverrideUnread OverriddenGate = "Unread"
 )
 
 // Override is an operator's override of all gates. The zero value overrides nothing.
 type Override struct {
-	// Gate is OverrideClosed or OverrideOpen. What is neither overrides nothing.
+	// Gate is OverrideClosed, OverrideOpen or OverrideUnread. Any other value overrides nothing.
 	Gate OverriddenGate `json:"gate,omitempty"`
-	// Until is when it ends; zero: when it is taken back.
+	// Until is when the override ends; zero if it lasts until it is removed.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// At returns the override at the time now.
+// At returns the override that is in force at the time now, or "".
 func (o Override) At(now time.Time) OverriddenGate {
 	if !o.Until.IsZero() && !now.Before(o.Until) {
 		return ""
@@ -47,7 +47,7 @@ func (o Override) At(now time.Time) OverriddenGate {
 	return o.Gate
 }
 
-// String reads on in "the gate is overridden: …".
+// String completes the sentence "the gate is overridden: …".
 func (o Override) String() string {
 	if o.Until.IsZero() {
 		return string(o.Gate)
@@ -55,8 +55,8 @@ func (o Override) String() string {
 	return string(o.Gate) + " until " + o.Until.UTC().Format(time.RFC3339)
 }
 
-// ParseOverride reads the ConfigMap. It is strict: what is misspelt must not be taken for something else than was
-// meant.
+// ParseOverride parses the ConfigMap. It rejects unknown keys and values, so that a misspelt override is not taken for
+// a different one.
 func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	o := Override{Gate: OverriddenGate(strings.TrimSpace(cm.Data[overrideGateKey]))}
 	if o.Gate != OverrideClosed && o.Gate != OverrideOpen {
@@ -76,7 +76,7 @@ func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	return o, nil
 }
 
-// overridden applies the override to the verdict v, and reports whether there is one.
+// overridden applies the override to the verdict v, and reports whether there is an override.
 func (r *Rule) overridden(v Verdict, now time.Time) (Verdict, bool) {
 	switch r.Override.At(now) {
 	case OverrideClosed:

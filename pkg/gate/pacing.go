@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// maxStarting bounds how many pods of an owner that counts failures may be starting beyond the recent concurrency.
-	// It is one if no pod has started for a while, or since a refusal.
+	// maxStarting bounds how many pods of an owner that counts failures may be starting while the pool is beyond its
+	// recent concurrency. The bound is one if no pod has started for a while, or since a refusal.
 	maxStarting = 2
-	// maxRefused bounds how many pods of such an owner may be refused in a day: half of the default backoffLimit of
-	// Jobs.
+	// maxRefused bounds how many pods of an owner that counts failures may be refused in a day. It is half of the
+	// default backoffLimit of Jobs.
 	maxRefused = 3
 )
 
 // pacing closes the gate to a pod whose owner counts failures, such as a Job, while too many of the owner's pods are
-// starting or were refused. Below the number that ran at once recently the owner's pods are not limited. Beyond it the
-// provider's quota is unknown, and few pods try it at a time.
+// starting or were refused. The owner's pods are not limited while the pool stays within the number of pods and CPUs
+// that ran at once recently. Beyond that, the provider's quota is unknown, and only a few pods try it at a time.
 func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	if !breaker.CountsFailures(e.req.Pod) {
 		return v
@@ -67,7 +67,7 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 	return v
 }
 
-// countAfter counts the times after now, and returns the first of them; zero if there is none.
+// countAfter returns how many of the times are after now, and the earliest of these; zero if there is none.
 func countAfter(times []time.Time, now time.Time) (n int, first time.Time) {
 	for _, at := range times {
 		if now.Before(at) {

@@ -8,23 +8,23 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Kind says what a reason means for a pod.
+// Kind is the meaning of a reason for a pod.
 type Kind int
 
 const (
-	// Earlier: the gate is closed because an earlier pool can grow, is growing, or is Unknown.
+	// Earlier means that the gate is closed because an earlier pool can grow, is growing, or is Unknown.
 	Earlier Kind = iota + 1
-	// Momentary: it is closed for seconds. No pod is preempted because of it.
+	// Momentary means that the gate is closed for seconds. No pod is preempted because of such a reason.
 	Momentary
-	// Waiting: it is closed for longer, and may open without any change of the pod.
+	// Waiting means that the gate is closed for longer than seconds, and may open without any change of the pod.
 	Waiting
-	// Lasting: it is closed until the pod, its namespace or the configuration changes.
+	// Lasting means that the gate is closed until the pod, its namespace or the configuration changes.
 	Lasting
-	// Open: it is open.
+	// Open means that the gate is open.
 	Open
-	// OfNode: the node cannot be used, whatever the gate says.
+	// OfNode means that the node cannot be used, whether or not the gate is open.
 	OfNode
-	// OfPool: a regular pool, or a group of it, does not hold the gate.
+	// OfPool means that a regular pool, or one of its node groups, does not hold the gate.
 	OfPool
 )
 
@@ -32,7 +32,7 @@ const (
 type Entry struct {
 	nodegroups.Reason
 	Kind Kind
-	// Hint says what helps, if the kind is Lasting.
+	// Hint is advice for the user, if the kind is Lasting.
 	Hint string
 }
 
@@ -45,8 +45,8 @@ func define(kind Kind, code, sentence, hint string) nodegroups.Reason {
 	return reason
 }
 
-// The reasons. The sentences of those for which a gate is closed, or a node cannot be used, read on in "0/5 nodes are
-// available: 1 …". None of them contains another.
+// These are the reasons. The sentence of a reason that closes a gate, or for which a node cannot be used, completes
+// "0/5 nodes are available: 1 …". No such sentence contains another such sentence.
 var (
 	ReasonCanGrow = define(Earlier, "PoolCanGrow", "node(s) in a burst pool, which opens when no earlier pool can grow", "")
 	ReasonGrowing = define(Earlier, "PoolGrowing", "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way", "")
@@ -77,7 +77,7 @@ var (
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
 		"it may burst if it requests less: the pool's configuration sets how large a pod may be (largest)")
-	reasonsUnsupported = defineUnsupported() // by the code of what a virtual kubelet cannot run
+	reasonsUnsupported = defineUnsupported() // by the code of the aci.Feature
 
 	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")
 	reasonAsked          = define(Open, "SelectedByPod", "the pod selects the burst pool itself", "")
@@ -91,9 +91,9 @@ var (
 	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool's capacity has been unknown for unknownGrace: it counts as full", "")
 	reasonNoGroups      = define(OfPool, "NoGroups", "nothing is known of the pool", "")
 
-	// ReasonBetterPool is that of nodes ranked below the pool that has room, ReasonInNoBurstPool that of a virtual
-	// kubelet's nodes that no burst pool lists, ReasonAwaitsGateTaint that of burst nodes that the controller is about
-	// to taint, and ReasonNotAvailable that of those that are not ready or are cordoned.
+	// ReasonBetterPool is for nodes ranked below a pool that has room. ReasonInNoBurstPool is for nodes of a virtual
+	// kubelet that no burst pool lists. ReasonAwaitsGateTaint is for burst nodes that the controller is about to taint.
+	// ReasonNotAvailable is for burst nodes that are not ready or are cordoned.
 	ReasonBetterPool      = define(OfNode, "BetterPool", "node(s) in a pool ranked below one that has room", "")
 	ReasonInNoBurstPool   = define(OfNode, "InNoBurstPool", "node(s) of a virtual kubelet in no burst pool", "")
 	ReasonAwaitsGateTaint = define(OfNode, "AwaitsGateTaint", "node(s) in a burst pool that are new and wait for the gate taint", "")
@@ -112,7 +112,7 @@ func defineUnsupported() map[string]nodegroups.Reason {
 	return reasons
 }
 
-// Lookup returns the row of the reason with the code; an empty one if there is none.
+// Lookup returns the row of the reason with the code, or an empty row.
 func Lookup(code string) Entry {
 	if i := slices.IndexFunc(table, func(e Entry) bool { return e.Code == code }); i >= 0 {
 		return table[i]
@@ -134,8 +134,8 @@ func (k Kind) Opens() bool { return k == Open }
 // MayOpen reports whether a gate that is closed for reasons of the kind may open without any change of the pod.
 func (k Kind) MayOpen() bool { return k.Closes() && k != Lasting }
 
-// InCondition reports whether the scheduler writes the sentences of reasons of the kind into a pod's condition.
+// InCondition reports whether the scheduler writes sentences of this kind into a pod's condition.
 func (k Kind) InCondition() bool { return k.Closes() || k == OfNode }
 
-// OfEarlierPool reports whether a gate that is closed for the reason is closed because of an earlier pool.
+// OfEarlierPool reports whether the reason closes a gate because of an earlier pool.
 func (e Entry) OfEarlierPool() bool { return e.Kind == Earlier || e.Code == ReasonSnapshotStale.Code }

@@ -9,24 +9,24 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// DecisionAnnotation is the annotation of a pod in a burst pool with the reason of its placement: a Record, in JSON.
-// The scheduler writes it in the Binding.
+// DecisionAnnotation is the pod annotation with the reason for a pod's placement in a burst pool. Its value is a Record
+// in JSON. The scheduler writes the annotation in the Binding.
 const DecisionAnnotation = "poolpriority.dev/decision"
 
-// Record has the reason of a pod's placement in a burst pool.
+// Record has the reason for a pod's placement in a burst pool.
 type Record struct {
 	// Reason is the code of the verdict's reason.
 	Reason string `json:"reason"`
-	// Observed is set if the gate was closed for the reason, with mode: Observe.
+	// Observed is set if only mode: Observe opened the gate. The reason is why the gate would have been closed.
 	Observed bool `json:"observed,omitempty"`
-	// Waited is how long the pod had been unschedulable, in the form of time.Duration; empty if it had not been.
+	// Waited is how long the pod had been unschedulable, formatted as a time.Duration; empty if it had not been
+	// unschedulable.
 	Waited string `json:"waited,omitempty"`
-	// Pools are the codes of the reasons that the regular pools gave, by the pools' names.
+	// Pools has the codes of the regular pools' reasons, by the pools' names.
 	Pools map[string]string `json:"pools,omitempty"`
 }
 
-// Record returns why the pod is let into the burst pool with index i by the decision, after it has waited for the time
-// given.
+// Record returns why the decision lets the pod into the burst pool with index i, after a wait of the given duration.
 func (d *Decision) Record(pools pool.List, i int, waited time.Duration) Record {
 	v := &d.Burst[i]
 	r := Record{Reason: v.Reason.Code, Observed: v.Observed}
@@ -44,7 +44,7 @@ func (d *Decision) Record(pools pool.List, i int, waited time.Duration) Record {
 	return r
 }
 
-// Rounded rounds a time for display: to seconds, or to tenths below ten seconds.
+// Rounded rounds a duration for display. Below ten seconds it rounds to tenths of a second, otherwise to seconds.
 func Rounded(d time.Duration) time.Duration {
 	if d < 10*time.Second {
 		return d.Round(100 * time.Millisecond)
@@ -56,7 +56,7 @@ func Rounded(d time.Duration) time.Duration {
 func (r Record) Encode() string {
 	data, err := json.Marshal(r)
 	if err != nil {
-		return "" // it does not fail
+		return "" // encoding a Record does not fail
 	}
 	return string(data)
 }

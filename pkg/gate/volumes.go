@@ -8,19 +8,20 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// azureFilesInTree provisions Azure Files as aci.AzureFilesDriver does.
+// azureFilesInTree is the in-tree provisioner of Azure Files. aci.AzureFilesDriver provisions them, too.
 const azureFilesInTree = "kubernetes.io/azure-file"
 
-// Volumes finds what is behind the persistent volume claims of pods.
+// Volumes looks up the volumes and provisioners behind the PersistentVolumeClaims of pods.
 type Volumes struct {
-	// PVC and Volume return nil for one that does not exist, and Provisioner returns that of the class with the name,
-	// or "".
+	// PVC and Volume return nil if the object does not exist. Provisioner returns the provisioner of the StorageClass
+	// with the name, or "".
 	PVC         func(namespace, name string) *corev1.PersistentVolumeClaim
 	Volume      func(name string) *corev1.PersistentVolume
 	Provisioner func(class string) string
 }
 
-// LooksAtVolumes reports whether it matters for a burst pool what is behind the claims of a pod.
+// LooksAtVolumes reports whether the gate of a burst pool can depend on the volumes behind a pod's claims. Only virtual
+// nodes v2 on Azure Container Instances run pods with such volumes.
 func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	for i := range pools.Burst() {
 		if pools.At(i).OnACI() && isV2(pools.At(i), view.Pools[i].NodeTemplates) {
@@ -30,8 +31,8 @@ func LooksAtVolumes(pools pool.List, view *nodegroups.View) bool {
 	return false
 }
 
-// AzureFiles reports whether the pod claims persistent volumes and all of them are Azure Files: by the volume, or by
-// the class of one that is not bound yet.
+// AzureFiles reports whether the pod claims persistent volumes and all of them are Azure Files. For a claim that is not
+// bound yet, the provisioner of its StorageClass decides.
 func (v *Volumes) AzureFiles(pod *corev1.Pod) bool {
 	found := false
 	for i := range pod.Spec.Volumes {

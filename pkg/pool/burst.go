@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	// BurstAnnotation is the pod annotation by which a workload says whether it may burst.
+	// BurstAnnotation is the pod annotation that sets whether a workload may burst.
 	BurstAnnotation = "poolpriority.dev/burst"
-	// BurstNever is the value of BurstAnnotation that opts out. So does any unknown value.
+	// BurstNever is the value of BurstAnnotation that opts out. Any unknown value opts out, too.
 	BurstNever = "Never"
 	// BurstAlways is the value of BurstAnnotation that overrides the table of what a virtual kubelet cannot run.
 	BurstAlways = "Always"
 )
 
-// Limits are the budget of a burst pool: a number of pods, thousandths of a CPU, and bytes. 0 is no limit.
+// Limits is the budget of a burst pool: a number of pods, thousandths of a CPU, and bytes of memory. 0 means no limit.
 type Limits struct {
 	Pods             int
 	MilliCPU, Memory int64
 }
 
-// prepareBurst works out what is asked of a burst pool in every scheduling cycle.
+// prepareBurst precomputes the fields of a burst pool that every scheduling cycle reads.
 func (p *Pool) prepareBurst() error {
 	if p.Burst.NamespaceSelector != nil {
 		var err error
@@ -45,13 +45,13 @@ func (p *Pool) prepareBurst() error {
 	return nil
 }
 
-// Limits are the burst pool's budget.
+// Limits returns the burst pool's budget.
 func (p *Pool) Limits() Limits { return p.limits }
 
 // OnACI reports whether the burst pool's pods run on Azure Container Instances.
 func (p *Pool) OnACI() bool { return p.Burst.Platform != configv1.PlatformOther }
 
-// StartWithin is how long a pod in the burst pool may take to start; 0 is no limit.
+// StartWithin returns how long a pod in the burst pool may take to start; 0 means no limit.
 func (p *Pool) StartWithin() time.Duration {
 	if p.Burst.StartWithin == nil {
 		return 0
@@ -59,11 +59,11 @@ func (p *Pool) StartWithin() time.Duration {
 	return p.Burst.StartWithin.Duration
 }
 
-// SelectsNamespaces reports whether a burst pool is for the pods of some namespaces only.
+// SelectsNamespaces reports whether any burst pool accepts pods of some namespaces only.
 func (l List) SelectsNamespaces() bool { return l.selective }
 
-// NotSelecting returns, by the pool's index, whether a burst pool's namespaceSelector excludes the namespace. An
-// unknown namespace (nil) is excluded. It returns nil if no pool has a selector.
+// NotSelecting reports, by the pool's index, whether a burst pool's namespaceSelector excludes the namespace. An
+// unknown namespace (nil) is excluded. NotSelecting returns nil if no pool has a namespaceSelector.
 func (l List) NotSelecting(namespace *corev1.Namespace) []bool {
 	if !l.SelectsNamespaces() {
 		return nil

@@ -1,4 +1,5 @@
-// Package pool is the ordered list of node pools: which pool a node belongs to and how the pools rank.
+// Package pool implements the ordered list of node pools. It determines which pool a node belongs to and how the pools
+// rank.
 package pool
 
 import (
@@ -17,7 +18,8 @@ import (
 )
 
 const (
-	// VirtualKubeletLabel and VirtualKubeletType mark the nodes of a virtual kubelet, AKS's virtual node among them.
+	// VirtualKubeletLabel, with the value VirtualKubeletType, marks the nodes of a virtual kubelet, such as AKS's
+	// virtual node.
 	VirtualKubeletLabel = "type"
 	VirtualKubeletType  = "virtual-kubelet"
 
@@ -28,26 +30,26 @@ const (
 // Rank is a place in the order: 0 is the most preferred.
 type Rank int
 
-// Excluded is the rank of nodes that are never used: nodes of a virtual kubelet in no burst pool.
+// Excluded is the rank of nodes that are never used. These are the nodes of a virtual kubelet in no burst pool.
 const Excluded Rank = -1
 
 // Pool is an entry of the list. It must not be changed.
 type Pool struct {
 	configv1.Pool
 	selector   labels.Selector
-	namespaces labels.Selector // of a burst pool; nil: all
+	namespaces labels.Selector // of a burst pool; nil selects all namespaces
 	limits     Limits          // of a burst pool
-	// Graces are the pool's own or else those for all pools.
+	// Graces has the pool's own graces or, where the pool sets none, the graces for all pools.
 	Graces Graces
-	// installation is the list's.
+	// installation is the name of the list's installation.
 	installation string
 }
 
-// Graces limit how long a node group holds the gate. Provision: while ordered nodes are not usable. Backoff: while the
-// autoscaler backs off. Decline: while it could grow but does not.
+// Graces bound how long a node group holds the gate: Provision while ordered nodes are not usable, Backoff while the
+// autoscaler backs off, and Decline while the autoscaler could scale the group up but does not.
 type Graces struct{ Provision, Backoff, Decline time.Duration }
 
-// gracesOf returns the graces of the pool among all pools' settings.
+// gracesOf returns the graces of the pool. Where the pool sets none, the settings for all pools apply.
 func gracesOf(p *configv1.Pool, all *configv1.Capacity) Graces {
 	own := p.Capacity
 	if own == nil {
@@ -63,8 +65,8 @@ func gracesOf(p *configv1.Pool, all *configv1.Capacity) Graces {
 type List struct {
 	pools     []Pool
 	regular   int
-	selective bool // a burst pool is for the pods of some namespaces only
-	// installation is the name of the installation that has the list.
+	selective bool // whether any burst pool accepts pods of some namespaces only
+	// installation is the name of the installation that the list belongs to.
 	installation string
 }
 
@@ -73,8 +75,8 @@ func NewList(pools []configv1.Pool) (List, error) {
 	return ListOf(&configv1.PoolPriorityArgs{Pools: pools})
 }
 
-// ListOf returns the list that the (validated) arguments state, for their installation. A selector that does not parse
-// is an error.
+// ListOf returns the list that the arguments state, for their installation. The arguments must be validated. A selector
+// that does not parse is an error.
 func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 	l := List{pools: make([]Pool, len(args.Pools)), installation: cmp.Or(args.Installation, configv1.DefaultInstallation)}
 	for i := range args.Pools {
@@ -94,10 +96,11 @@ func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 	return l, nil
 }
 
-// Len is the number of pools.
+// Len returns the number of pools.
 func (l List) Len() int { return len(l.pools) }
 
-// Regular is the number of regular pools: they have the indices below it, burst pools those from it on.
+// Regular returns the number of regular pools. Regular pools have the indices below this number, and burst pools have
+// the other indices.
 func (l List) Regular() int { return l.regular }
 
 // HasBurst reports whether there is a burst pool.
@@ -106,10 +109,10 @@ func (l List) HasBurst() bool { return l.regular < len(l.pools) }
 // At returns the pool with index i, from 0 to Len()-1.
 func (l List) At(i int) *Pool { return &l.pools[i] }
 
-// IsBurst reports whether the pool with index i is a burst pool. None is not.
+// IsBurst reports whether the pool with index i is a burst pool. It returns false for None.
 func (l List) IsBurst(i int) bool { return i != None && l.pools[i].Burst != nil }
 
-// Burst goes through the indices of the burst pools.
+// Burst iterates over the indices of the burst pools.
 func (l List) Burst() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for i := l.regular; i < len(l.pools) && yield(i); i++ {
@@ -117,7 +120,8 @@ func (l List) Burst() iter.Seq[int] {
 	}
 }
 
-// Of returns the index of the pool that a node with these labels belongs to, the first whose selector matches, or None.
+// Of returns the index of the pool that a node with these labels belongs to, or None. That pool is the first whose
+// selector matches.
 func (l List) Of(nodeLabels map[string]string) int {
 	set := labels.Set(nodeLabels)
 	for i := range l.pools {
@@ -131,7 +135,7 @@ func (l List) Of(nodeLabels map[string]string) int {
 // IsBurstNode reports whether a node with these labels belongs to a burst pool.
 func (l List) IsBurstNode(nodeLabels map[string]string) bool { return l.IsBurst(l.Of(nodeLabels)) }
 
-// Group returns the nodes by the index of their pool, and those in none.
+// Group returns the nodes by the index of their pool, and the nodes that are in no pool.
 func (l List) Group(nodes []*corev1.Node) (byPool [][]*corev1.Node, unlisted []*corev1.Node) {
 	byPool = make([][]*corev1.Node, len(l.pools))
 	for _, node := range nodes {
@@ -156,7 +160,7 @@ func (l List) AllOf(nodeLabels map[string]string) []int {
 	return all
 }
 
-// Ranks is the number of ranks: one for each pool and one for the nodes in no pool.
+// Ranks returns the number of ranks. There is one rank for each pool and one for the nodes in no pool.
 func (l List) Ranks() int { return len(l.pools) + 1 }
 
 // RankOf returns the rank of a node with these labels and the index of its pool (None if it is in no pool). Regular
@@ -198,7 +202,7 @@ func (l List) PoolAt(r Rank) int {
 }
 
 // Template returns the configured labels, taints and allocatable resources of a new node of the pool's node group with
-// the name, or nil.
+// the name. It returns nil if the configuration has none.
 func (p *Pool) Template(group string) *corev1.Node {
 	template := p.template(group)
 	if template == nil {
@@ -218,7 +222,8 @@ func (p *Pool) Template(group string) *corev1.Node {
 	}
 }
 
-// template is the first of the group's own that matches its name, or else the pool's.
+// template returns the first of the pool's nodeTemplates for node groups that matches the group's name, or else the
+// pool's own nodeTemplate.
 func (p *Pool) template(group string) *configv1.NodeTemplate {
 	if p.ClusterAutoscaler != nil {
 		for i := range p.ClusterAutoscaler.NodeTemplates {

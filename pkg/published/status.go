@@ -1,5 +1,5 @@
-// Package published is the format of the ConfigMap in which the scheduler's leader publishes the state of the pools:
-// for people, for tools, and for the next leader, which starts from it.
+// Package published is the format of the ConfigMap in which the scheduler's leader publishes the state of the pools.
+// People and tools read the ConfigMap, and the next leader starts from it.
 package published
 
 import (
@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// StatusKey is the ConfigMap's key for what people read: the Pools and Problems of a Status.
+	// StatusKey is the ConfigMap's key for people: a Status without its Memory and View.
 	StatusKey = "status"
-	// MemoryKey is the ConfigMap's key for what the next leader starts from.
+	// MemoryKey is the ConfigMap's key for the Memory, from which the next leader starts.
 	MemoryKey = "memory"
 
 	// Heartbeat is the longest time between two writes of a leader.
@@ -37,9 +37,9 @@ type Status struct {
 	BurstPools []BurstPool `json:"burstPools,omitempty"`
 	// Override is the operator's override of the gate, if any.
 	Override gate.Override `json:"override,omitzero"`
-	// Problems are mistakes that the user can fix, a sentence each.
+	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
-	// Memory and View are published under keys of their own. A Status that was read has no View: DecodeView reads it.
+	// Memory and View are published under separate keys. Decode does not set View; DecodeView decodes it.
 	Memory Memory `json:"-"`
 	View   *View  `json:"-"`
 }
@@ -47,12 +47,12 @@ type Status struct {
 // Pool is the state of a regular pool.
 type Pool struct {
 	Name string `json:"name"`
-	// State is one of capacity's; Reason, Message and Detail are the code, the sentence and the detail of its reason.
+	// State is the pool's state. Reason, Message and Detail are the code, the sentence and the detail of its reason.
 	State   nodegroups.State `json:"state"`
 	Reason  string           `json:"reason"`
 	Message string           `json:"message"`
 	Detail  string           `json:"detail,omitempty"`
-	// Since is when the pool came into the state.
+	// Since is when the pool entered the state.
 	Since time.Time `json:"since"`
 	// Nodes is the number of the pool's nodes.
 	Nodes int `json:"nodes"`
@@ -63,13 +63,13 @@ type Pool struct {
 // BurstPool is the state of a burst pool.
 type BurstPool struct {
 	Name string `json:"name"`
-	// State is whether the pool's provider takes pods.
+	// State is the state of the pool's provider.
 	State breaker.State `json:"state"`
-	// Since is when the provider began to refuse pods, or to take them again; empty if it has not refused any.
+	// Since is when the provider began to refuse pods, or began to accept them again; empty if it has not refused any.
 	Since time.Time `json:"since,omitzero"`
 	// Until is when a Refusing pool becomes half-open.
 	Until time.Time `json:"until,omitzero"`
-	// Code and Message are the provider's last ones, and Refused is how many pods failed since one started.
+	// Code, Message and Refused are Code, Message and Failed of breaker.Status.
 	Code    string `json:"code,omitempty"`
 	Message string `json:"message,omitempty"`
 	Refused int    `json:"refused,omitempty"`
@@ -77,13 +77,13 @@ type BurstPool struct {
 	Nodes int `json:"nodes"`
 }
 
-// OfBurst returns what is published of a burst pool.
+// OfBurst returns the published state of a burst pool.
 func OfBurst(name string, p *nodegroups.Pool) BurstPool {
 	j := &p.Provider
 	return BurstPool{Name: name, State: cmp.Or(j.State, breaker.Open), Since: utc(j.Since), Until: utc(j.Until), Code: j.Code, Message: j.Message, Refused: j.Failed, Nodes: p.Nodes}
 }
 
-// utc is the time as it is published; a zero one stays zero.
+// utc returns the time in UTC, as it is published. A zero time stays zero.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -93,25 +93,25 @@ func utc(t time.Time) time.Time {
 
 // Group is the state of a node group.
 type Group struct {
-	// Name is the group's name by the pool's source; empty for nodes in no group, and for a pool without groups.
+	// Name is the group's name in the pool's source; empty for nodes in no group, and for a pool without groups.
 	Name string `json:"name,omitempty"`
 	// State, Reason and Detail are as in Pool.
 	State  nodegroups.State `json:"state"`
 	Reason string           `json:"reason"`
 	Detail string           `json:"detail,omitempty"`
-	// Since is when the group entered the state; LastActivity is when pods that fit it last began to wait again.
+	// Since is when the group entered the state. LastActivity is when pods that fit the group last began to wait again.
 	Since        time.Time `json:"since"`
 	LastActivity time.Time `json:"moved"`
-	// Nodes is the number of the group's nodes, Starting the number of those that are not usable yet.
+	// Nodes is the number of the group's nodes, and Starting is the number of its nodes that are not usable yet.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
-	// Newest is when the newest of them was made.
+	// Newest is when the newest node of the group was created.
 	Newest time.Time `json:"newest,omitzero"`
-	// Before is the source's last known state of the group, with its reason; empty if it is the present one.
+	// Before is the last known state of the group in its source, with the reason; empty if it is the present state.
 	Before string `json:"before,omitempty"`
 }
 
-// Of returns what is published of a pool.
+// Of returns the published state of a regular pool.
 func Of(name string, p *nodegroups.Pool) Pool {
 	s := Pool{Name: name, State: p.State, Reason: p.Reason.Code, Message: p.Reason.Sentence, Detail: p.Reason.Detail, Since: p.Since, Nodes: p.Nodes}
 	for i := range p.Groups {
@@ -140,20 +140,21 @@ func (g *Group) restored() nodegroups.Group {
 
 // Memory has the facts that no other API object holds.
 type Memory struct {
-	// Written is when this was written, by the leader's clock. While a scheduler leads, it is at most a minute old.
+	// Written is when the Memory was written, by the leader's clock. While a scheduler leads, the Memory is at most a
+	// minute old.
 	Written           time.Time                   `json:"written"`
 	ClusterAutoscaler clusterautoscaler.Memory    `json:"clusterAutoscaler,omitzero"`
 	NodePools         map[string]karpenter.Memory `json:"nodePools,omitempty"`
 	// BurstPools has the memory of burst pools whose providers refused pods, by the pool's name.
 	BurstPools map[string]breaker.Memory `json:"burstPools,omitempty"`
-	// Override is the last that could be read of the ConfigMap that overrides the gate.
+	// Override is the last override that could be read from its ConfigMap.
 	Override Override `json:"override,omitzero"`
-	// Unschedulable is since when pods have been unschedulable, where their condition does not show it: pods that had
-	// scheduling gates.
+	// Unschedulable has the times since which pods have been unschedulable, for pods whose condition does not show it.
+	// These are pods that had scheduling gates.
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
 }
 
-// Override is the parsed ConfigMap with the UID. It may have ended.
+// Override is the override in the ConfigMap with the UID. The override may have ended.
 type Override struct {
 	UID types.UID `json:"uid,omitempty"`
 	gate.Override
@@ -180,7 +181,8 @@ func (s *Status) Encode() (map[string]string, error) {
 	return data, nil
 }
 
-// Quiet is the status without what changes with every look at the pools, and without when it was written.
+// Quiet returns the status without the fields that change every time the pools are evaluated, and without the time at
+// which it was written.
 func (s *Status) Quiet() *Status {
 	c := *s
 	c.Memory.Written = time.Time{}
@@ -190,7 +192,7 @@ func (s *Status) Quiet() *Status {
 	return &c
 }
 
-// Decisive is the Quiet status without the figures by which nothing is decided.
+// Decisive returns the Quiet status without the figures that no decision depends on.
 func (s *Status) Decisive() *Status {
 	c := s.Quiet()
 	if c.View != nil {

@@ -18,71 +18,73 @@ import (
 )
 
 const (
-	// ViewKey is the ConfigMap's key for what tools read: a View, in JSON.
+	// ViewKey is the ConfigMap's key for tools: a View in JSON.
 	ViewKey = "view"
 	// ViewVersion and ViewKind are the version and the kind of a View.
 	ViewVersion, ViewKind = "poolpriority.dev/v1alpha1", "View"
 )
 
 const (
-	// maxView bounds the bytes of an encoded View: a ConfigMap holds 1 MiB, and has other keys, too.
+	// maxView bounds the bytes of an encoded View. A ConfigMap holds at most 1 MiB, and this ConfigMap has other keys,
+	// too.
 	maxView = 600_000
-	// maxWaits and maxDeclines bound how many pods' clocks and declines are published.
+	// maxWaits bounds how many Waits are published, and maxDeclines how many Declines.
 	maxWaits, maxDeclines = 2000, 500
 )
 
-// View has all inputs of the gate, except for the pod: with View and pod, a tool makes the scheduler's own decision
-// (Rule, Request).
+// View has all inputs of the gate, except for the pod. From a View and a pod, a tool computes the scheduler's own
+// decision (Request, Decide).
 type View struct {
-	// APIVersion and Kind are ViewVersion and ViewKind, if this version wrote it.
+	// APIVersion and Kind are ViewVersion and ViewKind if this version wrote the View.
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	// Written is when it was written, by the leader's clock.
+	// Written is when the View was written, by the leader's clock.
 	Written time.Time `json:"written"`
-	// Leader is the name of the leader's machine, which is its pod's, and Version its version.
+	// Leader is the hostname of the leader, which is the name of its pod. Version is the leader's version.
 	Leader  string `json:"leader,omitempty"`
 	Version string `json:"version,omitempty"`
-	// Args is the configuration that runs, with all defaults.
+	// Args is the active configuration, with all defaults.
 	Args *configv1.PoolPriorityArgs `json:"args"`
-	// Installation is that of Args, which is not part of the configuration's format.
+	// Installation is the installation of Args. The configuration's format does not have it.
 	Installation string `json:"installation,omitempty"`
 	// Capacity is the view of the pools, by their index in Args.
 	Capacity nodegroups.View `json:"capacity"`
 	// SchedulerName is the schedulerName of the scheduler's pods.
 	SchedulerName string `json:"schedulerName,omitempty"`
-	// Available is how many of each pool's nodes are ready and not cordoned, by the pool's index, and Unlisted how many
-	// nodes are in no pool. For people: another version may leave them out.
+	// Available counts the nodes of each pool that are ready and not cordoned, by the pool's index. Unlisted counts the
+	// nodes in no pool. Both are for people, and other versions may leave them out.
 	Available []int `json:"available,omitempty"`
 	Unlisted  int   `json:"unlisted,omitempty"`
 	// Burst is the usage of each burst pool, by the pool's index. Entries of regular pools are empty.
 	Burst []aci.Use `json:"burst,omitempty"`
-	// Usage is how full each pool is, by the pool's index.
+	// Usage has the usage of each pool, by the pool's index.
 	Usage []Usage `json:"usage,omitempty"`
 	// Override is the operator's override of the gate, if any.
 	Override gate.Override `json:"override,omitzero"`
-	// Declines are which node groups decline which kinds of pods, by gate.KeyDigest.
+	// Declines has the declines of each AutoscalerKey, by gate.KeyDigest.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
-	// Waits are the waiting times of pods whose condition does not show them.
+	// Waits has the waiting times of pods whose condition does not show them, by the pod's UID.
 	Waits map[types.UID]Wait `json:"waits,omitempty"`
 	// Held counts the pods that the gate holds back.
 	Held Held `json:"held"`
-	// Problems are mistakes that the user can fix, a sentence each.
+	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
-	// LeftOut names what would have made the view too large: waits, declines, shapes. Decisions by such a view may be
-	// others than the scheduler's.
+	// LeftOut names the parts that would have made the View too large: waits, declines, shapes. Decisions from such a
+	// View may differ from the scheduler's.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
-// Usage is how full a pool is.
+// Usage describes how full a pool is.
 type Usage struct {
 	// Pods is the number of pods on the pool's nodes that have not ended.
 	Pods int `json:"pods"`
-	// Requested is the sum of their requests for CPU and memory, and Allocatable the sum of the pool's nodes.
+	// Requested is the sum of the pods' requests for CPU and memory. Allocatable is the sum of the nodes' allocatable
+	// resources.
 	Requested   corev1.ResourceList `json:"requested,omitempty"`
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
-// Wait is since when a pod has waited, as Request has it.
+// Wait has the times since which a pod has waited, as in gate.Request.
 type Wait struct {
 	Unschedulable time.Time `json:"unschedulable,omitzero"`
 	NoRoom        time.Time `json:"noRoom,omitzero"`
@@ -92,13 +94,13 @@ type Wait struct {
 // Held counts the pods that the gate holds back.
 type Held struct {
 	Total int `json:"total"`
-	// Oldest is since when the one has been unschedulable that has been for the longest; zero if none is held.
+	// Oldest is when the pod that has been unschedulable for the longest became unschedulable; zero if no pod is held.
 	Oldest time.Time `json:"oldest,omitzero"`
-	// By counts them by what holds them, the most first.
+	// By counts the held pods by pool and reason, the largest number first.
 	By []HeldBy `json:"by,omitempty"`
 }
 
-// HeldBy is a number of pods that are held for one reason.
+// HeldBy counts the pods that one pool holds for one reason.
 type HeldBy struct {
 	// Pool is the first regular pool that holds the gate, or else the burst pool that is closed for the reason.
 	Pool   string `json:"pool"`
@@ -106,7 +108,7 @@ type HeldBy struct {
 	Pods   int    `json:"pods"`
 }
 
-// Encode returns the view as it is published at the time given. What makes it too large is left out.
+// Encode returns the View as it is published at the given time. It leaves out parts that make the View too large.
 func (v *View) Encode(written time.Time) ([]byte, error) {
 	c := *v
 	c.APIVersion, c.Kind, c.Written = ViewVersion, ViewKind, utc(written)
@@ -134,7 +136,7 @@ func (v *View) Encode(written time.Time) ([]byte, error) {
 	return nil, fmt.Errorf("encoding the view: it is larger than %d bytes", maxView)
 }
 
-// oldest are the n waits of those that have waited for the longest.
+// oldest returns the Waits of the n pods that have been unschedulable for the longest.
 func oldest(waits map[types.UID]Wait, n int) map[types.UID]Wait {
 	uids := slices.SortedFunc(maps.Keys(waits), func(a, b types.UID) int { return waits[a].Unschedulable.Compare(waits[b].Unschedulable) })
 	kept := make(map[types.UID]Wait, n)
@@ -156,7 +158,8 @@ func withoutTemplates(view nodegroups.View) nodegroups.View {
 	return view
 }
 
-// quiet is the view without what changes with every look, unless it decides when held pods are let in.
+// quiet returns the View without the fields that change every time the pools are evaluated. While pods are held, it
+// keeps the fields that decide when these pods are let in.
 func (v *View) quiet() *View {
 	c := *v
 	c.Capacity.Built = time.Time{}
@@ -175,8 +178,8 @@ func (v *View) quiet() *View {
 	return &c
 }
 
-// DecodeView parses the value of ViewKey. It drops unknown fields of a newer version, which IsForeign detects. A view
-// without the inputs of a decision is an error.
+// DecodeView parses the value of ViewKey. It drops unknown fields of a newer version, which IsForeign detects. It
+// returns an error if the View lacks inputs of a decision.
 func DecodeView(data []byte) (*View, error) {
 	v := &View{}
 	if err := json.Unmarshal(data, v); err != nil {
@@ -205,18 +208,18 @@ func DecodeView(data []byte) (*View, error) {
 	return v, nil
 }
 
-// IsForeign reports whether a version of the format that is not this one's wrote the view: what it means may be another
-// thing.
+// IsForeign reports whether a different version of the format wrote the View. The meaning of its fields may then
+// differ.
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
-// Pools are the pools of the configuration, for its installation.
+// Pools returns the pools of the configuration, for its installation.
 func (v *View) Pools() (pool.List, error) {
 	args := *v.Args
 	args.Installation = v.Installation
 	return pool.ListOf(&args)
 }
 
-// Request returns the gate's input for the pod at the time now, from the view and the pod. The caller adds facts of
+// Request returns the gate's input for the pod at the time now, from the View and the pod. The caller adds facts about
 // volumes and namespaces.
 func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	request := gate.Request{Pod: pod, Burst: v.Burst}
@@ -232,7 +235,7 @@ func (v *View) Request(pod *corev1.Pod, now time.Time) gate.Request {
 	return request
 }
 
-// Decide is the gate's decision for the request at the time now.
+// Decide returns the gate's decision for the request at the time now.
 func (v *View) Decide(request gate.Request, pools pool.List, now time.Time) gate.Decision {
 	v.addDeclines(&request, now)
 	rule := gate.NewRule(v.Args, pools)
@@ -247,7 +250,7 @@ func (v *View) Groups(request gate.Request, pools pool.List, i int, now time.Tim
 	return rule.Groups(request, &v.Capacity, i, now)
 }
 
-// addDeclines adds which node groups decline pods of the kind.
+// addDeclines adds the declines of the pod's AutoscalerKey to the request.
 func (v *View) addDeclines(request *gate.Request, now time.Time) {
 	if decline, ok := v.Declines[gate.KeyDigest(request.AutoscalerKey())]; ok {
 		uid := request.Pod.UID

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// codes are Azure's known error codes for a container group; an unknown code counts by its HTTP status. Sources:
-// Microsoft's "Troubleshoot common issues in Azure Container Instances" and "Troubleshoot common Azure deployment
-// errors", and public reports of pods on virtual nodes (virtual-kubelet/virtual-kubelet#592, #153, #237;
-// MicrosoftDocs/azure-docs#29780, #51738; Azure/dev-box-images#8; Azure/azure-cli#26001, #30915).
+// codes has the causes of Azure's known error codes for a container group. For an unknown code, ofPoolParts and the
+// HTTP status decide. Sources: Microsoft's "Troubleshoot common issues in Azure Container Instances" and "Troubleshoot
+// common Azure deployment errors", and public reports of pods on virtual nodes (virtual-kubelet/virtual-kubelet#592,
+// #153, #237; MicrosoftDocs/azure-docs#29780, #51738; Azure/dev-box-images#8; Azure/azure-cli#26001, #30915).
 var codes = map[string]Cause{
-	// Quotas, and a region that has no room. ServiceUnavailable comes with 409, and it may be the size of the pod that
-	// there is no room for.
+	// Quotas, and a region without capacity. ServiceUnavailable comes with 409. The region may lack capacity only for
+	// pods of this size.
 	"ContainerGroupQuotaReached": PoolError,
 	"QuotaExceeded":              PoolError,
 	"ServiceUnavailable":         PoolError,
@@ -25,7 +25,7 @@ var codes = map[string]Cause{
 	"InternalServerError": PoolError,
 	"ServerTimeout":       PoolError,
 	"GatewayTimeout":      PoolError,
-	// What the connector may not do, or cannot reach.
+	// The connector lacks a permission, or cannot reach Azure.
 	"AuthorizationFailed":        PoolError,
 	"LinkedAuthorizationFailed":  PoolError,
 	"AuthenticationFailed":       PoolError,
@@ -40,37 +40,38 @@ var codes = map[string]Cause{
 	"ResourceGroupBeingDeleted":       PoolError,
 	"ScopeLocked":                     PoolError,
 	"SubnetMissingRequiredDelegation": PoolError,
-	// What the pod is.
+	// Errors of the pod.
 	codeNoImage: PodError,
 	"ContainerLimitGreaterThanContainerGroupTotalRequest": PodError,
 	"ImageOsTypeNotMatchContainerGroup":                   PodError,
 	"InvalidParameter":                                    PodError,
 	"InvalidRequestContent":                               PodError,
 	codeUnsupported:                                       PodError,
-	// A second creation of what is being created: virtual-kubelet tries again when anything about a young pod changes.
+	// A second creation of a container group that is still being created. virtual-kubelet tries to create a young pod
+	// again when the pod changes.
 	"ContainerGroupTransitioning": NeitherError,
 	"AnotherOperationInProgress":  NeitherError,
-	// A registry that is out of order or throttles, and a policy, may be about one image or about all.
+	// A registry that is out of order or throttles, or a policy, may affect one image or all images.
 	"RegistryErrorResponse":     Unknown,
 	"RequestDisallowedByPolicy": Unknown,
 }
 
-// CodeLate is the code of a burst pool whose pods do not start, without being refused.
+// CodeLate is the code for pods that do not start in time without being refused.
 const CodeLate = "NotStarted"
 
 const (
-	// codeUnsupported is ours for what the connector refuses by itself, without a code; codeUnreachable for an Azure
-	// that it cannot reach.
+	// codeUnsupported is our code for a pod that the connector itself refuses, without a code. codeUnreachable is our
+	// code for a connector that cannot reach Azure.
 	codeUnsupported = "Unsupported"
 	codeUnreachable = "Unreachable"
 	codeNoImage     = "InaccessibleImage"
-	// codeOther stands in a metric for all codes that are in no table.
+	// codeOther is the label in metrics for all codes that are in no table.
 	codeOther = "other"
-	// maxMessage is how many bytes of the provider's message are kept, and maxRead how many are read.
+	// maxMessage bounds how many bytes of the provider's message are kept, and maxRead how many bytes are read.
 	maxMessage, maxRead = 256, 16 << 10
 )
 
-// plain are texts of the connector's own errors, which have no code, that mean a pod error. Source:
+// plain lists texts that mean a pod error. They are texts of the connector's own errors, which have no code. Source:
 // virtual-kubelet/azure-aci, pkg/provider/aci.go and aci_volumes.go.
 var plain = []string{
 	"ACI does not support", "azure container instances init", "of an unsupported type", "probe must specify one of", "probe may not specify more than one of",
@@ -81,21 +82,21 @@ var plain = []string{
 var (
 	// missingSecret matches a lister's error for an imagePullSecret that does not exist.
 	missingSecret = regexp.MustCompile(`^secrets? "[^"]*" not found`)
-	// credentials are words of a connector that gets no token, whatever the status of the answer that it got instead.
+	// credentials matches the error of a connector that gets no token, whatever HTTP status the error contains.
 	credentials = regexp.MustCompile(`Credential: |Credential authentication failed|failed to acquire a token|Failed to refresh the Token|AADSTS\d+`)
-	// unreachable are words of a connector that gets no answer.
+	// unreachable matches the error of a connector that gets no answer.
 	unreachable = regexp.MustCompile(`dial tcp|no such host|connection refused|connection reset|i/o timeout|TLS handshake timeout|context deadline exceeded`)
-	// written are the forms in which clients of Azure write a code: azcore's ResponseError, autorest's errors,
-	// azure-aci's own before 1.5, and the JSON of the answer, which may be quoted in another.
+	// written matches the forms in which clients of Azure write a code: azcore's ResponseError, autorest's errors,
+	// azure-aci's own errors before 1.5, and the JSON of the answer, which may be quoted in another answer.
 	written  = regexp.MustCompile(`ERROR CODE: (\w{1,80})|Code="(\w{1,80})"|error code "(\w{1,80})"|\\*"code\\*"\s*:\s*\\*"(\w{1,80})`)
 	status   = regexp.MustCompile(`RESPONSE (\d{3})\b|StatusCode=(\d{3})\b|status code (\d{3})\b`)
 	said     = regexp.MustCompile(`Message="((?:[^"\\]|\\.)*)"|"message"\s*:\s*"((?:[^"\\]|\\.)*)"|\\+"message\\+"\s*:\s*\\+"([^"\\]+)|error code "\w+": (.+)`)
 	numbered = regexp.MustCompile(`^HTTP\d{3}$`)
-	// noise is what a ResponseError draws between its parts, and what it asks for.
+	// noise matches the separators between the parts of a ResponseError, and its request line.
 	noise = regexp.MustCompile(`-{8,}|(GET|PUT|POST|DELETE) https?://\S+`)
 )
 
-// Label returns the code as the label of a metric, whose values must be bounded.
+// Label returns the label of the code in metrics, where the number of values must be bounded.
 func Label(code string) string {
 	if _, known := codes[code]; known || code == CodeLate || numbered.MatchString(code) {
 		return code
@@ -103,11 +104,11 @@ func Label(code string) string {
 	return codeOther
 }
 
-// ofPoolParts are parts of codes that mean a pool error, also where the code is not in the table: quota, and the
-// virtual node's network (Azure reports a full subnet with 400).
+// ofPoolParts lists parts of codes that mean a pool error even if the code is not in the table: quotas, throttling, and
+// the virtual node's network. Azure reports a full subnet with 400.
 var ofPoolParts = []string{"Quota", "Throttl", "Subnet", "VirtualNetwork", "NetworkProfile", "IPAddress"}
 
-// classify reads the message of a pod that was refused.
+// classify returns the refusal that the message of a refused pod describes.
 func classify(message string) Refusal {
 	if len(message) > maxRead {
 		message = message[:maxRead]
@@ -146,7 +147,7 @@ func classify(message string) Refusal {
 	return r
 }
 
-// ofPod reports whether the connector itself refuses the pod for what it is.
+// ofPod reports whether the message is a pod error of the connector itself.
 func ofPod(message string) bool {
 	return !status.MatchString(message) && !written.MatchString(message) &&
 		(missingSecret.MatchString(message) || slices.ContainsFunc(plain, func(words string) bool { return strings.Contains(message, words) }))
@@ -163,8 +164,8 @@ func ofStatus(number string) Cause {
 	return Unknown
 }
 
-// codeIn returns the first code in the message that is in the table, for the outer ones of an answer may be general, or
-// else the first.
+// codeIn returns the first code in the message that is in the table, because the outer codes of an answer may be
+// general. If no code is in the table, it returns the first code.
 func codeIn(message string) string {
 	first := ""
 	for _, match := range written.FindAllStringSubmatch(message, -1) {
@@ -172,14 +173,15 @@ func codeIn(message string) string {
 		if _, known := codes[code]; known {
 			return code
 		}
-		if first == "" && code != "UNAVAILABLE" { // azcore's "ERROR CODE UNAVAILABLE" is none
+		if first == "" && code != "UNAVAILABLE" { // azcore's "ERROR CODE UNAVAILABLE" means that there is no code
 			first = code
 		}
 	}
 	return first
 }
 
-// textAfter returns the text for people after the code, shortened; empty if there is none.
+// textAfter returns the human-readable text after the code, or else the first in the message, shortened; empty if there
+// is none.
 func textAfter(message, code string) string {
 	_, rest, _ := strings.Cut(message, code)
 	text := group(said.FindStringSubmatch(code + rest))
@@ -192,7 +194,7 @@ func textAfter(message, code string) string {
 	return shorten(text)
 }
 
-// group returns what the first of the groups matched that did; empty if the whole did not match.
+// group returns the text of the first group that matched; empty if none did.
 func group(match []string) string {
 	for i := 1; i < len(match); i++ {
 		if match[i] != "" {
@@ -202,7 +204,7 @@ func group(match []string) string {
 	return ""
 }
 
-// shorten returns the text in one line, without what is no words, of at most maxMessage bytes.
+// shorten returns the text without noise, in one line of at most maxMessage bytes.
 func shorten(text string) string {
 	text = strings.ToValidUTF8(strings.Join(strings.Fields(noise.ReplaceAllString(text, "")), " "), "")
 	if len(text) <= maxMessage {

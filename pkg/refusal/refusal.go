@@ -1,5 +1,4 @@
-// Package refusal reads off a pod what the provider behind a virtual kubelet made of it: whether it refused the pod,
-// and for what.
+// Package refusal determines from a pod whether the provider behind a virtual kubelet refused the pod, and why.
 package refusal
 
 import (
@@ -24,7 +23,7 @@ const (
 	PoolError Cause = "Pool"
 	// PodError is a refusal because of the pod: another pod of the same template would be refused as well.
 	PodError Cause = "Pod"
-	// NeitherError is a refusal that does not concern other pods, such as that of a second creation.
+	// NeitherError is a refusal that does not concern other pods, such as the refusal of a second creation.
 	NeitherError Cause = "Neither"
 	// Unknown is a refusal with an unknown code.
 	Unknown Cause = "Unknown"
@@ -32,7 +31,8 @@ const (
 
 // Refusal is the provider's answer for a refused pod.
 type Refusal struct {
-	// Code is the provider's code, such as ContainerGroupQuotaReached, or else the HTTP status, such as HTTP429; empty if there is neither.
+	// Code is the provider's code, such as ContainerGroupQuotaReached, or one of our own. Without such a code it is the
+	// HTTP status, such as HTTP429, or else the reason in the status of a failed pod; empty if there is none of these.
 	Code  string
 	Cause Cause
 	// Message is the provider's message, shortened.
@@ -42,8 +42,8 @@ type Refusal struct {
 	MayPass bool
 }
 
-// Of returns why the provider refused the pod, and whether it did: virtual-kubelet reports it, or the pod failed before
-// any container ran and was not deleted or disrupted.
+// Of returns why the provider refused the pod, and whether it did. A pod was refused if virtual-kubelet reports a
+// refusal, or if the pod failed before any container ran, without being deleted or disrupted.
 func Of(pod *corev1.Pod) (Refusal, bool) {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return classify(pod.Status.Message), true
@@ -58,15 +58,15 @@ func Of(pod *corev1.Pod) (Refusal, bool) {
 	return r, true
 }
 
-// isDisrupted reports whether the pod was ended by Kubernetes: evicted, preempted, or collected with its node.
+// isDisrupted reports whether Kubernetes ended the pod, by eviction, by preemption, or together with its node.
 func isDisrupted(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.DisruptionTarget && c.Status == corev1.ConditionTrue
 	})
 }
 
-// Started reports whether the pod runs, all of it, or has ended after it ran. A change of a pod that has not may have
-// the ACI connector create it a second time, and lose it.
+// Started reports whether the whole pod runs, or has ended after it ran. If a pod that has not started changes, the ACI
+// connector may create it a second time, and lose it.
 func Started(pod *corev1.Pod) bool {
 	if pod.Status.Reason == ReasonProviderFailed {
 		return false
@@ -80,19 +80,20 @@ func Started(pod *corev1.Pod) bool {
 	return false
 }
 
-// Began reports whether anything of the pod has run, an init container for one: the provider has taken it.
+// Began reports whether any container of the pod has run, such as an init container. The provider has then accepted the
+// pod.
 func Began(pod *corev1.Pod) bool {
 	return Started(pod) || pod.Status.Reason != ReasonProviderFailed && hasRun(pod)
 }
 
-// MayStart reports whether the pod, on a burst pool's node, may still start: it has neither started nor been refused,
-// and is not ending. A kubelet that takes its refusal back has it start after all.
+// MayStart reports whether a pod on a burst pool's node may still start. Such a pod has neither started nor been
+// refused, and is not ending. If a kubelet withdraws a refusal, the pod may start after all.
 func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
-// TimeToStart returns how long a pod may take to start. Each late round of its owner doubles startWithin, at most four
-// times.
+// TimeToStart returns how long a pod may take to start. Each time in a row that pods of its owner were late doubles
+// startWithin, at most four times.
 func TimeToStart(startWithin time.Duration, late int) time.Duration {
 	return startWithin << min(max(late, 0), 4)
 }
@@ -109,12 +110,14 @@ func hasRun(pod *corev1.Pod) bool {
 	return false
 }
 
-// BoundAtAnnotation is when the scheduler bound a pod to a burst node, in RFC 3339. It is written in the Binding. The
-// pod's status does not have it: the ACI connector drops the condition PodScheduled, and dates it to the pod's creation
-// when the pod runs (azure-aci v1.6.4).
+// BoundAtAnnotation is the annotation with the time at which the scheduler bound a pod to a burst node, in RFC 3339.
+// The scheduler writes it in the Binding. The pod's status does not have this time, because the ACI connector drops the
+// condition PodScheduled. When the pod runs, the connector dates the condition to the pod's creation (azure-aci
+// v1.6.4).
 const BoundAtAnnotation = "poolpriority.dev/bound-at"
 
-// BoundAt returns when the pod was bound: the latest time of its annotation, its condition and its creation.
+// BoundAt returns when the pod was bound. It is the latest of the times in its annotation, its condition PodScheduled
+// and its creation timestamp.
 func BoundAt(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for i := range pod.Status.Conditions {
