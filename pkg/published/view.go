@@ -28,8 +28,8 @@ const (
 	// maxView bounds the bytes of an encoded View. A ConfigMap holds at most 1 MiB, and this ConfigMap has other keys,
 	// too.
 	maxView = 600_000
-	// maxWaits bounds how many Waits are published, and maxDeclines how many Declines.
-	maxWaits, maxDeclines = 2000, 500
+	// maxWaits bounds how many Waits are published.
+	maxWaits = 2000
 )
 
 // View has all inputs of the gate, except for the pod. From a View and a pod, a tool computes the scheduler's own
