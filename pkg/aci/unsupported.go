@@ -56,10 +56,10 @@ var features = []Feature{
 	{Code: "ProbeType", What: "pods with tcpSocket or grpc probes", v2: always, used: anyProbe(func(p *corev1.Probe, _ *corev1.Container) bool {
 		return p.Exec == nil && p.HTTPGet == nil
 	})},
-	{Code: "ProbePort", What: "pods with an httpGet probe whose port names none of the container's ports", v2: always, used: anyProbe(namesNoPort)},
+	{Code: "ProbePort", What: "pods with an httpGet probe whose port is a name that no port of the container has", v2: always, used: anyProbe(namesNoPort)},
 	{Code: "FieldRef", What: "pods with a variable from a field of their status, such as status.podIP or status.hostIP", v2: always, used: anyContainer(hasLateField)},
 	{Code: "LimitAboveRequests", What: "pods with a container whose limit is above what all containers request together", v2: always, used: limitAboveRequests},
-	{Code: "FractionalCPU", What: "pods with a CPU request that is no multiple of 10m and a limit that is not rounded down like it", v2: always, used: fractionalCPU},
+	{Code: "FractionalCPU", What: "pods with a container whose CPU limit is above what all containers request together, once each CPU request is rounded down to a multiple of 10m", v2: always, used: fractionalCPU},
 	{Code: "ResourceClaim", What: "pods with resource claims", used: func(p *corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }},
 	{Code: "EphemeralStorage", What: "pods that request ephemeral storage", used: requests(func(n corev1.ResourceName) bool { return n == corev1.ResourceEphemeralStorage })},
 	{Code: "ExtendedResource", What: "pods that request extended resources", used: requests(IsExtendedResource)},

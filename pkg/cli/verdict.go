@@ -248,7 +248,7 @@ func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	case gate.ReasonProviderRefusing.Code:
 		return []Change{{When: v.Name + " is tried with one pod", At: v.Until}}
 	case gate.ReasonHalfOpen.Code:
-		return []Change{{When: "the pod with which " + v.Name + " is tried starts or is refused"}}
+		return []Change{{When: "the one pod now trying " + v.Name + " has started or been refused"}}
 	case gate.ReasonTemplateRefused.Code:
 		return []Change{{When: "the workload's template changes"}, {At: v.Until}}
 	case gate.ReasonRolloutTerminating.Code:

@@ -42,8 +42,8 @@ type GateTaint struct {
 
 var _ reconcile.Reconciler = &GateTaint{}
 
-// SetupWithManager has the manager call the reconciler for every node that changes. It also has the manager test by a
-// dry run, once this process leads, whether the controller may change a node.
+// SetupWithManager has the manager call the reconciler for every node that changes. It also adds try, a dry run that
+// shows whether the controller may change a node. The manager calls it once this process leads.
 func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 	if !r.Off {
 		if err := m.Add(manager.RunnableFunc(r.try)); err != nil {

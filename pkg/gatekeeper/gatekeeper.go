@@ -44,7 +44,7 @@ import (
 
 // Config has the dependencies of a Gatekeeper.
 type Config struct {
-	// Args are validated. Pools is the list that they configure, which has a burst pool.
+	// Args are validated. Pools is the list of pools in Args. At least one of them is a burst pool.
 	Args  *configv1.PoolPriorityArgs
 	Pools pool.List
 

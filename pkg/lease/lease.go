@@ -113,9 +113,9 @@ func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interfac
 	return typedcorev1.NewForConfig(config)
 }
 
-// Fence blocks all writes of the client while this process does not lead. Writes outside the scheduling cycle
-// (preemption deletes pods, API calls wait in a queue) do not check the lease themselves. The client is part of a
-// kubernetes.Clientset, whose clients share connections, and must not be in use yet.
+// Fence blocks all writes of the client while this process does not lead. This covers writes that happen outside the
+// scheduling cycle and do not check the lease themselves, such as preemption's deletions and queued API calls. The
+// client is part of a kubernetes.Clientset, whose clients share connections, and must not be in use yet.
 func (l *Leadership) Fence(client rest.Interface) error {
 	c, ok := client.(*rest.RESTClient)
 	if !ok || c == nil || c.Client == nil {

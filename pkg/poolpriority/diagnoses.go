@@ -214,9 +214,9 @@ func (o *diagnosis) String() string {
 	return strings.Join(lines, ", ")
 }
 
-// fromCache adds the statuses of the burst nodes, which are filtered each time, to the recalled diagnosis. It returns a
-// PreFilter status that ends the cycle without preemption, with the reasons that Filter would have given for all nodes.
-// It returns nil if a burst node is feasible.
+// fromCache runs the Filter plugins on the burst nodes, and adds their statuses to the recalled diagnosis of the other
+// nodes. It returns a PreFilter status that ends the cycle without preemption, with the reasons that Filter would have
+// given for all nodes. It returns nil if a burst node is feasible.
 func (n *narrowing) fromCache(ctx context.Context, state fwk.CycleState, pod *v1.Pod, c *cycle, recalled *diagnosis) *fwk.Status {
 	for i := range n.pl.pools.Burst() {
 		for _, position := range n.pl.index.tiers[n.pl.pools.RankAt(i)] {

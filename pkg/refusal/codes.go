@@ -153,7 +153,7 @@ func ofPod(message string) bool {
 		(missingSecret.MatchString(message) || slices.ContainsFunc(plain, func(words string) bool { return strings.Contains(message, words) }))
 }
 
-// ofStatus returns the cause for an HTTP status without a known code.
+// ofStatus returns the cause by the HTTP status alone, for a message without a known error code.
 func ofStatus(number string) Cause {
 	switch {
 	case number == "401", number == "403", number == "429", number[0] == '5':

@@ -196,7 +196,7 @@ func (e *env) statusTargets() string {
 	return fmt.Sprintf("%d %d", user.Health.CloudProviderTarget, system.Health.CloudProviderTarget)
 }
 
-// tainted checks that so many nodes are about to be removed.
+// tainted returns "" if the number of nodes that are about to be removed is want, and else what is wrong.
 func (e *env) tainted(want int) string {
 	e.Helper()
 	n := 0

@@ -52,6 +52,8 @@ func TestGateAtScaleIn(t *testing.T) {
 			all := map[string]int{"userpool": 3, "systempool": 2}
 			e.Create(suite.Deployment("web", 5, "1500m"))
 			e.noneBursts(30*time.Second, "web", all)
+			// KWOK may never end a pod that is deleted before KWOK has its node's lease.
+			e.Eventually(20*time.Second, func() string { return e.notReady("web") })
 			e.Scale("web", 0)
 			e.Eventually(30*time.Second, func() string { return e.tainted(4) })
 			if tc.deleted {

@@ -75,7 +75,7 @@ func TestRights(t *testing.T) {
 	e.updateNode("silent", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	neverEnding := func() {
 		pod := &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{Name: "neverEnding", Finalizers: []string{batchv1.JobTrackingFinalizer}, OwnerReferences: e.notAJob()},
+			ObjectMeta: metav1.ObjectMeta{Name: "never-ending", Finalizers: []string{batchv1.JobTrackingFinalizer}, OwnerReferences: e.notAJob()},
 			Spec:       corev1.PodSpec{NodeName: "silent", SchedulerName: devcluster.SchedulerName, Containers: []corev1.Container{{Name: "web", Image: "web"}}},
 		}
 		must.Do(t)(e.Client.CoreV1().Pods(namespace).Create(e.ctx, pod, metav1.CreateOptions{}))

@@ -678,9 +678,9 @@ func (h *history) isUnread(k int) bool {
 	return true
 }
 
-// isOnItsWay reports whether a node of the group that exists is on its way, whatever the status says. It is so for all
-// pods that the group could run: the nodes of a group are of one kind, but for what one of them has just lost or is
-// about to lose, and that shows only when it is there.
+// isOnItsWay reports whether the group has an existing node that is still starting, whatever the status says. It is so
+// for all pods that the group could run: the nodes of a group are of one kind, but for what one of them has just lost
+// or is about to lose, and that shows only when it is there.
 func (h *history) isOnItsWay(s seat, k int) bool { return slices.Contains(h.notes[k].starting, s) }
 
 // clock is when the time began that the autoscaler is given for the pod.

@@ -36,8 +36,8 @@ type fit struct {
 	} `json:"replace"`
 }
 
-// copySuites copies the scheduler's tests, and what they share with others, to a folder of work, writes the overlay by
-// which the go command finds them, and returns the packages that have tests.
+// copySuites copies the scheduler's integration tests and the packages in util, which they use, to a folder in work. It
+// writes the overlay through which the go command finds the copies, and returns the packages that have tests.
 func copySuites(integration, work string) ([]string, error) {
 	fits, err := readFits("fitted.yaml")
 	if err != nil {

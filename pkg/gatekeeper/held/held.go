@@ -353,7 +353,7 @@ func (h *Pods) Restore(uid types.UID, since time.Time) {
 	h.firstFailed[uid] = since
 }
 
-// Any reports whether matters returns true for a held pod.
+// Any reports whether at least one held pod matters.
 func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

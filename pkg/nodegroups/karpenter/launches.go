@@ -17,8 +17,8 @@ import (
 var NodeClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
-	// rememberFailure bounds the time for which launches count as failing after the last failure. Providers do not
-	// retry an offering without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
+	// rememberFailure is how long after the last failure launches count as failing at most. Providers do not retry
+	// an offering without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
 	// github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
 	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300.

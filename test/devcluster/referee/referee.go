@@ -30,8 +30,8 @@ const (
 	bindingLag = time.Second
 	// readyLag is how long a scheduler may take to see that a node is ready.
 	readyLag = 2 * time.Second
-	// stuckAfter is how long a pod may be pending while a node has room: longer than a scheduler's back-off grows in
-	// tests.
+	// stuckAfter is how long a pod may be pending while a node has room. It is longer than a scheduler's backoff gets
+	// in tests.
 	stuckAfter = 12 * time.Second
 )
 
