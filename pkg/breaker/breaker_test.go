@@ -52,8 +52,7 @@ func (s *script) start(p Pod) { p.Started = true; s.See(p, s.now) }
 // hand has the next leader's Breaker go on.
 func (s *script) hand() {
 	s.Helper()
-	data, err := json.Marshal(s.Memory())
-	must.NoError(s, err)
+	data := must.Get(json.Marshal(s.Memory()))(s)
 	var m Memory
 	must.NoError(s, json.Unmarshal(data, &m))
 	pods := make([]Pod, 0, len(s.pods))

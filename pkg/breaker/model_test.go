@@ -405,8 +405,7 @@ func (s *pacingSeen) count(p *Pacing, owner types.UID) {
 
 // successor is the breaker of the next leader.
 func successor(t *testing.T, before *Breaker, there map[types.UID]Pod, now time.Time) *Breaker {
-	data, err := json.Marshal(before.Memory())
-	must.NoError(t, err)
+	data := must.Get(json.Marshal(before.Memory()))(t)
 	var m Memory
 	must.NoError(t, json.Unmarshal(data, &m))
 	next := New(before.rules)

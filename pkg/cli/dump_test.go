@@ -116,11 +116,9 @@ func TestDumpTargets(t *testing.T) {
 		}
 		return err
 	}))
-	f, err := os.Open(archived)
-	must.NoError(t, err)
+	f := must.Get(os.Open(archived))(t)
 	defer f.Close()
-	zip, err := gzip.NewReader(f)
-	must.NoError(t, err)
+	zip := must.Get(gzip.NewReader(f))(t)
 	var inArchive []string
 	for r := tar.NewReader(zip); ; {
 		header, err := r.Next()

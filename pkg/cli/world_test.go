@@ -62,8 +62,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	}
 	configv1.SetDefaults_PoolPriorityArgs(args)
 	must.NoError(t, configv1.Validate(args).ToAggregate())
-	pools, err := pool.ListOf(args)
-	must.NoError(t, err)
+	pools := must.Get(pool.ListOf(args))(t)
 	w := &world{T: t, args: args, pools: pools, tracker: clusterautoscaler.NewTracker(args.Capacity.StaleAfter.Duration, args.Capacity.ProvisionGrace.Duration)}
 	w.view = &nodegroups.View{Pools: make([]nodegroups.Pool, pools.Len())}
 	w.provider = breaker.Status{State: breaker.Open}
@@ -155,8 +154,7 @@ func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	if w.change != nil {
 		w.change(v)
 	}
-	data, err := v.Encode(date.Add(-ago))
-	must.NoError(w, err)
+	data := must.Get(v.Encode(date.Add(-ago)))(w)
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "pool-priority-system", Name: "pool-priority-status"}, Data: map[string]string{published.ViewKey: string(data)}}
 }
 

@@ -65,8 +65,7 @@ func (a *arena) node() *corev1.Node {
 
 func (a *arena) reconcile() reconcile.Result {
 	a.Helper()
-	result, err := a.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "virtual"}})
-	must.NoError(a, err)
+	result := must.Get(a.r.Reconcile(context.Background(), reconcile.Request{NamespacedName: client.ObjectKey{Name: "virtual"}}))(a)
 	return result
 }
 

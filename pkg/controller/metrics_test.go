@@ -28,8 +28,7 @@ var registered = sync.OnceFunc(func() { legacyregistry.MustRegister(Metrics()...
 func count(t *testing.T, c *metrics.CounterVec, labels ...string) float64 {
 	t.Helper()
 	registered()
-	n, err := testutil.GetCounterMetricValue(c.WithLabelValues(labels...))
-	must.NoError(t, err)
+	n := must.Get(testutil.GetCounterMetricValue(c.WithLabelValues(labels...)))(t)
 	return n
 }
 
@@ -43,8 +42,7 @@ func TestTaintGauge(t *testing.T) {
 		t.Helper()
 		registry := metrics.NewKubeRegistry()
 		registry.CustomMustRegister(r.Gauges(elected))
-		families, err := registry.Gather()
-		must.NoError(t, err)
+		families := must.Get(registry.Gather())(t)
 		var series []string
 		for _, f := range families {
 			for _, m := range f.Metric {

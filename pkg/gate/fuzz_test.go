@@ -26,8 +26,7 @@ func FuzzEligibility(f *testing.F) {
 		f.Fatal("no pods", err)
 	}
 	for _, file := range files {
-		data, err := os.ReadFile(file)
-		must.NoError(f, err)
+		data := must.Get(os.ReadFile(file))(f)
 		f.Add(data)
 	}
 	burst := configv1.Burst{Largest: asking("4", "16Gi").Resources.Requests,

@@ -312,8 +312,7 @@ func TestEmptyGroups(t *testing.T) {
 }
 
 func TestDecideWithoutBurstPool(t *testing.T) {
-	pools, err := pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}})
-	must.NoError(t, err)
+	pools := must.Get(pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}}))(t)
 	r := Rule{Pools: pools}
 	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, now)
 	if len(decision.Burst) != 0 {

@@ -162,8 +162,7 @@ func TestSourceErrors(t *testing.T) {
 	RegisterMetrics()
 	w := newWorld(t)
 	count := func() float64 {
-		n, err := testutil.GetCounterMetricValue(sources.Errors.WithLabelValues("cluster-autoscaler"))
-		must.NoError(t, err)
+		n := must.Get(testutil.GetCounterMetricValue(sources.Errors.WithLabelValues("cluster-autoscaler")))(t)
 		return n
 	}
 	before := count()
@@ -174,8 +173,7 @@ func TestSourceErrors(t *testing.T) {
 	if got := count(); got != before {
 		t.Errorf("%v errors with a status that is right", got-before)
 	}
-	cm, err := w.client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "cluster-autoscaler-status", metav1.GetOptions{})
-	must.NoError(t, err)
+	cm := must.Get(w.client.CoreV1().ConfigMaps("kube-system").Get(t.Context(), "cluster-autoscaler-status", metav1.GetOptions{}))(t)
 	cm.Data["status"] = "Cluster-autoscaler status at 2020"
 	must.Do(t)(w.client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), cm, metav1.UpdateOptions{}))
 	w.are(map[string]float64{"pool_state_info{user,StatusUnreadable,Unknown}": 1})

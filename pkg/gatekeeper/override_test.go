@@ -155,8 +155,7 @@ func TestOverride(t *testing.T) {
 // everything returns the ConfigMaps of the world: what a next leader finds.
 func everything(t *testing.T, w *world) []runtime.Object {
 	t.Helper()
-	list, err := w.client.CoreV1().ConfigMaps(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
-	must.NoError(t, err)
+	list := must.Get(w.client.CoreV1().ConfigMaps(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{}))(t)
 	var objects []runtime.Object
 	for i := range list.Items {
 		objects = append(objects, &list.Items[i])
@@ -180,8 +179,7 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 	w := newWorldOf(t, client, func(*configv1.PoolPriorityArgs) {}, nil)
 	w.forbidden = true
 	last := published.Status{Memory: published.Memory{Written: w.clock.Now(), Override: published.Override{Override: gate.Override{Gate: gate.OverrideClosed}}}}
-	data, err := last.Encode()
-	must.NoError(t, err)
+	data := must.Get(last.Encode())(t)
 	must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
 		&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
 	w.run()

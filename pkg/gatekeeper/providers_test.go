@@ -202,8 +202,7 @@ func TestRefusingIsTakenOver(t *testing.T) {
 			if tc.known {
 				state.Memory.BurstPools = map[string]breaker.Memory{"aci": {State: breaker.Refusing, Since: now, Until: now.Add(5 * time.Minute), Backoffs: 3, Code: "HTTP429"}}
 			}
-			data, err := state.Encode()
-			must.NoError(t, err)
+			data := must.Get(state.Encode())(t)
 			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
 				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
 			w.evaluate(t.Context(), w.restore(t.Context()))

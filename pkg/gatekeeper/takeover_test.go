@@ -39,8 +39,7 @@ func TestRestore(t *testing.T) {
 				Pools:  []published.Pool{{Name: "system", State: nodegroups.Unknown, Since: since}, {Name: "gone", State: nodegroups.Full}},
 				Memory: published.Memory{Written: now.Add(-tc.age), Unschedulable: map[types.UID]time.Time{"gated": since, "gone": since}},
 			}
-			data, err := state.Encode()
-			must.NoError(t, err)
+			data := must.Get(state.Encode())(t)
 			must.Do(t)(w.client.CoreV1().ConfigMaps("pool-priority-system").Create(t.Context(),
 				&v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "pool-priority-status"}, Data: data}, metav1.CreateOptions{}))
 			created := since.Add(-24 * time.Hour)

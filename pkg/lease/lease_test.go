@@ -97,11 +97,9 @@ func TestBindMany(t *testing.T) {
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL, QPS: 20, Burst: 1}
-	client, err := typedcorev1.NewForConfig(config)
-	must.NoError(t, err)
+	client := must.Get(typedcorev1.NewForConfig(config))(t)
 	l := NewLeadership()
-	pods, err := l.Pods(config, client)
-	must.NoError(t, err)
+	pods := must.Get(l.Pods(config, client))(t)
 	const many, lease = 40, time.Second // two seconds' worth of bindings; a busy machine may keep the renewals waiting
 	l.Extend(time.Now().Add(lease))
 	bind := func(n int, results chan<- error) {
@@ -165,8 +163,7 @@ func TestFenceOfAllThatChanges(t *testing.T) {
 		_, _ = w.Write([]byte(`{"kind": "Pod", "apiVersion": "v1"}`))
 	}))
 	defer server.Close()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
-	must.NoError(t, err)
+	client := must.Get(kubernetes.NewForConfig(&rest.Config{Host: server.URL}))(t)
 	l := NewLeadership()
 	must.NoError(t, l.Fence(client.CoreV1().RESTClient()))
 	remove := func() error {

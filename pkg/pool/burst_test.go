@@ -27,8 +27,7 @@ func TestLimits(t *testing.T) {
 		{"all", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10, CPU: cpu, Memory: memory}}, Limits{10, 100_000, 400 << 30}},
 		{"the short form beside others", configv1.Burst{MaxPods: 10, Limits: &configv1.BurstLimits{CPU: cpu}}, Limits{Pods: 10, MilliCPU: 100_000}},
 	} {
-		list, err := NewList([]configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &tc.burst}})
-		must.NoError(t, err)
+		list := must.Get(NewList([]configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &tc.burst}}))(t)
 		if got := list.At(0).Limits(); got != tc.want || !list.At(0).OnACI() {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}

@@ -58,8 +58,7 @@ func TestRankOf(t *testing.T) {
 }
 
 func TestRankOfWithoutBurstPool(t *testing.T) {
-	list, err := NewList([]configv1.Pool{{Name: "user", NodeSelector: selector("mode", "user")}})
-	must.NoError(t, err)
+	list := must.Get(NewList([]configv1.Pool{{Name: "user", NodeSelector: selector("mode", "user")}}))(t)
 	if rank, _ := list.RankOf(map[string]string{"type": "virtual-kubelet"}); rank != Excluded {
 		t.Errorf("rank of a virtual kubelet in no burst pool = %d, want Excluded", rank)
 	}

@@ -107,8 +107,7 @@ func TestBurstUse(t *testing.T) {
 	x := h.plugin.index
 	check := func(when string) {
 		t.Helper()
-		snapshot, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List()
-		must.NoError(t, err)
+		snapshot := must.Get(h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List())(t)
 		x.refresh(snapshot)
 		var want aci.Use
 		for _, node := range snapshot {

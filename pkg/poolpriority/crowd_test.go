@@ -108,8 +108,7 @@ nodeGroups:
 			objects = append(objects, filler(i))
 		}
 	}
-	h, err := tryHarnessWith(b, aks(b), nil, objects...)
-	must.NoError(b, err)
+	h := must.Get(tryHarnessWith(b, aks(b), nil, objects...))(b)
 	h.shared.Start(h.ctx.Done())
 	h.shared.WaitForCacheSync(h.ctx.Done())
 	must.NoError(b, h.sched.WaitForHandlersSync(h.ctx))

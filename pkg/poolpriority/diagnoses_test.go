@@ -523,14 +523,12 @@ func TestSlots(t *testing.T) {
 }
 
 func mustNodes(t testing.TB, h *harness) []fwk.NodeInfo {
-	nodes, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List()
-	must.NoError(t, err)
+	nodes := must.Get(h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List())(t)
 	return nodes
 }
 
 // node is the snapshot's.
 func (h *harness) node(name string) *v1.Node {
-	info, err := h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().Get(name)
-	must.NoError(h, err)
+	info := must.Get(h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().Get(name))(h)
 	return info.Node()
 }

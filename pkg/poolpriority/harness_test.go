@@ -47,8 +47,7 @@ func TestMain(m *testing.M) {
 // loadConfig reads a configuration as the scheduler does.
 func loadConfig(t testing.TB, file string) *schedconfig.KubeSchedulerConfiguration {
 	t.Helper()
-	cfg, err := options.LoadConfigFromFile(klog.Background(), file)
-	must.NoError(t, err)
+	cfg := must.Get(options.LoadConfigFromFile(klog.Background(), file))(t)
 	return cfg
 }
 
@@ -78,8 +77,7 @@ type harness struct {
 
 func newHarness(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration) *harness {
 	t.Helper()
-	h, err := tryHarness(t, cfg)
-	must.NoError(t, err)
+	h := must.Get(tryHarness(t, cfg))(t)
 	return h
 }
 
@@ -229,8 +227,7 @@ func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) 
 // pop has the pod go through the queue. Others that were requeued meanwhile go back to those that wait.
 func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
 	for h.sched.SchedulingQueue.Add(h.logger, pod); ; {
-		info, err := h.sched.NextPod(h.logger)
-		must.NoError(h, err)
+		info := must.Get(h.sched.NextPod(h.logger))(h)
 		if info.Pod.UID == pod.UID {
 			return info
 		}

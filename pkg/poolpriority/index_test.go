@@ -101,8 +101,7 @@ func TestPodsByOwner(t *testing.T) {
 			continue
 		}
 		must.NoError(t, cache.UpdateSnapshot(logger, snapshot))
-		infos, err := snapshot.NodeInfos().List()
-		must.NoError(t, err)
+		infos := must.Get(snapshot.NodeInfos().List())(t)
 		x.refresh(infos)
 		if r.IntN(2) == 0 {
 			continue // nobody asks

@@ -88,18 +88,15 @@ func TestPlacementOf(t *testing.T) {
 func TestCountPlacement(t *testing.T) {
 	newHarness(t, aks(t)) // registers, and begins
 	count := func(pool, reason string) float64 {
-		n, err := testutil.GetCounterMetricValue(placementsTotal.WithLabelValues(pool, reason))
-		must.NoError(t, err)
+		n := must.Get(testutil.GetCounterMetricValue(placementsTotal.WithLabelValues(pool, reason)))(t)
 		return n
 	}
 	violations := func() float64 {
-		n, err := testutil.GetCounterMetricValue(orderViolations)
-		must.NoError(t, err)
+		n := must.Get(testutil.GetCounterMetricValue(orderViolations))(t)
 		return n
 	}
 	users, bursts, wrong := count("user", none), count("aci", "Open"), violations()
-	held, err := testutil.GetHistogramMetricCount(holdDuration.WithLabelValues(outcomeBurst))
-	must.NoError(t, err)
+	held := must.Get(testutil.GetHistogramMetricCount(holdDuration.WithLabelValues(outcomeBurst)))(t)
 	for _, p := range []placement{{pool: "user"}, {pool: "user", violation: true}, {pool: "aci", reason: "Open", outcome: outcomeBurst, waited: 1}} {
 		p.count(klog.Background(), pod("p").Obj(), "node")
 	}

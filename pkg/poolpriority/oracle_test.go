@@ -73,8 +73,7 @@ func TestStrictOrder(t *testing.T) {
 			for ; w.placed < placements; attempts++ {
 				w.step()
 			}
-			hints, err := testutil.GetCounterMetricValue(metrics.BatchAttemptStats.WithLabelValues(ourProfile, metrics.BatchAttemptHintUsed))
-			must.NoError(t, err)
+			hints := must.Get(testutil.GetCounterMetricValue(metrics.BatchAttemptStats.WithLabelValues(ourProfile, metrics.BatchAttemptHintUsed)))(t)
 			t.Logf("%d attempts: %d placed (%v by rank), %d unschedulable; %d with nominated pods about, %d preemptions, %d placed after one, %d with a volume, %.0f by batch hints so far",
 				attempts, w.placed, w.byRank, w.unschedulable, w.nominated, w.preemptions, w.preempted, w.volumes, hints)
 			t.Logf("%d failed as others of their kind had, %d of them with nobody nominated to a node", w.repeated, w.compared)
@@ -148,8 +147,7 @@ func newWorld(t *testing.T, r *rand.Rand, size int) *world {
 	for zone := range 3 {
 		objects = append(objects, disk(zone)...)
 	}
-	h, err := tryHarness(t, cfg, objects...)
-	must.NoError(t, err)
+	h := must.Get(tryHarness(t, cfg, objects...))(t)
 	w := &world{harness: h, r: r, size: size}
 	h.victims(func(pod string) {
 		w.mu.Lock()
@@ -397,8 +395,7 @@ func (w *world) step() {
 }
 
 func mustCycle(t testing.TB, state fwk.CycleState) *cycle {
-	c, err := readCycle(state)
-	must.NoError(t, err)
+	c := must.Get(readCycle(state))(t)
 	return c
 }
 
@@ -472,8 +469,7 @@ func (w *world) hasVirtual(pod *v1.Pod) bool {
 // checkCounted: what the metric of violations goes by tells the node that the pod is on from one that would have been
 // wrong.
 func (w *world) checkCounted(state fwk.CycleState, placed string) {
-	c, err := readCycle(state)
-	must.NoError(w, err)
+	c := must.Get(readCycle(state))(w)
 	other := w.nodes[w.r.IntN(len(w.nodes))]
 	i := slices.IndexFunc(w.nodes, func(n *v1.Node) bool { return n.Name == placed })
 	if w.plugin.violates(c, w.nodes[i]) {
@@ -653,8 +649,7 @@ func (w *world) feasible(pod *v1.Pod, open bool) map[string]int {
 	lenient := pod.DeepCopy()
 	lenient.Spec.Tolerations = append(lenient.Spec.Tolerations, v1.Toleration{Key: "virtual-kubelet.io/provider", Operator: v1.TolerationOpExists, Effect: v1.TaintEffectNoSchedule})
 
-	infos, err := oracle.SnapshotSharedLister().NodeInfos().List()
-	must.NoError(w, err)
+	infos := must.Get(oracle.SnapshotSharedLister().NodeInfos().List())(w)
 	result := map[string]int{}
 	for _, asPod := range []*v1.Pod{pod, lenient} {
 		state := framework.NewCycleState()

@@ -80,8 +80,7 @@ func TestConfigurationsThatShip(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			must.NoError(t, err)
+			data := must.Get(os.ReadFile(file))(t)
 			if strings.Contains(string(data), "name: Coscheduling") || strings.Contains(string(data), "name: NodeResourcesAllocatable") {
 				return // started by the binary, in the integration tests: this harness has only our plugin
 			}

@@ -42,10 +42,8 @@ func TestRoundTrip(t *testing.T) {
 				Slow: map[types.UID]breaker.Lateness{"o": {Times: 1, At: now}}, Templates: map[string]breaker.Template{"t/1": {Code: "InaccessibleImage", Message: "no", At: now}}}},
 		},
 	}
-	data, err := want.Encode()
-	must.NoError(t, err)
-	got, err := Decode(&corev1.ConfigMap{Data: data})
-	must.NoError(t, err)
+	data := must.Get(want.Encode())(t)
+	got := must.Get(Decode(&corev1.ConfigMap{Data: data}))(t)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want,+got):\n%s", diff)
 	}
@@ -95,10 +93,8 @@ func (s source) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatu
 // published is what the next leader knows of the pool.
 func published(t *testing.T, name string, p *nodegroups.Pool) nodegroups.Pool {
 	t.Helper()
-	data, err := (&Status{Pools: []Pool{Of(name, p)}}).Encode()
-	must.NoError(t, err)
-	read, err := Decode(&corev1.ConfigMap{Data: data})
-	must.NoError(t, err)
+	data := must.Get((&Status{Pools: []Pool{Of(name, p)}}).Encode())(t)
+	read := must.Get(Decode(&corev1.ConfigMap{Data: data}))(t)
 	return read.Pools[0].Restored()
 }
 

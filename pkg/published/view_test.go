@@ -98,10 +98,8 @@ func TestViewHasAll(t *testing.T) {
 	want := &View{}
 	f.fill(t, reflect.ValueOf(want).Elem(), "View")
 	want.APIVersion, want.Kind, want.Written = ViewVersion, ViewKind, now.UTC()
-	data, err := want.Encode(want.Written)
-	must.NoError(t, err)
-	got, err := DecodeView(data)
-	must.NoError(t, err)
+	data := must.Get(want.Encode(want.Written))(t)
+	got := must.Get(DecodeView(data))(t)
 	for name := range f.left {
 		if notPublished[name] == "" {
 			t.Errorf("%s is not published, and nobody says why", name)
@@ -207,13 +205,11 @@ func TestLargeView(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			v := testView()
 			tc.enter(v)
-			data, err := v.Encode(now)
-			must.NoError(t, err)
+			data := must.Get(v.Encode(now))(t)
 			if len(data) > maxView {
 				t.Errorf("%d bytes", len(data))
 			}
-			got, err := DecodeView(data)
-			must.NoError(t, err)
+			got := must.Get(DecodeView(data))(t)
 			if !slices.Equal(got.LeftOut, tc.want) {
 				t.Errorf("left out: %v, want %v", got.LeftOut, tc.want)
 			}
@@ -261,8 +257,7 @@ func TestDecodeView(t *testing.T) {
 
 // FuzzDecodeView: whatever is published, it is an error or decides for a pod, and never panics.
 func FuzzDecodeView(f *testing.F) {
-	good, err := testView().Encode(now)
-	must.NoError(f, err)
+	good := must.Get(testView().Encode(now))(f)
 	f.Add(string(good))
 	f.Add(strings.Replace(string(good), `"held":{`, `"override":{"gate":"Open","until":"2026-11-21T10:00:00Z"},"held":{`, 1))
 	f.Add(strings.Replace(string(good), `"held":{`, `"burst":[{},{"pods":1}],"waits":{"u":{"noRoom":"2026-11-21T10:00:00Z"}},"held":{`, 1))

@@ -69,8 +69,7 @@ func shipped(t *testing.T) groups {
 // promtool runs promtool on files made of the contents, in a directory of its own.
 func promtool(t *testing.T, files map[string][]byte, args ...string) (string, error) {
 	t.Helper()
-	tool, err := filepath.Abs(filepath.Join(*bin, "tools", "promtool"))
-	must.NoError(t, err)
+	tool := must.Get(filepath.Abs(filepath.Join(*bin, "tools", "promtool")))(t)
 	if _, err := os.Stat(tool); err != nil {
 		if os.Getenv("CI") != "" {
 			t.Fatalf("%v: make prometheus unpacks it", err)
@@ -89,8 +88,7 @@ func promtool(t *testing.T, files map[string][]byte, args ...string) (string, er
 
 func encode(t *testing.T, g groups) []byte {
 	t.Helper()
-	data, err := yaml.Marshal(g)
-	must.NoError(t, err)
+	data := must.Get(yaml.Marshal(g))(t)
 	return data
 }
 
@@ -187,8 +185,7 @@ var named = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+\*?`)
 // unknown returns the metrics that the text names and nobody registers.
 func unknown(t *testing.T, text string) []string {
 	t.Helper()
-	components, err := catalog.Components()
-	must.NoError(t, err)
+	components := must.Get(catalog.Components())(t)
 	known := slices.Clone(others)
 	for _, c := range components {
 		for _, m := range c.Metrics {

@@ -16,8 +16,7 @@ var notAnnotations = []string{"poolpriority.dev/", "poolpriority.dev/gate", "poo
 
 // TestAnnotations: docs/configuration.md has each of our annotations.
 func TestAnnotations(t *testing.T) {
-	page, err := markdown.Read(root, "docs/configuration.md")
-	must.NoError(t, err)
+	page := must.Get(markdown.Read(root, "docs/configuration.md"))(t)
 	documented := map[string]int{}
 	for _, table := range page.Tables {
 		if table.Header[0] != "annotation" {

@@ -75,8 +75,7 @@ func isWord(text string) bool {
 
 // TestEvents: docs/reasons.md has each event and each problem.
 func TestEvents(t *testing.T) {
-	page, err := markdown.Read(root, "docs/reasons.md")
-	must.NoError(t, err)
+	page := must.Get(markdown.Read(root, "docs/reasons.md"))(t)
 	documented := map[string]int{}
 	for _, table := range page.Tables {
 		if len(table.Header) < 4 || table.Header[0] != "event" {

@@ -17,8 +17,7 @@ const root = "../.."
 
 func pages(t *testing.T) []*markdown.Page {
 	t.Helper()
-	all, err := markdown.Pages(root)
-	must.NoError(t, err)
+	all := must.Get(markdown.Pages(root))(t)
 	return all
 }
 

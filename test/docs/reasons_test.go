@@ -97,8 +97,7 @@ func reasonsInCode(t *testing.T) []said {
 
 // TestReasons: docs/reasons.md has each reason with its sentence, and no others, and says of each what to do.
 func TestReasons(t *testing.T) {
-	page, err := markdown.Read(root, "docs/reasons.md")
-	must.NoError(t, err)
+	page := must.Get(markdown.Read(root, "docs/reasons.md"))(t)
 	documented := map[said]int{}
 	for _, table := range page.Tables {
 		if len(table.Header) < 4 || table.Header[0] != "code" {

@@ -63,8 +63,7 @@ type env struct {
 // start waits for the cluster's nodes and reads our pods' logs, in the namespace, from here on.
 func start(t *testing.T, system string) *env {
 	t.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
-	must.NoError(t, err)
+	config := must.Get(clientcmd.BuildConfigFromFlags("", *kubeconfig))(t)
 	config.QPS, config.Burst = 200, 400
 	client, err := kubernetes.NewForConfig(config)
 	must.NoError(t, err)
@@ -178,10 +177,8 @@ func (e *env) leads() (string, time.Time) {
 // free returns how many pods the nodes of each pool can still take, by their kubelets' maxima.
 func (e *env) free() map[string]int {
 	e.Helper()
-	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel})
-	must.NoError(e, err)
-	pods, err := e.Client.CoreV1().Pods("").List(e.ctx, metav1.ListOptions{})
-	must.NoError(e, err)
+	nodes := must.Get(e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel}))(e)
+	pods := must.Get(e.Client.CoreV1().Pods("").List(e.ctx, metav1.ListOptions{}))(e)
 	free, pool := map[string]int{}, map[string]string{}
 	for _, node := range nodes.Items {
 		pool[node.Name] = node.Labels[devcluster.AgentPoolLabel]

@@ -238,8 +238,7 @@ func (e *env) failOver(how string, within time.Duration) {
 	}
 	_, before := e.Referee.Judge()
 	name := e.leader()
-	leader, err := e.Client.CoreV1().Pods(e.system).Get(e.ctx, name, metav1.GetOptions{})
-	must.NoError(e, err)
+	leader := must.Get(e.Client.CoreV1().Pods(e.system).Get(e.ctx, name, metav1.GetOptions{}))(e)
 	total := e.burst(how)
 	bound := total - e.Placed(how)[""]
 	began := time.Now()
@@ -307,8 +306,7 @@ func (e *env) restartAPIServer() {
 	})
 	down := time.Since(began)
 	e.all(180*time.Second, "restart", total)
-	pods, err := e.Client.CoreV1().Pods(e.system).List(e.ctx, metav1.ListOptions{})
-	must.NoError(e, err)
+	pods := must.Get(e.Client.CoreV1().Pods(e.system).List(e.ctx, metav1.ListOptions{}))(e)
 	restarts := map[string]int32{}
 	for _, pod := range pods.Items {
 		for _, c := range pod.Status.ContainerStatuses {
@@ -432,8 +430,7 @@ func (e *env) removePool() {
 	total := free["userpool"] + free["systempool"] + 5 + 5
 	e.Create(suite.Deployment("remove", int32(total), "1m", small))
 	e.Lands(60*time.Second, "remove", map[string]int{"userpool": free["userpool"], "systempool": free["systempool"], "aci": 5, "": 5})
-	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.ModeLabel + "=system"})
-	must.NoError(e, err)
+	nodes := must.Get(e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.ModeLabel + "=system"}))(e)
 	for _, node := range nodes.Items {
 		e.kubectl("drain", node.Name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=120s")
 	}

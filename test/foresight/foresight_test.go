@@ -64,8 +64,7 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 	if !slices.ContainsFunc(groups, func(g simcluster.Group) bool { return g.Template.Labels[modeLabel] == "system" }) {
 		configs = slices.Delete(configs, 1, 2)
 	}
-	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: configs, Capacity: configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: declineGrace}}})
-	must.NoError(t, err)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: configs, Capacity: configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: declineGrace}}}))(t)
 	return configs, pools
 }
 

@@ -35,8 +35,7 @@ func startCrowd(b *testing.B) *crowd {
 	e := startWith(b, devcluster.Options{ControllerManagerArgs: []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}})
 	config := rest.CopyConfig(e.Config)
 	config.QPS = -1
-	client, err := kubernetes.NewForConfig(config)
-	must.NoError(b, err)
+	client := must.Get(kubernetes.NewForConfig(config))(b)
 	return &crowd{env: e, client: client}
 }
 
@@ -131,8 +130,7 @@ func (c *crowd) removePods(app string) {
 // run starts our binary with the configuration of testdata/throughput.
 func (c *crowd) run(variant string) *devcluster.Component {
 	c.Helper()
-	s, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/throughput/"+variant+".yaml", c.rbac)
-	must.NoError(c, err)
+	s := must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/throughput/"+variant+".yaml", c.rbac))(c)
 	return s
 }
 
@@ -159,8 +157,7 @@ func cpu(t testing.TB, pid int) time.Duration {
 	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
 	var ticks int64
 	for _, field := range fields[11:13] {
-		n, err := strconv.ParseInt(field, 10, 64)
-		must.NoError(t, err)
+		n := must.Get(strconv.ParseInt(field, 10, 64))(t)
 		ticks += n
 	}
 	return time.Duration(ticks) * 10 * time.Millisecond

@@ -25,8 +25,7 @@ func BenchmarkMemory(b *testing.B) {
 	// What a process holds depends on when it last collected garbage: medians of several starts, of the ratios too.
 	var mine, theirs, ratios []float64
 	for range rounds {
-		stock, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", c.rbac)
-		must.NoError(b, err)
+		stock := must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", c.rbac))(b)
 		ours, err := c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", c.rbac)
 		if err != nil {
 			stock.Stop()
@@ -54,8 +53,7 @@ func resident(t testing.TB, pid int) float64 {
 	status := must.ReadFile(t, fmt.Sprintf("/proc/%d/status", pid))
 	for _, line := range strings.Split(string(status), "\n") {
 		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "VmRSS:" {
-			kilobytes, err := strconv.ParseFloat(fields[1], 64)
-			must.NoError(t, err)
+			kilobytes := must.Get(strconv.ParseFloat(fields[1], 64))(t)
 			return kilobytes / 1024
 		}
 	}

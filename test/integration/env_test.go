@@ -254,8 +254,7 @@ func (e *env) account(namespace, name string) string {
 	if _, err := e.Client.CoreV1().ServiceAccounts(namespace).Create(e.ctx, account, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		e.Fatal(err)
 	}
-	token, err := e.ServiceAccountToken(e.ctx, namespace, name)
-	must.NoError(e, err)
+	token := must.Get(e.ServiceAccountToken(e.ctx, namespace, name))(e)
 	path := filepath.Join(e.Dir(), namespace+"-"+name+".kubeconfig")
 	must.NoError(e, e.WriteKubeConfig(path, token))
 	return path

@@ -80,8 +80,7 @@ func (e *env) logs(text string) {
 // nodesOf returns the nodes of the pool.
 func (e *env) nodesOf(pool string) []corev1.Node {
 	e.Helper()
-	list, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel + "=" + pool})
-	must.NoError(e, err)
+	list := must.Get(e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel + "=" + pool}))(e)
 	return list.Items
 }
 
@@ -108,8 +107,7 @@ func (e *env) updateNode(name string, change func(*corev1.Node)) {
 
 func (e *env) isGated() bool {
 	e.Helper()
-	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
-	must.NoError(e, err)
+	node := must.Get(e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{}))(e)
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == configv1.GateTaintKey })
 }
 
@@ -146,8 +144,7 @@ func (e *env) metrics() string {
 func (e *env) scrape(c *devcluster.Component, token string) (status int, body []byte, err error) {
 	e.Helper()
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
-	request, err := http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+c.Address+"/metrics", nil)
-	must.NoError(e, err)
+	request := must.Get(http.NewRequestWithContext(e.ctx, http.MethodGet, "https://"+c.Address+"/metrics", nil))(e)
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}

@@ -44,8 +44,7 @@ func TestEmergency(t *testing.T) {
 	second := must.WriteFile(t, "second.yaml", data)
 	e.schedule(config, suite.UserTier(3), suite.VirtualTier())
 	leader := e.scheduler
-	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
-	must.NoError(t, err)
+	standby := must.Get(e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac))(t)
 	t.Cleanup(func() { standby.Stop(); leader.Stop(); e.checkLogOf(standby) })
 	e.publishesOverride("", "")
 
@@ -100,10 +99,8 @@ func TestEmergency(t *testing.T) {
 	}
 	toldClosed()
 	view := func() *published.View {
-		cm, err := e.Client.CoreV1().ConfigMaps(ns).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		must.NoError(t, err)
-		v, err := published.DecodeView([]byte(cm.Data[published.ViewKey]))
-		must.NoError(t, err)
+		cm := must.Get(e.Client.CoreV1().ConfigMaps(ns).Get(e.ctx, "pool-priority-status", metav1.GetOptions{}))(t)
+		v := must.Get(published.DecodeView([]byte(cm.Data[published.ViewKey])))(t)
 		return v
 	}
 	// failsOver kills the leader, waits until the other one has taken over and tried a pod, and starts the first anew.

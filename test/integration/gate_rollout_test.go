@@ -95,8 +95,7 @@ func TestRollout(t *testing.T) {
 			e.Lands(30*time.Second, app, map[string]int{"userpool": replicas})
 			e.Eventually(30*time.Second, func() string { return e.notReady(app) })
 		}
-		watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
-		must.NoError(t, err)
+		watcher := must.Get(e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{}))(t)
 		counted := make(chan map[types.UID]bool)
 		go func() {
 			burst := map[types.UID]bool{}

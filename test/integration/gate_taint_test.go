@@ -124,8 +124,7 @@ func TestGateTaintIsKept(t *testing.T) {
 	e.waitGated(true)
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Spec.Taints = nil })
 	e.waitGated(true)
-	node, err := e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{})
-	must.NoError(t, err)
+	node := must.Get(e.Client.CoreV1().Nodes().Get(e.ctx, devcluster.VirtualNodeName, metav1.GetOptions{}))(t)
 	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, node.Name, metav1.DeleteOptions{}))
 	e.Eventually(10*time.Second, func() string {
 		anew := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, Labels: node.Labels}}

@@ -170,8 +170,7 @@ func TestUmbrella(t *testing.T) {
 func TestPodGroupsStay(t *testing.T) {
 	t.Parallel()
 	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")
-	values, err := yaml.Marshal(map[string]string{"config": string(gangs)})
-	must.NoError(t, err)
+	values := must.Get(yaml.Marshal(map[string]string{"config": string(gangs)}))(t)
 	file := must.WriteFile(t, "values.yaml", values)
 	component := kustomization(t, "resources: [MANIFESTS/base]\ncomponents: [MANIFESTS/components/config, MANIFESTS/components/coscheduling]\nconfigMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]\n",
 		map[string]string{"config.yaml": string(gangs)})

@@ -110,8 +110,7 @@ func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[stri
 			must.NoError(t, yaml.Unmarshal([]byte(configOf(t, objects, object.GetName())), &config))
 			must.NoError(t, unstructured.SetNestedMap(object.Object, config, "spec", "template", "metadata", "annotations", configv1.ConfigAnnotation))
 		}
-		text, err := yaml.Marshal(object.Object)
-		must.NoError(t, err)
+		text := must.Get(yaml.Marshal(object.Object))(t)
 		all[key] = strings.ReplaceAll(string(text), "image: pool-priority-scheduler:v0.1.0", "image: pool-priority-scheduler")
 	}
 	return all
@@ -203,8 +202,7 @@ func TestChart(t *testing.T) {
 	}
 	for _, overlay := range []string{"karpenter", "aks-observe"} {
 		data := must.ReadFile(t, root+"/manifests/overlays/"+overlay+"/config.yaml")
-		whole, err := yaml.Marshal(map[string]string{"config": string(data)})
-		must.NoError(t, err)
+		whole := must.Get(yaml.Marshal(map[string]string{"config": string(data)}))(t)
 		if diff := cmp.Diff(plain(t, kustomize(t, root+"/manifests/overlays/"+overlay)), plain(t, helm(t, values(string(whole))))); diff != "" {
 			t.Errorf("overlays/%s and the chart with its configuration (-kustomize,+helm):\n%s", overlay, diff)
 		}
@@ -246,15 +244,13 @@ func TestChart(t *testing.T) {
 		"policies: {leastRights: true, tenants: {enabled: true}}\n"+
 		"viewers: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: somebody}]"))
 	for key, object := range elsewhere {
-		text, err := yaml.Marshal(object.Object)
-		must.NoError(t, err)
+		text := must.Get(yaml.Marshal(object.Object))(t)
 		if strings.Contains(string(text), devcluster.SchedulerNamespace) {
 			t.Errorf("%s names the namespace %s", key, devcluster.SchedulerNamespace)
 		}
 	}
 	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")
-	whole, err := yaml.Marshal(map[string]string{"config": string(gangs)})
-	must.NoError(t, err)
+	whole := must.Get(yaml.Marshal(map[string]string{"config": string(gangs)}))(t)
 	if objects := helm(t, values(string(whole))); objects["ClusterRole /pool-priority-scheduler:coscheduling"] == nil {
 		t.Errorf("with Coscheduling, its role is not among %v", slices.Sorted(maps.Keys(objects)))
 	}
@@ -354,8 +350,7 @@ func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, na
 		if n := object.GetNamespace(); n != "" && n != namespace {
 			t.Errorf("%s is in the namespace %s", key, n)
 		}
-		text, err := yaml.Marshal(object.Object)
-		must.NoError(t, err)
+		text := must.Get(yaml.Marshal(object.Object))(t)
 		if object.GetKind() != "CustomResourceDefinition" && (strings.Contains(string(text), devcluster.SchedulerNamespace) || strings.Contains(string(text), "kube-system")) {
 			t.Errorf("%s names another namespace:\n%s", key, text)
 		}
@@ -392,8 +387,7 @@ func TestInstall(t *testing.T) {
 	if out, err := tool(t, "helm", kubeConfig, "uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace, "--no-hooks"); err != nil {
 		t.Fatalf("helm uninstall: %v: %s", err, out)
 	}
-	roles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})
-	must.NoError(t, err)
+	roles := must.Get(e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{}))(t)
 	for _, role := range roles.Items {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			t.Errorf("ClusterRole %s is left", role.Name)

@@ -113,8 +113,7 @@ func TestOptInPolicies(t *testing.T) {
 		t.Fatalf("there are only %v", slices.Sorted(maps.Keys(objects)))
 	}
 	for object, want := range map[*unstructured.Unstructured]string{policy: "[kube-system mine]", binding: "[of-team-a]"} {
-		text, err := yaml.Marshal(object.Object)
-		must.NoError(t, err)
+		text := must.Get(yaml.Marshal(object.Object))(t)
 		if flat := strings.Join(strings.Fields(strings.ReplaceAll(string(text), "\n", " ")), " "); object.GetAPIVersion() != "admissionregistration.k8s.io/v1" ||
 			!strings.Contains(flat, "- "+strings.Join(strings.Fields(strings.Trim(want, "[]")), " - ")) || strings.Contains(flat, devcluster.SchedulerNamespace) {
 			t.Errorf("the release team-a has no %s in\n%s", want, text)

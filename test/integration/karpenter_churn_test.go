@@ -62,8 +62,7 @@ func (e *env) watchChurn(limit string) *witness {
 	e.Helper()
 	w := &witness{claims: map[types.UID]*claimed{}, burst: map[types.UID]time.Time{}, nodes: map[string]time.Time{},
 		most: resource.MustParse(limit), sizes: map[string]resource.Quantity{"s-1": resource.MustParse("1"), "s-2": resource.MustParse("2")}}
-	client, err := dynamic.NewForConfig(e.Config)
-	must.NoError(e, err)
+	client := must.Get(dynamic.NewForConfig(e.Config))(e)
 	factory := informers.NewSharedInformerFactory(e.Client, 0)
 	claims := dynamicinformer.NewDynamicSharedInformerFactory(client, 0).ForResource(nodeClaims).Informer()
 	on := func(informer cache.SharedIndexInformer, see func(obj any, gone bool)) {
@@ -247,7 +246,6 @@ func (e *env) deleteCapacity(r *rand.Rand) int {
 
 func (e *env) dynamic() dynamic.Interface {
 	e.Helper()
-	client, err := dynamic.NewForConfig(e.Config)
-	must.NoError(e, err)
+	client := must.Get(dynamic.NewForConfig(e.Config))(e)
 	return client
 }

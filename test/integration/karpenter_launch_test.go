@@ -38,8 +38,7 @@ spec:
 		e.Fatal(err)
 	}
 	client := e.dynamic().Resource(nodeClaims)
-	events, err := client.Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
-	must.NoError(e, err)
+	events := must.Get(client.Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name}))(e)
 	must.Do(e)(client.Create(e.ctx, claim, metav1.CreateOptions{}))
 	done := make(chan []string)
 	go func() {

@@ -20,8 +20,7 @@ import (
 // devcluster up makes it.
 func TestDocs(t *testing.T) {
 	t.Parallel()
-	pages, err := markdown.Pages(root)
-	must.NoError(t, err)
+	pages := must.Get(markdown.Pages(root))(t)
 	p := up(t)
 	ran := map[string]int{}
 	for _, page := range pages {
@@ -47,8 +46,7 @@ func TestDocs(t *testing.T) {
 
 // TestPoolsInDocs: what the documentation shows of kubectl pools is what TestPools expects of it.
 func TestPoolsInDocs(t *testing.T) {
-	pages, err := markdown.Pages(root)
-	must.NoError(t, err)
+	pages := must.Get(markdown.Pages(root))(t)
 	found := 0
 	for _, page := range pages {
 		for _, block := range page.Blocks {

@@ -45,8 +45,7 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	}
 	e.schedule(config, suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
 	changes("")
-	standby, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac)
-	must.NoError(t, err)
+	standby := must.Get(e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), second, e.rbac))(t)
 	t.Cleanup(func() { standby.Stop(); e.checkLogOf(standby) })
 	time.Sleep(3 * time.Second) // the standby has started
 	const low, high, places = "low", 40, 160

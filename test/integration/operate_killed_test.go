@@ -56,8 +56,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	const config = "testdata/no-leader-election.yaml"
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20))
 	must.NoError(t, e.ApplyFile(e.ctx, "testdata/no-pending-gate-toleration.yaml"))
-	controller, err := e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac, "--leader-elect=false")
-	must.NoError(t, err)
+	controller := must.Get(e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac, "--leader-elect=false"))(t)
 	t.Cleanup(func() { controller.Stop() })
 	e.autoscalerSays("userpool", 1, 3)
 	e.schedule(config, suite.UserTier(0), suite.VirtualTier())

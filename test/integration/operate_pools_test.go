@@ -250,8 +250,7 @@ func BenchmarkPools(b *testing.B) {
 	const nodes, podsPerNode, runs = 5000, 10, 30
 	e := startCrowd(b)
 	e.populate(nodes, podsPerNode)
-	scheduler, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", e.rbac)
-	must.NoError(b, err)
+	scheduler := must.Get(e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", e.rbac))(b)
 	b.Cleanup(scheduler.Stop)
 	e.Create(suite.Deployment("web", 1, "100m")) // the first pod has it lead
 	e.Eventually(3*time.Minute, func() string {

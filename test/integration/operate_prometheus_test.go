@@ -197,8 +197,7 @@ func (e *env) scraper(name string, bound bool) string {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: namespace}},
 		}, metav1.CreateOptions{}))
 	}
-	token, err := e.ServiceAccountToken(e.ctx, namespace, name)
-	must.NoError(e, err)
+	token := must.Get(e.ServiceAccountToken(e.ctx, namespace, name))(e)
 	return token
 }
 
@@ -268,8 +267,7 @@ func (e *env) standby(config, token string) {
 	e.Helper()
 	data := must.ReadFile(e, config)
 	file := must.WriteFile(e, "standby.yaml", data)
-	second, err := e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), file, e.rbac)
-	must.NoError(e, err)
+	second := must.Get(e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), file, e.rbac))(e)
 	defer second.Stop()
 	e.Eventually(20*time.Second, func() string {
 		status, body, err := e.scrape(second, token)
@@ -313,8 +311,7 @@ func (e *env) ready(controller *devcluster.Component) {
 		"/healthz?verbose=true": {"[+]progress ok"},
 		"/readyz?verbose=true":  {"[+]caches ok", "[+]leader-election ok", "[+]progress ok"},
 	} {
-		response, err := http.Get("http://" + controller.Health + path)
-		must.NoError(e, err)
+		response := must.Get(http.Get("http://" + controller.Health + path))(e)
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
 		if err != nil || response.StatusCode != http.StatusOK {

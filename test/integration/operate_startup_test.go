@@ -203,12 +203,9 @@ func testDefaultLease(t *testing.T, shared *env) {
 // warned of. The real one is asked through a proxy that changes its version.
 func testServerVersion(t *testing.T, shared *env) {
 	e := shared.of(t)
-	config, err := clientcmd.BuildConfigFromFlags("", e.KubeConfig())
-	must.NoError(t, err)
-	server, err := url.Parse(config.Host)
-	must.NoError(t, err)
-	transport, err := rest.TransportFor(config)
-	must.NoError(t, err)
+	config := must.Get(clientcmd.BuildConfigFromFlags("", e.KubeConfig()))(t)
+	server := must.Get(url.Parse(config.Host))(t)
+	transport := must.Get(rest.TransportFor(config))(t)
 	for _, tc := range []struct {
 		minor, want string
 		code        int

@@ -45,16 +45,13 @@ func TestPublishedState(t *testing.T) {
 		`pool_priority_placements_total{pool="aci",reason="Open"} 1`, `pool_priority_pool_pods{pool="aci"} 1`, "pool_priority_order_violations_total 0")
 	// Nothing changes, and nothing is written but, once a minute, when it was.
 	content := func() string {
-		s, err := e.published()
-		must.NoError(t, err)
+		s := must.Get(e.published())(t)
 		s.Memory.Written = time.Time{}
-		data, err := s.Encode()
-		must.NoError(t, err)
+		data := must.Get(s.Encode())(t)
 		return fmt.Sprint(data)
 	}
 	version := func() string {
-		cm, err := e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
-		must.NoError(t, err)
+		cm := must.Get(e.Client.CoreV1().ConfigMaps(devcluster.SchedulerNamespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{}))(t)
 		return cm.ResourceVersion
 	}
 	e.staysFor(4, func() string { return "" })

@@ -67,8 +67,7 @@ func up(t *testing.T, args ...string) *playground {
 }
 
 func (p *playground) devcluster(args ...string) *exec.Cmd {
-	binaries, err := filepath.Abs(*bin)
-	must.NoError(p, err)
+	binaries := must.Get(filepath.Abs(*bin))(p)
 	cmd := exec.Command(filepath.Join(binaries, "devcluster"), append([]string{"--dir=" + p.dir, "--bin=" + binaries}, args...)...)
 	cmd.Dir = root
 	return cmd
@@ -85,8 +84,7 @@ func (p *playground) children() map[string]int {
 	must.NoError(p, err)
 	names := map[string]int{}
 	for _, pid := range state.Children {
-		path, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
-		must.NoError(p, err)
+		path := must.Get(os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)))(p)
 		names[filepath.Base(path)] = pid
 	}
 	return names

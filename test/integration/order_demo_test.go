@@ -69,8 +69,7 @@ func lasting(said string) []string {
 // checkPage checks what docs/development.md shows of the demo: the experiments, the heads of their tables, the
 // verdicts.
 func checkPage(t *testing.T, said string) {
-	page, err := markdown.Read(root, "docs/development.md")
-	must.NoError(t, err)
+	page := must.Get(markdown.Read(root, "docs/development.md"))(t)
 	i := slices.IndexFunc(page.Blocks, func(b markdown.Block) bool { return b.Is("text", "demo") })
 	if i < 0 {
 		t.Fatal("docs/development.md has no block that is marked as the demo's")

@@ -295,11 +295,9 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 		}
 		return ""
 	})
-	nodes, err := e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.VirtualNode.Name()})
-	must.NoError(t, err)
+	nodes := must.Get(e.Client.CoreV1().Nodes().Watch(e.ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + e.VirtualNode.Name()}))(t)
 	defer nodes.Stop()
-	pods, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.VirtualNode.Name()})
-	must.NoError(t, err)
+	pods := must.Get(e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.VirtualNode.Name()}))(t)
 	defer pods.Stop()
 	must.NoError(t, e.VirtualNode.Restart(e.ctx))
 	e.Eventually(time.Minute, func() string { return e.runs("web", 8) })
@@ -338,7 +336,6 @@ func next(t *testing.T, w watch.Interface) runtime.Object {
 // revision is a resource version as a number, which etcd counts up for all objects together.
 func revision(t *testing.T, version string) uint64 {
 	t.Helper()
-	n, err := strconv.ParseUint(version, 10, 64)
-	must.NoError(t, err)
+	n := must.Get(strconv.ParseUint(version, 10, 64))(t)
 	return n
 }

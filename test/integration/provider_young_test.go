@@ -184,8 +184,7 @@ func (e *env) settles(timeout time.Duration, w *workloads) string {
 				ready++
 			}
 		}
-		jobs, err := e.Client.BatchV1().Jobs(namespace).List(e.ctx, metav1.ListOptions{})
-		must.NoError(e, err)
+		jobs := must.Get(e.Client.BatchV1().Jobs(namespace).List(e.ctx, metav1.ListOptions{}))(e)
 		for _, j := range jobs.Items {
 			if strings.HasPrefix(j.Name, w.prefix+"-") {
 				complete += int(j.Status.Succeeded)

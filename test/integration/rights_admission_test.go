@@ -28,12 +28,10 @@ const components = root + "/manifests/components/"
 func (e *env) as(namespace, account string) kubernetes.Interface {
 	e.Helper()
 	e.account(namespace, account)
-	token, err := e.ServiceAccountToken(e.ctx, namespace, account)
-	must.NoError(e, err)
+	token := must.Get(e.ServiceAccountToken(e.ctx, namespace, account))(e)
 	config := *e.Config
 	config.BearerToken = token
-	client, err := kubernetes.NewForConfig(&config)
-	must.NoError(e, err)
+	client := must.Get(kubernetes.NewForConfig(&config))(e)
 	return client
 }
 
@@ -123,8 +121,7 @@ func (e *env) holdsFor(namespace, prefix string) {
 	} {
 		config := rest.CopyConfig(e.Config) // one that may do everything
 		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + prefix + forbidden.account, Groups: []string{"system:masters"}}
-		client, err := kubernetes.NewForConfig(config)
-		must.NoError(e, err)
+		client := must.Get(kubernetes.NewForConfig(config))(e)
 		e.Eventually(60*time.Second, func() string {
 			if err := forbidden.do(client); err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 				return fmt.Sprintf("%s is not denied: %v", config.Impersonate.UserName, err)
@@ -487,8 +484,7 @@ func TestPoliciesByHelm(t *testing.T) {
 		"config":   strings.ReplaceAll(string(config), "schedulerName: pool-priority-scheduler", "schedulerName: mine"),
 		"policies": map[string]any{"leastRights": true, "tenants": map[string]any{"enabled": true, "nodeNames": `^vn-\d+$`, "labels": map[string]string{"team": "^burst'?$"}}},
 	}
-	data, err := yaml.Marshal(values)
-	must.NoError(t, err)
+	data := must.Get(yaml.Marshal(values))(t)
 	must.NoError(t, os.WriteFile(dir+"/values.yaml", data, 0o600))
 	out, err := tool(t, "helm", "template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4", "--values", dir+"/values.yaml", "--show-only", "templates/policies.yaml")
 	if err != nil {
@@ -520,8 +516,7 @@ func TestPoliciesByHelm(t *testing.T) {
 	})
 	impersonated := rest.CopyConfig(e.Config)
 	impersonated.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elsewhere:" + devcluster.SchedulerName, Groups: []string{"system:masters"}}
-	other, err := kubernetes.NewForConfig(impersonated)
-	must.NoError(t, err)
+	other := must.Get(kubernetes.NewForConfig(impersonated))(t)
 	if err := createLease(e, other, "kube-system", "another"); err != nil {
 		t.Errorf("an account of another namespace is denied: %v", err)
 	}

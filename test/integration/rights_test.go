@@ -140,8 +140,7 @@ func TestRights(t *testing.T) {
 		must.NoError(t, update(rules))
 	}
 	n := 0
-	clusterRoles, err := e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{})
-	must.NoError(t, err)
+	clusterRoles := must.Get(e.Client.RbacV1().ClusterRoles().List(e.ctx, metav1.ListOptions{}))(t)
 	for _, role := range clusterRoles.Items {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			n += len(role.Rules)
@@ -151,8 +150,7 @@ func TestRights(t *testing.T) {
 			})
 		}
 	}
-	roles, err := e.Client.RbacV1().Roles(metav1.NamespaceAll).List(e.ctx, metav1.ListOptions{})
-	must.NoError(t, err)
+	roles := must.Get(e.Client.RbacV1().Roles(metav1.NamespaceAll).List(e.ctx, metav1.ListOptions{}))(t)
 	for _, role := range roles.Items {
 		if strings.HasPrefix(role.Name, "pool-priority") {
 			n += len(role.Rules)

@@ -25,10 +25,8 @@ const (
 // watchEvictions collects when pods of the app were evicted, and fails the test if fewer than the least are ready.
 func (e *env) watchEvictions(app string, least int) (stop func() []time.Time) {
 	e.Helper()
-	list, err := e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app})
-	must.NoError(e, err)
-	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app, ResourceVersion: list.ResourceVersion})
-	must.NoError(e, err)
+	list := must.Get(e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app}))(e)
+	watcher := must.Get(e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app, ResourceVersion: list.ResourceVersion}))(e)
 	ready := map[types.UID]bool{}
 	note := func(p *corev1.Pod) {
 		ready[p.UID] = p.DeletionTimestamp == nil && podutil.IsPodReady(p)

@@ -95,8 +95,7 @@ func TestScaleInOrder(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.leastRights()
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
-	watcher, err := e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{})
-	must.NoError(t, err)
+	watcher := must.Get(e.Client.CoreV1().Pods(namespace).Watch(e.ctx, metav1.ListOptions{}))(t)
 	var late atomic.Int32
 	go func() {
 		for event := range watcher.ResultChan() {

@@ -12,8 +12,7 @@ func TestParse(t *testing.T) {
 	const source = "# A `page`, *read*\n\nA [link](gate.md#why) and\na [second](../pkg).\n\n## Why?\n\n## Why?\n\n" +
 		"```sh runnable\nls\n\npwd\n```\n\n    not fenced\n\n```\nplain\n```\n\n" +
 		"| code | what |\n|---|---|\n| `A` | says [so](a.md): `x \\| y` |\n| B | |\n\n![picture](demo.svg)\n"
-	got, err := Parse("docs/a.md", []byte(source))
-	must.NoError(t, err)
+	got := must.Get(Parse("docs/a.md", []byte(source)))(t)
 	want := &Page{
 		Path:    "docs/a.md",
 		Anchors: map[string]bool{"a-page-read": true, "why": true, "why-1": true},

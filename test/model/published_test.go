@@ -64,14 +64,12 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 	} else {
 		view.Waits = map[types.UID]published.Wait{request.Pod.UID: {Unschedulable: request.UnschedulableSince, NoRoom: request.NoRoomSince, Ignored: request.IgnoredUntil}}
 	}
-	data, err := view.Encode(now)
-	must.NoError(t, err)
+	data := must.Get(view.Encode(now))(t)
 	read, err := published.DecodeView(data)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, data)
 	}
-	pools, err := read.Pools()
-	must.NoError(t, err)
+	pools := must.Get(read.Pools())(t)
 	asked := read.Request(request.Pod, now)
 	got := read.Decide(asked, pools, now)
 	if diff := cmp.Diff(want, got); diff != "" {

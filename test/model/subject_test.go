@@ -74,8 +74,7 @@ func newSubject(t *testing.T, h *history) *subject {
 		selector.MatchLabels["virtualization"] = "virtualnode2"
 	}
 	s.configs = append(s.configs, configv1.Pool{Name: "aci", NodeSelector: selector, Burst: &configv1.Burst{MaxPods: int32(h.maxPods), WaitLimit: metav1.Duration{Duration: h.wait}}})
-	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: s.configs, Capacity: configv1.Capacity{DeclineGrace: duration(time.Minute)}})
-	must.NoError(t, err)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: s.configs, Capacity: configv1.Capacity{DeclineGrace: duration(time.Minute)}}))(t)
 	s.rule = gate.Rule{Pools: pools, UnknownGrace: h.unknownGrace, NewPodDelay: h.newPodDelay, HoldLimit: h.hold}
 	s.reader = newReader(s)
 	s.staleAfter = h.staleAfter

@@ -24,6 +24,15 @@ func Do(t testing.TB) func(any, error) {
 	}
 }
 
+// Get returns the value of a call that must not fail: must.Get(os.Open(path))(t).
+func Get[T any](value T, err error) func(testing.TB) T {
+	return func(t testing.TB) T {
+		t.Helper()
+		NoError(t, err)
+		return value
+	}
+}
+
 // ReadFile returns what is in the file.
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()

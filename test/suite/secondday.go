@@ -20,15 +20,11 @@ import (
 // the nodes' taints.
 func (s *Suite) Everything(kubeConfig string) []string {
 	s.Helper()
-	config, err := clientcmd.BuildConfigFromFlags("", kubeConfig)
-	must.NoError(s, err)
+	config := must.Get(clientcmd.BuildConfigFromFlags("", kubeConfig))(s)
 	config.QPS, config.Burst = 200, 400
-	client, err := metadata.NewForConfig(config)
-	must.NoError(s, err)
-	lists, err := s.client.Discovery().ServerPreferredResources()
-	must.NoError(s, err)
-	kinds, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists))
-	must.NoError(s, err)
+	client := must.Get(metadata.NewForConfig(config))(s)
+	lists := must.Get(s.client.Discovery().ServerPreferredResources())(s)
+	kinds := must.Get(discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "create"}}, lists)))(s)
 	var all []string
 	for gvr := range kinds {
 		if gvr.Resource == "events" {
@@ -53,8 +49,7 @@ func (s *Suite) Everything(kubeConfig string) []string {
 			all = append(all, fmt.Sprint(gvr.GroupResource(), " ", o.Namespace, "/", o.Name, " ", keys))
 		}
 	}
-	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	must.NoError(s, err)
+	nodes := must.Get(s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{}))(s)
 	for _, node := range nodes.Items {
 		for _, taint := range node.Spec.Taints {
 			all = append(all, "taint of "+node.Name+": "+taint.ToString())

@@ -173,8 +173,7 @@ func (s *Suite) Pods(app string) []corev1.Pod {
 	if app != "" {
 		options.LabelSelector = "app=" + app
 	}
-	list, err := s.client.CoreV1().Pods(Namespace).List(s.ctx, options)
-	must.NoError(s, err)
+	list := must.Get(s.client.CoreV1().Pods(Namespace).List(s.ctx, options))(s)
 	return list.Items
 }
 
@@ -182,8 +181,7 @@ func (s *Suite) Pods(app string) []corev1.Pod {
 func (s *Suite) Placed(app string) map[string]int {
 	s.Helper()
 	pods := s.Pods(app) // before the nodes, so that a new node's pod has its pool
-	nodes, err := s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{})
-	must.NoError(s, err)
+	nodes := must.Get(s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{}))(s)
 	poolOf := map[string]string{}
 	for _, n := range nodes.Items {
 		poolOf[n.Name] = n.Labels[devcluster.AgentPoolLabel]
@@ -279,8 +277,7 @@ func (s *Suite) Said(app string) string {
 // Events returns the messages of the events with the reason.
 func (s *Suite) Events(reason string) []string {
 	s.Helper()
-	list, err := s.client.CoreV1().Events(Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason})
-	must.NoError(s, err)
+	list := must.Get(s.client.CoreV1().Events(Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason}))(s)
 	var messages []string
 	for _, event := range list.Items {
 		messages = append(messages, event.Message)

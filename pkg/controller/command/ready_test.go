@@ -99,11 +99,9 @@ func TestCachesSynced(t *testing.T) {
 		want   string
 	}{{true, ""}, {false, "the cache of *v1.Node has not been filled yet"}} {
 		informers := &informertest.FakeInformers{Scheme: clientgoscheme.Scheme}
-		nodes, err := informers.FakeInformerFor(t.Context(), &corev1.Node{})
-		must.NoError(t, err)
+		nodes := must.Get(informers.FakeInformerFor(t.Context(), &corev1.Node{}))(t)
 		nodes.Synced = tc.synced
-		check, err := cachesSynced(t.Context(), informers, &corev1.Node{})
-		must.NoError(t, err)
+		check := must.Get(cachesSynced(t.Context(), informers, &corev1.Node{}))(t)
 		got := ""
 		if err := check(nil); err != nil {
 			got = err.Error()

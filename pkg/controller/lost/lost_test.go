@@ -135,8 +135,7 @@ func TestNeverEnds(t *testing.T) {
 func TestEvictionSays(t *testing.T) {
 	metrics.NewKubeRegistry().MustRegister(Metrics()...)
 	count := func(reason string) float64 {
-		n, err := testutil.GetCounterMetricValue(evictedPods.WithLabelValues("aci", reason))
-		must.NoError(t, err)
+		n := must.Get(testutil.GetCounterMetricValue(evictedPods.WithLabelValues("aci", reason)))(t)
 		return n
 	}
 	refused, late := count(reasonRefused), count(reasonLate)

@@ -123,8 +123,7 @@ func TestWorkloads(t *testing.T) {
 		pod(meta("custom-a", "Rollout", "custom"), "virtual", corev1.PodRunning),
 		&appsv1.ReplicaSet{ObjectMeta: meta("rollout-1", "Rollout", "rollout")},
 	).Build()
-	found, err := Workloads(context.Background(), c, pools(t), nodes)
-	must.NoError(t, err)
+	found := must.Get(Workloads(context.Background(), c, pools(t), nodes))(t)
 	var got []string
 	for i := range found {
 		got = append(got, found[i].String()+" "+strings.Repeat("x", found[i].OnBurst))

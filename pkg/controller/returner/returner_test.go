@@ -52,13 +52,11 @@ type cluster struct {
 
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
-	data, err := os.ReadFile("../../../manifests/overlays/aks/config.yaml")
-	must.NoError(t, err)
+	data := must.Get(os.ReadFile("../../../manifests/overlays/aks/config.yaml"))(t)
 	profile, args, err := configv1.Load(data)
 	must.NoError(t, err)
 	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, EvictionsPerMinute: 600, PerWorkload: 100}
-	pools, err := pool.NewList(args.Pools)
-	must.NoError(t, err)
+	pools := must.Get(pool.NewList(args.Pools))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
@@ -161,8 +159,7 @@ func TestStuckFirst(t *testing.T) {
 	c := newCluster(t, virtual(), node("user", "user", "3").Obj(), running("old", 9), pod("young", 1).Phase(corev1.PodPending).Obj(), refused, running("older", 10))
 	c.after(time.Minute)
 	c.expect("after stableFor", c.after(c.interval()), "refused", "young", "older")
-	w, err := c.sync()
-	must.NoError(t, err)
+	w := must.Get(c.sync())(t)
 	if members := w.membersOf("rs-refused"); len(members) != 1 || members[0].Ready {
 		t.Errorf("the refused pod counts as ready: %+v", members)
 	}
@@ -213,8 +210,7 @@ func TestBackoffIsNoted(t *testing.T) {
 	c.seen(1)
 	get := func() *corev1.Pod {
 		t.Helper()
-		p, err := c.client.CoreV1().Pods("default").Get(c.ctx, "again", metav1.GetOptions{})
-		must.NoError(t, err)
+		p := must.Get(c.client.CoreV1().Pods("default").Get(c.ctx, "again", metav1.GetOptions{}))(t)
 		return p
 	}
 	c.after(c.interval())
@@ -286,8 +282,7 @@ var registered = sync.OnceFunc(func() { legacyregistry.MustRegister(Metrics()...
 func counted(t *testing.T, result string) float64 {
 	t.Helper()
 	registered()
-	n, err := testutil.GetCounterMetricValue(returns.WithLabelValues("aci", result))
-	must.NoError(t, err)
+	n := must.Get(testutil.GetCounterMetricValue(returns.WithLabelValues("aci", result)))(t)
 	return n
 }
 
@@ -317,12 +312,10 @@ func TestOwnProfile(t *testing.T) {
 		t.Fatal(examples, err)
 	}
 	for _, file := range append(files, examples...) {
-		data, err := os.ReadFile(file)
-		must.NoError(t, err)
+		data := must.Get(os.ReadFile(file))(t)
 		profile, args, err := configv1.Load(data)
 		must.NoError(t, err)
-		pools, err := pool.NewList(args.Pools)
-		must.NoError(t, err)
+		pools := must.Get(pool.NewList(args.Pools))(t)
 		client := fake.NewClientset()
 		r := &Returner{Profile: profile, Pools: pools}
 		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {

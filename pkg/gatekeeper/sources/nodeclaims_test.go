@@ -91,15 +91,13 @@ func TestTrimNodeClaim(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
 	whole := failingClaim("a")
 	whole.SetDeletionTimestamp(&now)
-	trimmed, err := trimNodeClaim(whole.DeepCopy())
-	must.NoError(t, err)
+	trimmed := must.Get(trimNodeClaim(whole.DeepCopy()))(t)
 	got := trimmed.(*unstructured.Unstructured)
 	if _, ok := got.Object["spec"]; ok || got.GetName() != "a" {
 		t.Errorf("kept %v", got.Object)
 	}
 	memory := func(c *unstructured.Unstructured) karpenter.LaunchMemory {
-		data, err := c.MarshalJSON()
-		must.NoError(t, err)
+		data := must.Get(c.MarshalJSON())(t)
 		l := karpenter.NewLaunches()
 		if _, err := l.Observe(data, now.Time); err != nil {
 			t.Error(err)

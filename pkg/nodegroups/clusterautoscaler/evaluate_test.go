@@ -260,8 +260,7 @@ func TestGroups(t *testing.T) {
 // again returns a tracker that starts from what the other remembers.
 func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
 	t.Helper()
-	data, err := yaml.Marshal(old.Memory(true, now))
-	must.NoError(t, err)
+	data := must.Get(yaml.Marshal(old.Memory(true, now)))(t)
 	var m Memory
 	must.NoError(t, yaml.Unmarshal(data, &m))
 	tracker := NewTracker(staleAfter, graces.Provision)

@@ -31,8 +31,7 @@ var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 // sample is a ConfigMap that a real cluster autoscaler wrote, or its status alone.
 func sample(t testing.TB, name string) *corev1.ConfigMap {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", name))
-	must.NoError(t, err)
+	data := must.Get(os.ReadFile(filepath.Join("testdata", name)))(t)
 	cm := &corev1.ConfigMap{}
 	must.NoError(t, yaml.Unmarshal(data, cm))
 	if cm.Kind == "" {

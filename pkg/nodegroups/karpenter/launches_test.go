@@ -219,8 +219,7 @@ func TestRealNodeClaims(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			must.NoError(t, err)
+			data := must.Get(os.ReadFile(file))(t)
 			var sample struct {
 				Want   string
 				Events []struct {

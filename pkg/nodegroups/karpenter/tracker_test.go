@@ -236,8 +236,7 @@ func TestRealNodePools(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			must.NoError(t, err)
+			data := must.Get(os.ReadFile(file))(t)
 			var sample struct {
 				Nodes  int             `json:"nodes"`
 				Want   string          `json:"want"`

@@ -104,12 +104,10 @@ func TestPlaceLease(t *testing.T) {
 			opts.ConfigFile = filepath.Join(t.TempDir(), "config.yaml")
 			text := "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nleaderElection: {" + tc.leaderElection + "}\nprofiles: [{" + tc.profile + "}]\n"
 			must.NoError(t, os.WriteFile(opts.ConfigFile, []byte(text), 0o600))
-			file, err := read(opts.ConfigFile)
-			must.NoError(t, err)
+			file := must.Get(read(opts.ConfigFile))(t)
 			must.NoError(t, placeLease(opts, file))
 			scheme.Register()
-			config, err := options.LoadConfigFromFile(klog.Background(), opts.ConfigFile)
-			must.NoError(t, err)
+			config := must.Get(options.LoadConfigFromFile(klog.Background(), opts.ConfigFile))(t)
 			opts.ApplyLeaderElectionTo(config)
 			if got := config.LeaderElection.ResourceNamespace + "/" + config.LeaderElection.ResourceName; got != tc.want {
 				t.Errorf("the lease is %s, want %s", got, tc.want)

@@ -24,10 +24,8 @@ func TestRecordedText(t *testing.T) {
 		must.NoError(t, yaml.Unmarshal(data, &recorded))
 		var status Status
 		must.NoError(t, yaml.UnmarshalStrict([]byte(recorded.Data["status"]), &status))
-		begun, err := time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", status.Time)
-		must.NoError(t, err)
-		cm, err := status.ConfigMap(begun)
-		must.NoError(t, err)
+		begun := must.Get(time.Parse("2006-01-02 15:04:05.999999999 -0700 MST", status.Time))(t)
+		cm := must.Get(status.ConfigMap(begun))(t)
 		if diff := cmp.Diff(recorded.Data, cm.Data); diff != "" {
 			t.Errorf("%s (-want,+got):\n%s", name, diff)
 		}
@@ -50,10 +48,8 @@ func TestTimes(t *testing.T) {
 	}}
 	world.Nodes = []*corev1.Node{node("s0"), node("virtual")}
 	begin := time.Date(2026, 11, 21, 9, 39, 41, 0, time.UTC)
-	first, err := a.Loop(world, Filters{}, nil, begin)
-	must.NoError(t, err)
-	second, err := a.Loop(world, Filters{}, nil, begin.Add(10*time.Second))
-	must.NoError(t, err)
+	first := must.Get(a.Loop(world, Filters{}, nil, begin))(t)
+	second := must.Get(a.Loop(world, Filters{}, nil, begin.Add(10*time.Second)))(t)
 	system, user := second.Status.Of("system"), second.Status.Of("user")
 	if !system.Health.LastProbeTime.Time.Equal(begin.Add(10*time.Second)) || !system.Health.LastTransitionTime.Time.Equal(begin) {
 		t.Errorf("%+v", system.Health.Times)
@@ -67,8 +63,7 @@ func TestTimes(t *testing.T) {
 	// The userpool's node comes: its health was Healthy before there was a time to give.
 	world.Groups[1].Target, world.Groups[1].Instances = 1, []Instance{{Name: "u0"}}
 	world.Nodes = append(world.Nodes, node("u0"))
-	third, err := a.Loop(world, Filters{}, nil, begin.Add(20*time.Second))
-	must.NoError(t, err)
+	third := must.Get(a.Loop(world, Filters{}, nil, begin.Add(20*time.Second)))(t)
 	if user := third.Status.Of("user").Health; user.LastProbeTime.IsZero() || !user.LastTransitionTime.IsZero() {
 		t.Errorf("%+v", user)
 	}

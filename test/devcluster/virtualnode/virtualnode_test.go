@@ -57,8 +57,7 @@ func (r *rig) create(change func(*corev1.Pod, *corev1.Container)) {
 
 func (r *rig) pod() *corev1.Pod {
 	r.Helper()
-	p, err := r.client.CoreV1().Pods("default").Get(r.ctx, "web", metav1.GetOptions{})
-	must.NoError(r, err)
+	p := must.Get(r.client.CoreV1().Pods("default").Get(r.ctx, "web", metav1.GetOptions{}))(r)
 	return p
 }
 
@@ -205,8 +204,7 @@ func TestMissingSecret(t *testing.T) {
 		c.Env = []corev1.EnvVar{{Name: "X", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: "none"}, Key: "x"}}}}
 	})
 	r.eventually("an event", func() bool {
-		events, err := r.client.CoreV1().Events("default").List(r.ctx, metav1.ListOptions{})
-		must.NoError(t, err)
+		events := must.Get(r.client.CoreV1().Events("default").List(r.ctx, metav1.ListOptions{}))(t)
 		for _, e := range events.Items {
 			if strings.Contains(e.Message, `secret "none" not found`) {
 				return true

@@ -83,8 +83,7 @@ func TestDecodersAgree(t *testing.T) {
 	}
 	refused := 0
 	for _, file := range slices.Sorted(maps.Keys(files)) {
-		data, err := os.ReadFile(file)
-		must.NoError(t, err)
+		data := must.Get(os.ReadFile(file))(t)
 		if files[file] {
 			data = configuration("PoolPriority", string(data))
 		}
@@ -163,11 +162,9 @@ func agree(t *testing.T, name string, data []byte) error {
 
 // TestRoundTrip: the scheduler writes the defaulted arguments out.
 func TestRoundTrip(t *testing.T) {
-	found, err := decode(configuration("PoolPriority", "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]"))
-	must.NoError(t, err)
+	found := must.Get(decode(configuration("PoolPriority", "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]")))(t)
 	info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
-	out, err := runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), found["default-scheduler"])
-	must.NoError(t, err)
+	out := must.Get(runtime.Encode(schedscheme.Codecs.EncoderForVersion(info.Serializer, schedconfigv1.SchemeGroupVersion), found["default-scheduler"]))(t)
 	for _, want := range []string{"kind: PoolPriorityArgs", "order: Strict", "clusterAutoscaler: {}", "unknownGrace: 15m0s"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("%q is not in what is written out:\n%s", want, out)

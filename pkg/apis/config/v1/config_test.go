@@ -26,8 +26,7 @@ func decodeArgs(args string) (*PoolPriorityArgs, error) {
 }
 
 func TestDefaults(t *testing.T) {
-	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]")
-	must.NoError(t, err)
+	args := must.Get(decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]"))(t)
 	c := args.Capacity
 	if args.Order != OrderStrict || c.ClusterAutoscalerStatus != "kube-system/cluster-autoscaler-status" ||
 		c.StaleAfter.Duration != 3*time.Minute || c.UnknownGrace.Duration != 15*time.Minute || c.ProvisionGrace.Duration != 15*time.Minute ||
@@ -75,8 +74,7 @@ scaleIn: {others: true}
 }
 
 func TestZeroGraceIsKept(t *testing.T) {
-	args, err := decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]\ncapacity: {unknownGrace: 0s}")
-	must.NoError(t, err)
+	args := must.Get(decodeArgs("pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]\ncapacity: {unknownGrace: 0s}"))(t)
 	if args.Capacity.UnknownGrace.Duration != 0 {
 		t.Errorf("unknownGrace: 0s became %v", args.Capacity.UnknownGrace)
 	}
@@ -137,8 +135,7 @@ func TestBadArguments(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			data, err := os.ReadFile(file)
-			must.NoError(t, err)
+			data := must.Get(os.ReadFile(file))(t)
 			var said string
 			count := 1
 			if args, err := decodeArgs(string(data)); err != nil {

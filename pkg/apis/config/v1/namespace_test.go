@@ -23,8 +23,7 @@ func TestPodNamespace(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Setenv(NamespaceVariable, tc.variable)
 			serviceAccountNamespace = tc.file
-			args, err := decodeArgs(tc.args + "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]")
-			must.NoError(t, err)
+			args := must.Get(decodeArgs(tc.args + "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}}]"))(t)
 			if args.StatusConfigMap != tc.want {
 				t.Errorf("published in %s, want %s", args.StatusConfigMap, tc.want)
 			}
