@@ -14,7 +14,7 @@ ldflags=$(../kubernetes-ldflags.sh)
 build() { # NAME MODULE ARG ...: in the module's directory
   (cd "$2" && ../../build.sh "$out/$1" "${@:3}")
 }
-echo "The first time this compiles Kubernetes: about 8 minutes on 2 cores, most of them for etcd and kube-apiserver. Later runs start in seconds."
+echo "The control plane: about 8 minutes the first time on 2 cores, most of them for etcd and kube-apiserver; seconds later."
 build etcd kubernetes -ldflags "$ldflags" go.etcd.io/etcd/server/v3
 for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
   build $name kubernetes -ldflags "$ldflags" k8s.io/kubernetes/cmd/$name

@@ -70,7 +70,7 @@ func (s *script) hand() {
 
 func (s *script) is(want State) Status {
 	s.Helper()
-	j := s.Judge(s.now)
+	j := s.Status(s.now)
 	if j.State != want {
 		s.Errorf("after %v it is %s, want %s: %+v", s.now.Sub(begin), j.State, want, j)
 	}
@@ -468,7 +468,7 @@ func TestStarting(t *testing.T) {
 	is("refused, and the scheduler's cache does not know", 0, "ns/web/2")
 	s.See(b, s.now)
 	is("its kubelet tries again", 1)
-	s.at(40 * time.Minute).Judge(s.now)
+	s.at(40 * time.Minute).Status(s.now)
 	if len(s.slow) != 1 || s.slow["ns/web"].Times != 1 || s.failures["ns/web/2"].Cause != refusal.PoolError {
 		t.Errorf("one that was refused counts as late: %+v, %+v", s.slow, s.failures)
 	}
@@ -500,21 +500,21 @@ func TestStartIsDatedBack(t *testing.T) {
 		see(uid, now, false, quota)
 		breaker.Gone(types.UID(uid))
 	}
-	if got := breaker.Judge(now).State; got != Refusing {
+	if got := breaker.Status(now).State; got != Refusing {
 		t.Fatalf("after two refusals: %s", got)
 	}
 	now = now.Add(time.Minute)
-	if got := breaker.Judge(now).State; got != HalfOpen {
+	if got := breaker.Status(now).State; got != HalfOpen {
 		t.Fatalf("after a minute: %s", got)
 	}
 	see("probe", now, false, nil)
 	now = now.Add(30 * time.Second)
 	see("probe", begin.Add(-time.Hour), true, nil)
-	if got := breaker.Judge(now).State; got != Open {
+	if got := breaker.Status(now).State; got != Open {
 		t.Errorf("after the probe started: %s", got)
 	}
 	see("probe", begin.Add(-time.Hour), false, nil) // its group is repaired
-	if got := breaker.Judge(now.Add(time.Hour)); got.Failed > 0 || got.Starting > 0 {
+	if got := breaker.Status(now.Add(time.Hour)); got.Failed > 0 || got.Starting > 0 {
 		t.Errorf("a pod whose group is repaired counts as failed or starting: %+v", got)
 	}
 }

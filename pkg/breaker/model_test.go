@@ -356,7 +356,7 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 				delete(there, s.gone)
 				breaker.Gone(s.gone)
 			}
-			j := breaker.Judge(s.at)
+			j := breaker.Status(s.at)
 			states[j.State]++
 			if got := (verdict{j.State, j.Until}); got.state != want[k].state || !got.until.Equal(want[k].until) {
 				t.Fatalf("seed %d, step %d, %v after the begin: %v, want %v\nfailures %+v", seed, k, s.at.Sub(begin), got, want[k], h.failures(k))
@@ -372,7 +372,7 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 				}
 				paced.count(pacing, owner)
 			}
-			if again := breaker.Judge(s.at); again.State != j.State || !again.Until.Equal(j.Until) || !again.Next.IsZero() && !again.Next.After(s.at) {
+			if again := breaker.Status(s.at); again.State != j.State || !again.Until.Equal(j.Until) || !again.Next.IsZero() && !again.Next.After(s.at) {
 				t.Fatalf("seed %d, step %d: judged again it is %+v, was %+v", seed, k, again, j)
 			}
 		}

@@ -77,11 +77,11 @@ func TestPacing(t *testing.T) {
 		t.Errorf("another owner has %+v", other.Owners)
 	}
 	s.at(time.Minute).start(s.bound("ns/web/2"))
-	s.Judge(s.now)
+	s.Status(s.now)
 	s.paces("a pod has started since", Pacing{Peak: Size{3, 2000}, Recent: Size{3, 2000}, Used: Size{4, 2000}, TrustedUntil: begin.Add(11 * time.Minute), Owners: refused})
 	s.Gone("ns/web/2")
 	s.Gone("ns/job/1")
-	s.at(20*time.Second + 24*time.Hour).Judge(s.now)
+	s.at(20*time.Second + 24*time.Hour).Status(s.now)
 	s.paces("a day later", Pacing{Peak: Size{3, 2000}, Recent: Size{3, 2000}, Used: Size{2, 1000}, TrustedUntil: begin.Add(11 * time.Minute)})
 	s.refuse(s.ofJob("ns/job/4"), refusal.Unknown)
 	if peak := s.Pacing("ns/job", nil, s.now).Peak; peak != (Size{3, 2000}) {
@@ -119,7 +119,7 @@ func (s *script) refusedOf() []time.Time {
 func TestLateIsRefused(t *testing.T) {
 	s := newScript(t)
 	p := s.ofJob("ns/job/1")
-	s.at(15 * time.Minute).Judge(s.now)
+	s.at(15 * time.Minute).Status(s.now)
 	if n := len(s.refusedOf()); n != 1 {
 		t.Errorf("late: %d", n)
 	}

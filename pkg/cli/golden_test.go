@@ -68,7 +68,7 @@ func golden(t *testing.T, name, got string) {
 		must.NoError(t, os.MkdirAll("testdata", 0o755))
 		must.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 	}
-	want := must.Get(os.ReadFile(file))(t)
+	want := must.ReadFile(t, file)
 	if diff := cmp.Diff(string(want), got); diff != "" {
 		t.Errorf("%s (-want,+got); go test ./pkg/cli -update writes it anew:\n%s", file, diff)
 	}

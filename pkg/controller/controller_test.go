@@ -45,10 +45,10 @@ func matching(key, value string) *metav1.LabelSelector {
 
 func pools(t *testing.T) pool.List {
 	t.Helper()
-	list, err := pool.NewList([]configv1.Pool{
+	list, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Tolerations: []corev1.Toleration{azure}}},
-	})
+	}})
 	must.NoError(t, err)
 	return list
 }

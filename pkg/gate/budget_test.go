@@ -18,8 +18,8 @@ import (
 // burstPool is user, then aci.
 func burstPool(t testing.TB, burst configv1.Burst) pool.List {
 	t.Helper()
-	pools, err := pool.NewList([]configv1.Pool{
-		{Name: "user", NodeSelector: matching("mode", "user")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &burst}})
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
+		{Name: "user", NodeSelector: matching("mode", "user")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &burst}}})
 	must.NoError(t, err)
 	return pools
 }

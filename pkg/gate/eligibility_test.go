@@ -142,13 +142,13 @@ func TestEligible(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{}}}}
 			tc.pod(pod)
-			pools, err := pool.NewList([]configv1.Pool{
+			pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 				{Name: "user", NodeSelector: matching("mode", "user")},
 				{Name: "v2", NodeSelector: matching("virtualization", "virtualnode2"), Burst: &configv1.Burst{}},
 				{Name: "v2-by-its-nodes", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 				{Name: "v1", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Platform: configv1.PlatformACI}},
 				{Name: "other", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{Platform: configv1.PlatformOther}},
-			})
+			}})
 			must.NoError(t, err)
 			r := &Rule{Pools: pools}
 			view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {},

@@ -2,7 +2,6 @@ package gate
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -26,19 +25,19 @@ func FuzzEligibility(f *testing.F) {
 		f.Fatal("no pods", err)
 	}
 	for _, file := range files {
-		data := must.Get(os.ReadFile(file))(f)
+		data := must.ReadFile(f, file)
 		f.Add(data)
 	}
 	burst := configv1.Burst{Largest: asking("4", "16Gi").Resources.Requests,
 		Limits: &configv1.BurstLimits{Pods: 10, CPU: ptr.To(resource.MustParse("100")), Memory: ptr.To(resource.MustParse("400Gi"))}}
 	other := burst
 	other.Platform = configv1.PlatformOther
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "v1", NodeSelector: matching("type", "virtual-kubelet"), Burst: &burst},
 		{Name: "v2", NodeSelector: matching("virtualization", "virtualnode2"), Burst: &burst},
 		{Name: "other", NodeSelector: matching("type", "other"), Burst: &other},
-	})
+	}})
 	must.NoError(f, err)
 	r := &Rule{Pools: pools}
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, 0), {}, {}, {}}}

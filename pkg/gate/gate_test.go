@@ -312,7 +312,7 @@ func TestEmptyGroups(t *testing.T) {
 }
 
 func TestDecideWithoutBurstPool(t *testing.T) {
-	pools := must.Get(pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}}))(t)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user", NodeSelector: matching("mode", "user")}}}))(t)
 	r := Rule{Pools: pools}
 	decision := r.Decide(Request{Pod: &corev1.Pod{}}, &nodegroups.View{Pools: make([]nodegroups.Pool, 1)}, now)
 	if len(decision.Burst) != 0 {
@@ -341,10 +341,10 @@ func TestAsksForBurst(t *testing.T) {
 			p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: required}}
 		}
 	}
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("mode", "user")},
 		{Name: "v2", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"os": "linux", "virtualization": "virtualnode2"}}, Burst: &configv1.Burst{}},
-	})
+	}})
 	must.NoError(t, err)
 	for _, tc := range []struct {
 		name string

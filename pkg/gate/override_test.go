@@ -56,11 +56,11 @@ func TestOverride(t *testing.T) {
 		{name: "an unknown word says nothing", override: Override{Gate: "Ajar"}, user: full, wantOpen: true, wantCode: "Open"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			pools, err := pool.NewList([]configv1.Pool{
+			pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 				{Name: "user", NodeSelector: matching("mode", "user")},
 				{Name: "system", NodeSelector: matching("mode", "system")},
 				{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{MaxPods: 3, WaitLimit: metav1.Duration{Duration: time.Second}}},
-			})
+			}})
 			must.NoError(t, err)
 			r := Rule{Pools: pools, HoldLimit: time.Minute, Override: tc.override}
 			request := Request{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}}

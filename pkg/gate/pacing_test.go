@@ -33,11 +33,11 @@ func ofJob(policy corev1.RestartPolicy) *corev1.Pod {
 // twoPlainBurstPools is vm, which is full, then aci, then eci, without limits.
 func twoPlainBurstPools(t *testing.T) *Rule {
 	t.Helper()
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "vm", NodeSelector: matching("mode", "user")},
 		{Name: "aci", NodeSelector: matching("provider", "aci"), Burst: &configv1.Burst{}},
 		{Name: "eci", NodeSelector: matching("provider", "eci"), Burst: &configv1.Burst{}},
-	})
+	}})
 	must.NoError(t, err)
 	return &Rule{Pools: pools}
 }
@@ -257,7 +257,7 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 
 // isOpen reports whether the gate lets a pod of the Job in.
 func (p *provider) isOpen(job *corev1.Pod) bool {
-	judged := p.tracker.Judge(p.now)
+	judged := p.tracker.Status(p.now)
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: judged}, {Provider: breaker.Status{State: breaker.Refusing}}}}
 	return p.rule.Decide(Request{Pod: job}, view, p.now).Burst[1].Open
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestRecord(t *testing.T) {
-	pools := must.Get(pool.NewList([]configv1.Pool{{Name: "user"}, {Name: "system"}, {Name: "aci", Burst: &configv1.Burst{}}}))(t)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user"}, {Name: "system"}, {Name: "aci", Burst: &configv1.Burst{}}}}))(t)
 	full := []Verdict{{Open: true, Reason: nodegroups.Reason{Code: "AtMaxSize"}}, {Open: true, Reason: nodegroups.Reason{Code: "Backoff", Detail: "QuotaExceeded"}}}
 	for _, tc := range []struct {
 		name     string

@@ -140,7 +140,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	g.publisher = publishing.New(publishing.Config{
 		Args: config.Args, Pools: config.Pools, Client: config.Client, Clock: config.Clock,
 		Identity: config.Identity, Version: config.Version, SchedulerName: config.SchedulerName,
-		Held: g.held, Kinds: g.declines, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
+		Held: g.held, Declines: g.declines, Usage: g.usage, Sources: g.sources, Nodes: g.byPool, View: g.view.Load, Rule: g.overridden, Leads: g.leads, Synced: g.hasSynced,
 	})
 	if *config.Args.ScaleIn.HoldSurge {
 		if g.rollouts, err = held.NewRollouts(ctx, config.Client, config.Informers, func(deployment types.UID) {

@@ -142,7 +142,7 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 		if i < g.config.Pools.Regular() {
 			facts[i].Source = g.sources.Of(i)
 		} else {
-			facts[i].Provider = g.providers.Judge(i, now)
+			facts[i].Provider = g.providers.Status(i, now)
 		}
 	}
 	view := nodegroups.Build(facts, before, now)
@@ -162,22 +162,22 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
-	type viewClass struct {
+	type viewKey struct {
 		pod        string
 		azureFiles bool
 	}
-	assessments := map[viewClass]*gate.Assessment{}
+	assessments := map[viewKey]*gate.Assessment{}
 	result := g.held.Reconsider(onlyNew, now, func(c *held.Candidate) gate.Decision {
-		request := g.request(c.Pod, func() string { return c.Kind }, c.Since, now)
+		request := g.request(c.Pod, func() string { return c.AutoscalerKey }, c.Since, now)
 		request.Wait = c.Wait
-		of := viewClass{c.Class, request.AzureFiles}
+		of := viewKey{c.ViewKey, request.AzureFiles}
 		assessment := assessments[of]
 		if assessment == nil {
 			assessment = rule.Assess(request, view)
 			assessments[of] = assessment
 		}
 		decision := rule.DecideFor(request, assessment, view, now)
-		if g.declines.Learn(c.Kind, &decision, now) {
+		if g.declines.Learn(c.AutoscalerKey, &decision, now) {
 			poke(g.changed) // for pods with the same key for which this sync has decided already
 		}
 		return decision

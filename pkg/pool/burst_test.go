@@ -27,7 +27,7 @@ func TestLimits(t *testing.T) {
 		{"all", configv1.Burst{Limits: &configv1.BurstLimits{Pods: 10, CPU: cpu, Memory: memory}}, Limits{10, 100_000, 400 << 30}},
 		{"the short form beside others", configv1.Burst{MaxPods: 10, Limits: &configv1.BurstLimits{CPU: cpu}}, Limits{Pods: 10, MilliCPU: 100_000}},
 	} {
-		list := must.Get(NewList([]configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &tc.burst}}))(t)
+		list := must.Get(ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &tc.burst}}}))(t)
 		if got := list.At(0).Limits(); got != tc.want || !list.At(0).OnACI() {
 			t.Errorf("%s: %+v, want %+v", tc.name, got, tc.want)
 		}
@@ -35,14 +35,14 @@ func TestLimits(t *testing.T) {
 }
 
 func TestNotSelecting(t *testing.T) {
-	list, err := NewList([]configv1.Pool{
+	list, err := ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: selector("team", "user")},
 		{Name: "all", NodeSelector: selector("team", "all"), Burst: &configv1.Burst{}},
 		{Name: "a", NodeSelector: selector("team", "a"), Burst: &configv1.Burst{NamespaceSelector: selector("team", "a")}},
 		{Name: "b", NodeSelector: selector("team", "b"), Burst: &configv1.Burst{NamespaceSelector: selector("team", "b")}},
-	})
+	}})
 	if err != nil || !list.SelectsNamespaces() {
-		t.Fatalf("NewList() = %v, %v", list, err)
+		t.Fatalf("ListOf(&configv1.PoolPriorityArgs{Pools: }) = %v, %v", list, err)
 	}
 	for _, tc := range []struct {
 		name      string
@@ -57,12 +57,12 @@ func TestNotSelecting(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
-	all, err := NewList([]configv1.Pool{{Name: "all", NodeSelector: selector("team", "all"), Burst: &configv1.Burst{}}})
+	all, err := ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "all", NodeSelector: selector("team", "all"), Burst: &configv1.Burst{}}}})
 	if err != nil || all.NotSelecting(nil) != nil {
 		t.Errorf("where every pool is for all: %v, %v", all.NotSelecting(nil), err)
 	}
-	if _, err := NewList([]configv1.Pool{{Name: "bad", NodeSelector: selector("team", "a"), Burst: &configv1.Burst{NamespaceSelector: &metav1.LabelSelector{
-		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}}}}); err == nil {
+	if _, err := ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "bad", NodeSelector: selector("team", "a"), Burst: &configv1.Burst{NamespaceSelector: &metav1.LabelSelector{
+		MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: "Is"}}}}}}}); err == nil {
 		t.Error("a selector that does not parse is no error")
 	}
 }

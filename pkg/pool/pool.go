@@ -70,11 +70,6 @@ type List struct {
 	installation string
 }
 
-// NewList returns the list of pools for an installation with the default name, and without graces for all pools.
-func NewList(pools []configv1.Pool) (List, error) {
-	return ListOf(&configv1.PoolPriorityArgs{Pools: pools})
-}
-
 // ListOf returns the list that the arguments state, for their installation. The arguments must be validated. A selector
 // that does not parse is an error.
 func ListOf(args *configv1.PoolPriorityArgs) (List, error) {

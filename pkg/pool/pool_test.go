@@ -19,12 +19,12 @@ func selector(kv ...string) *metav1.LabelSelector {
 }
 
 func TestRankOf(t *testing.T) {
-	list, err := NewList([]configv1.Pool{
+	list, err := ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: selector("mode", "user")},
 		{Name: "linux", NodeSelector: selector("os", "linux")},
 		{Name: "v2", NodeSelector: selector("virtualization", "virtualnode2"), Burst: &configv1.Burst{}},
 		{Name: "v1", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
-	})
+	}})
 	must.NoError(t, err)
 	for _, tc := range []struct {
 		name     string
@@ -58,7 +58,7 @@ func TestRankOf(t *testing.T) {
 }
 
 func TestRankOfWithoutBurstPool(t *testing.T) {
-	list := must.Get(NewList([]configv1.Pool{{Name: "user", NodeSelector: selector("mode", "user")}}))(t)
+	list := must.Get(ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user", NodeSelector: selector("mode", "user")}}}))(t)
 	if rank, _ := list.RankOf(map[string]string{"type": "virtual-kubelet"}); rank != Excluded {
 		t.Errorf("rank of a virtual kubelet in no burst pool = %d, want Excluded", rank)
 	}

@@ -46,7 +46,7 @@ func TestPodsByOwner(t *testing.T) {
 	matching := func(value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"pool": value}}
 	}
-	pools, err := pool.NewList([]configv1.Pool{{Name: "user", NodeSelector: matching("user")}, {Name: "burst", NodeSelector: matching("burst"), Burst: &configv1.Burst{}}})
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "user", NodeSelector: matching("user")}, {Name: "burst", NodeSelector: matching("burst"), Burst: &configv1.Burst{}}}})
 	must.NoError(t, err)
 	metrics.Register() // the cache sets them
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))

@@ -1,7 +1,6 @@
 package poolpriority
 
 import (
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ func TestConfigurationsThatShip(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data := must.Get(os.ReadFile(file))(t)
+			data := must.ReadFile(t, file)
 			if strings.Contains(string(data), "name: Coscheduling") || strings.Contains(string(data), "name: NodeResourcesAllocatable") {
 				return // started by the binary, in the integration tests: this harness has only our plugin
 			}

@@ -16,10 +16,10 @@ func pools(t *testing.T) pool.List {
 	selecting := func(value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{"pool": value}}
 	}
-	list, err := pool.NewList([]configv1.Pool{
+	list, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: selecting("user")}, {Name: "system", NodeSelector: selecting("system")},
 		{Name: "aci", NodeSelector: selecting("aci"), Burst: &configv1.Burst{}}, {Name: "aci-2", NodeSelector: selecting("aci-2"), Burst: &configv1.Burst{}},
-	})
+	}})
 	must.NoError(t, err)
 	return list
 }

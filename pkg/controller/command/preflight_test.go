@@ -23,7 +23,7 @@ import (
 // TestTry: whether nodes may be edited is asked for the controller's account, and for oneself only where that cannot be
 // known.
 func TestTry(t *testing.T) {
-	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}})
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}}})
 	must.NoError(t, err)
 	nodes := []corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "virtual", Labels: map[string]string{"type": "virtual-kubelet"}}}}
 	none := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "virtual", errors.New(`User "u" cannot patch resource "nodes" in API group "" at the cluster scope`))

@@ -53,10 +53,10 @@ type world struct {
 // newWorld has a burst pool "aci" whose pods have the time to start.
 func newWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *world {
 	t.Helper()
-	list, err := pool.NewList([]configv1.Pool{
+	list, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}},
 		{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{StartWithin: &metav1.Duration{Duration: startWithin}}},
-	})
+	}})
 	must.NoError(t, err)
 	began := time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC)
 	w := &world{T: t, began: began, clock: clocktesting.NewFakeClock(began), events: record.NewFakeRecorder(10000),

@@ -22,10 +22,10 @@ const azure = "virtual-kubelet.io/provider"
 
 func pools(t *testing.T) pool.List {
 	t.Helper()
-	list, err := pool.NewList([]configv1.Pool{
+	list, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}},
 		{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}},
-	})
+	}})
 	must.NoError(t, err)
 	return list
 }

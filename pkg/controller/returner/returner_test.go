@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -52,11 +51,11 @@ type cluster struct {
 
 func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 	t.Helper()
-	data := must.Get(os.ReadFile("../../../manifests/overlays/aks/config.yaml"))(t)
+	data := must.ReadFile(t, "../../../manifests/overlays/aks/config.yaml")
 	profile, args, err := configv1.Load(data)
 	must.NoError(t, err)
 	args.Pools[2].Burst.Return = configv1.Return{Enabled: true, StableFor: &metav1.Duration{Duration: time.Minute}, EvictionsPerMinute: 600, PerWorkload: 100}
-	pools := must.Get(pool.NewList(args.Pools))(t)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
 	ctx, cancel := context.WithCancel(context.Background())
 	t.Cleanup(cancel)
 	c := &cluster{T: t, ctx: ctx, clock: clocktesting.NewFakeClock(start), client: fake.NewClientset(objects...), answers: map[string][]error{}}
@@ -312,10 +311,10 @@ func TestOwnProfile(t *testing.T) {
 		t.Fatal(examples, err)
 	}
 	for _, file := range append(files, examples...) {
-		data := must.Get(os.ReadFile(file))(t)
+		data := must.ReadFile(t, file)
 		profile, args, err := configv1.Load(data)
 		must.NoError(t, err)
-		pools := must.Get(pool.NewList(args.Pools))(t)
+		pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
 		client := fake.NewClientset()
 		r := &Returner{Profile: profile, Pools: pools}
 		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {

@@ -21,8 +21,8 @@ import (
 // TestWithinBudgets: a budget has as many of the pods tried again that only it holds as it has room for, the best
 // first, and none twice.
 func TestWithinBudgets(t *testing.T) {
-	pools, err := pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
-		Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 3}}}})
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
+		Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 3}}}}})
 	must.NoError(t, err)
 	h, now, inPool := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), 3
 	hold := func(name string, priority int32, reason nodegroups.Reason) {

@@ -194,11 +194,11 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 	}
 }
 
-// Judge returns the status of the burst pool with index i at the time now.
-func (p *Providers) Judge(i int, now time.Time) breaker.Status {
+// Status returns the status of the burst pool with index i at the time now.
+func (p *Providers) Status(i int, now time.Time) breaker.Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.trackers[i].Judge(now)
+	return p.trackers[i].Status(now)
 }
 
 // Starting returns how many pods of the burst pool with index i may still start at the time now. placed are the UIDs of

@@ -24,10 +24,10 @@ func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeR
 	matching := func(key, value string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 	}
-	pools, err := pool.NewList([]configv1.Pool{
+	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("agentpool", "userpool"), Fixed: &configv1.FixedSource{}},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
-	})
+	}})
 	must.NoError(t, err)
 	client := fake.NewClientset()
 	core := informers.NewSharedInformerFactory(client, 0).Core().V1()

@@ -22,7 +22,7 @@ func matching(key, value string) *metav1.LabelSelector {
 // TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as
 // long as it lasts.
 func TestBurstNodeNotGated(t *testing.T) {
-	pools := must.Get(pool.NewList([]configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}))(t)
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}}))(t)
 	node := func(name string, effect v1.TaintEffect) *v1.Node {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if effect != "" {

@@ -59,15 +59,15 @@ type Config struct {
 	Clock                            clock.WithTicker
 	Identity, Version, SchedulerName string
 
-	Held    *held.Pods
-	Kinds   *gate.Declines
-	Usage   *usage.Usage
-	Sources *sources.Sources
-	Nodes   func() (byPool [][]*v1.Node, unlisted []*v1.Node)
-	View    func() *nodegroups.View
-	Rule    func() gate.Rule
-	Leads   func() bool // whether this scheduler is the leader and may still act as the leader
-	Synced  func() bool // whether all informers have synced
+	Held     *held.Pods
+	Declines *gate.Declines
+	Usage    *usage.Usage
+	Sources  *sources.Sources
+	Nodes    func() (byPool [][]*v1.Node, unlisted []*v1.Node)
+	View     func() *nodegroups.View
+	Rule     func() gate.Rule
+	Leads    func() bool // whether this scheduler is the leader and may still act as the leader
+	Synced   func() bool // whether all informers have synced
 }
 
 // Report has the loop's state to publish. It must not be changed after Submit.

@@ -22,7 +22,7 @@ func (p *Publisher) status(r *Report) *published.Status {
 	byPool, unlisted := c.Nodes()
 	v := &published.View{
 		Leader: c.Identity, Version: c.Version, SchedulerName: c.SchedulerName, Installation: c.Pools.Installation(), Args: c.Args, Capacity: *r.View, Override: r.Override,
-		Declines: c.Kinds.Remembered(maxDeclines), Problems: r.Problems, Unlisted: len(unlisted), Burst: c.Usage.Uses(c.Pools, byPool),
+		Declines: c.Declines.Remembered(maxDeclines), Problems: r.Problems, Unlisted: len(unlisted), Burst: c.Usage.Uses(c.Pools, byPool),
 	}
 	clear(v.Burst[:c.Pools.Regular()])
 	v.Available, v.Usage = p.fullness(byPool)

@@ -28,8 +28,8 @@ func configOf(t *testing.T, nodes ...*v1.Node) Config {
 		{Name: "system", NodeSelector: matching("agentpool", "systempool"), Fixed: &configv1.FixedSource{}},
 		{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}},
 	}}
-	pools := must.Get(pool.NewList(args.Pools))(t)
-	return Config{Args: args, Pools: pools, Client: fake.NewClientset(), Held: held.New(), Kinds: gate.NewDeclines(), Usage: usage.New(),
+	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
+	return Config{Args: args, Pools: pools, Client: fake.NewClientset(), Held: held.New(), Declines: gate.NewDeclines(), Usage: usage.New(),
 		Nodes: func() ([][]*v1.Node, []*v1.Node) { return pools.Group(nodes) }}
 }
 

@@ -3,7 +3,6 @@ package clusterautoscaler
 import (
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 // sample is a ConfigMap that a real cluster autoscaler wrote, or its status alone.
 func sample(t testing.TB, name string) *corev1.ConfigMap {
 	t.Helper()
-	data := must.Get(os.ReadFile(filepath.Join("testdata", name)))(t)
+	data := must.ReadFile(t, filepath.Join("testdata", name))
 	cm := &corev1.ConfigMap{}
 	must.NoError(t, yaml.Unmarshal(data, cm))
 	if cm.Kind == "" {

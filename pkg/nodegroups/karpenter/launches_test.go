@@ -3,7 +3,6 @@ package karpenter
 import (
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -219,7 +218,7 @@ func TestRealNodeClaims(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data := must.Get(os.ReadFile(file))(t)
+			data := must.ReadFile(t, file)
 			var sample struct {
 				Want   string
 				Events []struct {

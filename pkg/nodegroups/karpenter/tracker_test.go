@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -236,7 +235,7 @@ func TestRealNodePools(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			data := must.Get(os.ReadFile(file))(t)
+			data := must.ReadFile(t, file)
 			var sample struct {
 				Nodes  int             `json:"nodes"`
 				Want   string          `json:"want"`

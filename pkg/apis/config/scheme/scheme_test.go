@@ -83,7 +83,7 @@ func TestDecodersAgree(t *testing.T) {
 	}
 	refused := 0
 	for _, file := range slices.Sorted(maps.Keys(files)) {
-		data := must.Get(os.ReadFile(file))(t)
+		data := must.ReadFile(t, file)
 		if files[file] {
 			data = configuration("PoolPriority", string(data))
 		}

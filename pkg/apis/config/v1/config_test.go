@@ -1,7 +1,6 @@
 package v1
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -135,7 +134,7 @@ func TestBadArguments(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
-			data := must.Get(os.ReadFile(file))(t)
+			data := must.ReadFile(t, file)
 			var said string
 			count := 1
 			if args, err := decodeArgs(string(data)); err != nil {

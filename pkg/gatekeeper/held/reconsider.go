@@ -20,10 +20,10 @@ const syncChunk = 256
 type Candidate struct {
 	// Kind is the pod's autoscaler key and Class its alike.View. Since has its waiting times, and Wait is the wait of
 	// its reservation.
-	Pod         *v1.Pod
-	Kind, Class string
-	Since       Waiting
-	Wait        gate.Wait
+	Pod                    *v1.Pod
+	AutoscalerKey, ViewKey string
+	Since                  Waiting
+	Wait                   gate.Wait
 
 	entry   *heldPod
 	version int
@@ -33,8 +33,8 @@ type Candidate struct {
 
 // Reconsider decides again for every held pod or, with onlyNew, for the pods that were held since the last sync.
 // Scheduling cycles go on meanwhile. The decision for a pod whose entry has changed is dropped.
-func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Look {
-	look := Look{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}}
+func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Result {
+	look := Result{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}}
 	uids := h.toSync(onlyNew)
 	candidates := make([]Candidate, 0, min(syncChunk, len(uids)))
 	for len(uids) > 0 {
@@ -75,15 +75,15 @@ func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Can
 	defer h.mu.Unlock()
 	for _, uid := range uids {
 		if entry, ok := h.pods[uid]; ok {
-			to = append(to, Candidate{entry: entry, version: entry.version, Pod: entry.pod, Kind: entry.autoscalerKey, Class: entry.viewKey,
+			to = append(to, Candidate{entry: entry, version: entry.version, Pod: entry.pod, AutoscalerKey: entry.autoscalerKey, ViewKey: entry.viewKey,
 				Since: h.sinceLocked(entry.pod, now), Wait: entry.reservation.asWait()})
 		}
 	}
 	return to
 }
 
-// Look is the result of one Reconsider.
-type Look struct {
+// Result is the result of one Reconsider.
+type Result struct {
 	held   *Pods
 	now    time.Time
 	quotas quotas
@@ -97,7 +97,7 @@ type Look struct {
 }
 
 // settle writes the decisions into the entries.
-func (l *Look) settle(candidates []Candidate) {
+func (l *Result) settle(candidates []Candidate) {
 	l.held.mu.Lock()
 	defer l.held.mu.Unlock()
 	for i := range candidates {
@@ -115,7 +115,7 @@ func (l *Look) settle(candidates []Candidate) {
 }
 
 // one applies the decision to the pod's entry.
-func (l *Look) one(entry *heldPod, decision *gate.Decision) {
+func (l *Result) one(entry *heldPod, decision *gate.Decision) {
 	open := openPools(decision)
 	l.Budgets = l.Budgets || entry.budget
 	for i := range open {

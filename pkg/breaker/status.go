@@ -13,8 +13,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// Judge returns the pool's status at the time now.
-func (b *Breaker) Judge(now time.Time) Status {
+// Status returns the pool's status at the time now.
+func (b *Breaker) Status(now time.Time) Status {
 	b.forget(now)
 	b.findLate(now)
 	if b.state != Open && b.accepted.After(b.closed.Add(b.rules.InFlight)) {
