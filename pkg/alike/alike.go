@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"poolpriority.dev/scheduler/pkg/aci"
+	"poolpriority.dev/scheduler/pkg/compat"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
@@ -29,7 +30,7 @@ const podGroupLabel = "scheduling.x-k8s.io/pod-group"
 // volumes or on a gang.
 func Autoscaler(pod *corev1.Pod, azureFiles bool, notSelected []bool) string {
 	s := &pod.Spec
-	if _, gang := pod.Labels[podGroupLabel]; gang || s.WorkloadRef != nil || len(s.ResourceClaims) > 0 {
+	if _, gang := pod.Labels[podGroupLabel]; gang || compat.InPodGroup(pod) || len(s.ResourceClaims) > 0 {
 		return ""
 	}
 	for i := range s.Volumes {

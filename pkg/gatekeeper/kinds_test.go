@@ -12,6 +12,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -81,7 +82,7 @@ func TestKindOf(t *testing.T) {
 		}, none},
 		{"a resource claim", func(p *v1.Pod) { p.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c"}} }, none},
 		{"a pod group", func(p *v1.Pod) { p.Labels = map[string]string{"scheduling.x-k8s.io/pod-group": "g"} }, none},
-		{"a workload", func(p *v1.Pod) { p.Spec.WorkloadRef = &v1.WorkloadReference{Name: "w", PodGroup: "g"} }, none},
+		{"a workload", compat.JoinPodGroup, none},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			changed := plain()

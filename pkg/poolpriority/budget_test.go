@@ -108,7 +108,7 @@ func TestBurstUse(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		snapshot := must.Get(h.sched.Profiles[ourProfile].SnapshotSharedLister().NodeInfos().List())(t)
-		x.refresh(snapshot)
+		x.refresh(snapshot, false)
 		var want aci.Use
 		for _, node := range snapshot {
 			for _, info := range node.GetPods() {

@@ -21,6 +21,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -50,7 +51,7 @@ func (h *harness) cycles(n int, make func(i int) *v1.Pod) []time.Duration {
 	for i := range n {
 		p := make(i)
 		began := time.Now()
-		_, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], framework.NewCycleState(), p)
+		_, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], framework.NewCycleState(), p)
 		took = append(took, time.Since(began))
 		var fit *framework.FitError
 		if err != nil && !errors.As(err, &fit) {
@@ -128,7 +129,7 @@ nodeGroups:
 		}
 		state := framework.NewCycleState()
 		if i < 20 {
-			if _, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p); err == nil {
+			if _, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, p); err == nil {
 				b.Fatalf("%s is not held", p.Name)
 			}
 		} else if d := h.plugin.decide(p, gate.Wait{}); d.Opens() {
@@ -184,7 +185,7 @@ func BenchmarkRolloutCycle(b *testing.B) {
 	}
 	compare := func(what string, waits bool, prepare func(rolling bool)) {
 		prepare(true)
-		if _, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], framework.NewCycleState(), rolling(-1)); (err != nil) != waits {
+		if _, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], framework.NewCycleState(), rolling(-1)); (err != nil) != waits {
 			b.Fatalf("a new pod that %s: %v", what, err)
 		}
 		prepare(false)
@@ -231,7 +232,7 @@ func BenchmarkAlike(b *testing.B) {
 			}
 			began := time.Now()
 			state := framework.NewCycleState()
-			_, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[profile], state, p)
+			_, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[profile], state, p)
 			var fit *framework.FitError
 			if !errors.As(err, &fit) {
 				b.Fatalf("%s: %v", p.Name, err)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"poolpriority.dev/scheduler/pkg/alike"
+	"poolpriority.dev/scheduler/pkg/compat"
 )
 
 const (
@@ -60,7 +61,7 @@ type cachedDiagnosis struct {
 // reject nodes for the pod.
 func (s *search) filterKey() (string, bool) {
 	pl, spec := s.pl, &s.pod.Spec
-	if len(pl.filters) == 0 || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
+	if len(pl.filters) == 0 || compat.InPodGroup(s.pod) || s.only != nil || spec.NodeName != "" || s.pod.Status.NominatedNodeName != "" {
 		return "", false
 	}
 	skipped := s.state.GetSkipFilterPlugins()

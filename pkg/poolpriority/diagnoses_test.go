@@ -23,6 +23,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -34,7 +35,7 @@ func (h *harness) failed(pod *v1.Pod) (*cycle, string, sets.Set[string]) {
 		h.Fatal(err)
 	}
 	state := framework.NewCycleState()
-	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, pod)
+	result, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, pod)
 	var fit *framework.FitError
 	if !errors.As(err, &fit) {
 		h.Fatalf("%s: %v, %v", pod.Name, result.SuggestedHost, err)
@@ -130,7 +131,7 @@ func TestDiagnosisEnds(t *testing.T) {
 			p := big("third")
 			change(h, p)
 			state := framework.NewCycleState()
-			result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p)
+			result, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, p)
 			if name == "there is somebody to preempt" {
 				if mustCycle(h, state).fromCache {
 					t.Error("it is not looked at whom it could preempt")
@@ -321,7 +322,7 @@ type outcome struct {
 
 func (h *history) outcome(p *v1.Pod) outcome {
 	state := framework.NewCycleState()
-	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p)
+	result, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, p)
 	if err == nil {
 		return outcome{node: result.SuggestedHost}
 	}
@@ -458,7 +459,7 @@ func TestNarrowedIsNotRemembered(t *testing.T) {
 	h := full(t)
 	p := pod("p").Req(map[v1.ResourceName]string{"cpu": "2"}).Obj()
 	state := framework.NewCycleState()
-	_, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, p)
+	_, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, p)
 	var fit *framework.FitError
 	if !errors.As(err, &fit) {
 		t.Fatal(err)

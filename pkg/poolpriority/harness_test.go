@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -31,6 +30,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -122,7 +122,7 @@ func tryHarnessWith(t testing.TB, cfg *schedconfig.KubeSchedulerConfiguration, p
 	}
 	oracle.Plugins, oracle.PluginConfig = defaults.Profiles[0].Plugins, defaults.Profiles[0].PluginConfig
 	h.sched, err = scheduler.New(ctx, client, factory, nil,
-		func(string) events.EventRecorder { return &events.FakeRecorder{} },
+		compat.NoEvents,
 		scheduler.WithProfiles(cfg.Profiles[0], oracle),
 		scheduler.WithExtenders(cfg.Extenders...),
 		scheduler.WithFrameworkOutOfTreeRegistry(registry),
@@ -216,7 +216,7 @@ func (h *harness) schedule(pod *v1.Pod) (string, error) {
 func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) {
 	info := h.pop(pod)
 	defer h.sched.SchedulingQueue.Done(pod.UID)
-	result, err := h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, info.Pod)
+	result, err := compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, info.Pod)
 	if err != nil {
 		return "", err
 	}
@@ -226,7 +226,7 @@ func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) 
 
 // pop has the pod go through the queue. Others that were requeued meanwhile go back to those that wait.
 func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
-	for h.sched.SchedulingQueue.Add(h.logger, pod); ; {
+	for compat.Enqueue(h.ctx, h.sched, pod); ; {
 		info := must.Get(h.sched.NextPod(h.logger))(h)
 		if info.Pod.UID == pod.UID {
 			return info

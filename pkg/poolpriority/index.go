@@ -21,17 +21,18 @@ import (
 // index holds the facts of the snapshot that the search for a feasible node needs. It is refreshed at the start of a
 // scheduling cycle, and cycles are serial. Between PreFilter and PostFilter many goroutines read it.
 type index struct {
-	pools   pool.List
-	seen    []int64 // the nodes' generations, by position in the snapshot; not in entries, because most are only compared
-	entries []entry // by position in the snapshot
-	slots   []int   // the nodes' slots, by position; a node keeps its slot when its position changes, and a new node gets the slot of a node that is gone
-	ranks   map[*v1.Node]ranked
-	tiers   [][]int      // rank -> positions
-	next    []int        // rank -> where in the tier the next search starts
-	nodes   []gate.Nodes // by regular pool
-	endings int          // the number of entries with terminating pods
-	stale   []int        // positions of entries whose pods changed since podsByOwner counted them
-	owners  podsByOwner
+	pools    pool.List
+	seen     []int64 // the nodes' generations, by position in the snapshot; not in entries, because most are only compared
+	entries  []entry // by position in the snapshot
+	slots    []int   // the nodes' slots, by position; a node keeps its slot when its position changes, and a new node gets the slot of a node that is gone
+	ranks    map[*v1.Node]ranked
+	tiers    [][]int      // rank -> positions
+	next     []int        // rank -> where in the tier the next search starts
+	nodes    []gate.Nodes // by regular pool
+	endings  int          // the number of entries with terminating pods
+	podGroup bool         // the last cycle was one of a pod group
+	stale    []int        // positions of entries whose pods changed since podsByOwner counted them
+	owners   podsByOwner
 
 	slotOf   map[string]int // by the node's name
 	free     []int          // slots that no node has
@@ -82,8 +83,14 @@ func newIndex(pools pool.List) *index {
 }
 
 // refresh brings the index up to date with the snapshot. All NodeInfos get their generations from one counter, so an
-// equal generation means the same node in the same state.
-func (x *index) refresh(nodes []fwk.NodeInfo) {
+// equal generation means the same node in the same state. The cycle of a pod group is the exception: it adds pods to the
+// snapshot and removes them, and the nodes keep their generations. Then, and in the first cycle after it, refresh reads
+// every node.
+func (x *index) refresh(nodes []fwk.NodeInfo, podGroup bool) {
+	if podGroup || x.podGroup {
+		clear(x.seen)
+	}
+	x.podGroup = podGroup
 	rebuild := len(nodes) != len(x.entries)
 	if rebuild {
 		x.seen, x.entries, x.endings = make([]int64, len(nodes)), make([]entry, len(nodes)), 0

@@ -16,6 +16,7 @@ import (
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -50,7 +51,7 @@ func TestPodsByOwner(t *testing.T) {
 	must.NoError(t, err)
 	metrics.Register() // the cache sets them
 	r := rand.New(rand.NewPCG(rand.Uint64(), 0))
-	cache, logger := internalcache.New(t.Context(), 0, nil), klog.Background()
+	cache, logger := compat.NewCache(t.Context()), klog.Background()
 	x := newIndex(pools)
 	var nodes []*v1.Node
 	var pods []*v1.Pod
@@ -102,12 +103,12 @@ func TestPodsByOwner(t *testing.T) {
 		}
 		must.NoError(t, cache.UpdateSnapshot(logger, snapshot))
 		infos := must.Get(snapshot.NodeInfos().List())(t)
-		x.refresh(infos)
+		x.refresh(infos, false)
 		if r.IntN(2) == 0 {
 			continue // nobody asks
 		}
 		fresh := newIndex(pools)
-		fresh.refresh(infos)
+		fresh.refresh(infos, false)
 		if diff := cmp.Diff(*fresh.podsByOwner(infos), *x.podsByOwner(infos), cmp.AllowUnexported(podsByOwner{})); diff != "" {
 			t.Fatalf("(-anew,+by what changed):\n%s", diff)
 		}

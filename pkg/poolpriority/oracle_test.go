@@ -27,6 +27,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -409,7 +410,7 @@ func (w *world) checkRepeated(state fwk.CycleState, pod *v1.Pod, fit *framework.
 	w.plugin.diagnoses = diagnosisCache{}
 	defer func() { w.plugin.diagnoses = known }()
 	again := framework.NewCycleState()
-	node, err := w.sched.SchedulePod(w.ctx, w.sched.Profiles[ourProfile], again, pod)
+	node, err := compat.SchedulePod(w.ctx, w.sched, w.sched.Profiles[ourProfile], again, pod)
 	var plain *framework.FitError
 	if !errors.As(err, &plain) {
 		w.Fatalf("%s was said to find no room, and finds %v, %v", pod.Name, node, err)

@@ -84,7 +84,7 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 		// This is the run inside nestedSearch. Skip would switch off our Filter there.
 		return nil, nil
 	}
-	pl.index.refresh(nodes)
+	pl.index.refresh(nodes, inPodGroupCycle(state))
 	c := &cycle{worst: anyRank, flags: &flags{}, nodes: nodes}
 	state.Write(stateKey, c)
 	if pl.gatekeeper != nil {
@@ -101,6 +101,12 @@ func (pl *PoolPriority) PreFilter(ctx context.Context, state fwk.CycleState, pod
 		return &fwk.PreFilterResult{NodeNames: c.found}, nil
 	}
 	return nil, nil
+}
+
+// inPodGroupCycle reports whether the cycle is one of a pod group, which Kubernetes has since 1.36.
+func inPodGroupCycle(state fwk.CycleState) bool {
+	s, ok := state.(interface{ IsPodGroupSchedulingCycle() bool })
+	return ok && s.IsPodGroupSchedulingCycle()
 }
 
 // choose completes the cycle with the best rank that has a feasible node. It calls newSearch at most once. The search

@@ -24,6 +24,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/features"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
@@ -116,8 +117,11 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 	if err != nil {
 		return nil, err
 	}
-	features := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
-	taints, err := tainttoleration.New(ctx, nil, handle, features)
+	if pools.HasBurst() && utilfeature.DefaultFeatureGate.Enabled(features.GenericWorkload) {
+		return nil, fmt.Errorf("the feature gate %s is on, with which kube-scheduler schedules the pods of a group together and a burst pool cannot hold them back: remove the feature gate, or the burst pools", features.GenericWorkload)
+	}
+	schedulerFeatures := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
+	taints, err := tainttoleration.New(ctx, nil, handle, schedulerFeatures)
 	if err != nil {
 		return nil, fmt.Errorf("initializing %s: %w", names.TaintToleration, err)
 	}
@@ -131,7 +135,7 @@ func newPlugin(ctx context.Context, obj runtime.Object, handle fwk.Handle, clock
 		strict:       args.Order == configv1.OrderStrict,
 		given:        make([][]v1.Toleration, pools.Len()),
 		taints:       taints.(fwk.FilterPlugin),
-		features:     features,
+		features:     schedulerFeatures,
 		binder:       f.ClientSet().CoreV1(),
 		nodes:        f.SharedInformerFactory().Core().V1().Nodes().Lister(),
 		pods:         f.SharedInformerFactory().Core().V1().Pods().Lister(),

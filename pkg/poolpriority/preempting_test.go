@@ -11,6 +11,7 @@ import (
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 
 	"poolpriority.dev/scheduler/pkg/nodegroups"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -70,7 +71,7 @@ func TestVictimGoneAlready(t *testing.T) {
 	h.place(pod("low").Priority(0).Obj(), "user-1") // the listers, and the API, have it no longer
 	high := pod("high").Priority(10).Obj()
 	must.NoError(t, h.shared.Core().V1().Pods().Informer().GetIndexer().Add(high))
-	h.sched.SchedulingQueue.Add(h.logger, high)
+	compat.Enqueue(h.ctx, h.sched, high)
 	h.sched.ScheduleOne(h.ctx)
 	if n := len(h.sched.SchedulingQueue.NominatedPodsForNode("user-1")); n != 1 {
 		t.Fatalf("%d pods are nominated for the node, want 1", n)

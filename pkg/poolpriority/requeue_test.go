@@ -15,6 +15,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 	"poolpriority.dev/scheduler/pkg/pool"
+	"poolpriority.dev/scheduler/test/compat"
 	"poolpriority.dev/scheduler/test/must"
 )
 
@@ -127,7 +128,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 				change()
 			}
 			state := framework.NewCycleState()
-			_, err = h.sched.SchedulePod(h.ctx, h.sched.Profiles[ourProfile], state, info.Pod)
+			_, err = compat.SchedulePod(h.ctx, h.sched, h.sched.Profiles[ourProfile], state, info.Pod)
 			var fit *framework.FitError
 			if !errors.As(err, &fit) {
 				t.Fatalf("the pod has a place (%v)", err)

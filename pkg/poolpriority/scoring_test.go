@@ -19,7 +19,7 @@ func TestPreferred(t *testing.T) {
 	h := newHarness(t, cfg)
 	h.addNodes(systemNode("system-1"), userNode("user-1"), st.MakeNode().Name("unlisted"), virtualNode("virtual"))
 	h.setCapacity(nodegroups.CanGrow, nodegroups.Full)
-	h.plugin.index.refresh(nil)
+	h.plugin.index.refresh(nil, false)
 	for _, tc := range []struct {
 		node *v1.Node
 		want int64

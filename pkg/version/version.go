@@ -10,32 +10,44 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/component-base/version"
 	"k8s.io/klog/v2"
+
+	"poolpriority.dev/scheduler/pkg/compat"
 )
 
 // ours is stamped when the binaries are built.
 var ours = "unknown"
 
-// built is the minor version of Kubernetes 1 that this version is built for, the oldest that it runs against. tested is
-// the newest minor version that it was tested with.
-const (
-	built  = 35
-	tested = 35
-)
+// oldest is the oldest minor version of Kubernetes 1 that there is a build for.
+const oldest = 35
+
+// built is the minor version of Kubernetes 1 that this binary is built for, the oldest that it runs against. A
+// kube-scheduler may be one minor version older than the API server, so that is the newest that it was tested with.
+var built = func() int {
+	minor, err := strconv.Atoi(strings.TrimPrefix(compat.Minor, "1."))
+	if err != nil {
+		panic(err)
+	}
+	return minor
+}()
 
 // String returns our version and the version of the Kubernetes libraries that are built in.
 func String() string { return fmt.Sprintf("%s (Kubernetes %s)", ours, version.Get().GitVersion) }
 
-// Check compares the API server's version with built and tested. A minor version older than built is an error. A minor
-// version newer than tested, or a version that is not understood, is a warning.
+// Check compares the API server's version with the build's. An older minor version is an error. A version that is newer
+// by more than one minor, or that is not understood, is a warning.
 func Check(server *apimachineryversion.Info) (warning string, err error) {
 	minor, parseErr := strconv.Atoi(strings.TrimSuffix(server.Minor, "+")) // providers mark theirs with a "+"
 	switch {
 	case parseErr != nil || server.Major != "1":
-		return fmt.Sprintf("the API server says that it is Kubernetes %s.%s (%s), which is not understood; this version is built for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
+		return fmt.Sprintf("the API server says that it is Kubernetes %s.%s (%s), which is not understood; this build is for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
 	case minor < built:
-		return "", fmt.Errorf("the API server is Kubernetes 1.%d (%s), and this version needs 1.%d or later: upgrade the cluster, or install the version that is built for 1.%d", minor, server.GitVersion, built, minor)
-	case minor > tested:
-		return fmt.Sprintf("the API server is Kubernetes 1.%d (%s), newer than 1.%d, the latest that this version was tested with", minor, server.GitVersion, tested), nil
+		remedy := "upgrade the cluster"
+		if minor >= oldest {
+			remedy = fmt.Sprintf("install the build for 1.%d", minor)
+		}
+		return "", fmt.Errorf("the API server is Kubernetes 1.%d (%s), and this build needs 1.%d or later: %s", minor, server.GitVersion, built, remedy)
+	case minor > built+1:
+		return fmt.Sprintf("the API server is Kubernetes 1.%d (%s), newer than 1.%d, the latest that this build was tested with: install a newer build", minor, server.GitVersion, built+1), nil
 	}
 	return "", nil
 }

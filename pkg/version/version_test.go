@@ -1,6 +1,7 @@
 package version
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -8,12 +9,14 @@ import (
 )
 
 func TestCheck(t *testing.T) {
+	minor := func(n int) string { return fmt.Sprint(built + n) }
 	for _, tc := range []struct{ major, minor, warning, err string }{
-		{"1", "35", "", ""},
-		{"1", "35+", "", ""},
-		{"1", "34", "", "the API server is Kubernetes 1.34 (v0), and this version needs 1.35 or later"},
-		{"1", "9", "", "needs 1.35 or later"},
-		{"1", "36", "newer than 1.35, the latest that this version was tested with", ""},
+		{"1", minor(0), "", ""},
+		{"1", minor(0) + "+", "", ""},
+		{"1", minor(1), "", ""},
+		{"1", minor(2), "newer than 1." + minor(1) + ", the latest that this build was tested with: install a newer build", ""},
+		{"1", minor(-1), "", fmt.Sprintf("the API server is Kubernetes 1.%s (v0), and this build needs 1.%s or later: ", minor(-1), minor(0))},
+		{"1", "34", "", "upgrade the cluster"},
 		{"2", "0", "which is not understood", ""},
 		{"", "", "which is not understood", ""},
 	} {

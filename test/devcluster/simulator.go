@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
@@ -28,14 +27,11 @@ import (
 type simulator struct {
 	ctx       context.Context // of the autoscaler that it belongs to
 	framework framework.Framework
-	snapshot  atomic.Pointer[schedcache.Snapshot]
+	lister    *lister
 }
 
-// lister hands the framework the snapshot of the world that is being asked about.
-type lister struct{ *simulator }
-
-func (l lister) NodeInfos() fwk.NodeInfoLister       { return l.snapshot.Load().NodeInfos() }
-func (l lister) StorageInfos() fwk.StorageInfoLister { return l.snapshot.Load().StorageInfos() }
+// lister gives the framework the snapshot of the world that is being asked about.
+type lister struct{ fwk.SharedLister }
 
 func newSimulator(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory) (*simulator, error) {
 	metrics.Register()
@@ -46,12 +42,11 @@ func newSimulator(ctx context.Context, client kubernetes.Interface, factory info
 	profile := &config.Profiles[0]
 	// Devices are not simulated.
 	profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.DynamicResources })
-	s := &simulator{ctx: ctx}
-	s.snapshot.Store(schedcache.NewEmptySnapshot())
+	s := &simulator{ctx: ctx, lister: &lister{schedcache.NewEmptySnapshot()}}
 	s.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
 		frameworkruntime.WithClientSet(client),
 		frameworkruntime.WithInformerFactory(factory),
-		frameworkruntime.WithSnapshotSharedLister(lister{s}),
+		frameworkruntime.WithSnapshotSharedLister(s.lister),
 		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
 	)
 	if err != nil {
@@ -86,7 +81,7 @@ func (s *simulator) Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) autoscale
 
 func (w *world) rebuild() {
 	snapshot := schedcache.NewSnapshot(w.pods, w.nodes)
-	w.snapshot.Store(snapshot)
+	w.lister.SharedLister = snapshot
 	w.infos = w.infos[:0]
 	for _, node := range w.nodes {
 		if info, err := snapshot.Get(node.Name); err == nil {
@@ -142,7 +137,7 @@ func (w *world) Place(pod *corev1.Pod, node string) error {
 		w.rebuild() // the snapshot keeps lists of nodes that have such pods
 		return nil
 	}
-	info, err := w.snapshot.Load().Get(node)
+	info, err := w.lister.NodeInfos().Get(node)
 	if err != nil {
 		return err
 	}

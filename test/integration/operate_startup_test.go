@@ -210,8 +210,8 @@ func testServerVersion(t *testing.T, shared *env) {
 		minor, want string
 		code        int
 	}{
-		{"34", "the API server is Kubernetes 1.34 (v1.34.0), and this version needs 1.35 or later: upgrade the cluster, or install the version that is built for 1.34", 1},
-		{"36", "the API server is Kubernetes 1.36 (v1.36.0), newer than 1.35, the latest that this version was tested with", stillRunning},
+		{"34", "the API server is Kubernetes 1.34 (v1.34.0), and this build needs 1.35 or later: upgrade the cluster", 1},
+		{"37", "the API server is Kubernetes 1.37 (v1.37.0), newer than 1.36, the latest that this build was tested with: install a newer build", stillRunning},
 	} {
 		proxy := &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(server) }}
 		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
-	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
@@ -26,6 +25,7 @@ import (
 
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
+	"poolpriority.dev/scheduler/test/compat"
 )
 
 // fill is how much of the pools is taken.
@@ -86,8 +86,8 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 	}
 	plugins := poolpriority.NewFactory(lease.NewLeadership())
 	client := fake.NewClientset(objects...)
-	factory := scheduler.NewInformerFactory(client, 0)
-	c.sched, err = scheduler.New(ctx, client, factory, nil, func(string) events.EventRecorder { return &events.FakeRecorder{} },
+	factory := compat.NewInformerFactory(client)
+	c.sched, err = scheduler.New(ctx, client, factory, nil, compat.NoEvents,
 		scheduler.WithProfiles(config.Profiles...),
 		scheduler.WithParallelism(config.Parallelism),
 		scheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{
@@ -247,7 +247,7 @@ func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome,
 	goruntime.ReadMemStats(&before)
 	for _, pod := range pods {
 		start := time.Now()
-		result, err := c.sched.SchedulePod(c.ctx, c.sched.Profiles[profile], framework.NewCycleState(), pod)
+		result, err := compat.SchedulePod(c.ctx, c.sched, c.sched.Profiles[profile], framework.NewCycleState(), pod)
 		o.cycles = append(o.cycles, time.Since(start))
 		var fit *framework.FitError
 		if err != nil && !errors.As(err, &fit) {

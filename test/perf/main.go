@@ -23,6 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
+	"poolpriority.dev/scheduler/test/compat"
 )
 
 func main() {
@@ -232,7 +233,7 @@ func (b *bench) acceptPath() error {
 	pod := makePod("pod", plain)
 	pod.Spec.SchedulerName = "ours"
 	profile := c.sched.Profiles["ours"]
-	if _, err := c.sched.SchedulePod(b.ctx, profile, framework.NewCycleState(), pod); err != nil {
+	if _, err := compat.SchedulePod(b.ctx, c.sched, profile, framework.NewCycleState(), pod); err != nil {
 		return err
 	}
 	state := framework.NewCycleState()

@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	clocktesting "k8s.io/utils/clock/testing"
-	"sigs.k8s.io/controller-runtime/pkg/cache/informertest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"poolpriority.dev/scheduler/test/must"
 )
@@ -93,15 +93,30 @@ func TestElectionStopped(t *testing.T) {
 	}
 }
 
+// informer has synced or not.
+type informer struct {
+	cache.Informer
+	synced bool
+}
+
+func (i informer) HasSynced() bool { return i.synced }
+
+// informers has one informer for every kind.
+type informers struct {
+	cache.Cache
+	informer informer
+}
+
+func (i informers) GetInformer(context.Context, client.Object, ...cache.InformerGetOption) (cache.Informer, error) {
+	return i.informer, nil
+}
+
 func TestCachesSynced(t *testing.T) {
 	for _, tc := range []struct {
 		synced bool
 		want   string
 	}{{true, ""}, {false, "the cache of *v1.Node has not been filled yet"}} {
-		informers := &informertest.FakeInformers{Scheme: clientgoscheme.Scheme}
-		nodes := must.Get(informers.FakeInformerFor(t.Context(), &corev1.Node{}))(t)
-		nodes.Synced = tc.synced
-		check := must.Get(cachesSynced(t.Context(), informers, &corev1.Node{}))(t)
+		check := must.Get(cachesSynced(t.Context(), informers{informer: informer{synced: tc.synced}}, &corev1.Node{}))(t)
 		got := ""
 		if err := check(nil); err != nil {
 			got = err.Error()

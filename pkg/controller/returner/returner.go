@@ -27,7 +27,6 @@ import (
 	"k8s.io/klog/v2"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
-	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/utils/clock"
 
 	"poolpriority.dev/scheduler/pkg/controller/watchdog"
@@ -94,13 +93,13 @@ func (r *Returner) Start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	factory := scheduler.NewInformerFactory(client, 0)
+	factory := newInformers(client)
 	if err := r.setUp(ctx, client, factory, clock.RealClock{}); err != nil {
 		logger.Error(err, "Pods are not returned from burst pools; does the scheduler start with this configuration?")
 		return nil
 	}
 	factory.Start(ctx.Done())
-	if err := r.seats.synced(ctx, factory); err != nil {
+	if err := synced(ctx, factory); err != nil {
 		return nil //nolint:nilerr // the controller ends
 	}
 	r.restore(ctx)
@@ -161,9 +160,11 @@ func (r *Returner) round(ctx context.Context) {
 	r.writeNotes(ctx, world)
 	away := r.planner.Away()
 	maps.DeleteFunc(r.away, func(uid types.UID, _ move) bool { return !away[uid] })
-	if err := r.seats.begin(logger, slices.Collect(maps.Values(r.away))); err != nil {
-		logger.Error(err, "Pods are not returned from burst pools in this round")
-		return
+	if slices.ContainsFunc(world.candidates, func(pods []returnplan.Pod) bool { return len(pods) > 0 }) {
+		if err := r.seats.begin(slices.Collect(maps.Values(r.away))); err != nil {
+			logger.Error(err, "Pods are not returned from burst pools in this round")
+			return
+		}
 	}
 	for i := range slices.Backward(world.candidates) { // the worst pool first
 		from := r.Pools.At(i)

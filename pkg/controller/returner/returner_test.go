@@ -24,7 +24,6 @@ import (
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
-	"k8s.io/kubernetes/pkg/scheduler"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	st "k8s.io/kubernetes/pkg/scheduler/testing"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -76,10 +75,10 @@ func newCluster(t *testing.T, objects ...runtime.Object) *cluster {
 		}
 		return true, nil, nil
 	})
-	factory := scheduler.NewInformerFactory(c.client, 0)
+	factory := newInformers(c.client)
 	must.NoError(t, c.setUp(ctx, c.client, factory, c.clock))
 	factory.Start(ctx.Done())
-	must.NoError(t, c.seats.synced(ctx, factory))
+	must.NoError(t, synced(ctx, factory))
 	return c
 }
 
@@ -97,7 +96,7 @@ func (c *cluster) seen(pods int) {
 	c.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		listed, err := c.Returner.pods.List(labels.Everything())
-		if n := c.seats.scheduler.Cache.Dump().Nodes["virtual"]; err == nil && len(listed) == pods && n != nil && len(n.Pods) == pods {
+		if err == nil && len(listed) == pods {
 			return
 		}
 		if time.Now().After(deadline) {
@@ -317,7 +316,7 @@ func TestOwnProfile(t *testing.T) {
 		pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: args.Pools}))(t)
 		client := fake.NewClientset()
 		r := &Returner{Profile: profile, Pools: pools}
-		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {
+		if err := r.setUp(context.Background(), client, newInformers(client), clocktesting.NewFakeClock(start)); err != nil {
 			t.Errorf("%s: %v", file, err)
 			continue
 		}
@@ -342,7 +341,7 @@ func TestProfilesWithoutDefaults(t *testing.T) {
 		must.NoError(t, err)
 		client := fake.NewClientset()
 		r := &Returner{Profile: profile}
-		if err := r.setUp(context.Background(), client, scheduler.NewInformerFactory(client, 0), clocktesting.NewFakeClock(start)); err != nil {
+		if err := r.setUp(context.Background(), client, newInformers(client), clocktesting.NewFakeClock(start)); err != nil {
 			t.Errorf("%s: %v", points, err)
 			continue
 		}

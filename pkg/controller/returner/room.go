@@ -3,44 +3,54 @@ package returner
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core/v1"
 	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/resource"
 	"k8s.io/klog/v2"
 	schedconfigv1 "k8s.io/kube-scheduler/config/v1"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// rooms finds nodes outside burst pools that would take a pod, with the filters of the scheduler's own profile. It
-// holds a scheduler that never runs: only its cache follows the cluster.
+// rooms finds nodes outside burst pools that would take a pod, with the filters of the scheduler's own profile. In each
+// round it asks them about a snapshot of its own.
 type rooms struct {
 	pools     pool.List
-	scheduler *scheduler.Scheduler
+	listPods  corelisters.PodLister
+	listNodes corelisters.NodeLister
 	framework framework.Framework
-	snapshot  *cache.Snapshot
+	snapshot  *snapshot
 	moved     []move // the moves for which capacity is reserved in this round
 	nodes     []fwk.NodeInfo
 	kept      map[string]fwk.NodeInfo // nodes with the pods of the moves to them, by name
 }
+
+// snapshot is what the framework reads: the lister of the round.
+type snapshot struct{ fwk.SharedLister }
 
 // move is a pod for which capacity is reserved on the node with the name to.
 type move struct {
@@ -49,7 +59,18 @@ type move struct {
 	to   string
 }
 
-// newRooms prepares a scheduler for the profile. It uses the factory's informers, so start the factory afterwards.
+// newInformers returns informers that keep neither finished pods nor managed fields.
+func newInformers(client kubernetes.Interface) informers.SharedInformerFactory {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(ctrlcache.TransformStripManagedFields()))
+	factory.InformerFor(&corev1.Pod{}, func(client kubernetes.Interface, resync time.Duration) toolscache.SharedIndexInformer {
+		return coreinformers.NewFilteredPodInformer(client, metav1.NamespaceAll, resync, toolscache.Indexers{}, func(options *metav1.ListOptions) {
+			options.FieldSelector = fmt.Sprintf("status.phase!=%s,status.phase!=%s", corev1.PodSucceeded, corev1.PodFailed)
+		})
+	})
+	return factory
+}
+
+// newRooms prepares the filters of the profile. It uses the factory's informers, so start the factory afterwards.
 func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, pools pool.List, client kubernetes.Interface, config *rest.Config, factory informers.SharedInformerFactory) (*rooms, error) {
 	completed, err := complete(profile)
 	if err != nil {
@@ -59,17 +80,19 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 	if left.Delete(configv1.PluginName).Len() > 0 {
 		klog.FromContext(ctx).Info("Plugins that are not Kubernetes' own have no say in whether there is room for a pod", "plugins", sets.List(left))
 	}
-	s, err := scheduler.New(ctx, client, factory, nil, func(string) events.EventRecorder { return &events.FakeRecorder{} },
-		scheduler.WithProfiles(own), scheduler.WithKubeConfig(config))
-	if err != nil {
+	metrics.Register() // the framework measures
+	r := &rooms{pools: pools, snapshot: &snapshot{cache.NewEmptySnapshot()},
+		listPods: factory.Core().V1().Pods().Lister(), listNodes: factory.Core().V1().Nodes().Lister()}
+	if r.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), &own,
+		frameworkruntime.WithClientSet(client),
+		frameworkruntime.WithKubeConfig(config),
+		frameworkruntime.WithInformerFactory(factory),
+		frameworkruntime.WithSnapshotSharedLister(r.snapshot),
+		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
+	); err != nil {
 		return nil, fmt.Errorf("preparing the scheduler's filters: %w", err)
 	}
-	f := s.Profiles[completed.SchedulerName]
-	snapshot, ok := f.SnapshotSharedLister().(*cache.Snapshot)
-	if !ok {
-		return nil, fmt.Errorf("the scheduler's snapshot is a %T", f.SnapshotSharedLister())
-	}
-	return &rooms{pools: pools, scheduler: s, framework: f, snapshot: snapshot}, nil
+	return r, nil
 }
 
 // complete returns the profile with the scheduler's default plugins and their arguments.
@@ -106,6 +129,9 @@ func inTree(profile *schedconfig.KubeSchedulerProfile) (schedconfig.KubeSchedule
 	} {
 		set.Enabled = slices.DeleteFunc(set.Enabled, func(p schedconfig.Plugin) bool { return foreign(p.Name) })
 	}
+	// No burst pool runs pods with devices, so that a pod to return has none.
+	disable := schedconfig.Plugin{Name: names.DynamicResources}
+	p.Plugins.MultiPoint.Disabled = append(p.Plugins.MultiPoint.Disabled, disable)
 	// TaintToleration and DefaultBinder stand in for PoolPriority. A profile needs a plugin for queueSort.
 	enable(&p, &p.Plugins.Filter, names.TaintToleration)
 	enable(&p, &p.Plugins.Bind, names.DefaultBinder)
@@ -129,14 +155,26 @@ func enable(p *schedconfig.KubeSchedulerProfile, set *schedconfig.PluginSet, nam
 }
 
 // begin starts a round: it takes a snapshot of the cluster, and reserves capacity for the evicted pods that are not
-// replaced yet.
-func (r *rooms) begin(logger klog.Logger, away []move) error {
-	if err := r.scheduler.Cache.UpdateSnapshot(logger, r.snapshot); err != nil {
-		return fmt.Errorf("looking at the cluster: %w", err)
-	}
-	nodes, err := r.snapshot.NodeInfos().List()
+// replaced yet. A pod that is nominated to a node counts as running there.
+func (r *rooms) begin(away []move) error {
+	listed, err := r.listNodes.List(labels.Everything())
 	if err != nil {
 		return fmt.Errorf("listing the nodes: %w", err)
+	}
+	pods, err := r.listPods.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing the pods: %w", err)
+	}
+	for i, pod := range pods {
+		if pod.Spec.NodeName == "" && pod.Status.NominatedNodeName != "" {
+			pods[i] = pod.DeepCopy()
+			pods[i].Spec.NodeName = pod.Status.NominatedNodeName
+		}
+	}
+	r.snapshot.SharedLister = cache.NewSnapshot(pods, listed)
+	nodes, err := r.snapshot.NodeInfos().List()
+	if err != nil {
+		return fmt.Errorf("listing the nodes of the snapshot: %w", err)
 	}
 	r.moved, r.kept = nil, map[string]fwk.NodeInfo{}
 	for _, m := range away {
@@ -243,7 +281,7 @@ func (r *rooms) firstFeasible(ctx context.Context, state fwk.CycleState, arrivin
 		if tooLarge(requests, node) {
 			continue
 		}
-		status := r.framework.RunFilterPluginsWithNominatedPods(ctx, state, arriving, node)
+		status := r.framework.RunFilterPlugins(ctx, state, arriving, node)
 		if status.IsSuccess() {
 			return name, nil
 		}
@@ -271,7 +309,7 @@ func tooLarge(requests corev1.ResourceList, node fwk.NodeInfo) bool {
 }
 
 // synced waits until the caches have synced, and logs every 30 s that they have not.
-func (r *rooms) synced(ctx context.Context, factory informers.SharedInformerFactory) error {
+func synced(ctx context.Context, factory informers.SharedInformerFactory) error {
 	logger := klog.FromContext(ctx)
 	for {
 		wait, cancel := context.WithTimeout(ctx, 30*time.Second)
@@ -281,15 +319,15 @@ func (r *rooms) synced(ctx context.Context, factory informers.SharedInformerFact
 				missing = append(missing, kind.String())
 			}
 		}
-		err := r.scheduler.WaitForHandlersSync(wait)
+		err := wait.Err()
 		cancel()
-		if len(missing) == 0 && err == nil {
+		if len(missing) == 0 {
 			return nil
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		slices.Sort(missing)
-		logger.Error(errors.Join(err, wait.Err()), "Pods are not returned from burst pools yet: the cluster cannot be read; does the controller have the rights of manifests/components/return, and is this Kubernetes 1.35 or later?", "missing", missing)
+		logger.Error(err, "Pods are not returned from burst pools yet: the cluster cannot be read; does the controller have the rights of manifests/components/return, and is this Kubernetes 1.35 or later?", "missing", missing)
 	}
 }

@@ -31,12 +31,10 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	schedconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/utils/clock"
-	_ "sigs.k8s.io/scheduler-plugins/apis/config/scheme" // for the arguments of its plugins
-	"sigs.k8s.io/scheduler-plugins/pkg/coscheduling"
-	"sigs.k8s.io/scheduler-plugins/pkg/noderesources"
 
 	"poolpriority.dev/scheduler/pkg/apis/config/scheme"
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
+	"poolpriority.dev/scheduler/pkg/compat/outoftree"
 	"poolpriority.dev/scheduler/pkg/lease"
 	"poolpriority.dev/scheduler/pkg/poolpriority"
 	"poolpriority.dev/scheduler/pkg/version"
@@ -92,11 +90,7 @@ func run(ctx context.Context, opts *options.Options, features featuregate.Featur
 	leadership := lease.NewLeadership()
 	factory := poolpriority.NewFactory(leadership)
 	factory.Lease = func() string { return opts.ComponentConfig.LeaderElection.ResourceName } // from the file or the flag
-	config, scheduler, err := app.Setup(ctx, opts,
-		app.WithPlugin(poolpriority.Name, factory.New),
-		app.WithPlugin(coscheduling.Name, coscheduling.New),
-		app.WithPlugin(noderesources.AllocatableName, noderesources.NewAllocatable),
-	)
+	config, scheduler, err := app.Setup(ctx, opts, append(outoftree.Plugins(), app.WithPlugin(poolpriority.Name, factory.New))...)
 	if err != nil {
 		return err
 	}

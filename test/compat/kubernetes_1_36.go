@@ -1,0 +1,48 @@
+//go:build kubernetes_1_36
+
+// Package compat holds what tests and benchmarks need of kube-scheduler and what differs between its minor versions.
+package compat
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// SchedulePod runs a scheduling cycle up to the choice of a node.
+func SchedulePod(ctx context.Context, s *scheduler.Scheduler, profile framework.Framework, state fwk.CycleState, pod *v1.Pod) (scheduler.ScheduleResult, error) {
+	info, err := framework.NewPodInfo(pod)
+	if err != nil {
+		return scheduler.ScheduleResult{}, err
+	}
+	return s.SchedulePod(ctx, profile, state, &framework.QueuedPodInfo{PodInfo: info})
+}
+
+// Enqueue adds the pod to the scheduling queue.
+func Enqueue(ctx context.Context, s *scheduler.Scheduler, pod *v1.Pod) {
+	s.SchedulingQueue.Add(ctx, pod)
+}
+
+// NewCache returns the scheduler's cache, empty.
+func NewCache(ctx context.Context) cache.Cache { return cache.New(ctx, nil, false) }
+
+// NewInformerFactory returns the scheduler's informers.
+func NewInformerFactory(client kubernetes.Interface) informers.SharedInformerFactory {
+	return scheduler.NewInformerFactory(client, 0)
+}
+
+// JoinPodGroup makes the pod a member of a group of pods that are scheduled together.
+func JoinPodGroup(pod *v1.Pod) {
+	name := "group"
+	pod.Spec.SchedulingGroup = &v1.PodSchedulingGroup{PodGroupName: &name}
+}
+
+// NoEvents is a recorder factory whose recorders write no events.
+func NoEvents(string) events.EventRecorderLogger { return &events.FakeRecorder{} }
