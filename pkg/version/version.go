@@ -26,12 +26,12 @@ const (
 func String() string { return fmt.Sprintf("%s (Kubernetes %s)", ours, version.Get().GitVersion) }
 
 // Check compares the API server's version with built and tested. A minor version older than built is an error. A minor
-// version newer than tested, or a version that is not understood, is a warning.
+// version newer than tested, or a version that cannot be parsed, is a warning.
 func Check(server *apimachineryversion.Info) (warning string, err error) {
 	minor, parseErr := strconv.Atoi(strings.TrimSuffix(server.Minor, "+")) // providers mark theirs with a "+"
 	switch {
 	case parseErr != nil || server.Major != "1":
-		return fmt.Sprintf("the API server says that it is Kubernetes %s.%s (%s), which is not understood; this version is built for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
+		return fmt.Sprintf("the API server's version, Kubernetes %s.%s (%s), cannot be parsed; this version is built for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
 	case minor < built:
 		return "", fmt.Errorf("the API server is Kubernetes 1.%d (%s), and this version needs 1.%d or later: upgrade the cluster, or install the version that is built for 1.%d", minor, server.GitVersion, built, minor)
 	case minor > tested:

@@ -14,8 +14,8 @@ func TestCheck(t *testing.T) {
 		{"1", "34", "", "the API server is Kubernetes 1.34 (v0), and this version needs 1.35 or later"},
 		{"1", "9", "", "needs 1.35 or later"},
 		{"1", "36", "newer than 1.35, the latest that this version was tested with", ""},
-		{"2", "0", "which is not understood", ""},
-		{"", "", "which is not understood", ""},
+		{"2", "0", "cannot be parsed", ""},
+		{"", "", "cannot be parsed", ""},
 	} {
 		warning, err := Check(&apimachineryversion.Info{Major: tc.major, Minor: tc.minor, GitVersion: "v0"})
 		if !strings.Contains(warning, tc.warning) || (tc.warning == "") != (warning == "") {
