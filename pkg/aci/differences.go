@@ -25,7 +25,7 @@ var ignored = []struct {
 		}
 		return false
 	})},
-	{"the items of ConfigMap and Secret volumes: all keys are there, by their own names", anyVolume(func(v *corev1.Volume) bool {
+	{"the items of ConfigMap and Secret volumes: all keys are mounted under their own names", anyVolume(func(v *corev1.Volume) bool {
 		return v.ConfigMap != nil && len(v.ConfigMap.Items) > 0 || v.Secret != nil && len(v.Secret.Items) > 0
 	})},
 	{"the medium and the sizeLimit of emptyDir volumes", anyVolume(func(v *corev1.Volume) bool {
@@ -34,8 +34,8 @@ var ignored = []struct {
 	{"ServiceAccount tokens in projected volumes, as workload identity uses them", anyVolume(hasProjected(func(s *corev1.VolumeProjection) bool {
 		return s.ServiceAccountToken != nil
 	}))},
-	{"the fields of the pod in projected volumes", anyVolume(hasProjected(func(s *corev1.VolumeProjection) bool { return s.DownwardAPI != nil }))},
-	{"variables from resourceFieldRef: they are empty", anyContainer(func(c *corev1.Container) bool {
+	{"downwardAPI sources in projected volumes", anyVolume(hasProjected(func(s *corev1.VolumeProjection) bool { return s.DownwardAPI != nil }))},
+	{"the values of environment variables from resourceFieldRef", anyContainer(func(c *corev1.Container) bool {
 		for i := range c.Env {
 			if from := c.Env[i].ValueFrom; from != nil && from.ResourceFieldRef != nil {
 				return true

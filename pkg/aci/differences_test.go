@@ -43,10 +43,10 @@ func TestDifferences(t *testing.T) {
 		{"an emptyDir in memory", volume("v", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory}}), "the medium"},
 		{"an emptyDir with a limit", volume("v", corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: ptr.To(resource.MustParse("1Gi"))}}), "the medium"},
 		{"a token of its own", volume("azure-identity-token", token), "ServiceAccount tokens"},
-		{"its fields in a volume", volume("v", projected(corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}})), "the fields"},
+		{"its fields in a volume", volume("v", projected(corev1.VolumeProjection{DownwardAPI: &corev1.DownwardAPIProjection{}})), "downwardAPI sources"},
 		{"a variable from its resources", container(func(c *corev1.Container) {
 			c.Env = []corev1.EnvVar{{Name: "A", ValueFrom: &corev1.EnvVarSource{ResourceFieldRef: &corev1.ResourceFieldSelector{}}}}
-		}), "variables"},
+		}), "the values of environment variables"},
 		{"a user", func(p *corev1.Pod) {
 			p.Spec.SecurityContext = &corev1.PodSecurityContext{RunAsUser: ptr.To(int64(1000))}
 		}, "the users"},

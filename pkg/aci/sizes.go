@@ -20,10 +20,10 @@ func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
 	}
 	needs := Billed(pod, onACI)
 	if most, ok := largest[corev1.ResourceCPU]; ok && needs.MilliCPU > most.MilliValue() {
-		return fmt.Sprintf("%s CPUs, of at most %s", CPUs(needs.MilliCPU), CPUs(most.MilliValue()))
+		return fmt.Sprintf("the pod needs %s CPUs, the pool allows at most %s", CPUs(needs.MilliCPU), CPUs(most.MilliValue()))
 	}
 	if most, ok := largest[corev1.ResourceMemory]; ok && needs.Memory > most.Value() {
-		return fmt.Sprintf("%s GB of memory, of at most %s", Gigabytes(needs.Memory), Gigabytes(most.Value()))
+		return fmt.Sprintf("the pod needs %s GB of memory, the pool allows at most %s", Gigabytes(needs.Memory), Gigabytes(most.Value()))
 	}
 	return ""
 }

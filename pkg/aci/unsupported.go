@@ -46,7 +46,7 @@ var features = []Feature{
 	{Code: "PersistentVolume", What: "pods with persistent volumes", v2: withAzureFiles, used: anyVolume(isPVC)},
 	{Code: "DownwardAPIVolume", What: "pods with downwardAPI volumes", used: anyVolume(func(v *corev1.Volume) bool { return v.DownwardAPI != nil })},
 	{Code: "VolumeType", What: "pods with volumes other than emptyDir, secret, configMap, projected and azureFile", used: anyVolume(isUnknownVolume)},
-	{Code: "Sidecar", What: "pods with sidecars (init containers that are restarted)", v2: always, used: anyInitContainer(isSidecar)},
+	{Code: "Sidecar", What: "pods with sidecars (init containers with restartPolicy Always)", v2: always, used: anyInitContainer(isSidecar)},
 	{Code: "InitContainer", What: "pods with init containers that have ports, resources, probes or hooks", v2: always, used: anyInitContainer(isDemanding)},
 	{Code: "LifecycleHook", What: "pods with lifecycle hooks", v2: always, used: anyContainer(func(c *corev1.Container) bool { return c.Lifecycle != nil })},
 	{Code: "ArgsWithoutCommand", What: "pods with a container that has args and no command", v2: always, used: anyContainer(func(c *corev1.Container) bool {
@@ -56,10 +56,10 @@ var features = []Feature{
 	{Code: "ProbeType", What: "pods with tcpSocket or grpc probes", v2: always, used: anyProbe(func(p *corev1.Probe, _ *corev1.Container) bool {
 		return p.Exec == nil && p.HTTPGet == nil
 	})},
-	{Code: "ProbePort", What: "pods with an httpGet probe whose port is a name that no port of the container has", v2: always, used: anyProbe(namesNoPort)},
-	{Code: "FieldRef", What: "pods with a variable from a field of their status, such as status.podIP or status.hostIP", v2: always, used: anyContainer(hasLateField)},
-	{Code: "LimitAboveRequests", What: "pods with a container whose limit is above what all containers request together", v2: always, used: limitAboveRequests},
-	{Code: "FractionalCPU", What: "pods with a container whose CPU limit is above what all containers request together, once each CPU request is rounded down to a multiple of 10m", v2: always, used: fractionalCPU},
+	{Code: "ProbePort", What: "pods with an httpGet probe on a port name that the container does not declare", v2: always, used: anyProbe(namesNoPort)},
+	{Code: "FieldRef", What: "pods with an environment variable from a status field, such as status.podIP or status.hostIP", v2: always, used: anyContainer(hasLateField)},
+	{Code: "LimitAboveRequests", What: "pods with a container limit above the sum of all containers' requests", v2: always, used: limitAboveRequests},
+	{Code: "FractionalCPU", What: "pods with a container CPU limit above the sum of all containers' CPU requests, each rounded down to a multiple of 10m", v2: always, used: fractionalCPU},
 	{Code: "ResourceClaim", What: "pods with resource claims", used: func(p *corev1.Pod) bool { return len(p.Spec.ResourceClaims) > 0 }},
 	{Code: "EphemeralStorage", What: "pods that request ephemeral storage", used: requests(func(n corev1.ResourceName) bool { return n == corev1.ResourceEphemeralStorage })},
 	{Code: "ExtendedResource", What: "pods that request extended resources", used: requests(IsExtendedResource)},

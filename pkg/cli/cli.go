@@ -95,9 +95,9 @@ func displayName(program string) string {
 func (o *options) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-pools",
-		Short: "See node pools in order, and why a pod waits or bursts",
-		Long: "See the node pools of the pool-priority scheduler in order, how full they are, whether they can grow, and why a pod waits or bursts.\n" +
-			"Without a command, it is status.",
+		Short: "Show node pools in order, and why a pod waits or bursts",
+		Long: "Show the node pools of the pool-priority scheduler in order, how full they are, whether they can grow, and why a pod waits or bursts.\n" +
+			"The default command is status.",
 		Annotations:  map[string]string{cobra.CommandDisplayNameAnnotation: o.name},
 		SilenceUsage: true, SilenceErrors: true,
 		Args: cobra.NoArgs,
@@ -148,10 +148,10 @@ func (o *options) colored() bool {
 func (o *options) newVersion() *cobra.Command {
 	clientOnly := false
 	c := &cobra.Command{
-		Use: "version", Short: "Print this version, and that of the scheduler that leads", Args: cobra.NoArgs,
+		Use: "version", Short: "Print the versions of kubectl pools and of the leading scheduler", Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.runVersion(c.Context(), clientOnly) },
 	}
-	c.Flags().BoolVar(&clientOnly, "client", false, "print this version only")
+	c.Flags().BoolVar(&clientOnly, "client", false, "print only the version of kubectl pools")
 	return c
 }
 

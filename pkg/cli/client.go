@@ -152,7 +152,7 @@ func (c *cluster) plainly(what string, err error) error {
 	case apierrors.IsForbidden(err):
 		text = "you may not " + what
 	case apierrors.IsUnauthorized(err):
-		text = fmt.Sprintf("the API server at %s does not know you: log in again", c.host)
+		text = fmt.Sprintf("the API server at %s rejects your credentials: log in again", c.host)
 	case apierrors.IsNotFound(err):
 		text = "there is no " + strings.TrimPrefix(what, "get ")
 	case errors.As(err, &urlErr):

@@ -40,10 +40,10 @@ func (o *options) newDump() *cobra.Command {
 	return &cobra.Command{
 		Use:   "dump [FILE.tar.gz | DIRECTORY | -]",
 		Short: "Collect what a bug report needs, without secrets",
-		Long: "Collect what a bug report needs: what the scheduler publishes, its configuration, the autoscaler's status, nodes, the pods that ask for the scheduler and\n" +
-			"their events, our Deployments, leases and logs. It goes into an archive, into a directory, which must be new or empty, or (-) to standard output as YAML.\n\n" +
-			"Left out are values of variables, commands and arguments, all annotations that nobody here reads, and addresses; Secrets are not read. Names and labels are\n" +
-			"there, and logs as they are: look through it before you send it. What could not be read is in report.txt.",
+		Long: "Collect what a bug report needs: what the scheduler publishes, its configuration, the autoscaler's status, nodes, the scheduler's pods and\n" +
+			"their events, and the installation's Deployments, leases and logs. It writes an archive, a new or empty directory, or YAML to standard output (-).\n\n" +
+			"It leaves out values of environment variables, commands, arguments, addresses, and annotations that this project does not use. It reads no Secrets. Names, labels\n" +
+			"and logs stay as they are: look through the result before you send it. report.txt lists what could not be read.",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error { return o.runDump(c.Context(), strings.Join(args, "")) },
 	}
@@ -63,7 +63,7 @@ func (o *options) runDump(ctx context.Context, target string) error {
 	if err != nil {
 		return err
 	}
-	kubernetes := "of which the version may not be read"
+	kubernetes := "(you may not read its version)"
 	if server, err := c.client.Discovery().ServerVersion(); err == nil {
 		kubernetes = server.GitVersion
 	} else if !apierrors.IsForbidden(err) {
@@ -89,7 +89,7 @@ func (o *options) runDump(ctx context.Context, target string) error {
 		if d.failed > 0 {
 			missing = fmt.Sprintf("; %s not be read, see report.txt", count(d.failed, "part could", "parts could"))
 		}
-		fmt.Fprintf(o.Out, "Written: %s%s.\nIt has names and labels, and logs as they are: look through it before you send it.\n", target, missing)
+		fmt.Fprintf(o.Out, "Written: %s%s.\nIt contains names, labels and unchanged logs: look through it before you send it.\n", target, missing)
 	}
 	return nil
 }

@@ -22,10 +22,10 @@ func (o *options) newExplain() *cobra.Command {
 	var files []string
 	c := &cobra.Command{
 		Use:   "explain (POD | TYPE/NAME | TYPE NAME | -f FILE)",
-		Short: "Why a pod waits, or is where it is, and what changes it",
-		Long: "Why a pod waits, or is where it is, and what changes it: what the scheduler said, and its decision now, by the rule that it goes by itself.\n\n" +
-			"Of a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, it says where its pods are, and what holds for a new one; of a file, what would hold.\n" +
-			"It looks for no room on nodes: that is the scheduler's business.",
+		Short: "Explain why a pod waits or is where it is, and what would change that",
+		Long: "Explain why a pod waits or is where it is, and what would change that. It shows the scheduler's last message, and the decision that the scheduler would make now.\n\n" +
+			"For a Deployment, ReplicaSet, StatefulSet, DaemonSet, Job or CronJob, it shows where the pods are, and the decision for a new pod. For a file, it shows only that decision.\n" +
+			"It does not check whether a node has room for the pod.",
 		ValidArgsFunction: o.completeObjects,
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
@@ -43,7 +43,7 @@ func (o *options) newExplain() *cobra.Command {
 			return o.explainObject(c.Context(), strings.Join(args, "/"))
 		},
 	}
-	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "file, directory or URL with what to explain, - for standard input")
+	c.Flags().StringSliceVarP(&files, "filename", "f", nil, "file, directory or URL with the objects to explain; - is standard input")
 	return c
 }
 
@@ -159,15 +159,15 @@ func (e *explainer) schedulingGated() string {
 		gates = append(gates, g.Name)
 	}
 	e.Situation, e.Since = SchedulingGated, e.pod.CreationTimestamp.UTC()
-	return fmt.Sprintf(" has waited %s for its scheduling gates (%s): no scheduler tries it before somebody removes them.", age(e.Since, e.now), list(gates))
+	return fmt.Sprintf(" has waited %s for its scheduling gates (%s): no scheduler tries it until they are removed.", age(e.Since, e.now), list(gates))
 }
 
 func (e *explainer) notTried() string {
 	e.Situation, e.Since = NotTried, e.pod.CreationTimestamp.UTC()
 	if e.now.Sub(e.Since) > staleStatus/3 {
-		e.Advice = append(e.Advice, "does the scheduler run? kubectl pools version says who leads")
+		e.Advice = append(e.Advice, "check that the scheduler runs: kubectl pools version shows the leader")
 	}
-	return fmt.Sprintf(" was made %s ago, and %s has not tried it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
+	return fmt.Sprintf(" was created %s ago, and %s has not tried it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
 }
 
 // waits explains a pod that was tried, by its condition.
@@ -178,7 +178,7 @@ func (e *explainer) waits() string {
 	rest := "."
 	if nominated := e.pod.Status.NominatedNodeName; nominated != "" {
 		e.Situation = Nominated
-		rest = fmt.Sprintf(", and is to run on node %s, when the pods that it preempted there have ended.", nominated)
+		rest = fmt.Sprintf(", and is nominated to node %s, once the pods that it preempted there have ended.", nominated)
 	} else {
 		e.addLockedOut()
 		if e.published != nil {
@@ -197,9 +197,9 @@ func (e *explainer) waitsFor(reason string) string {
 	}
 	switch {
 	case reason != corev1.PodReasonUnschedulable:
-		return fmt.Sprintf(": the scheduler failed (%s), and will try it again. Autoscalers do not look at it meanwhile.", reason)
+		return fmt.Sprintf(": the scheduler failed (%s), and will try it again. Until then, autoscalers ignore the pod.", reason)
 	case e.published.view.Args.Mode == configv1.ModeObserve:
-		return ". The gate only observes (mode: Observe): what keeps the pod from burst nodes is in what the scheduler said."
+		return ". The gate only observes (mode: Observe): the scheduler's message shows what keeps the pod off burst nodes."
 	}
 	e.Changed, e.CannotBurst = e.isChanged(), e.never()
 	e.addChanges()
@@ -211,14 +211,14 @@ func (e *explainer) waitsFor(reason string) string {
 		e.addHints()
 		return fmt.Sprintf(", and cannot burst: %s.", e.CannotBurst)
 	case open != "" && e.Changed:
-		return fmt.Sprintf(", and %s is open for it now: the scheduler will try it again by itself, in a moment.", open)
+		return fmt.Sprintf(", and %s is open for it now: the scheduler will try it again in a moment.", open)
 	case open != "":
-		return fmt.Sprintf(", and %s is open for it: what keeps it from there is in what the scheduler said.", open)
+		return fmt.Sprintf(", and %s is open for it: the scheduler's message shows what keeps it out.", open)
 	}
 	for _, closed := range []struct{ code, text string }{ // the first that a burst pool has
 		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},
 		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
-		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and is tried with another one."},
+		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and one other pod tests it now."},
 	} {
 		if i := slices.IndexFunc(e.Pools, func(v PoolVerdict) bool { return v.Burst && v.Reason.Code == closed.code }); i >= 0 {
 			return fmt.Sprintf(closed.text, e.Pools[i].Name)
@@ -245,10 +245,10 @@ func (e *explainer) addLockedOut() {
 	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {
 		return
 	}
-	advice := "it tolerates the gate taint: the cluster autoscaler believes that it fits a burst node, and adds no VM for it. Remove the toleration: pods that may burst are given it"
+	advice := "the pod tolerates the gate taint: the cluster autoscaler counts it as fitting a burst node, and adds no VM for it. Remove the toleration: pods that burst get it from the controller"
 	if slices.ContainsFunc(e.pod.Spec.Tolerations, toleratesAll) {
-		advice = "it tolerates every taint: the cluster autoscaler believes that it fits a burst node, and adds no VM for it. " +
-			"Remove the toleration {operator: Exists} without a key, or give it the keys it needs"
+		advice = "the pod tolerates every taint: the cluster autoscaler counts it as fitting a burst node, and adds no VM for it. " +
+			"Replace the toleration {operator: Exists}, which has no key, by tolerations with the keys that the pod needs"
 	}
 	e.Advice = append(e.Advice, advice)
 }

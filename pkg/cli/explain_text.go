@@ -73,7 +73,7 @@ func (e *Explanation) nowText() []string {
 		case !v.Burst:
 		case v.Verdict == verdictOpen:
 			parts = append(parts, v.Name+" is open: "+v.Reason.Sentence)
-			more = "; the scheduler will try the pod again by itself"
+			more = "; the scheduler will try the pod again in a moment"
 		case v.Verdict == verdictClosed:
 			parts = append(parts, v.Reason.Sentence)
 		}
@@ -139,7 +139,7 @@ func verdictText(v *PoolVerdict) cell {
 	case gate.Lookup(v.Reason.Code).Kind.MayOpen():
 		return text("closed")
 	}
-	return cell{"cannot use it", quiet}
+	return cell{"not usable", quiet}
 }
 
 // regularText formats the state of a regular pool or of a node group.
@@ -148,7 +148,7 @@ func regularText(holds bool, state string, reason nodegroups.Reason) cell {
 	case holds:
 		return cell{"holds the gate", styles[state]}
 	case gate.IsNotApplicable(reason):
-		return cell{"cannot use it", quiet}
+		return cell{"not usable", quiet}
 	case state == string(nodegroups.Full):
 		return cell{"full", quiet}
 	}
@@ -175,9 +175,9 @@ func (o *options) detail(e *Explanation, v *PoolVerdict) string {
 	ofEarlier := gate.Lookup(v.Reason.Code).Kind == gate.Earlier
 	switch holders := e.named(verdictHolds); {
 	case v.Verdict == verdictClosed && ofEarlier && len(holders) > 0:
-		said = "opens when " + list(holders) + " can give it no node"
+		said = "opens when " + list(holders) + " can give the pod no node"
 	case v.Verdict == verdictObserved:
-		said = "would be closed, if the gate did not only observe"
+		said = "would be closed with mode: Enforce"
 	case v.Reason.Detail != "" && v.Reason.Code != gate.ReasonBudgetSpent.Code && !ofEarlier:
 		said = v.Reason.Detail
 	}

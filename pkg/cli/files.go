@@ -25,7 +25,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 		return err
 	}
 	if len(workloads) == 0 {
-		return fmt.Errorf("%s: no pod, and nothing that makes pods", strings.Join(files, ", "))
+		return fmt.Errorf("%s: found no pod, and nothing that creates pods", strings.Join(files, ", "))
 	}
 	list := ExplanationList{TypeMeta: typeMeta("ExplanationList")}
 	var names []string
@@ -34,7 +34,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 		e.pod, e.workload, e.published = w.newPod(), w, p
 		e.read(ctx, c)
 		e.explain()
-		e.fact("File", "as it is there: what the API server and its webhooks change is not known")
+		e.fact("File", "taken as written, without changes by the API server and its webhooks")
 		list.Items = append(list.Items, e.Explanation)
 		names = append(names, nameOfObject(e.Object))
 	}
@@ -46,7 +46,7 @@ func (o *options) explainFiles(ctx context.Context, files []string) error {
 			o.printExplanation(w, e, c.now())
 		}
 		if skipped > 0 {
-			fmt.Fprintf(w, "\n%s make no pods.\n", count(skipped, "other object", "other objects"))
+			fmt.Fprintf(w, "\n%s no pods.\n", count(skipped, "other object creates", "other objects create"))
 		}
 	})
 }

@@ -62,7 +62,7 @@ func (e *explainer) ofOthers() string {
 		e.Message = condition.Message
 	}
 	e.addPoolsToOthers()
-	return fmt.Sprintf(" is scheduled by %s: pools have no say.", e.pod.Spec.SchedulerName)
+	return fmt.Sprintf(" is scheduled by %s, which does not use the pools.", e.pod.Spec.SchedulerName)
 }
 
 // addPoolsToOthers adds what pools mean for a pod of another scheduler.
@@ -73,10 +73,10 @@ func (e *explainer) addPoolsToOthers() {
 	v := e.published.view
 	if *v.Args.GateTaint && v.Args.Mode != configv1.ModeObserve && !e.toleratesGate() {
 		burst := e.published.names()[e.published.pools.Regular():]
-		e.fact("Bursting", "no new pod of that scheduler gets to %s: it does not tolerate the gate taint %s", list(burst), configv1.GateTaintKey)
+		e.fact("Bursting", "%s cannot run new pods like this one: they do not tolerate the gate taint %s", list(burst), configv1.GateTaintKey)
 	}
 	if v.SchedulerName != "" {
-		e.Advice = append(e.Advice, "to have pools followed, set schedulerName: "+v.SchedulerName)
+		e.Advice = append(e.Advice, "to use the pools, set schedulerName: "+v.SchedulerName)
 	}
 	e.addLockedOut()
 }
@@ -86,15 +86,15 @@ func (e *explainer) inBurstPool() string {
 	e.Situation, e.Since = InBurst, refusal.BoundAt(e.pod).UTC()
 	verb := "runs"
 	if !refusal.Began(e.pod) {
-		verb = "is to run"
+		verb = "has not started"
 	}
 	value, recorded := e.pod.Annotations[gate.DecisionAnnotation]
 	record, err := gate.ParseRecord(value)
 	switch {
 	case !recorded:
-		e.fact("Let in because", "that was not recorded: another scheduler or a person put it there")
+		e.fact("Let in because", "not recorded: another scheduler or a user bound the pod")
 	case err != nil:
-		e.note("why it was let in cannot be read: %v", oneLine(err))
+		e.note("why it was let in is unknown: %v", oneLine(err))
 	default:
 		e.Record = &record
 		e.fact("Let in because", "%s", message(&record, e.published))
@@ -106,7 +106,7 @@ func (e *explainer) inBurstPool() string {
 		e.addReturn(&e.published.pools.At(i).Burst.Return)
 		e.addToday(i)
 	}
-	return fmt.Sprintf(" %s in burst pool %s, where it was put %s ago.", verb, cmp.Or(e.Pool, none), age(e.Since, e.now))
+	return fmt.Sprintf(" %s in burst pool %s, where it was bound %s ago.", verb, cmp.Or(e.Pool, none), age(e.Since, e.now))
 }
 
 // addRefusal adds the provider's message if it refused the pod.
@@ -125,7 +125,7 @@ func (e *explainer) addRefusal() {
 func message(r *gate.Record, p *publishedState) string {
 	said := cmp.Or(gate.Lookup(r.Reason).Sentence, r.Reason)
 	if r.Observed {
-		said = "the gate was only observed; it would have been closed: " + r.Reason
+		said = "mode: Observe; the gate would have been closed: " + r.Reason
 	}
 	var parts []string
 	for _, name := range inOrder(r.Pools, p) {
@@ -159,17 +159,17 @@ func (e *explainer) addScaleIn() {
 	n, err := strconv.Atoi(cost)
 	switch {
 	case owner == nil:
-		e.fact("Scale-in", "not by pools: it is of nothing, and only ReplicaSets go by deletion costs")
+		e.fact("Scale-in", "not by pools: the pod has no controller, and only ReplicaSets use deletion costs")
 	case owner.Kind != "ReplicaSet" && owner.Kind != "ReplicationController":
-		e.fact("Scale-in", "not by pools: it is of a %s, and only ReplicaSets go by deletion costs", owner.Kind)
+		e.fact("Scale-in", "not by pools: the pod's controller is a %s, and only ReplicaSets use deletion costs", owner.Kind)
 	case cost == "":
-		e.fact("Scale-in", "it has no deletion cost")
+		e.fact("Scale-in", "the pod has no deletion cost")
 	case err != nil || cost != own:
-		e.fact("Scale-in", "by the cost %s, which somebody else gave it", cost)
+		e.fact("Scale-in", "by the deletion cost %s, which another client set", cost)
 	case n < 0:
-		e.fact("Scale-in", "it goes before the pods of its ReplicaSet on VMs: cost %s", cost)
+		e.fact("Scale-in", "deleted before its ReplicaSet's pods on VMs: deletion cost %s", cost)
 	default:
-		e.fact("Scale-in", "it goes after the pods of its ReplicaSet with a lower cost, those in burst pools first: cost %s", cost)
+		e.fact("Scale-in", "deleted after its ReplicaSet's pods with a lower deletion cost, such as those in burst pools: deletion cost %s", cost)
 	}
 }
 
@@ -179,9 +179,9 @@ func (e *explainer) addReturn(r *configv1.Return) {
 	case !r.Enabled:
 		e.fact("Return", "off: the pod stays until it is deleted")
 	case stays != "":
-		e.fact("Return", "not this pod: %s", stays)
+		e.fact("Return", "not for this pod: %s", stays)
 	default:
-		e.fact("Return", "on: when a VM has had room for %s, %d a minute, %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
+		e.fact("Return", "on: the pod is evicted when a VM has had room for it for %s; at most %d pods a minute, %d of a workload at a time", r.StableFor.Duration, r.EvictionsPerMinute, r.PerWorkload)
 	}
 }
 
@@ -200,11 +200,11 @@ func (e *explainer) addToday(i int) {
 	now := ""
 	switch v := &e.Pools[i]; {
 	case v.Verdict == verdictObserved:
-		now = "the gate would be closed for it (" + v.Reason.Code + "), and is only observed"
+		now = "mode: Observe; the gate would be closed for it (" + v.Reason.Code + ")"
 	case v.Verdict == verdictOpen:
 		now = "it would be let in again"
 	case v.Reason.Code == gate.ReasonBudgetSpent.Code:
-		now = "it would be let in again, if it were not for the budget"
+		now = "it would be let in again if the budget had room"
 	default:
 		now = "it would wait (" + v.Reason.Code + ")"
 	}
@@ -223,11 +223,11 @@ func (e *explainer) onVM() string {
 	e.addScaleIn()
 	switch ago := age(e.Since, e.now); {
 	case e.Pool != "":
-		return fmt.Sprintf(" runs in pool %s, on node %s, where it was put %s ago.", e.Pool, e.Node, ago)
+		return fmt.Sprintf(" runs in pool %s, on node %s, where it was bound %s ago.", e.Pool, e.Node, ago)
 	case e.placed:
-		return fmt.Sprintf(" runs on node %s, which is in no pool; it was put there %s ago.", e.Node, ago)
+		return fmt.Sprintf(" runs on node %s, which is in no pool; it was bound %s ago.", e.Node, ago)
 	default:
-		return fmt.Sprintf(" runs on node %s, where it was put %s ago.", e.Node, ago)
+		return fmt.Sprintf(" runs on node %s, where it was bound %s ago.", e.Node, ago)
 	}
 }
 
@@ -242,9 +242,9 @@ func (e *explainer) addBetter() {
 		e.fact("Better pools", "there are none")
 		return
 	case e.published.view.Args.Order == configv1.OrderPreferred:
-		e.fact("Better pools", "%s: the order is only preferred, and was weighed against other scores", list(better))
+		e.fact("Better pools", "%s: with order: Preferred, other scores can outweigh the order of the pools", list(better))
 	default:
-		e.fact("Better pools", "%s: no node there could take it when it was placed (order: Strict); what each lacked is not recorded", list(better))
+		e.fact("Better pools", "%s: no node there was feasible when the pod was bound (order: Strict); the reasons are not recorded", list(better))
 	}
 	e.fact("Moving", "it stays: pods are not moved between VMs")
 }

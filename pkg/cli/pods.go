@@ -35,15 +35,15 @@ func (o *options) newPods() *cobra.Command {
 	var po podsOptions
 	c := &cobra.Command{
 		Use:   "pods",
-		Short: "Which pods are where, which wait, what they cost to keep, and which go first",
-		Long: "The pods that ask for the scheduler: first those that wait, then the others by their deletion cost: the lower it is, the sooner a ReplicaSet that shrinks deletes the pod.\n\n" +
-			"WHY is what holds a pod or, of one in a burst pool, why it was let in.",
+		Short: "List the scheduler's pods: where they are, which wait, and which are deleted first",
+		Long: "List the pods with the scheduler's name as schedulerName: first those that wait, then the others by deletion cost. A ReplicaSet that shrinks deletes the pods with the lowest cost first.\n\n" +
+			"WHY shows what holds a pod or, for a pod in a burst pool, why it was let in.",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.runPods(c.Context(), po) },
 	}
-	c.Flags().BoolVarP(&po.all, "all-namespaces", "A", false, "of all namespaces")
-	c.Flags().StringVar(&po.pool, "pool", "", "only those in the pool")
-	c.Flags().BoolVar(&po.held, "held", false, "only those that the gate holds back")
+	c.Flags().BoolVarP(&po.all, "all-namespaces", "A", false, "list the pods of all namespaces")
+	c.Flags().StringVar(&po.pool, "pool", "", "list only the pods in this pool")
+	c.Flags().BoolVar(&po.held, "held", false, "list only the pods that the gate holds")
 	_ = c.RegisterFlagCompletionFunc("pool", o.completePools) // the flag is there
 	return c
 }
@@ -55,7 +55,7 @@ func asking(scheduler string) metav1.ListOptions {
 
 func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	if po.pool != "" && po.held {
-		return errors.New("--pool and --held exclude one another: pods that are held are in no pool")
+		return errors.New("use --pool or --held, not both: held pods are in no pool")
 	}
 	c, p, err := o.connectPublished(ctx)
 	if c == nil {
@@ -67,7 +67,7 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	} else {
 		scheduler = cmp.Or(p.view.SchedulerName, scheduler)
 		if po.pool != "" && p.indexOf(po.pool) == pool.None {
-			return fmt.Errorf("there is no pool %s: there are %s", po.pool, strings.Join(p.names(), ", "))
+			return fmt.Errorf("there is no pool %s; the pools are %s", po.pool, strings.Join(p.names(), ", "))
 		}
 	}
 	namespace, options, pods := c.namespace, asking(scheduler), &corev1.PodList{}
@@ -80,7 +80,7 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	}
 	nodes, err := c.nodesOf(ctx, pods.Items, p, 0)
 	if err != nil {
-		l.Notes = append(l.Notes, fmt.Sprintf("In which pool some pods are is not shown: %v.", err))
+		l.Notes = append(l.Notes, fmt.Sprintf("The pools of some pods are not shown: %v.", err))
 	}
 	var names []string
 	for i := range pods.Items {

@@ -27,11 +27,11 @@ const (
 func (o *options) newStatus() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status [POOL…]",
-		Short: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits (the default)",
-		Long: "Which pools there are, how full they are, whether they can grow, whether the gate is open, and who waits.\n\n" +
-			"NODES is those that can be used, with those on their way, of the most that there may be. PODS, CPU and MEMORY are what is requested of what the nodes\n" +
-			"offer or, of a burst pool, what its provider bills of its budget. The state of a burst pool is the gate's for a plain pod, one without\n" +
-			"constraints, requests and tolerations that has just been made.",
+		Short: "List the pools: how full they are, whether they can grow, whether the gate is open, and which pods wait (the default)",
+		Long: "List the pools: how full they are, whether they can grow, whether the gate is open, and which pods wait.\n\n" +
+			"NODES shows the usable nodes, those on their way (+), and the maximum. PODS, CPU and MEMORY show what pods request, and what the nodes\n" +
+			"offer; for a burst pool, what its provider bills, and the budget. The state of a burst pool is the gate's decision for a new pod without\n" +
+			"constraints, requests and tolerations.",
 		ValidArgsFunction: o.completePools,
 		RunE:              func(c *cobra.Command, pools []string) error { return o.runStatus(c.Context(), pools) },
 	}
@@ -49,7 +49,7 @@ func (o *options) runStatus(ctx context.Context, pools []string) error {
 		for _, name := range pools {
 			i := p.indexOf(name)
 			if i == pool.None {
-				return fmt.Errorf("there is no pool %s: there are %s", name, strings.Join(p.names(), ", "))
+				return fmt.Errorf("there is no pool %s; the pools are %s", name, strings.Join(p.names(), ", "))
 			}
 			list.Items = append(list.Items, all[i])
 		}
@@ -78,7 +78,7 @@ func (p *publishedState) list(now time.Time) *PoolStatusList {
 		l.Items = append(l.Items, item)
 	}
 	if v.Args.Mode == configv1.ModeObserve {
-		l.Notes = append(l.Notes, "the gate only observes (mode: Observe): it holds nothing back, whatever is said here")
+		l.Notes = append(l.Notes, "the gate only observes (mode: Observe): it holds no pod, even where its state is Closed")
 	}
 	return l
 }
@@ -139,7 +139,7 @@ func (p *publishedState) addBurst(item *PoolStatus, i int, decision *gate.Decisi
 		item.State, item.Reason = stateDown, gate.ReasonNotAvailable
 		item.Reason.Detail = "it has no nodes"
 		if item.Nodes.Total > 0 {
-			item.Reason.Detail = "its " + count(item.Nodes.Total, "node is", "nodes are") + " not ready or cordoned"
+			item.Reason.Detail = "its " + count(item.Nodes.Total, "node is", "nodes are") + " cordoned or not ready"
 		}
 	case provider.State == breaker.Refusing || provider.State == breaker.HalfOpen:
 		item.State, item.Since, item.Until = string(provider.State), provider.Since, provider.Until

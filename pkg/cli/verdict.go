@@ -170,7 +170,7 @@ func (e *explainer) change(changes ...Change) {
 // addChanges adds what changes the decision: first events, then times, the earliest first.
 func (e *explainer) addChanges() {
 	if e.CannotBurst != "" {
-		e.change(Change{When: "a node of " + choice(e.published.names()[:e.published.pools.Regular()]) + " has room for it"})
+		e.change(Change{When: "a node of " + choice(e.published.names()[:e.published.pools.Regular()]) + " has room for the pod"})
 	} else {
 		e.addHolderChanges()
 	}
@@ -207,7 +207,7 @@ func (e *explainer) addHolderChanges() {
 		e.change(Change{When: "a node of " + choice(grow) + " is ready"})
 	}
 	if len(unknown) > 0 {
-		e.change(Change{When: "it is known whether " + list(unknown) + " can grow"})
+		e.change(Change{When: "it becomes known whether " + list(unknown) + " can grow"})
 	}
 	for i, v := range e.Pools {
 		for k := range v.Groups {
@@ -218,7 +218,7 @@ func (e *explainer) addHolderChanges() {
 			case !g.Until.IsZero():
 				e.change(Change{At: g.Until, By: by})
 			case by == declineGrace:
-				e.change(Change{When: "the autoscaler has looked at the pod for long enough and added no node", By: by})
+				e.change(Change{When: "the autoscaler has had time to add a node for the pod, and added none", By: by})
 			}
 		}
 	}
@@ -244,19 +244,19 @@ func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	switch v.Reason.Code {
 	case gate.ReasonBudgetSpent.Code:
-		return []Change{{When: "a pod of " + v.Name + " ends"}, {When: "its limits are raised"}}
+		return []Change{{When: "a pod of " + v.Name + " ends"}, {When: "the limits of " + v.Name + " are raised"}}
 	case gate.ReasonProviderRefusing.Code:
-		return []Change{{When: v.Name + " is tried with one pod", At: v.Until}}
+		return []Change{{When: v.Name + " is tested with one pod", At: v.Until}}
 	case gate.ReasonHalfOpen.Code:
-		return []Change{{When: "the one pod now trying " + v.Name + " has started or been refused"}}
+		return []Change{{When: "the one pod that tests " + v.Name + " has started or been refused"}}
 	case gate.ReasonTemplateRefused.Code:
 		return []Change{{When: "the workload's template changes"}, {At: v.Until}}
 	case gate.ReasonRolloutTerminating.Code:
-		return []Change{{When: "the pods that the rollout replaces have made room"}}
+		return []Change{{When: "the pods that the rollout replaces have terminated"}}
 	case gate.ReasonVictimsTerminating.Code:
 		return []Change{{When: "the pods that it preempted have ended"}}
 	case gate.ReasonReplicaSetUnknown.Code, gate.ReasonSnapshotStale.Code:
-		return []Change{{When: "the scheduler has caught up, in a moment"}}
+		return []Change{{When: "the scheduler's cache is up to date, in a moment"}}
 	}
 	if v.Until.IsZero() {
 		return nil

@@ -112,7 +112,7 @@ func (e *explainer) readPods(ctx context.Context, c *cluster) {
 	}
 	w.pods = list.Items
 	if w.nodes, err = c.nodesOf(ctx, w.pods, e.published, 20); err != nil {
-		e.note("Where some of its pods are is not shown: %v.", err)
+		e.note("The pools of some of its pods are not shown: %v.", err)
 	}
 }
 
@@ -189,7 +189,7 @@ func (e *explainer) addNewPod() {
 	default:
 		e.fact("A new pod", "would wait")
 	}
-	e.fact("Room", "not looked for: this is what holds if no node has room for the pod")
+	e.fact("Room", "not checked: the above holds if no node has room for the pod")
 }
 
 // count counts the workload's pods by pool. It returns the reasons for which pods wait, with the number of pods for

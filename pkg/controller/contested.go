@@ -116,7 +116,7 @@ func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now 
 	if !r.wants(node) {
 		what = fmt.Sprintf("the gate taint %s was taken off %d times and set again each time", taint.ToString(), times)
 	}
-	what += fmt.Sprintf(": another controller, an admission policy or a webhook does that; exempt the key %s there. It is tried again ever later, and once a minute in the end", taint.Key)
+	what += fmt.Sprintf(": another controller, an admission policy or a webhook does that; exempt the key %s there. The controller tries again, in the end once a minute", taint.Key)
 	if r.wants(node) {
 		what += "; meanwhile " + consequence
 	}

@@ -122,7 +122,7 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 	wanted, foreign := scalein.Annotations(r.Pools, node.Labels, pod.Annotations)
 	if foreign && r.first(&r.reported, name, pod.UID) {
 		r.Recorder.Eventf(pod, corev1.EventTypeNormal, "DeletionCostKept",
-			"the annotation %s was changed by somebody else and is left alone. To have it set again, remove both it and %s", scalein.CostAnnotation, scalein.OwnCostAnnotation)
+			"another client changed the annotation %s, and the controller leaves it alone. To have it set again, remove it and %s", scalein.CostAnnotation, scalein.OwnCostAnnotation)
 	}
 	return wanted
 }
@@ -147,7 +147,7 @@ func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map
 		r.retry(name)
 		return NotWritten(fmt.Errorf("annotating pod %s: %w", name, err))
 	}
-	log.FromContext(ctx).V(1).Info("Changed the pod's place in the order of scale-in", "pod", name, "annotations", wanted)
+	log.FromContext(ctx).V(1).Info("Changed the pod's deletion cost", "pod", name, "annotations", wanted)
 	return reconcile.Result{}, nil
 }
 

@@ -27,14 +27,14 @@ const (
 	ReasonGateTaintDenied = "GateTaintDenied"
 
 	// consequence describes the effect of a missing gate taint.
-	consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node"
+	consequence = "without the gate taint, autoscalers add no VM for pods that tolerate the burst node's other taints"
 	// lasting describes the effect of a gate taint that cannot be removed, as in mode Observe, where the controller
 	// lacks the right.
-	lasting = "the gate taint stays there and hides the node from other schedulers: have somebody who may edit nodes take it off, by pool-priority-controller cleanup --taint-only"
+	lasting = "the gate taint stays and hides the node from other schedulers: run pool-priority-controller cleanup --taint-only with the right to edit nodes"
 	// rightsAdvice and exemptionAdvice tell users what to do.
 	rightsAdvice    = "give the controller the rights of manifests/rbac/controller-write.yaml"
-	exemptionAdvice = "an admission rule denies it: exempt the controller's ServiceAccount there. AKS's deployment safeguards, for one, " +
-		"deny changes of single nodes to accounts that they do not know, by the policy \"Cannot Edit Individual Nodes\""
+	exemptionAdvice = "an admission rule denies it: exempt the controller's ServiceAccount there. AKS's deployment safeguards have such a rule, " +
+		"the policy \"Cannot Edit Individual Nodes\""
 )
 
 // DenialAdvice returns what to do about the error with which a change of a node was denied.
@@ -115,7 +115,7 @@ func (r *GateTaint) try(ctx context.Context) error {
 	case Denied(err) && node != nil:
 		r.report(ctx, node, err)
 	case err != nil:
-		log.FromContext(ctx).Info("It cannot be told whether the controller may put the gate taint on nodes", "answer", err.Error())
+		log.FromContext(ctx).Info("The test whether the controller may put the gate taint on nodes failed", "answer", err.Error())
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (r *GateTaint) report(ctx context.Context, node *corev1.Node, err error) ti
 	if !r.wants(node) {
 		advice = lasting
 	}
-	log.FromContext(ctx).Error(err, "The gate taint of a node may not be changed", "taint", configv1.GateTaintKey, "node", node.Name, "advice", advice, "again", pause)
+	log.FromContext(ctx).Error(err, "The controller may not change the gate taint of a node", "taint", configv1.GateTaintKey, "node", node.Name, "advice", advice, "again", pause)
 	r.Recorder.Eventf(node, corev1.EventTypeWarning, ReasonGateTaintDenied, "%s", Short(err.Error()+"; "+advice))
 	return pause
 }

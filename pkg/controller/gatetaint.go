@@ -97,7 +97,7 @@ func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
 		return
 	}
 	if _, said := r.left.LoadOrStore(node.UID, true); !said {
-		log.FromContext(ctx).Info("A node of a burst pool has the gate taint of another installation, and gets none of this one: list it in one of them only", "node", node.Name, "other", other)
+		log.FromContext(ctx).Info("A burst node has another installation's gate taint, and does not get this installation's: list the node in one installation only", "node", node.Name, "other", other)
 	}
 }
 

@@ -21,13 +21,13 @@ var (
 	costWrites = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "deletion_cost_writes_total",
-		Help: "Deletion costs of running pods that were corrected, by result: written; conflict, the pod changed meanwhile and is tried again; " +
-			"failed. Costs that are written when a pod is bound do not count.",
+		Help: "Corrections of the deletion costs of running pods, by result: written; conflict (the pod has changed, and is tried again); " +
+			"failed. Costs that are set when a pod is bound do not count.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"result"})
 
 	taintMissing = metrics.NewDesc(metrics.BuildFQName("", subsystem, "gate_taint_missing_nodes"),
-		"Nodes of a burst pool without the gate taint. Only a controller that leads and keeps the taint has it.", []string{"pool"}, nil, metrics.ALPHA, "")
+		"Nodes of a burst pool without the gate taint. Only a leading controller that keeps the taint exports this metric.", []string{"pool"}, nil, metrics.ALPHA, "")
 )
 
 // Metrics returns the metrics of this package except Gauges.

@@ -47,7 +47,7 @@ func (m *mismatch) String() string {
 	case mismatchTaint:
 		return "taint " + m.taint.ToString()
 	case mismatchSize:
-		return fmt.Sprintf("requests %s %s of at most %s", m.asked.String(), m.key, m.offers.String())
+		return fmt.Sprintf("requests %s %s, a node offers at most %s", m.asked.String(), m.key, m.offers.String())
 	}
 	return ""
 }

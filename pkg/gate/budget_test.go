@@ -94,10 +94,10 @@ func TestLargest(t *testing.T) {
 	}{
 		{"not judged", nil, asking("64", "1T"), ""},
 		{"as large as that", asking("4", "16Gi").Resources.Requests, asking("4", "16Gi"), ""},
-		{"more CPU", asking("4", "16Gi").Resources.Requests, asking("4500m", "1Gi"), "4.5 CPUs, of at most 4"},
-		{"more memory", asking("4", "16G").Resources.Requests, asking("1", "16.1G"), "16.1 GB of memory, of at most 16"},
+		{"more CPU", asking("4", "16Gi").Resources.Requests, asking("4500m", "1Gi"), "the pod needs 4.5 CPUs, the pool allows at most 4"},
+		{"more memory", asking("4", "16G").Resources.Requests, asking("1", "16.1G"), "the pod needs 16.1 GB of memory, the pool allows at most 16"},
 		{"memory is not judged", asking("4", "").Resources.Requests, asking("1", "1T"), ""},
-		{"as billed", asking("500m", "").Resources.Requests, asking("", ""), "1 CPUs, of at most 0.5"},
+		{"as billed", asking("500m", "").Resources.Requests, asking("", ""), "the pod needs 1 CPUs, the pool allows at most 0.5"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{tc.pod}}}

@@ -241,5 +241,5 @@ func beyond(requests, remaining corev1.ResourceList) string {
 		return ""
 	}
 	request, left := requests[first], remaining[first]
-	return fmt.Sprintf("requests %s %s of %s that remain", request.String(), first, left.String())
+	return fmt.Sprintf("requests %s %s, and only %s remain", request.String(), first, left.String())
 }

@@ -60,17 +60,17 @@ func (o Override) String() string {
 func ParseOverride(cm *corev1.ConfigMap) (Override, error) {
 	o := Override{Gate: OverriddenGate(strings.TrimSpace(cm.Data[overrideGateKey]))}
 	if o.Gate != OverrideClosed && o.Gate != OverrideOpen {
-		return Override{}, fmt.Errorf("%s: it is %q; set %s or %s", overrideGateKey, cm.Data[overrideGateKey], OverrideClosed, OverrideOpen)
+		return Override{}, fmt.Errorf("%s: the value is %q; set %s or %s", overrideGateKey, cm.Data[overrideGateKey], OverrideClosed, OverrideOpen)
 	}
 	if until, ok := cm.Data[overrideUntilKey]; ok {
 		var err error
 		if o.Until, err = time.Parse(time.RFC3339, strings.TrimSpace(until)); err != nil || o.Until.IsZero() {
-			return Override{}, fmt.Errorf("%s: it is %q; write a time as 2026-11-21T10:00:00Z, or leave the key out", overrideUntilKey, until)
+			return Override{}, fmt.Errorf("%s: the value is %q; write a time as 2026-11-21T10:00:00Z, or remove the key", overrideUntilKey, until)
 		}
 	}
 	for _, key := range append(slices.Sorted(maps.Keys(cm.Data)), slices.Sorted(maps.Keys(cm.BinaryData))...) {
 		if key != overrideGateKey && key != overrideUntilKey {
-			return Override{}, fmt.Errorf("%s: there is no such key; the keys are %s and %s", key, overrideGateKey, overrideUntilKey)
+			return Override{}, fmt.Errorf("%s: unknown key; the keys are %s and %s", key, overrideGateKey, overrideUntilKey)
 		}
 	}
 	return o, nil

@@ -97,14 +97,14 @@ func TestParseOverride(t *testing.T) {
 		{name: "closed", data: map[string]string{"gate": "Closed"}, want: Override{Gate: OverrideClosed}},
 		{name: "open, from a file with a line's end", data: map[string]string{"gate": "Open\n"}, want: Override{Gate: OverrideOpen}},
 		{name: "for a while", data: map[string]string{"gate": "Closed", "until": "2026-11-21T11:00:00+01:00"}, want: Override{OverrideClosed, now}},
-		{name: "empty", err: `gate: it is ""; set Closed or Open`},
-		{name: "another word", data: map[string]string{"gate": "closed"}, err: `gate: it is "closed"; set Closed or Open`},
-		{name: "our own word", data: map[string]string{"gate": "Unread"}, err: `gate: it is "Unread"; set Closed or Open`},
-		{name: "not a time", data: map[string]string{"gate": "Open", "until": "2h"}, err: `until: it is "2h"; write a time as 2026-11-21T10:00:00Z, or leave the key out`},
-		{name: "an empty time", data: map[string]string{"gate": "Open", "until": ""}, err: `until: it is ""`},
-		{name: "no time at all", data: map[string]string{"gate": "Open", "until": "0001-01-01T00:00:00Z"}, err: `until: it is "0001-01-01T00:00:00Z"`},
-		{name: "a misspelt key", data: map[string]string{"gate": "Closed", "untli": "2026-11-21T10:00:00Z"}, err: "untli: there is no such key; the keys are gate and until"},
-		{name: "a key of bytes", data: map[string]string{"gate": "Closed"}, binary: map[string][]byte{"pool": {1}}, err: "pool: there is no such key"},
+		{name: "empty", err: `gate: the value is ""; set Closed or Open`},
+		{name: "another word", data: map[string]string{"gate": "closed"}, err: `gate: the value is "closed"; set Closed or Open`},
+		{name: "our own word", data: map[string]string{"gate": "Unread"}, err: `gate: the value is "Unread"; set Closed or Open`},
+		{name: "not a time", data: map[string]string{"gate": "Open", "until": "2h"}, err: `until: the value is "2h"; write a time as 2026-11-21T10:00:00Z, or remove the key`},
+		{name: "an empty time", data: map[string]string{"gate": "Open", "until": ""}, err: `until: the value is ""`},
+		{name: "no time at all", data: map[string]string{"gate": "Open", "until": "0001-01-01T00:00:00Z"}, err: `until: the value is "0001-01-01T00:00:00Z"`},
+		{name: "a misspelt key", data: map[string]string{"gate": "Closed", "untli": "2026-11-21T10:00:00Z"}, err: "untli: unknown key; the keys are gate and until"},
+		{name: "a key of bytes", data: map[string]string{"gate": "Closed"}, binary: map[string][]byte{"pool": {1}}, err: "pool: unknown key"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got, err := ParseOverride(&corev1.ConfigMap{Data: tc.data, BinaryData: tc.binary})

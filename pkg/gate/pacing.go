@@ -60,7 +60,7 @@ func (e *evaluation) pacing(i int, v Verdict) Verdict {
 		v = closed(ReasonRateLimited, fmt.Sprintf("%d of %s %s are starting", starting, owner.Kind, owner.Name))
 		v.Until = accepted
 	default:
-		v = closed(ReasonFailureLimit, fmt.Sprintf("%d pods of %s %s were refused or did not start in time in a day: closed until %s, or until the pool has run more than %d pods and %s CPUs", refused,
+		v = closed(ReasonFailureLimit, fmt.Sprintf("within a day, %d pods of %s %s were refused or did not start in time: closed until %s, or until the pool has run more than %d pods and %s CPUs", refused,
 			owner.Kind, owner.Name, forgotten.UTC().Format(time.RFC3339), pacing.Peak.Pods, aci.CPUs(pacing.Peak.MilliCPU)))
 		v.Until = forgotten
 	}

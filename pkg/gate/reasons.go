@@ -53,30 +53,30 @@ var (
 	ReasonUnknown = define(Earlier, "PoolUnknown", "node(s) in a burst pool, which stays closed while it is unknown whether an earlier pool can grow", "")
 
 	ReasonSnapshotStale      = define(Momentary, "SnapshotStale", "node(s) in a burst pool, which stays closed until the scheduler's snapshot has all nodes of the earlier pools", "")
-	ReasonRolloutTerminating = define(Momentary, "RolloutTerminating", "node(s) in a burst pool, which stays closed for a rollout while pods that it replaces terminate elsewhere", "")
+	ReasonRolloutTerminating = define(Momentary, "RolloutTerminating", "node(s) in a burst pool, which stays closed while pods that the rollout replaces terminate elsewhere", "")
 	ReasonReplicaSetUnknown  = define(Momentary, "ReplicaSetUnknown", "node(s) in a burst pool, which stays closed until the scheduler has seen the pod's ReplicaSet", "")
 	ReasonVictimsTerminating = define(Momentary, "VictimsTerminating", "node(s) in a burst pool, which stays closed while the pods that the pod preempted terminate elsewhere", "")
-	ReasonRateLimited        = define(Momentary, "RateLimited", "node(s) in a burst pool that starts few pods at a time of an owner that counts failures", "")
-	reasonOverrideUnread     = define(Momentary, "OverrideUnread", "node(s) in a burst pool, which stays closed until the scheduler has read whether the gate is overridden", "")
+	ReasonRateLimited        = define(Momentary, "RateLimited", "node(s) in a burst pool that starts few pods at a time for an owner that counts failed pods, such as a Job", "")
+	reasonOverrideUnread     = define(Momentary, "OverrideUnread", "node(s) in a burst pool, which stays closed until the scheduler has read the ConfigMap pool-priority-override", "")
 
 	ReasonProviderRefusing = define(Waiting, "Refused", "node(s) in a burst pool whose provider refuses pods", "")
-	ReasonHalfOpen         = define(Waiting, "HalfOpen", "node(s) in a burst pool whose provider refused pods and is being tried with one other pod", "")
-	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of the same owner, which counts failures", "")
+	ReasonHalfOpen         = define(Waiting, "HalfOpen", "node(s) in a burst pool whose provider refused pods and is being tested with one other pod", "")
+	ReasonFailureLimit     = define(Waiting, "FailureLimit", "node(s) in a burst pool that refused too many pods of the same owner, which counts failed pods as a Job does", "")
 	ReasonBudgetSpent      = define(Waiting, "BudgetSpent", "node(s) in a burst pool whose budget (maxPods or limits) has no room for the pod", "")
 	ReasonOverridden       = define(Waiting, "OverriddenClosed", "node(s) in a burst pool, which the ConfigMap pool-priority-override keeps closed", "")
 
 	ReasonOptedOut = define(Lasting, "OptedOut", "node(s) in a burst pool that the pod's annotation poolpriority.dev/burst opts out of",
 		"it may burst without the annotation "+pool.BurstAnnotation+": "+pool.BurstNever)
-	reasonUnknownBurstValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod's annotation poolpriority.dev/burst keeps it out of: its value is neither Never nor Always",
+	reasonUnknownBurstValue = define(Lasting, "UnknownBurstValue", "node(s) in a burst pool, which the pod may not use: its annotation poolpriority.dev/burst is neither Never nor Always",
 		"give the annotation "+pool.BurstAnnotation+" the value "+pool.BurstNever+" or "+pool.BurstAlways+", or remove it")
-	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack a label which the pod must be spread over: it can never burst",
-		"it may burst if its topologySpreadConstraints do not ask for that label, or not with DoNotSchedule")
+	reasonTopologyMissing = define(Lasting, "TopologyMissing", "node(s) in a burst pool that lack the topologyKey of a DoNotSchedule spread constraint of the pod",
+		"it may burst if its topologySpreadConstraints do not use that label, or use it with ScheduleAnyway")
 	ReasonTemplateRefused = define(Lasting, "TemplateRefused", "node(s) in a burst pool whose provider refused this pod template",
 		"change what the provider refuses in the workload's template")
-	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool that is not for the pods of this namespace (its namespaceSelector)",
+	reasonNamespaceNotSelected = define(Lasting, "NamespaceNotSelected", "node(s) in a burst pool whose namespaceSelector does not match the pod's namespace",
 		"it may burst if its namespace has the labels that the pool's namespaceSelector asks for")
 	reasonTooLarge = define(Lasting, "TooLarge", "node(s) in a burst pool that cannot run pods as large as this one",
-		"it may burst if it requests less: the pool's configuration sets how large a pod may be (largest)")
+		"it may burst if it requests less: the pool's field largest sets the maximum")
 	reasonsUnsupported = defineUnsupported() // by the code of the aci.Feature
 
 	reasonOpen           = define(Open, "Open", "no earlier pool can grow for the pod", "")
@@ -89,7 +89,7 @@ var (
 	reasonDeclined      = define(OfPool, "Declined", "the autoscaler does not grow the pool for the pod", "")
 	reasonBeyondLimits  = define(OfPool, "BeyondLimits", "the pod requests more than the pool's limits leave", "")
 	reasonUnknownLong   = define(OfPool, "UnknownTooLong", "the pool's capacity has been unknown for unknownGrace: it counts as full", "")
-	reasonNoGroups      = define(OfPool, "NoGroups", "nothing is known of the pool", "")
+	reasonNoGroups      = define(OfPool, "NoGroups", "the scheduler has no data about the pool yet", "")
 
 	// ReasonBetterPool is for nodes ranked below a pool that has room. ReasonInNoBurstPool is for nodes of a virtual
 	// kubelet that no burst pool lists. ReasonAwaitsGateTaint is for burst nodes that the controller is about to taint.
@@ -97,13 +97,13 @@ var (
 	ReasonBetterPool      = define(OfNode, "BetterPool", "node(s) in a pool ranked below one that has room", "")
 	ReasonInNoBurstPool   = define(OfNode, "InNoBurstPool", "node(s) of a virtual kubelet in no burst pool", "")
 	ReasonAwaitsGateTaint = define(OfNode, "AwaitsGateTaint", "node(s) in a burst pool that are new and wait for the gate taint", "")
-	ReasonNotAvailable    = define(OfNode, "NotAvailable", "node(s) in a burst pool that are not ready or are cordoned", "")
+	ReasonNotAvailable    = define(OfNode, "NotAvailable", "node(s) in a burst pool that are cordoned or not ready", "")
 )
 
 func defineUnsupported() map[string]nodegroups.Reason {
 	reasons := map[string]nodegroups.Reason{}
 	for _, feature := range aci.Features() {
-		hint := "it may burst if it does without; the annotation " + pool.BurstAnnotation + ": " + pool.BurstAlways + " says that it runs there all the same"
+		hint := "it may burst without this feature; the annotation " + pool.BurstAnnotation + ": " + pool.BurstAlways + " skips this check"
 		if feature.Any {
 			hint = "no virtual kubelet runs such pods"
 		}

@@ -77,7 +77,7 @@ func (d *Decision) Message(pools pool.List, i int, waited time.Duration) string 
 	fmt.Fprintf(&b, "Let into %s: %s", pools.At(i).Name, v.Reason.Sentence)
 	if v.Observed {
 		b.Reset()
-		fmt.Fprintf(&b, "Let into %s because the gate is only observed: %s", pools.At(i).Name, v.Reason.Code)
+		fmt.Fprintf(&b, "Let into %s in mode Observe; the gate would be closed: %s", pools.At(i).Name, v.Reason.Code)
 	}
 	var said []string
 	for k := range d.Regular {

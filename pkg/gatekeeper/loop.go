@@ -69,7 +69,7 @@ func (g *Gatekeeper) waitForSources(ctx context.Context) {
 		g.config.Clock.Sleep(settleTime)
 	}
 	if !g.rollouts.Synced() {
-		klog.FromContext(ctx).Info("Deployments cannot be read: the new pods of rollouts burst like others until they can be; may the scheduler list and watch them?")
+		klog.FromContext(ctx).Info("Deployments cannot be read: until they can, new pods of rollouts are not held for the pods that they replace. Check that the scheduler may list and watch Deployments")
 	}
 }
 
@@ -203,7 +203,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	}
 	withoutCondition, due := g.held.Unreported(now)
 	if len(withoutCondition) > 0 {
-		logger.Info("Held pods lack the condition that they are unschedulable, and are tried again", "pods", len(withoutCondition))
+		logger.Info("Held pods lack the condition PodScheduled with reason Unschedulable, and are tried again", "pods", len(withoutCondition))
 		g.config.Activate(logger, withoutCondition)
 	}
 	return nodegroups.Earliest(next, due)

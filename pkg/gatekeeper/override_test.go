@@ -123,7 +123,7 @@ func TestOverride(t *testing.T) {
 	w.says("Normal GateOverridden Open: burst pools are open for all pods that may burst")
 
 	w.setOverride("first", map[string]string{"gate": "open"})
-	w.publishes(gate.OverrideOpen, `is not understood: gate: it is "open"; set Closed or Open. Until it is corrected, what was read before stays in force: Open`)
+	w.publishes(gate.OverrideOpen, `is invalid: gate: the value is "open"; set Closed or Open. Until it is corrected, the override that was read before stays in force: Open`)
 	is(w, p, true, "OverriddenOpen")
 	w.says("Warning GateOverrideUnreadable")
 
@@ -143,7 +143,7 @@ func TestOverride(t *testing.T) {
 		t.Errorf("it ended at %v, before %v", now, until)
 	}
 	w.publishes("", "")
-	w.says("Normal GateOverrideEnded it is past 2026-11-21T")
+	w.says("Normal GateOverrideEnded the override ended at 2026-11-21T")
 	w.setOverride("", nil)
 	w.setOverride("third", map[string]string{"gate": "Closed"})
 	is(w, asks, false, "OverriddenClosed")
@@ -185,7 +185,7 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 	w.run()
 	w.setStatus(1, 1)
 	w.Lead()
-	w.publishes(gate.OverrideClosed, "may the scheduler get, list and watch it? Until it can be read, what was read before stays in force: Closed")
+	w.publishes(gate.OverrideClosed, "Check that the scheduler may get, list and watch it. Until it can be read, the override that was read before stays in force: Closed")
 	forbidden.Store(false)
 	w.publishes("", "") // there is none
 }

@@ -63,7 +63,7 @@ func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	}
 	last, err := g.publisher.Load(ctx)
 	if err != nil {
-		logger.Error(err, "What the last leader published cannot be read", "configMap", g.config.Args.StatusConfigMap)
+		logger.Error(err, "The state that the last leader published cannot be read", "configMap", g.config.Args.StatusConfigMap)
 		if last == nil && now.Before(g.loop.giveUp) {
 			return now.Add(takeOverRetry)
 		}

@@ -51,7 +51,7 @@ func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, writ
 	if l.leadership.Ended(asked) {
 		// The lease expired while this process was stopped. If no other process took it, leader election would acquire
 		// it again, with a stale cache, as if it were a renewal. Without the renewal the process ends.
-		return errors.New("the lease ran out: this scheduler has to start anew")
+		return errors.New("the lease has expired: this scheduler must restart")
 	}
 	// Other processes count from when they see the answer, which is later.
 	if err := write(); err != nil {

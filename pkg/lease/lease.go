@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNotLeading is returned for requests before the leadership begins and after it has ended.
-var ErrNotLeading = errors.New("this scheduler's lease has run out: another one may schedule now")
+var ErrNotLeading = errors.New("this scheduler's lease has expired: another scheduler may lead now")
 
 // Leadership tracks the lease of this process. A scheduler that was stopped for longer than the lease lasts (a frozen
 // process, a paused machine) resumes with a stale cache. It would bind pods to nodes that another leader has filled

@@ -84,8 +84,8 @@ func (r *Rights) missing(ctx context.Context) error {
 	if len(verbs) == 0 {
 		return nil
 	}
-	return fmt.Errorf(`leases.coordination.k8s.io %q is forbidden: this process may not %s it in the namespace %s: its account has rights, by the manifests, to a lease of its own in the namespace that it runs in. `+
-		`Is leaderElection in the configuration about another one?`, r.Name, strings.Join(verbs, " or "), r.Namespace)
+	return fmt.Errorf(`leases.coordination.k8s.io %q is forbidden: this process may not %s it in the namespace %s: the manifests give it rights to one lease in its own namespace. `+
+		`Check resourceName and resourceNamespace of leaderElection in the configuration`, r.Name, strings.Join(verbs, " or "), r.Namespace)
 }
 
 // denied reports whether the process certainly lacks the right to the verb on its lease. The right to create counts

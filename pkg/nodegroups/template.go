@@ -257,7 +257,7 @@ func (s *NodeTemplate) contradicts(template *corev1.Node) string {
 	}
 	for _, taint := range s.Taints {
 		if !has(taints, taint) {
-			return fmt.Sprintf("taint %s, of which the template is silent", taint.ToString())
+			return fmt.Sprintf("taint %s, which the template lacks", taint.ToString())
 		}
 	}
 	return ""

@@ -183,7 +183,7 @@ func TestContradiction(t *testing.T) {
 		{"what is assumed, and is not so", node(map[string]string{corev1.LabelOSStable: "linux"}), []NodeTemplate{{Labels: map[string]string{corev1.LabelOSStable: "windows"}}}, `label kubernetes.io/os is "windows", not "linux"`},
 		{"a zone", node(map[string]string{corev1.LabelTopologyZone: "1"}), []NodeTemplate{plain}, ""},
 		{"a taint", node(nil, gpu), []NodeTemplate{plain}, "no taint sku=gpu:NoSchedule"},
-		{"no taint", node(nil), []NodeTemplate{tainted}, "taint sku=gpu:NoSchedule, of which the template is silent"},
+		{"no taint", node(nil), []NodeTemplate{tainted}, "taint sku=gpu:NoSchedule, which the template lacks"},
 		{"one kind is as it says", node(nil, gpu), []NodeTemplate{plain, tainted}, ""},
 	} {
 		if got := Contradiction(tc.template, tc.kinds); got != tc.want {

@@ -80,7 +80,7 @@ func (pl *PoolPriority) mentionKind(logger klog.Logger, pod *v1.Pod) {
 		known = "other"
 	}
 	if _, said := pl.mentioned.LoadOrStore(known, true); !said {
-		logger.Info("Pods of this kind are placed in the pools' order and gated, but scaled in as ever: only ReplicaSets go by deletion costs", "kind", kind, "pod", klog.KObj(pod))
+		logger.Info("The pools' order does not apply when this kind of workload is scaled in: only ReplicaSets use deletion costs", "kind", kind, "pod", klog.KObj(pod))
 	}
 }
 

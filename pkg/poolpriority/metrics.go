@@ -151,6 +151,6 @@ func (p *placement) count(logger klog.Logger, pod *v1.Pod, nodeName string) {
 	}
 	if p.violation {
 		orderViolations.Inc()
-		logger.Error(nil, "A pod was bound out of order: this is a mistake in the scheduler", "pod", klog.KObj(pod), "node", nodeName, "pool", p.pool)
+		logger.Error(nil, "A pod was bound out of order: this is a bug in the scheduler", "pod", klog.KObj(pod), "node", nodeName, "pool", p.pool)
 	}
 }

@@ -165,7 +165,7 @@ func (pl *PoolPriority) awaitVictims(logger klog.Logger, pod *v1.Pod, node fwk.N
 			switch {
 			case !slices.ContainsFunc(pl.handle.NominatedPodsForNode(name), func(p fwk.PodInfo) bool { return p.GetPod().UID == pod.UID }):
 			case slices.ContainsFunc(victims, pl.isGone):
-				logger.V(2).Info("A pod has left the node that the pod has preempted others on, trying again", "pod", klog.KObj(pod), "node", name)
+				logger.V(2).Info("Retrying the pod: a pod has left the node on which it preempted pods", "pod", klog.KObj(pod), "node", name)
 				pl.activate(logger, pod)
 			case after < lastRetry:
 				look(2 * after)

@@ -24,32 +24,32 @@ func (pl *PoolPriority) checkProfile() error {
 	case i < 0:
 		complain("%s is not among the preFilter plugins: enable it under multiPoint", Name)
 	case i != n-1:
-		complain("%s comes before %s among the preFilter plugins and must come after all: put it last under multiPoint, and enable neither under preFilter, which does not keep to that order",
+		complain("%s must be the last preFilter plugin, and %s comes after it: put it last under multiPoint, and enable neither under preFilter, which changes that order",
 			Name, plugins.PreFilter.Enabled[n-1].Name)
 	}
 	if find(plugins.Filter, Name) != 0 {
 		complain("%s must be first among the filter plugins: add filter: {enabled: [{name: %s}]}", Name, Name)
 	}
 	if find(plugins.Filter, names.TaintToleration) >= 0 && pl.pools.HasBurst() {
-		complain("%s is among the filter plugins, and %s asks it itself: add filter: {disabled: [{name: %s}]}",
+		complain("%s must not be a filter plugin, because %s calls it: add filter: {disabled: [{name: %s}]}",
 			names.TaintToleration, Name, names.TaintToleration)
 	}
 	if find(plugins.PostFilter, Name) != 0 {
 		complain("%s must be first among the postFilter plugins: add postFilter: {enabled: [{name: %s}]}", Name, Name)
 	}
 	if find(plugins.Score, Name) < 0 && !pl.strict {
-		complain("%s is not among the score plugins, where order: %s has its effect: enable it under multiPoint", Name, configv1.OrderPreferred)
+		complain("%s must be a score plugin for order: %s: enable it under multiPoint", Name, configv1.OrderPreferred)
 	}
 	if find(plugins.Bind, Name) != 0 && pl.deletionCost {
-		complain("%s is not the first bind plugin, and pods get their deletion cost as they are bound: add bind: {disabled: [{name: %s}]} or set scaleIn: {podDeletionCost: false}",
+		complain("%s must be the first bind plugin, because it sets deletion costs: add bind: {disabled: [{name: %s}]} or set scaleIn: {podDeletionCost: false}",
 			Name, names.DefaultBinder)
 	}
 	for _, extender := range pl.handle.Extenders() {
 		if extender.IsBinder() && pl.deletionCost {
-			complain("extender %q binds pods, which get no deletion cost then: remove its bindVerb or set scaleIn: {podDeletionCost: false}", extender.Name())
+			complain("extender %q binds pods without a deletion cost: remove its bindVerb or set scaleIn: {podDeletionCost: false}", extender.Name())
 		}
 		if extender.IsFilter() && pl.strict {
-			complain("extender %q filters nodes after the order was decided, which cannot be kept then: remove it or set order: %s",
+			complain("extender %q filters nodes after the best pool is chosen, so the order cannot be strict: remove the extender or set order: %s",
 				extender.Name(), configv1.OrderPreferred)
 		}
 	}

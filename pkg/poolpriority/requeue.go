@@ -50,7 +50,7 @@ func (pl *PoolPriority) isSchedulableAfterNodeChange(logger klog.Logger, pod *v1
 	if oldNode != nil && pl.letsIn(logger, pod, oldNode) && pl.pools.Of(oldNode.Labels) == pl.pools.Of(newNode.Labels) {
 		return fwk.QueueSkip, nil
 	}
-	logger.V(5).Info("A node was created or updated that may let the pod in", "pod", klog.KObj(pod), "node", klog.KObj(newNode))
+	logger.V(5).Info("A created or updated node may be able to run the pod", "pod", klog.KObj(pod), "node", klog.KObj(newNode))
 	return fwk.Queue, nil
 }
 

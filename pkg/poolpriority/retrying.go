@@ -42,7 +42,7 @@ func (r retries) exhausted(uid types.UID) bool { return r.failed(uid) > triesAtO
 func (pl *PoolPriority) retry(logger klog.Logger, pod *v1.Pod) {
 	n := pl.retries.failed(pod.UID) + 1
 	if pl.retries.Add(pod.UID, n); n > triesAtOnce {
-		logger.Info("A node that was feasible was rejected when it was asked about again, several times in a row: does a Filter plugin of the profile answer differently each time? The pod is tried in all pools",
+		logger.Info("Several times in a row, a feasible node was rejected when it was filtered again. A Filter plugin of the profile may give changing answers. The pod is tried in all pools",
 			"pod", klog.KObj(pod), "tries", n)
 		time.AfterFunc(retryWidened, func() { pl.activate(logger, pod) })
 		return

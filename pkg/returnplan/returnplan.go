@@ -61,10 +61,10 @@ func Stays(pod *corev1.Pod) string {
 	case owner == nil:
 		return "no controller would replace it"
 	case replaced[owner.Kind] != owner.APIVersion && pod.Annotations[Annotation] != Always:
-		return fmt.Sprintf("it is not known that its controller, a %s, would replace it", owner.Kind)
+		return fmt.Sprintf("it is not known whether its controller, a %s, would replace it", owner.Kind)
 	}
 	if pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
-		return "it is ending"
+		return "it is terminating"
 	}
 	return ""
 }

@@ -34,12 +34,12 @@ var built = func() int {
 func String() string { return fmt.Sprintf("%s (Kubernetes %s)", ours, version.Get().GitVersion) }
 
 // Check compares the API server's version with the build's. An older minor version is an error. A version that is newer
-// by more than one minor, or that is not understood, is a warning.
+// by more than one minor, or that cannot be parsed, is a warning.
 func Check(server *apimachineryversion.Info) (warning string, err error) {
 	minor, parseErr := strconv.Atoi(strings.TrimSuffix(server.Minor, "+")) // providers mark theirs with a "+"
 	switch {
 	case parseErr != nil || server.Major != "1":
-		return fmt.Sprintf("the API server says that it is Kubernetes %s.%s (%s), which is not understood; this build is for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
+		return fmt.Sprintf("the API server's version, Kubernetes %s.%s (%s), cannot be parsed; this build is for 1.%d", server.Major, server.Minor, server.GitVersion, built), nil
 	case minor < built:
 		remedy := "upgrade the cluster"
 		if minor >= oldest {

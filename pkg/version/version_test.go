@@ -17,8 +17,8 @@ func TestCheck(t *testing.T) {
 		{"1", minor(2), "newer than 1." + minor(1) + ", the latest that this build was tested with: install a newer build", ""},
 		{"1", minor(-1), "", fmt.Sprintf("the API server is Kubernetes 1.%s (v0), and this build needs 1.%s or later: ", minor(-1), minor(0))},
 		{"1", "34", "", "upgrade the cluster"},
-		{"2", "0", "which is not understood", ""},
-		{"", "", "which is not understood", ""},
+		{"2", "0", "cannot be parsed", ""},
+		{"", "", "cannot be parsed", ""},
 	} {
 		warning, err := Check(&apimachineryversion.Info{Major: tc.major, Minor: tc.minor, GitVersion: "v0"})
 		if !strings.Contains(warning, tc.warning) || (tc.warning == "") != (warning == "") {

@@ -77,7 +77,7 @@ func TestObserveChangesNothing(t *testing.T) {
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) {
 		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: "poolpriority.dev/gate", Value: "pool-priority-scheduler", Effect: corev1.TaintEffectNoSchedule})
 	})
-	if said := e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "GateTaintDenied"); !strings.Contains(said, "the gate taint stays there and hides the node from other schedulers") {
+	if said := e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "GateTaintDenied"); !strings.Contains(said, "the gate taint stays and hides the node from other schedulers") {
 		t.Errorf("the event says %q", said)
 	}
 }

@@ -141,7 +141,7 @@ func TestEmergency(t *testing.T) {
 	}
 	failsOver()
 	mustSay("gate: close")
-	e.publishesOverride(gate.OverrideClosed, `gate: it is "close"; set Closed or Open. Until it is corrected, what was read before stays in force: Closed`)
+	e.publishesOverride(gate.OverrideClosed, `gate: the value is "close"; set Closed or Open. Until it is corrected, the override that was read before stays in force: Closed`)
 	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverrideUnreadable")
 	failsOver() // to the one that was started before that, and then to one that never saw what could be read
 	failsOver()

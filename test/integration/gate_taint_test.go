@@ -176,10 +176,10 @@ func TestPreflight(t *testing.T) {
 	}
 	for _, want := range []string{
 		"Nodes of burst pools: " + devcluster.VirtualNodeName,
-		"lock out: 1\n  Deployment default/pinned\n    could run on burst nodes",
+		"lock out: 1\n  Deployment default/pinned\n    can run on burst nodes now",
 		"tolerate every taint: 1\n  Deployment default/everything\n",
-		"you may put it on node " + devcluster.VirtualNodeName + ", by a dry run. Whether system:serviceaccount:pool-priority-system:pool-priority-controller may is not known",
-		"2 workload(s) need a look",
+		"a dry run shows that you may put it on node " + devcluster.VirtualNodeName + ". Whether system:serviceaccount:pool-priority-system:pool-priority-controller may is unknown",
+		"check 2 workload(s) before",
 	} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in:\n%s", want, out)
@@ -228,7 +228,7 @@ func TestGateTaintDenied(t *testing.T) {
 	}
 	e.Eventually(60*time.Second, notGated)
 	e.eventOn(metav1.NamespaceDefault, "Node", devcluster.VirtualNodeName, "GateTaintMissing")
-	if n := strings.Count(string(e.checkLogOf(controller)), "The gate taint of a node may not be changed"); n < 1 || n > 5 {
+	if n := strings.Count(string(e.checkLogOf(controller)), "The controller may not change the gate taint of a node"); n < 1 || n > 5 {
 		t.Errorf("the controller's log says %d times that it is denied", n)
 	}
 	must.NoError(t, e.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(e.ctx, "deny-node-edits", metav1.DeleteOptions{}))

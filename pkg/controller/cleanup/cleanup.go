@@ -112,7 +112,7 @@ func (f *found) left(ctx context.Context) error {
 		klog.FromContext(ctx).Info("Left the gate taint of another installation on nodes", "installation", others)
 	}
 	if f.unclear {
-		return fmt.Errorf("there is another installation in the cluster, %s, and whose a pod is cannot be told: say whose annotations are to go by --scheduler-name", others)
+		return fmt.Errorf("the cluster has another installation, %s: set --scheduler-name to the scheduler whose pods are to lose their annotations", others)
 	}
 	return nil
 }
@@ -120,13 +120,13 @@ func (f *found) left(ctx context.Context) error {
 // result returns the error of a clean-up whose last pass still found something.
 func (f *found) result(ctx context.Context) error {
 	if f.starting > 0 {
-		klog.FromContext(ctx).Info("Pods on burst nodes have not started and keep our annotations, which do no harm: a change might lose them", "pods", f.starting)
+		klog.FromContext(ctx).Info("Pods on burst nodes that have not started keep their annotations, which do no harm: a change of such a pod might lose it", "pods", f.starting)
 	}
 	err := errors.Join(f.errs...)
 	if f.nodes+f.pods+f.objects == 0 || controller.Denied(err) {
 		return err
 	}
-	return errors.Join(err, fmt.Errorf("what is taken away comes back: the gate taint on %d node(s), annotations on %d pod(s), %d lease(s) and ConfigMap(s). Does a scheduler or a controller still run? Remove it first",
+	return errors.Join(err, fmt.Errorf("what was removed comes back: the gate taint on %d node(s), annotations on %d pod(s), %d lease(s) and ConfigMap(s). If a scheduler or a controller still runs, remove it first",
 		f.nodes, f.pods, f.objects))
 }
 
@@ -195,7 +195,7 @@ func (c *Cleaner) pods(ctx context.Context, f *found) {
 				return
 			}
 			f.pods++
-			f.failed("taking our annotations off pod "+pod.Namespace+"/"+pod.Name, err)
+			f.failed("removing the annotations of pod "+pod.Namespace+"/"+pod.Name, err)
 		})
 	}
 }

@@ -13,11 +13,11 @@ func newCleanup(o *options) *cobra.Command {
 	c := cleanup.Cleaner{Clock: clock.RealClock{}}
 	command := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Take away what an installation leaves behind: the gate taint, what was written on pods, the leases and the published state",
-		Long: `Takes away what an installation leaves in the cluster besides the objects that install it, which must be removed before: the gate taint of
-nodes, the annotations that the scheduler and the controller wrote on pods, with the deletion costs among them that nobody changed, the leases
-and the published state. It looks again until nothing comes back. The tolerations that pods on burst nodes were given stay with them: the
-API server lets nobody take a toleration away. It needs no --config.`,
+		Short: "Remove what an installation leaves behind: the gate taint, annotations of pods, the leases and the published state",
+		Long: `Removes what an installation leaves in the cluster: the gate taint of nodes, the annotations that the scheduler and the controller
+wrote on pods, including deletion costs that no other client changed, the leases and the published state. First delete the objects
+that install the scheduler and the controller. The command repeats until nothing comes back. Pods on burst nodes keep the tolerations
+that the controller added: the API server does not allow their removal. It needs no --config.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			var err error
@@ -33,8 +33,8 @@ API server lets nobody take a toleration away. It needs no --config.`,
 	}
 	fs := command.Flags()
 	fs.StringVar(&c.Installation, "installation", configv1.DefaultInstallation, "name of the installation: leaderElection.resourceName of its configuration")
-	fs.StringVar(&c.SchedulerName, "scheduler-name", "", "look only at pods that name this scheduler; default: at all pods, unless there is another installation")
-	fs.BoolVar(&c.TaintOnly, "taint-only", false, "take the gate taint off, and nothing else away")
+	fs.StringVar(&c.SchedulerName, "scheduler-name", "", "clean only pods with this schedulerName; default: all pods, unless the cluster has another installation")
+	fs.BoolVar(&c.TaintOnly, "taint-only", false, "remove only the gate taint")
 	fs.StringSliceVar(&c.Leases, "leases", nil, "names of the leases in the namespace (default: the installation's and pool-priority-controller)")
 	fs.StringSliceVar(&c.ConfigMaps, "configmaps", []string{configv1.StatusName}, "names of the ConfigMaps in the namespace that the scheduler published")
 	return command

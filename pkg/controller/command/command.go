@@ -75,7 +75,7 @@ func New() *cobra.Command {
 	logging := logsapi.NewLoggingConfiguration()
 	command := &cobra.Command{
 		Use:     "pool-priority-controller",
-		Short:   "Keep the gate taint on burst nodes, give the pods that run there its toleration, take back those that are lost, keep deletion costs in line, and bring pods back",
+		Short:   "Keep the gate taint on burst nodes, add its toleration to the pods there, evict lost pods, correct deletion costs, and return pods to VMs",
 		Version: version.String(),
 		Args:    cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(*cobra.Command, []string) error {
@@ -89,11 +89,11 @@ func New() *cobra.Command {
 	command.AddCommand(newPreflight(&o), newCleanup(&o))
 	fs := command.Flags()
 	command.PersistentFlags().StringVar(&o.config, "config", "", "the scheduler's configuration file (KubeSchedulerConfiguration); required")
-	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; in a pod, the pod's")
+	command.PersistentFlags().StringVar(&o.namespace, "namespace", configv1.PodNamespace(), "namespace of the leader's lease and of the controller's ServiceAccount; default: the controller pod's namespace")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "act only while leading")
 	fs.StringVar(&o.lease, "leader-elect-resource-name", leaseName, "name of the leader's lease")
-	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that /healthz and /readyz are served on; 0 serves none")
-	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that /metrics is served on by HTTPS, to those who may get that path; 0 serves none")
+	fs.StringVar(&o.healthAddress, "health-address", ":8081", "address that serves /healthz and /readyz; 0 turns them off")
+	fs.StringVar(&o.metricsAddress, "metrics-address", ":8443", "address that serves /metrics by HTTPS, to clients that may get this path; 0 turns it off")
 	logsapi.AddFlags(logging, fs)                                  // --v, --logging-format and the like, as the scheduler has them
 	command.PersistentFlags().AddGoFlag(flag.Lookup("kubeconfig")) // the flag of controller-runtime
 	return command

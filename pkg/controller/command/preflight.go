@@ -22,14 +22,14 @@ import (
 func newPreflight(o *options) *cobra.Command {
 	return &cobra.Command{
 		Use:   "preflight",
-		Short: "List the workloads that the gate taint would lock out of burst nodes, those that defeat it, and what denies it",
-		Long: `Looks at the cluster before an installation, and changes nothing in it. It lists the workloads of other schedulers that run on
-the nodes of burst pools, or could, and would not get there any more once these have the gate taint; and the pods that
-tolerate every taint, which keep autoscalers from adding nodes for them. It tries by a dry run whether a node may be given the
-gate taint, as the controller's ServiceAccount if it may, or else as you. It ends with status 1 if it finds any trouble.
+		Short: "List workloads that the gate taint would lock out of burst nodes or that tolerate every taint, and test whether nodes may be tainted",
+		Long: `Checks the cluster before an installation, and changes nothing. It lists workloads of other schedulers that run on burst nodes, or
+could, and that the gate taint would lock out. It lists workloads that tolerate every taint: autoscalers add no nodes for their pods.
+A dry run tests whether a node may get the gate taint: as the controller's ServiceAccount or, if you may not impersonate it, as you.
+The exit status is 1 if there is a finding.
 
---config is the scheduler's configuration file, a ConfigMap that holds it, or Deployments whose pod templates do, such as "kubectl kustomize",
-"helm template" or "kubectl get deployment --output=yaml" print; with - it is read from the standard input.`,
+--config is the scheduler's configuration file, a ConfigMap that holds it, or Deployments with it in their pod templates, as
+"kubectl kustomize", "helm template" and "kubectl get deployment --output=yaml" print them; - is standard input.`,
 		Example: `  pool-priority-controller preflight --config=config.yaml
   kubectl kustomize . | pool-priority-controller preflight --config=-`,
 		Args: cobra.NoArgs,
@@ -97,7 +97,7 @@ func runPreflight(ctx context.Context, o *options, source *preflight.Source, out
 	}
 	var errs []error
 	if !report.Clean() {
-		errs = append(errs, fmt.Errorf("%d workload(s) need a look before the gate taint is put on burst nodes", len(report.LockedOut)+len(report.TolerateAll)))
+		errs = append(errs, fmt.Errorf("check %d workload(s) before burst nodes get the gate taint", len(report.LockedOut)+len(report.TolerateAll)))
 	}
 	if tried.denied {
 		errs = append(errs, errors.New("the gate taint cannot be put on nodes"))
@@ -119,16 +119,16 @@ func try(ctx context.Context, asAccount, asOneself client.Client, account string
 	node, err := controller.TryGateTaint(ctx, asAccount, pools, nodes)
 	if controller.WithoutRight(err) {
 		who = you
-		unsure = ". Whether " + account + " may is not known: it has no rights yet, or you may not act as it. Run the preflight again once it is installed"
+		unsure = ". Whether " + account + " may is unknown: it has no rights yet, or you may not impersonate it. Run the preflight again after the installation"
 		node, err = controller.TryGateTaint(ctx, asOneself, pools, nodes)
 	}
 	switch {
 	case node == nil:
 		return trial{message: "not tried: there is no node"}
 	case who == you && controller.WithoutRight(err):
-		return trial{message: "not known: " + account + " has no rights yet, or you may not act as it, and you may not edit nodes"}
+		return trial{message: "not known: " + account + " has no rights yet, or you may not impersonate it; and you may not edit nodes"}
 	case err == nil:
-		return trial{message: fmt.Sprintf("%s may put it on node %s, by a dry run%s", who, node.Name, unsure)}
+		return trial{message: fmt.Sprintf("a dry run shows that %s may put it on node %s%s", who, node.Name, unsure)}
 	case controller.Denied(err):
 		return trial{denied: true, message: fmt.Sprintf("%s may not put it on node %s: %v\n    %s", who, node.Name, err, controller.DenialAdvice(err))}
 	default:
@@ -138,7 +138,7 @@ func try(ctx context.Context, asAccount, asOneself client.Client, account string
 
 func write(out io.Writer, r *preflight.Report, workloads int, tried trial) error {
 	var b strings.Builder
-	nodes := "none now; what could run on them cannot be told"
+	nodes := "none now, so workloads that could run there are not listed"
 	if len(r.BurstNodes) > 0 {
 		nodes = strings.Join(r.BurstNodes, ", ")
 	}

@@ -36,10 +36,10 @@ func TestTry(t *testing.T) {
 		denied       bool
 		want         string
 	}{
-		{"let pass", nodes, nil, errors.New("not asked"), false, "account may put it on node virtual, by a dry run"},
+		{"let pass", nodes, nil, errors.New("not asked"), false, "a dry run shows that account may put it on node virtual"},
 		{"denied by a policy", nodes, policy, errors.New("not asked"), true, "account may not put it on node virtual: "},
-		{"not installed", nodes, none, nil, false, "you may put it on node virtual, by a dry run. Whether account may is not known"},
-		{"not to be acted as", nodes, impersonate, nil, false, "you may put it on node virtual, by a dry run. Whether account may is not known"},
+		{"not installed", nodes, none, nil, false, "a dry run shows that you may put it on node virtual. Whether account may is unknown"},
+		{"not to be acted as", nodes, impersonate, nil, false, "a dry run shows that you may put it on node virtual. Whether account may is unknown"},
 		{"not installed, and denied by a policy", nodes, none, policy, true, "you may not put it on node virtual: "},
 		{"not installed, and one may only read", nodes, none, none, false, "not known: account has no rights yet"},
 		{"a webhook is down", nodes, apierrors.NewInternalError(errors.New("failed calling webhook")), nil, false, "not known: "},

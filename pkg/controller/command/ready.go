@@ -68,7 +68,7 @@ func (l *watchedLock) check(*http.Request) error {
 	case l.clock.Since(*answered) > staleLease && why != nil:
 		return fmt.Errorf("the leader's lease has been out of reach since %s: %w", answered.UTC().Format(time.RFC3339), *why)
 	case l.clock.Since(*answered) > staleLease:
-		return fmt.Errorf("the leader's lease has not been looked at since %s", answered.UTC().Format(time.RFC3339))
+		return fmt.Errorf("the leader's lease has not been read since %s", answered.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func TestElectionStopped(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Step(staleLease + time.Second)
-	if err := l.check(nil); err == nil || !strings.Contains(err.Error(), "has not been looked at since 2026-11-21T10:00:00Z") {
+	if err := l.check(nil); err == nil || !strings.Contains(err.Error(), "has not been read since 2026-11-21T10:00:00Z") {
 		t.Errorf("%v", err)
 	}
 }

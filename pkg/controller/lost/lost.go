@@ -115,7 +115,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconcile.Request) (
 	}
 	why := fmt.Sprintf("it did not start within %s", minWait)
 	if isRefused {
-		why = fmt.Sprintf("the provider refused it: %s: %s", cmp.Or(refused.Code, "no code that is known"), cmp.Or(refused.Message, pod.Status.Message))
+		why = fmt.Sprintf("the provider refused it: %s: %s", cmp.Or(refused.Code, "no known error code"), cmp.Or(refused.Message, pod.Status.Message))
 	}
 	return r.evict(ctx, pod, i, young, why)
 }
@@ -162,7 +162,7 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, i int, young *n
 		}
 		evictedPods.WithLabelValues(in, reason).Inc()
 		r.failures.evicted(young, metav1.GetControllerOfNoCopy(pod).UID, now)
-		logger.Info("Took a lost pod back from a burst pool")
+		logger.Info("Evicted a lost pod from a burst pool")
 		r.Recorder.Eventf(pod, corev1.EventTypeWarning, "BurstEvicted", "%s", controller.Short(fmt.Sprintf("evicted from burst pool %s: %s", in, why)))
 		return reconcile.Result{}, nil
 	case apierrors.IsNotFound(err):
@@ -172,12 +172,12 @@ func (r *Reconciler) evict(ctx context.Context, pod *corev1.Pod, i int, young *n
 		return reconcile.Result{RequeueAfter: controller.ConflictRetry}, nil // it may have started
 	case apierrors.IsTooManyRequests(err):
 		pause := r.failures.denied(young, now)
-		logger.Info("A lost pod is not taken back yet: its eviction was refused", "answer", err.Error(), "again", pause)
+		logger.Info("A lost pod is not evicted yet: the API server refused the eviction", "answer", err.Error(), "again", pause)
 		return reconcile.Result{RequeueAfter: pause}, nil
 	case apierrors.IsForbidden(err):
 		if !r.forbidden {
-			logger.Error(err, "Lost pods cannot be taken back from burst pools: the controller needs the right to create pods/eviction, as in manifests/rbac/controller-write.yaml, "+
-				"and no admission rule that denies it")
+			logger.Error(err, "Lost pods cannot be evicted from burst pools: the controller needs the right to create pods/eviction, as in manifests/rbac/controller-write.yaml, "+
+				"and no admission rule may deny it")
 			r.forbidden = true
 		}
 		return reconcile.Result{RequeueAfter: r.failures.denied(young, now)}, nil

@@ -305,7 +305,7 @@ func TestEvictionAnswers(t *testing.T) {
 	if n := strings.Count(w.log.String(), "the controller needs the right to create pods/eviction"); n != 1 {
 		t.Errorf("that it is forbidden was said %d times, want once:\n%s", n, w.log.String())
 	}
-	if n := strings.Count(w.log.String(), "its eviction was refused"); n != 3 {
+	if n := strings.Count(w.log.String(), "the API server refused the eviction"); n != 3 {
 		t.Errorf("that it was refused was said %d times, want 3", n)
 	}
 }

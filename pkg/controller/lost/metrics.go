@@ -12,7 +12,7 @@ const reasonRefused, reasonLate = "refused", "late"
 var evictedPods = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "burst_evictions_total",
-	Help:           "Pods that were evicted from a burst pool so that their owners replace them, by reason: refused by the provider, or late, not started within startWithin.",
+	Help:           "Pods that were evicted from a burst pool so that their owners replace them, by reason: refused (by the provider) or late (not started within startWithin).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "reason"})
 

@@ -40,8 +40,8 @@ func (r *Reconciler) end(ctx context.Context, pod *corev1.Pod, known time.Time) 
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	pod.Status.Phase = corev1.PodFailed
 	if err := r.Client.Status().Patch(ctx, pod, patch); err != nil {
-		return controller.NotWritten(fmt.Errorf("having pod %s fail, whose Job waits for that: %w", client.ObjectKeyFromObject(pod), err))
+		return controller.NotWritten(fmt.Errorf("marking pod %s as failed, so that its Job replaces it: %w", client.ObjectKeyFromObject(pod), err))
 	}
-	log.FromContext(ctx).Info("Had a pod fail that was deleted from a burst node before it started: its Job replaces it only then")
+	log.FromContext(ctx).Info("Marked a pod as failed: it was deleted from a burst node before it started, and its Job waits for its end")
 	return reconcile.Result{}, nil
 }

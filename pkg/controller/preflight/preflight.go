@@ -72,8 +72,8 @@ func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads 
 		spec := &w.Template.Spec
 		ours := slices.Contains(schedulers, cmp.Or(spec.SchedulerName, corev1.DefaultSchedulerName))
 		if toleratesAll(spec.Tolerations) && w.Kind != "DaemonSet" {
-			r.TolerateAll = append(r.TolerateAll, Finding{w, "tolerates every taint, the gate taint among them: while a pod of it is pending, an autoscaler believes that it fits a burst node, " +
-				"and adds no node for it; tolerate the taints by their keys"})
+			r.TolerateAll = append(r.TolerateAll, Finding{w, "tolerates every taint, including the gate taint: an autoscaler counts its pending pods as fitting a burst node, " +
+				"and adds no node for them; tolerate the taints by their keys"})
 		}
 		if ours || corev1helpers.TolerationsTolerateTaint(klog.Background(), spec.Tolerations, &gateTaint, true) {
 			continue
@@ -81,12 +81,12 @@ func Check(pools pool.List, schedulers []string, nodes []corev1.Node, workloads 
 		if w.OnBurst == 0 && !slices.ContainsFunc(burst, func(n *corev1.Node) bool { return mayRunOn(w, n) }) {
 			continue
 		}
-		message := "could run on burst nodes, and will not get there once they have the gate taint"
+		message := "can run on burst nodes now, but not once they have the gate taint"
 		if w.OnBurst > 0 {
-			message = fmt.Sprintf("has %d pod(s) on burst nodes, which keep running, and new ones will not get there once the nodes have the gate taint", w.OnBurst)
+			message = fmt.Sprintf("has %d pod(s) on burst nodes: these keep running, but new pods cannot run there once the nodes have the gate taint", w.OnBurst)
 		}
-		r.LockedOut = append(r.LockedOut, Finding{w, message + "; if it is meant for them, pin it there by nodeSelector and add the toleration " +
-			"{key: " + configv1.GateTaintKey + ", operator: Exists, effect: NoSchedule}, or give it our schedulerName"})
+		r.LockedOut = append(r.LockedOut, Finding{w, message + "; if it belongs there, select the nodes by nodeSelector and add the toleration " +
+			"{key: " + configv1.GateTaintKey + ", operator: Exists, effect: NoSchedule}, or set schedulerName to this scheduler"})
 	}
 	return r
 }

@@ -68,8 +68,8 @@ func TestCheck(t *testing.T) {
 		toleratesAl bool
 	}{
 		{name: "plain", spec: corev1.PodSpec{}},
-		{name: "pinned to the virtual node", spec: pinned, lockedOut: "could run on burst nodes"},
-		{name: "may run anywhere", spec: tolerates(azure), lockedOut: "could run on burst nodes"},
+		{name: "pinned to the virtual node", spec: pinned, lockedOut: "can run on burst nodes now"},
+		{name: "may run anywhere", spec: tolerates(azure), lockedOut: "can run on burst nodes now"},
 		{name: "tolerates the virtual node and selects another", spec: elsewhere},
 		{name: "tolerates the gate taint", spec: ready},
 		{name: "ours", spec: ours},

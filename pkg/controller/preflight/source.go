@@ -52,9 +52,9 @@ func Find(data []byte) (*Source, error) {
 	}
 	switch {
 	case len(f.names) == 0:
-		return nil, fmt.Errorf("no configuration is in it: neither a %s, nor a ConfigMap with one, nor pods or a pod template with the annotation %s", configKind, configv1.ConfigAnnotation)
+		return nil, fmt.Errorf("it has no configuration: no %s, no ConfigMap with one, and no pod or pod template with the annotation %s", configKind, configv1.ConfigAnnotation)
 	case f.differ:
-		return nil, fmt.Errorf("%s hold configurations that differ: give one of them", strings.Join(f.names, ", "))
+		return nil, fmt.Errorf("%s have different configurations: pass only one of them", strings.Join(f.names, ", "))
 	}
 	return f.source, nil
 }

@@ -44,9 +44,9 @@ spec:
 		{name: "a pod", data: pod, account: "mine:c"},
 		{name: "all that is rendered", data: "# Source: a\n" + custom + separator + scheduler + separator + controller + separator, account: "mine:c"},
 		{name: "a list", data: list, account: "mine:c"},
-		{name: "nothing of it", data: custom, wrong: "no configuration is in it"},
-		{name: "nothing at all", data: "", wrong: "no configuration is in it"},
-		{name: "two that differ", data: scheduler + separator + deployment("d", "", config+"# x\n"), wrong: "Deployment s, Deployment d hold configurations that differ"},
+		{name: "nothing of it", data: custom, wrong: "it has no configuration"},
+		{name: "nothing at all", data: "", wrong: "it has no configuration"},
+		{name: "two that differ", data: scheduler + separator + deployment("d", "", config+"# x\n"), wrong: "Deployment s, Deployment d have different configurations"},
 		{name: "no YAML", data: "a: b: c", wrong: "reading a document"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -12,8 +12,8 @@ const resultLanded, resultNotLanded, resultRefused = "landed", "not_landed", "re
 var returns = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem: "pool_priority",
 	Name:      "return_evictions_total",
-	Help: "Pods of a burst pool that were to return to VMs, by result: landed, the replacement runs elsewhere; not_landed, it runs there again, or there is none; " +
-		"refused, the pod could not be evicted.",
+	Help: "Returns of pods from a burst pool to VMs, by result: landed (the replacement runs on a VM); not_landed (it is in a burst pool again, or there is none); " +
+		"refused (the pod could not be evicted).",
 	StabilityLevel: metrics.ALPHA,
 }, []string{"pool", "result"})
 

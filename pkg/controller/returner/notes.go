@@ -58,7 +58,7 @@ func (r *Returner) writeNotes(ctx context.Context, w *world) {
 		}
 		delete(r.notes, uid)
 		if err != nil && !apierrors.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "The pause of a pod's workload is not noted on the pod: the controller forgets it when it ends", "pod", klog.KObj(pod))
+			klog.FromContext(ctx).Error(err, "The backoff of a pod's workload is not recorded on the pod: the next leader will not know it", "pod", klog.KObj(pod))
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (r *Returner) restore(ctx context.Context) {
 		failures, err := strconv.Atoi(count)
 		until, timeErr := time.Parse(time.RFC3339, at)
 		if err := errors.Join(err, timeErr); err != nil || failures < 1 {
-			klog.FromContext(ctx).Info("An annotation is not as the controller writes it, and is passed over", "pod", klog.KObj(pod), "annotation", BackoffAnnotation, "value", noted)
+			klog.FromContext(ctx).Info("Ignored an annotation with an invalid value", "pod", klog.KObj(pod), "annotation", BackoffAnnotation, "value", noted)
 			continue
 		}
 		r.planner.Restore(r.workloadOf(pod.Namespace, owner), failures, until)

@@ -176,7 +176,7 @@ func (r *Returner) round(ctx context.Context) {
 			pod := world.pods[p.UID]
 			m, err := r.seats.find(ctx, pod, r.given(pod, from))
 			if err != nil {
-				logger.Error(err, "It cannot be told whether there is room for the pod outside of burst pools", "pod", klog.KObj(pod))
+				logger.Error(err, "The check for room outside of burst pools failed", "pod", klog.KObj(pod))
 				return false
 			}
 			found[p.UID] = m

@@ -78,7 +78,7 @@ func newRooms(ctx context.Context, profile *schedconfigv1.KubeSchedulerProfile, 
 	}
 	own, left := inTree(completed)
 	if left.Delete(configv1.PluginName).Len() > 0 {
-		klog.FromContext(ctx).Info("Plugins that are not Kubernetes' own have no say in whether there is room for a pod", "plugins", sets.List(left))
+		klog.FromContext(ctx).Info("The check for room runs only Kubernetes' own plugins, without these plugins of the profile", "plugins", sets.List(left))
 	}
 	metrics.Register() // the framework measures
 	r := &rooms{pools: pools, snapshot: &snapshot{cache.NewEmptySnapshot()},

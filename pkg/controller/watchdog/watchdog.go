@@ -58,7 +58,7 @@ func (w *Watch) Check(*http.Request) error {
 	now := w.clock.Now()
 	for what, began := range w.began {
 		if took := now.Sub(began); took > Limit {
-			return fmt.Errorf("%s has not come to an end for %s: it is stuck", *what, took.Round(time.Second))
+			return fmt.Errorf("%s has not finished for %s: it is stuck", *what, took.Round(time.Second))
 		}
 	}
 	return nil

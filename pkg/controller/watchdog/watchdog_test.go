@@ -42,7 +42,7 @@ func TestCheck(t *testing.T) {
 		t.Errorf("after the limit: %v", err)
 	}
 	c.Step(time.Second)
-	if err := w.Check(nil); err == nil || !strings.Contains(err.Error(), "gate-taint has not come to an end for 5m1s") {
+	if err := w.Check(nil); err == nil || !strings.Contains(err.Error(), "gate-taint has not finished for 5m1s") {
 		t.Errorf("after more: %v", err)
 	}
 	close(stuck)

@@ -41,6 +41,6 @@ func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
 	if _, told := p.warned.Get(owner); !told {
 		p.warned.Add(owner, nil)
 		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, reasonDifferently, "Binding",
-			"in the pool %s (Azure Container Instances) it runs without %s", pool.Name, strings.Join(without, "; without "))
+			"in burst pool %s, Azure Container Instances runs the pod without %s", pool.Name, strings.Join(without, "; without "))
 	}
 }

@@ -157,12 +157,12 @@ func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	}
 	if change.Ineligible {
 		refused, _ := refusal.Of(pod)
-		follows := "no other pod of its template is sent there until it changes or is tried again"
+		follows := "no other pod of its template may burst there until the template changes or a retry is due"
 		if p.config.Observed {
-			follows = "but for mode Observe, no other pod of its template would be sent there until it changes or is tried again"
+			follows = "with mode: Enforce, no other pod of its template could burst there until the template changes or a retry is due"
 		}
 		p.config.Recorder.Eventf(pod, nil, v1.EventTypeWarning, eventRefused, "Bursting",
-			"The provider of burst pool %s refuses the pod for what it is, and %s: %s: %s", p.config.Pools.At(i).Name, follows, refused.Code, refused.Message)
+			"The provider of burst pool %s refused the pod because of its template; %s: %s: %s", p.config.Pools.At(i).Name, follows, refused.Code, refused.Message)
 	}
 }
 
@@ -237,7 +237,7 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 		if old.State == "" || old.State == is.State {
 			continue // the old state is not known, or is the same
 		}
-		logger.Info("What the provider of a burst pool makes of pods changed", "pool", name, "state", is.State, "until", is.Until, "code", is.Code, "message", is.Message)
+		logger.Info("The state of a burst pool's provider changed", "pool", name, "state", is.State, "until", is.Until, "code", is.Code, "message", is.Message)
 		if !p.config.Leading() {
 			continue
 		}
@@ -245,9 +245,9 @@ func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View
 		switch {
 		case is.State == breaker.Open && is.Expired:
 			kind, event = v1.EventTypeNormal, eventAccepts
-			message = fmt.Sprintf("The provider of burst pool %s has refused no pod for a while, and there was none to try it with: it counts as open", name)
+			message = fmt.Sprintf("Burst pool %s counts as open: its provider has refused no pod for a while, and no pod came to test it", name)
 		case is.State == breaker.Open:
-			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s takes pods again", name)
+			kind, event, message = v1.EventTypeNormal, eventAccepts, fmt.Sprintf("The provider of burst pool %s accepts pods again", name)
 		case old.State != breaker.Open:
 			continue
 		}

@@ -57,7 +57,7 @@ func TestTemplateIsReportedInObserve(t *testing.T) {
 	p.See(web)
 	select {
 	case event := <-recorder.Events:
-		for _, want := range []string{"BurstRefused", "no other pod of its template would be sent there", "Unsupported: ACI does not support providing args"} {
+		for _, want := range []string{"BurstRefused", "no other pod of its template could burst there", "Unsupported: ACI does not support providing args"} {
 			if !strings.Contains(event, want) {
 				t.Errorf("%q lacks %q", event, want)
 			}
@@ -101,7 +101,7 @@ func TestRunsDifferently(t *testing.T) {
 		p.WarnOfDifferences(tc.pod)
 		select {
 		case event := <-recorder.Events:
-			if !tc.want || !strings.Contains(event, "Warning RunsDifferently in the pool aci (Azure Container Instances) it runs without subPath") {
+			if !tc.want || !strings.Contains(event, "Warning RunsDifferently in burst pool aci, Azure Container Instances runs the pod without subPath") {
 				t.Errorf("%s: %s", tc.pod.Name, event)
 			}
 		default:

@@ -33,7 +33,7 @@ func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 			left--
 			failed, err := p.failedOn(ctx, node.Name)
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "It cannot be told which pods were refused on a burst node while nobody looked", "node", node.Name)
+				klog.FromContext(ctx).Error(err, "The pods that were refused on a burst node while no scheduler watched cannot be listed", "node", node.Name)
 				return
 			}
 			p.recall(failed)

@@ -17,26 +17,26 @@ const subsystem = "pool_priority"
 var (
 	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
-	sinceGauge = gauge("pool_state_since_timestamp_seconds", "When a regular pool came into its state.", "pool")
-	nodesGauge = gauge("pool_nodes", "Nodes of a pool: ready; starting, which exist and are not ready or have startup taints; upcoming, which were ordered and do not exist yet, "+
-		"for at most provisionGrace.", "pool", "condition")
-	nodesMaxGauge = gauge("pool_nodes_max", "The most nodes that a regular pool may have; absent if that is not limited, or not known.", "pool")
-	podsGauge     = gauge("pool_pods", "Pods on the nodes of a pool that have not ended, of all schedulers.", "pool")
+	sinceGauge = gauge("pool_state_since_timestamp_seconds", "When a regular pool entered its state.", "pool")
+	nodesGauge = gauge("pool_nodes", "Nodes of a pool, by condition: ready; starting (not ready, or with startup taints); upcoming (ordered and not created yet, "+
+		"for at most provisionGrace).", "pool", "condition")
+	nodesMaxGauge = gauge("pool_nodes_max", "Maximum number of nodes of a regular pool; absent if it is unlimited or unknown.", "pool")
+	podsGauge     = gauge("pool_pods", "Pods of all schedulers on the nodes of a pool, without pods that have ended.", "pool")
 	cpuGauge      = gauge("pool_requests_cpu_cores", "CPU that the pods on the nodes of a pool request. For a burst pool: what its provider bills for them, which is also what its budget counts.", "pool")
 	memoryGauge   = gauge("pool_requests_memory_bytes", "Memory that the pods on the nodes of a pool request. For a burst pool: what its provider bills for them, which is also what its budget counts.", "pool")
 
-	budgetPodsGauge   = gauge("pool_budget_pods", "How many pods may be in a burst pool; absent if that is not limited.", "pool")
-	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "CPU that the pods in a burst pool may request, to be compared with pool_requests_cpu_cores; absent if that is not limited.", "pool")
-	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Memory that the pods in a burst pool may request, to be compared with pool_requests_memory_bytes; absent if that is not limited.", "pool")
+	budgetPodsGauge   = gauge("pool_budget_pods", "Maximum number of pods in a burst pool; absent if it is unlimited.", "pool")
+	budgetCPUGauge    = gauge("pool_budget_cpu_cores", "Limit of a burst pool on pool_requests_cpu_cores; absent if it is unlimited.", "pool")
+	budgetMemoryGauge = gauge("pool_budget_memory_bytes", "Limit of a burst pool on pool_requests_memory_bytes; absent if it is unlimited.", "pool")
 	openGauge         = gauge("gate_open", "1 if the gate of a burst pool is open for a new pod without constraints, requests and tolerations, 0 if it is closed. "+
 		"With mode: Observe, whether it would be open.", "pool")
 	overrideGauge = gauge("gate_override", "1 while the ConfigMap pool-priority-override has the gate Open or Closed, 0 otherwise.", "gate")
 	refusingGauge = gauge("burst_refusing", "1 while a burst pool is refusing or half-open because its provider refused pods, 0 otherwise.", "pool")
 
-	heldGauge   = gauge("held_pods", "Held pods, by the code of the reason of the first burst pool that is closed for the pod.", "reason")
+	heldGauge   = gauge("held_pods", "Held pods, by the reason code of the first burst pool that is closed for the pod.", "reason")
 	oldestGauge = gauge("oldest_held_pod_timestamp_seconds", "When the oldest held pod for which the gate may still open became unschedulable. Pods that can never burst do not count. "+
 		"0 if there is none.")
-	changeGauge = gauge("source_last_change_timestamp_seconds", "When a capacity source was last seen to change, by the scheduler's clock; 0 if never.", "source")
+	changeGauge = gauge("source_last_change_timestamp_seconds", "When the scheduler last saw a capacity source change; 0 if never.", "source")
 )
 
 var allGauges = []*metrics.Desc{

@@ -105,7 +105,7 @@ func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	}
 	for _, o := range slices.SortedFunc(maps.Keys(found), func(a, b overlap) int { return cmp.Or(cmp.Compare(a.pool, b.pool), cmp.Compare(a.other, b.other)) }) {
 		ps.current = append(ps.current, problem{id: "NodeInTwoInstallations\n" + o.pool + "\n" + o.other, regarding: found[o], code: "NodeInTwoInstallations",
-			message: fmt.Sprintf("pool %s: node %s has the gate taint of another installation, %s, and is not used by this one, %s: list each node in one of them only. If the other is gone, "+
+			message: fmt.Sprintf("pool %s: node %s has the gate taint of another installation, %s, so installation %s does not use it: list each node in one installation only. If the other is gone, "+
 				"pool-priority-controller cleanup --taint-only --installation=%s takes its taint off", o.pool, found[o].Name, o.other, ps.pools.Installation(), o.other)})
 	}
 }
@@ -143,8 +143,8 @@ func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 			nodes += fmt.Sprintf(" and %d more", n-1)
 		}
 		ps.current = append(ps.current, problem{id: "GateTaintMissing\n" + ps.pools.At(i).Name, regarding: found, code: "GateTaintMissing",
-			message: fmt.Sprintf("pool %s: for more than %s there has been no gate taint %s on %s, so that autoscalers add no VM for pods that tolerate what else is there: "+
-				"the controller does not run, or is denied the change, which its log and an event GateTaintDenied on the node say", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
+			message: fmt.Sprintf("pool %s: for more than %s the gate taint %s has been missing on %s, and autoscalers add no VM for pods that tolerate the other taints there. "+
+				"Check that the controller runs; if it may not change the node, its log and an event GateTaintDenied on the node show why", ps.pools.At(i).Name, gateTaintGrace, configv1.GateTaintKey, nodes)})
 	}
 	ps.withoutGateTaint = withoutGateTaint
 }
@@ -166,8 +166,8 @@ func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
 			name := ps.pools.At(i).Name
 			ps.current = append(ps.current, problem{id: "VirtualNodeInRegularPool\n" + name, regarding: byPool[i][found], code: "VirtualNodeInRegularPool",
-				message: fmt.Sprintf("the node selector of the regular pool %s matches node %s, which is a virtual kubelet's: it is not used, and nothing bursts to it. "+
-					"Have the selector ask for a label that only the pool's VMs have, or add the expression {key: type, operator: NotIn, values: [virtual-kubelet]}", name, byPool[i][found].Name)})
+				message: fmt.Sprintf("the nodeSelector of the regular pool %s matches the virtual-kubelet node %s, so no pod is placed on this node. "+
+					"Select a label that only the pool's VMs have, or add the expression {key: type, operator: NotIn, values: [virtual-kubelet]}", name, byPool[i][found].Name)})
 		}
 	}
 }
@@ -186,7 +186,7 @@ func (ps *Problems) findTemplates(view *nodegroups.View) {
 				name += ", node group " + g.Name
 			}
 			ps.current = append(ps.current, problem{id: "TemplateContradictsNodes\n" + name, code: "TemplateContradictsNodes",
-				message: fmt.Sprintf("%s: the nodeTemplate and the nodes differ: %s. The nodes count; correct the template, by which pods are judged while there are none", name, difference)})
+				message: fmt.Sprintf("%s: the nodeTemplate and the nodes differ: %s. Correct the template: the scheduler uses it while it knows no node", name, difference)})
 		}
 	}
 }
@@ -265,7 +265,7 @@ func (ps *Problems) ReportEmpty(logger klog.Logger, view *nodegroups.View) {
 	for i := range view.Pools {
 		if view.Pools[i].Nodes == 0 && !ps.empty[i] {
 			ps.empty[i] = true
-			logger.Info("No node matches the pool's nodeSelector. That is fine for a pool at zero; otherwise the selector is wrong",
+			logger.Info("No node matches the pool's nodeSelector. That is normal for a pool scaled to zero; otherwise, correct the selector",
 				"pool", ps.pools.At(i).Name, "nodeSelector", ps.pools.At(i).NodeSelector)
 		}
 	}

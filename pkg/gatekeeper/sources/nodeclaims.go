@@ -58,7 +58,7 @@ func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
 func (c *nodeClaims) fail(err error) {
 	if apierrors.IsForbidden(err) {
 		c.refused.Do(func() {
-			c.logger.Info("The scheduler may not list and watch NodeClaims: launches that fail are not noticed, and the NodePool declines pods by time alone", "err", err)
+			c.logger.Info("The scheduler may not list and watch NodeClaims: it does not notice failed launches, and a NodePool declines pods after declineGrace alone", "err", err)
 		})
 	}
 }

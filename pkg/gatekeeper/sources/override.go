@@ -70,7 +70,7 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	o.cm = obj
 	switch {
 	case err != nil:
-		o.problem = fmt.Sprintf("ConfigMap %s cannot be read: %v: may the scheduler get, list and watch it? Until it can be read, %s", o.id, err, o.stays(now))
+		o.problem = fmt.Sprintf("ConfigMap %s cannot be read: %v. Check that the scheduler may get, list and watch it. Until it can be read, %s", o.id, err, o.stays(now))
 	case obj == nil && o.observed:
 		o.read = published.Override{}
 	case obj != nil:
@@ -79,7 +79,7 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 			o.read = published.Override{UID: cm.UID}
 		}
 		if said, err := gate.ParseOverride(cm); err != nil {
-			if o.problem = fmt.Sprintf("ConfigMap %s is not understood: %v. Until it is corrected, %s", o.id, err, o.stays(now)); o.problem != before {
+			if o.problem = fmt.Sprintf("ConfigMap %s is invalid: %v. Until it is corrected, %s", o.id, err, o.stays(now)); o.problem != before {
 				Errors.WithLabelValues(sourceOverride).Inc()
 			}
 		} else {
@@ -112,9 +112,9 @@ func (o *Override) InForce(now time.Time) gate.Override {
 // stays describes the override that stays in force.
 func (o *Override) stays(now time.Time) string {
 	if current := o.InForce(now); current.Gate != "" {
-		return "what was read before stays in force: " + current.String()
+		return "the override that was read before stays in force: " + current.String()
 	}
-	return "the gate goes by the pools"
+	return "there is no override"
 }
 
 // Due returns when the override in force ends, or when to read the ConfigMap again, because a ConfigMap that does not
@@ -143,7 +143,7 @@ func (o *Override) Report(leading bool, now time.Time) {
 	switch {
 	case o.cm == nil:
 	case current.Gate == "":
-		o.recorder.Eventf(o.cm, nil, v1.EventTypeNormal, eventOverrideOver, "Overriding", "it is past %s: the gate goes by the pools again; delete the ConfigMap, or give another time", o.read.Until.UTC().Format(time.RFC3339))
+		o.recorder.Eventf(o.cm, nil, v1.EventTypeNormal, eventOverrideOver, "Overriding", "the override ended at %s: delete the ConfigMap, or set another time", o.read.Until.UTC().Format(time.RFC3339))
 	case current.Gate == gate.OverrideClosed:
 		o.recorder.Eventf(o.cm, nil, v1.EventTypeNormal, eventOverridden, "Overriding", "%s: no pod is let into a burst pool; what runs there stays", current)
 	default:

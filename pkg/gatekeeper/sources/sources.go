@@ -299,7 +299,7 @@ func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	for _, name := range s.tracker.ObserveNodes(claims, nodes, now) {
 		if !s.warned[name] {
 			s.warned[name] = true
-			logger.Info("Of a node group in the cluster autoscaler's status it is not known yet which pool it belongs to: it has no node, and no pool names it", "nodeGroup", name, "configMap", s.statusID)
+			logger.Info("The pool of a node group in the cluster autoscaler's status is not known yet: the group has no node, and no pool names it", "nodeGroup", name, "configMap", s.statusID)
 		}
 	}
 }

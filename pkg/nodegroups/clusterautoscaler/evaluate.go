@@ -173,7 +173,7 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	}
 	j.BackingOff = j.State == nodegroups.CanGrow && j.Reason.Code != reasonBelowMax.Code
 	if t.orphans[g.Name] {
-		j.Reason.Detail += " (it is not known yet whether it is this pool's)"
+		j.Reason.Detail += " (the pool of this group is not known yet)"
 	}
 	return j
 }

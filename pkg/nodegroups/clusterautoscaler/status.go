@@ -78,7 +78,7 @@ type BackoffInfo struct {
 }
 
 // errFreeText reports the free-text status of cluster-autoscaler before 1.30.
-var errFreeText = errors.New("it is the free text of a cluster-autoscaler before 1.30, which is not supported; upgrade the autoscaler")
+var errFreeText = errors.New("it has the text format of a cluster autoscaler before 1.30, which is not supported; upgrade the autoscaler")
 
 // parse parses the value of StatusKey. The status that it returns is Running with well-formed groups, or Initializing.
 func parse(data string) (*status, error) {
@@ -102,7 +102,7 @@ func parse(data string) (*status, error) {
 			return nil, fmt.Errorf("nodeGroups[%d] has no name", i)
 		}
 		if seen[group.Name] {
-			return nil, fmt.Errorf("node group %q is in it twice", group.Name)
+			return nil, fmt.Errorf("node group %q is listed twice", group.Name)
 		}
 		seen[group.Name] = true
 		if err := group.Health.check(); err != nil {

@@ -28,14 +28,14 @@ var (
 	reasonNoGroup             = nodegroups.Reason{Code: "NoNodeGroup", Sentence: "no node group in the cluster autoscaler's status belongs to the pool"}
 	reasonNotScaled           = nodegroups.Reason{Code: "NotAutoscaled", Sentence: "nodes of the pool are in no node group that the cluster autoscaler scales"}
 	reasonUnhealthyAll        = nodegroups.Reason{Code: "ClusterUnhealthy", Sentence: "the cluster autoscaler finds the cluster unhealthy and does not scale"}
-	reasonUnhealthyBackingOff = nodegroups.Reason{Code: "UnhealthyRecently", Sentence: "a node group of the pool is unhealthy and may be used again"}
-	reasonUnhealthy           = nodegroups.Reason{Code: "Unhealthy", Sentence: "the pool's node groups are unhealthy and are not grown"}
+	reasonUnhealthyBackingOff = nodegroups.Reason{Code: "UnhealthyRecently", Sentence: "a node group of the pool is unhealthy and may recover"}
+	reasonUnhealthy           = nodegroups.Reason{Code: "Unhealthy", Sentence: "the pool's node groups are unhealthy and are not scaled up"}
 	reasonBelowMax            = nodegroups.Reason{Code: "BelowMaxSize", Sentence: "a node group of the pool is below its maximum size"}
-	reasonBackingOff          = nodegroups.Reason{Code: "BackingOff", Sentence: "a node group of the pool failed to grow and may be tried again"}
+	reasonBackingOff          = nodegroups.Reason{Code: "BackingOff", Sentence: "a scale-up of the pool failed and may be tried again"}
 	reasonAtMax               = nodegroups.Reason{Code: "AtMaxSize", Sentence: "the pool's node groups are at their maximum size"}
 	reasonShrinking           = nodegroups.Reason{Code: "Shrinking", Sentence: "nodes of the pool are being removed"}
 	reasonBehind              = nodegroups.Reason{Code: "StatusBehind", Sentence: "nodes of the pool were removed, and the autoscaler's status still counts them"}
-	reasonBackoff             = nodegroups.Reason{Code: "Backoff", Sentence: "the pool's node groups fail to grow"}
+	reasonBackoff             = nodegroups.Reason{Code: "Backoff", Sentence: "scale-ups of the pool's node groups fail"}
 	reasonNodesMissing        = nodegroups.Reason{Code: "NodesMissing", Sentence: "the pool's node groups are at their maximum size and nodes never came"}
 )
 

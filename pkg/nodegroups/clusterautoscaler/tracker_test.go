@@ -278,7 +278,7 @@ func TestUnreadable(t *testing.T) {
 		{"an unknown state", "autoscalerStatus: Dreaming", `"Dreaming"`},
 		{"a group without a name", "autoscalerStatus: Running\nnodeGroups: [{health: {maxSize: 1}}]", "nodeGroups[0] has no name"},
 		{"a negative count", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1, cloudProviderTarget: -1}}]", "negative count -1"},
-		{"a group twice", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1}}, {name: a, health: {maxSize: 1}}]", `"a" is in it twice`},
+		{"a group twice", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: 1}}, {name: a, health: {maxSize: 1}}]", `"a" is listed twice`},
 		{"a word for a number", "autoscalerStatus: Running\nnodeGroups: [{name: a, health: {maxSize: many}}]", "parsing it as YAML"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -178,7 +178,7 @@ func checkRights(ctx context.Context, config *rest.Config, election componentbas
 		return err
 	}
 	go rights.Watch(ctx, func(err error) {
-		klog.FromContext(ctx).Error(err, "Ending: this scheduler cannot lead any more")
+		klog.FromContext(ctx).Error(err, "Exiting: this scheduler can no longer lead")
 		klog.FlushAndExit(klog.ExitFlushTimeout, 1)
 	})
 	return nil

@@ -23,7 +23,7 @@ func InstallationOf(lease string) (string, *field.Error) {
 	}
 	if errs := utilvalidation.IsValidLabelValue(lease); len(errs) > 0 {
 		return "", field.Invalid(field.NewPath("leaderElection", "resourceName"), lease,
-			"it names the installation, and is the value of the gate taint: "+strings.Join(errs, "; "))
+			"the name is also the value of the gate taint: "+strings.Join(errs, "; "))
 	}
 	return lease, nil
 }

@@ -48,7 +48,7 @@ func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error
 	}
 	profile := &config.Profiles[i]
 	if nameOf(profile) == "" {
-		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each has a name of its own")
+		return nil, nil, field.Required(field.NewPath("profiles").Index(i).Child("schedulerName"), "with several profiles, each needs a name")
 	}
 	args := argsOf(profile)
 	if err := Validate(args).ToAggregate(); err != nil {

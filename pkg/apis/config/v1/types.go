@@ -47,7 +47,7 @@ type PoolPriorityArgs struct {
 	// burst pool is never used.
 	Pools []Pool `json:"pools"`
 
-	// Capacity sets how regular pools are judged. It matters only if the list has a burst pool.
+	// Capacity sets when a regular pool counts as Full or Unknown. It matters only if the list has a burst pool.
 	Capacity Capacity `json:"capacity,omitempty"`
 
 	// ScaleIn sets which pods a ReplicaSet deletes first.
@@ -196,7 +196,8 @@ type Burst struct {
 	// NamespaceSelector selects the namespaces whose pods may burst. It must not be empty. The default is all.
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
-	// Platform is what runs the pods. It sets which pods cannot run there. `Other` is any other virtual kubelet: only pods of DaemonSets and static pods cannot run on it.
+	// Platform is what runs the pods. It sets which pods cannot run there. `Other` is any other virtual kubelet: only
+	// pods of DaemonSets and static pods cannot run on it.
 	Platform Platform `json:"platform,omitempty"`
 
 	// Largest is the cpu and memory of the largest pod that the provider runs. Larger pods stay on VMs. What is not
@@ -229,11 +230,12 @@ type BurstLimits struct {
 	// Pods is a number of pods. 0: no limit.
 	Pods int32 `json:"pods,omitempty"`
 
-	// CPU is a sum of what the provider bills: the requests, and on Azure Container Instances 1 CPU for a container
-	// without.
+	// CPU limits the CPUs that the provider bills: the requests, and on Azure Container Instances 1 CPU for a container
+	// without a request.
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 
-	// Memory is such a sum, too: the requests, and on Azure Container Instances 1.5 GB for a container without.
+	// Memory limits the memory that the provider bills: the requests, and on Azure Container Instances 1.5 GB for a
+	// container without a request.
 	Memory *resource.Quantity `json:"memory,omitempty"`
 }
 
@@ -247,9 +249,9 @@ func (b *Burst) Budget() BurstLimits {
 // Return evicts pods of a burst pool for which nodes outside of burst pools have room: first those that have not
 // started, then the oldest. No node is ordered for it. It evicts pods of ReplicaSets, StatefulSets and
 // ReplicationControllers, and pods of other controllers that have the annotation poolpriority.dev/return: Always. To
-// find room it runs the filters of the profile that are Kubernetes' own.
+// find room, it runs those filter plugins of the profile that are part of Kubernetes.
 type Return struct {
-	// Enabled switches it on.
+	// Enabled turns the return of pods on.
 	Enabled bool `json:"enabled,omitempty"`
 
 	// StableFor is how long VMs must have had room for a pod before it is evicted.
@@ -258,11 +260,11 @@ type Return struct {
 	// EvictionsPerMinute is how many pods of the pool are evicted in a minute, evenly spread.
 	EvictionsPerMinute int32 `json:"evictionsPerMinute,omitempty"`
 
-	// PerWorkload is how many pods of a workload may be evicted and without a ready replacement at a time.
+	// PerWorkload is how many evicted pods of a workload may lack a ready replacement at a time.
 	PerWorkload int32 `json:"perWorkload,omitempty"`
 }
 
-// Capacity sets how regular pools are judged.
+// Capacity sets when a regular pool counts as Full or Unknown.
 type Capacity struct {
 	// ClusterAutoscalerStatus is the ConfigMap, as NAMESPACE/NAME, that the cluster autoscaler writes.
 	ClusterAutoscalerStatus string `json:"clusterAutoscalerStatus,omitempty"`
@@ -283,8 +285,8 @@ type Capacity struct {
 	// counts as Full.
 	BackoffGrace *metav1.Duration `json:"backoffGrace,omitempty"`
 
-	// DeclineGrace is how long a pod must be unschedulable before a node group that could grow, but does not, declines
-	// it. Four whole loops of the autoscaler must pass, too. A static pool declines after its `provisionGrace`.
+	// DeclineGrace is how long a pod must be unschedulable before a node group that can grow, but is not scaled up,
+	// declines it. Four whole loops of the autoscaler must pass, too. A static pool declines after its `provisionGrace`.
 	DeclineGrace *metav1.Duration `json:"declineGrace,omitempty"`
 
 	// NewPodDelay is the autoscaler's `--new-pod-scale-up-delay`: it ignores younger pods. A pod's annotation for it
@@ -292,7 +294,7 @@ type Capacity struct {
 	NewPodDelay *metav1.Duration `json:"newPodDelay,omitempty"`
 
 	// HoldLimit is the longest time that a pod is held, whatever the states of the pools. It starts when the pod
-	// becomes unschedulable. A node that comes, and that the pod might use, starts it again, up to twice the time in
-	// all. 0: no limit.
+	// becomes unschedulable, and starts again when a node arrives that the pod might use, up to twice the time in all.
+	// 0: no limit.
 	HoldLimit *metav1.Duration `json:"holdLimit,omitempty"`
 }

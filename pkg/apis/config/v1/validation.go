@@ -31,10 +31,10 @@ func Validate(args *PoolPriorityArgs) field.ErrorList {
 	for i := range args.Pools {
 		burst := args.Pools[i].Burst
 		errs = when(errs, burst != nil && burst.Return.Enabled && args.Order == OrderPreferred, field.Forbidden(field.NewPath("pools").Index(i).Child("burst", "return", "enabled"),
-			"with order: Preferred the replacement may be put into the burst pool again although there is room elsewhere; set order: Strict, or switch return off"))
+			"with order: Preferred, the replacement of an evicted pod may land in the burst pool again; set order: Strict, or enabled: false"))
 	}
 	errs = when(errs, args.ScaleIn.Others && !ptr.Deref(args.ScaleIn.PodDeletionCost, true),
-		field.Forbidden(field.NewPath("scaleIn", "others"), "with podDeletionCost: false no pod is given a cost; remove one of the two"))
+		field.Forbidden(field.NewPath("scaleIn", "others"), "needs podDeletionCost, which is false; remove one of the two"))
 	return append(errs, validateCapacity(&args.Capacity, field.NewPath("capacity"))...)
 }
 
@@ -45,7 +45,7 @@ func validatePools(pools []Pool, p *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	firstBurst := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Burst != nil })
 	errs = when(errs, firstBurst == 0, field.Invalid(p.Index(0).Child("burst"), pools[0].Name,
-		"a burst pool opens when the pools before it can grow no more, and there is none before it; put a regular pool first"))
+		"a burst pool opens when no earlier pool can grow, and there is no earlier pool; put a regular pool first"))
 	for i := range pools {
 		name := pools[i].Name
 		first := slices.IndexFunc(pools, func(pool Pool) bool { return pool.Name == name })
@@ -70,8 +70,8 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 		errs = append(errs, validateDurations(p.Child("capacity"), graceRanges(c.ProvisionGrace, c.BackoffGrace, c.DeclineGrace))...)
 	}
 	if pool.Burst != nil {
-		errs = when(errs, pool.NodeTemplate != nil, field.Forbidden(p.Child("nodeTemplate"), "a burst pool is not judged by its nodes; remove it"))
-		errs = when(errs, pool.Capacity != nil, field.Forbidden(p.Child("capacity"), "a burst pool is not judged; remove it"))
+		errs = when(errs, pool.NodeTemplate != nil, field.Forbidden(p.Child("nodeTemplate"), "has no effect in a burst pool; remove it"))
+		errs = when(errs, pool.Capacity != nil, field.Forbidden(p.Child("capacity"), "has no effect in a burst pool; remove it"))
 		errs = append(errs, validateBurst(pool.Burst, p.Child("burst"))...)
 	}
 	return errs
@@ -118,11 +118,11 @@ func validateSource(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	}
 	switch {
 	case pool.Burst != nil && len(sources) > 0:
-		errs = append(errs, field.Forbidden(p.Child(sources[0]), "a burst pool has no source: remove it, or remove burst"))
+		errs = append(errs, field.Forbidden(p.Child(sources[0]), "a burst pool has no capacity source; remove this field, or remove burst"))
 	case len(sources) > 1:
-		errs = append(errs, field.Forbidden(p.Child(sources[1]), fmt.Sprintf("the pool has a source already (%s); name only one of clusterAutoscaler, karpenter, static and fixed", sources[0])))
+		errs = append(errs, field.Forbidden(p.Child(sources[1]), fmt.Sprintf("the pool already has the source %s; set only one of clusterAutoscaler, karpenter, static and fixed", sources[0])))
 	case pool.Burst == nil && hasBurst && len(sources) == 0:
-		errs = append(errs, field.Required(p, "a pool before a burst pool must say what limits it: add clusterAutoscaler: {}, karpenter: {nodePool: NAME}, static: {maxNodes: N} or fixed: {}"))
+		errs = append(errs, field.Required(p, "a pool before a burst pool needs a capacity source: add clusterAutoscaler: {}, karpenter: {nodePool: NAME}, static: {maxNodes: N} or fixed: {}"))
 	}
 	return errs
 }
@@ -132,7 +132,7 @@ func validatePattern(pattern string, p *field.Path) field.ErrorList {
 		return field.ErrorList{field.Required(p, "give a node group's name or a pattern for it")}
 	}
 	if _, err := path.Match(pattern, ""); err != nil {
-		return field.ErrorList{field.Invalid(p, pattern, "not a pattern as path.Match reads it: close the bracket or escape it with a backslash")}
+		return field.ErrorList{field.Invalid(p, pattern, "not a valid pattern for Go's path.Match: close the bracket or escape it with a backslash")}
 	}
 	return nil
 }
@@ -141,7 +141,7 @@ func validateTemplate(t *NodeTemplate, p *field.Path) field.ErrorList {
 	errs := metav1validation.ValidateLabels(t.Labels, p.Child("labels"))
 	for i, taint := range t.Taints {
 		tp := p.Child("taints").Index(i)
-		errs = when(errs, taint.Key == "", field.Required(tp.Child("key"), "a taint has a key"))
+		errs = when(errs, taint.Key == "", field.Required(tp.Child("key"), "give the taint a key"))
 		errs = oneOf(errs, tp.Child("effect"), taint.Effect, corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute)
 	}
 	for name, quantity := range t.Allocatable {
@@ -158,13 +158,13 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	}
 	if burst.NamespaceSelector != nil {
 		errs = append(errs, validateSelector(burst.NamespaceSelector, p.Child("namespaceSelector"),
-			"name labels of the namespaces whose pods may burst: an empty selector would match every namespace; remove it for that")...)
+			"name labels of the namespaces whose pods may burst: an empty selector would match every namespace; to allow all namespaces, remove it")...)
 	}
 	errs = oneOf(errs, p.Child("platform"), cmp.Or(burst.Platform, PlatformACI), PlatformACI, PlatformOther)
 	errs = append(errs, validateLargest(burst.Largest, p.Child("largest"))...)
 	errs = append(errs, validateDurations(p, []duration{
-		{"startWithin", burst.StartWithin, time.Second, 24 * time.Hour, "0s, which takes back no pod that was not refused,"},
-		{"waitLimit", &burst.WaitLimit, time.Second, 24 * time.Hour, "0s, which waits as long as it takes,"},
+		{"startWithin", burst.StartWithin, time.Second, 24 * time.Hour, "0s (evict only refused pods)"},
+		{"waitLimit", &burst.WaitLimit, time.Second, 24 * time.Hour, "0s (no limit)"},
 	})...)
 	return append(errs, validateReturn(&burst.Return, p.Child("return"))...)
 }
@@ -174,7 +174,7 @@ func validateLimits(burst *Burst, burstPath *field.Path) field.ErrorList {
 	limits, p := burst.Limits, burstPath.Child("limits")
 	errs := when(nil, *limits == (BurstLimits{}), field.Required(p, "set pods, cpu or memory, or remove limits"))
 	errs = when(errs, limits.Pods < 0, field.Invalid(p.Child("pods"), limits.Pods, "must be at least 1; leave it out for no limit"))
-	errs = when(errs, burst.MaxPods != 0 && limits.Pods != 0, field.Forbidden(p.Child("pods"), "maxPods is the short form of it, and is set as well; remove one of the two"))
+	errs = when(errs, burst.MaxPods != 0 && limits.Pods != 0, field.Forbidden(p.Child("pods"), "maxPods sets the same limit; remove one of the two"))
 	errs = when(errs, limits.CPU != nil && limits.CPU.Sign() <= 0, field.Invalid(p.Child("cpu"), limits.CPU.String(), "must be positive; leave it out for no limit"))
 	return when(errs, limits.Memory != nil && limits.Memory.Sign() <= 0, field.Invalid(p.Child("memory"), limits.Memory.String(), "must be positive; leave it out for no limit"))
 }
@@ -184,7 +184,7 @@ func validateLargest(largest corev1.ResourceList, p *field.Path) field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(largest)) {
 		quantity, np := largest[name], p.Key(string(name))
 		if errs = oneOf(errs, np, name, corev1.ResourceCPU, corev1.ResourceMemory); name == corev1.ResourceCPU || name == corev1.ResourceMemory {
-			errs = when(errs, quantity.Sign() <= 0, field.Invalid(np, quantity.String(), "must be positive; leave it out if it is not to be judged"))
+			errs = when(errs, quantity.Sign() <= 0, field.Invalid(np, quantity.String(), "must be positive; leave it out for no limit"))
 		}
 	}
 	return errs
@@ -196,8 +196,8 @@ func validateReturn(r *Return, p *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(p.Child("stableFor"), d.Duration.String(), "must be from 1s to 24h"))
 	}
 	n := r.EvictionsPerMinute
-	errs = when(errs, n < 0 || n > 600, field.Invalid(p.Child("evictionsPerMinute"), n, "must be from 1 to 600; 0 is the default, 2"))
-	return when(errs, r.PerWorkload < 0, field.Invalid(p.Child("perWorkload"), r.PerWorkload, "must be at least 1; 0 is the default, 1"))
+	errs = when(errs, n < 0 || n > 600, field.Invalid(p.Child("evictionsPerMinute"), n, "must be from 1 to 600, or 0 for the default, 2"))
+	return when(errs, r.PerWorkload < 0, field.Invalid(p.Child("perWorkload"), r.PerWorkload, "must be at least 1, or 0 for the default, 1"))
 }
 
 func validateTolerations(tolerations []corev1.Toleration, p *field.Path) field.ErrorList {
@@ -212,8 +212,8 @@ func validateTolerations(tolerations []corev1.Toleration, p *field.Path) field.E
 		}
 		errs = oneOf(errs, tp.Child("operator"), cmp.Or(t.Operator, corev1.TolerationOpEqual), corev1.TolerationOpEqual, corev1.TolerationOpExists)
 		errs = when(errs, t.Operator == corev1.TolerationOpExists && t.Value != "", field.Invalid(tp.Child("value"), t.Value, "must be empty with operator Exists"))
-		errs = when(errs, t.Key == "", field.Required(tp.Child("key"), "name the taint to look past: a toleration without a key would match every taint"))
-		errs = when(errs, t.TolerationSeconds != nil, field.Forbidden(tp.Child("tolerationSeconds"), "has a meaning for NoExecute only; remove it"))
+		errs = when(errs, t.Key == "", field.Required(tp.Child("key"), "name the key of the taint to tolerate: a toleration without a key would match every taint"))
+		errs = when(errs, t.TolerationSeconds != nil, field.Forbidden(tp.Child("tolerationSeconds"), "applies to NoExecute only; remove it"))
 	}
 	return errs
 }
