@@ -87,18 +87,18 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 		}
 	}
 	current := o.InForce(now)
-	if !o.observed && current.Gate == "" {
-		current.Gate = gate.OverrideUnread
-	}
-	o.Current.Store(&current)
 	if said := current.String(); said != o.logged {
 		o.logged = said
 		if current.Gate == "" {
 			logger.Info("The gate is not overridden any more", "configMap", o.id)
-		} else if current.Gate != gate.OverrideUnread {
+		} else {
 			logger.Info("The gate is overridden", "gate", said, "configMap", o.id)
 		}
 	}
+	if !o.observed && current.Gate == "" {
+		current.Gate = gate.OverrideUnread
+	}
+	o.Current.Store(&current)
 }
 
 // InForce returns the override that is in force at the time now; empty if there is none.
