@@ -89,8 +89,8 @@ type Gatekeeper struct {
 
 	// Each channel makes the loop sync again.
 	freed   atomic.Bool   // a pod on a burst node has ended: the next sync checks budgets
-	changed chan struct{} // an input of the view or of a held pod's decision has changed; the sync is a full one
-	earlier chan struct{} // a pod was held, a held pod changed during a sync, or a burst pod has ended; the sync is one with onlyNew
+	changed chan struct{} // an input of the view or of a decision has changed: a full sync
+	earlier chan struct{} // a pod was held or changed during a sync, or a burst pod has ended: a sync with onlyNew
 
 	// Only the loop uses these fields. Two exceptions are safe for concurrent use: override.Current and
 	// sources.Changes.

@@ -58,7 +58,7 @@ type Config struct {
 // the nodegroups.Source of each regular pool.
 type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
-	objects []runtime.Object    // by the pool's index: the status or NodePool of the pool, as last observed; nil if there is none
+	objects []runtime.Object    // by the pool's index: its status or NodePool as last observed; may be nil
 	tracker *clusterautoscaler.Tracker
 	status  *watched // the watch of the cluster autoscaler's status; nil if no pool needs it
 	// autoscalers is the ConfigMap with this status as last observed; nil if there is none.
