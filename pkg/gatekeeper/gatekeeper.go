@@ -87,7 +87,7 @@ type Gatekeeper struct {
 	spaces    corelisters.NamespaceLister // nil if no pool has a namespaceSelector
 	leading   atomic.Bool                 // this scheduler is the leader; false in a standby
 
-	// Each channel makes the loop sync again.
+	// A send to changed or earlier makes the loop sync again.
 	freed   atomic.Bool   // a pod on a burst node has ended: the next sync checks budgets
 	changed chan struct{} // an input of the view or of a decision has changed: a full sync
 	earlier chan struct{} // a pod was held or changed during a sync, or a burst pod has ended: a sync with onlyNew

@@ -16,8 +16,8 @@ import (
 )
 
 // settleTime is how long the gatekeeper batches changes before a sync, because nodes are added and removed in groups.
-// After a full sync, the gatekeeper pauses for restFactor times the sync's duration, but at most for maxRest. In a
-// large cluster whose nodes change all the time, syncs then take about a tenth of a CPU.
+// After a full sync, the gatekeeper pauses for restFactor times the sync's duration, but at most for maxRest. Unless
+// maxRest applies, full syncs therefore take at most a tenth of a CPU, even if the nodes change all the time.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9

@@ -17,7 +17,7 @@ import (
 const maxWaits = 5000
 
 // reason is why a pod is held. code is the reason of a closed burst pool. If code is about an earlier pool, pool is the
-// first regular pool that holds the gate. Otherwise it is the closed burst pool.
+// first regular pool that holds the gate. Otherwise, pool is the closed burst pool.
 type reason struct {
 	pool int
 	code string

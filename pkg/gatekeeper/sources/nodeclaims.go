@@ -53,7 +53,7 @@ func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
 	return err
 }
 
-// fail logs once that NodeClaims must not be read. Other failures are temporary, or affect the NodePool as well.
+// fail logs once that reading NodeClaims is forbidden. Other failures are temporary, or affect the NodePool as well.
 func (c *nodeClaims) fail(err error) {
 	if apierrors.IsForbidden(err) {
 		c.refused.Do(func() {

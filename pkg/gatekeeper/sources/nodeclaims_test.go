@@ -67,7 +67,7 @@ func TestWatchNodeClaims(t *testing.T) {
 	}
 }
 
-// TestWatchNodeClaimsRefused: if NodeClaims must not be read, this is logged once and is no error.
+// TestWatchNodeClaimsRefused: if reading NodeClaims is forbidden, this is logged once and is no error.
 func TestWatchNodeClaimsRefused(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c := &nodeClaims{logger: logger}

@@ -117,9 +117,9 @@ func (o *Override) stays(now time.Time) string {
 	return "the gate goes by the pools"
 }
 
-// Due returns when to observe the override again without an event; zero means never. That is when the override in force
-// ends. Until the ConfigMap has been read, it is at most overrideRetry from now: if the ConfigMap turns out not to
-// exist, the informer sends no event.
+// Due returns when to observe the override again without an event; zero means never. This is when the override in force
+// ends. Until the ConfigMap has been read, it is also overrideRetry from now, because the informer sends no event if
+// the ConfigMap turns out not to exist.
 func (o *Override) Due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
 		return nodegroups.Earliest(now.Add(overrideRetry), o.InForce(now).Until)

@@ -1,4 +1,4 @@
-// Package usage computes how much CPU and memory the pods on the nodes of each pool use.
+// Package usage computes the usage of each pool's nodes: the number of pods, and their CPU and memory.
 package usage
 
 import (
@@ -31,8 +31,8 @@ type taken struct {
 }
 
 // Load is the usage of pods, both as Kubernetes counts it and as Azure Container Instances bills it. The node's pool
-// decides which of the two applies. It may be unknown when a pod is added, because the informers may deliver a pod
-// before its node.
+// decides which of the two applies. The pool may be unknown when a pod is added, because the informers may deliver a
+// pod before its node.
 type Load struct{ Requests, Billed aci.Use }
 
 // bounded limits the usage of one pod, so that the sum over a million pods cannot overflow.
