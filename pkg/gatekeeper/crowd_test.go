@@ -22,7 +22,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// waitingPod is the i-th pod, of one of 20 kinds. Every third is of a Job that spends its retries.
+// waitingPod returns the i-th pod, which has one of 20 sizes. Every third pod belongs to a Job that counts failures.
 func waitingPod(i int, since time.Time) *v1.Pod {
 	p := withCondition(pod(fmt.Sprint("p", i)), v1.ConditionFalse, v1.PodReasonUnschedulable, since)
 	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(fmt.Sprintf("%dm", 100+i%20))}}}}
@@ -32,14 +32,15 @@ func waitingPod(i int, since time.Time) *v1.Pod {
 	return p
 }
 
-// cycles are what of a scheduler tries pods: those that were activated, and others.
+// cycles simulates the scheduling cycles of a scheduler. It tries the pods that the gatekeeper requeued, and the pods
+// in the channel.
 type cycles struct {
 	w     *world
-	pods  chan string // tried without being activated, as by an event of the cluster
+	pods  chan string // pods that an event of the cluster requeues
 	tried int
 }
 
-// next returns a pod to try. One that was activated comes once for each time.
+// next returns the next pod to try, or "". A pod is tried as often as it was requeued.
 func (q *cycles) next() string {
 	q.w.mu.Lock()
 	defer q.w.mu.Unlock()
@@ -56,8 +57,8 @@ func (q *cycles) next() string {
 	}
 }
 
-// schedule tries pods, one after another, until stopped: those that the gate lets in go, as if bound, and those that it
-// holds are held.
+// schedule tries pods, one after another, until stopped returns true. If the gate is open for a pod, the pod is
+// deleted, as if it were bound. Otherwise it is held.
 func (q *cycles) schedule(stopped func() bool) error {
 	for !stopped() {
 		name := q.next()
@@ -88,7 +89,7 @@ func (q *cycles) schedule(stopped func() bool) error {
 	return nil
 }
 
-// remove deletes the pod, and waits until the lister has it no more.
+// remove deletes the pod, and waits until it is no longer in the lister.
 func (w *world) remove(name string) error {
 	if err := w.client.CoreV1().Pods("default").Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
 		return err
@@ -101,7 +102,7 @@ func (w *world) remove(name string) error {
 	return errors.New(name + " is listed although it is deleted")
 }
 
-// ask reads all that others than the gatekeeper's own loop read, until stopped.
+// ask calls the methods that goroutines other than the gatekeeper's loop call, until stopped returns true.
 func (w *world) ask(stopped func() bool) {
 	for r := rand.New(rand.NewPCG(1, 1)); !stopped(); {
 		uid := types.UID(fmt.Sprint("p", r.IntN(2000)))
@@ -119,14 +120,14 @@ func (w *world) ask(stopped func() bool) {
 	}
 }
 
-// change does one thing that happens in a cluster: it is the i-th.
+// change makes one random change of the cluster, the i-th.
 func (w *world) change(r *rand.Rand, i int, q *cycles) {
 	w.Helper()
 	name := fmt.Sprint("p", r.IntN(2000))
 	pods := w.client.CoreV1().Pods("default")
 	switch r.IntN(8) {
 	case 0:
-		w.setStatus(1+2*r.IntN(2), 3) // the third VM comes, or it is missed
+		w.setStatus(1+2*r.IntN(2), 3) // three VMs are ordered: all are ready, or two are not
 	case 1:
 		w.setStatus(1, 1)
 	case 2:
@@ -137,7 +138,7 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 		w.addPod(waitingPod(2000+i, w.clock.Now()))
 		q.pods <- fmt.Sprint("p", 2000+i)
 	case 4:
-		if p, err := pods.Get(w.Context(), name, metav1.GetOptions{}); err == nil { // or it went
+		if p, err := pods.Get(w.Context(), name, metav1.GetOptions{}); err == nil { // unless it was deleted
 			p.Labels = map[string]string{"changed": fmt.Sprint(i)}
 			if _, err := pods.Update(w.Context(), p, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				w.Fatal(err)
@@ -148,7 +149,7 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 	case 6:
 		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n", i), Labels: map[string]string{"agentpool": "other"}}}
 		must.Do(w.TB)(w.client.CoreV1().Nodes().Create(w.Context(), node, metav1.CreateOptions{}))
-	default: // an event of the cluster has the scheduler try pods
+	default: // an event of the cluster requeues pods
 		for range 50 {
 			q.pods <- fmt.Sprint("p", r.IntN(2000))
 		}
@@ -156,10 +157,9 @@ func (w *world) change(r *rand.Rand, i int, q *cycles) {
 	time.Sleep(5 * time.Millisecond)
 }
 
-// TestCrowdThatChanges: 2,000 pods wait while pods come, go and change, the pool fills and empties, the gate is
-// overridden, and cycles end in between. Once the pool is full, each of them has been let in: none was forgotten
-// between a cycle and a look beside it. Nothing is remembered of those that are gone. It is to be run with the race
-// detector.
+// TestCrowdThatChanges: 2,000 pods wait. Meanwhile pods are added, changed and deleted, the pool fills and empties, the
+// gate is overridden, and scheduling cycles run. Once the pool is full, the gate opens for every pod: no pod is lost
+// between a cycle and a concurrent sync. No reservation of a deleted pod remains. Run this test with the race detector.
 func TestCrowdThatChanges(t *testing.T) {
 	const crowd, steps = 2000, 150
 	var pods []runtime.Object

@@ -1,8 +1,8 @@
-// Package gatekeeper decides which pods may burst. Scheduling cycles ask the Gatekeeper. Beside them, the Gatekeeper's
-// loop evaluates the pools and requeues the pods for which the gate opens. The sub-packages are held (the pods that the
-// gate holds back), sources (the objects that limit the pools), providers (how the providers of burst pools treat
-// pods), usage (the load of the nodes) and publishing (the report to tools, users and the next leader). None of these
-// packages imports the scheduling framework.
+// Package gatekeeper decides which pods may burst. Scheduling cycles ask the Gatekeeper for decisions. Meanwhile, the
+// Gatekeeper's loop evaluates the pools and requeues the pods for which the gate opens. The sub-packages are held (the
+// pods that the gate holds back), sources (the objects that the capacity and the override are read from), providers
+// (how the providers of burst pools treat pods), usage (the load of the nodes) and publishing (the report to tools,
+// users and the next leader). None of these packages imports the scheduling framework.
 package gatekeeper
 
 import (
@@ -44,12 +44,12 @@ import (
 
 // Config has the dependencies of a Gatekeeper.
 type Config struct {
-	// Args are validated. Pools is the list of pools in Args. At least one of them is a burst pool.
+	// Args are valid and have all defaults. Pools is the list of pools in Args. At least one of them is a burst pool.
 	Args  *configv1.PoolPriorityArgs
 	Pools pool.List
 
 	Client kubernetes.Interface
-	// Dynamic reads NodePools. It may be nil if no pool names a NodePool.
+	// Dynamic reads NodePools and NodeClaims. It may be nil if no pool names a NodePool.
 	Dynamic dynamic.Interface
 	// Informers are the scheduler's own informers of nodes, pods, namespaces, ReplicaSets and the objects behind
 	// volumes. The caller starts them.
@@ -58,19 +58,19 @@ type Config struct {
 	// Activate requeues pods, by namespace/name. It is not called before Informers have synced.
 	Activate func(logger klog.Logger, pods map[string]*v1.Pod)
 	Clock    clock.WithTicker
-	// Identity is the name of this scheduler's machine, Version is this scheduler's version, and SchedulerName is the
-	// schedulerName of its pods. All three are published.
+	// Identity is this scheduler's hostname, Version is its version, and SchedulerName is the schedulerName of its
+	// pods. All three are published.
 	Identity, Version, SchedulerName string
 	// Refusals returns the rules of a burst pool's circuit breaker. If it is nil, breaker.NewRules is used.
 	Refusals func(startWithin time.Duration) breaker.Rules
 }
 
-// Gatekeeper watches the inputs of the gate, builds the view of the pools from them, and requeues the pods for which a
-// change opens the gate. Its exported methods are safe for concurrent use.
+// Gatekeeper watches the inputs of the gate and builds the view of the pools from them. When a change opens the gate
+// for held pods, it requeues these pods. Its exported methods are safe for concurrent use.
 type Gatekeeper struct {
 	config Config
 	rule   gate.Rule
-	ended  func(now time.Time) bool // whether this scheduler may no longer act as the leader; nil if it always may
+	ended  func(now time.Time) bool // reports whether this scheduler may no longer act as the leader; nil means never
 	synced []cache.InformerSynced
 
 	// Scheduling cycles, event handlers of informers, the publisher and the loop use these.
@@ -85,21 +85,22 @@ type Gatekeeper struct {
 	pods      corelisters.PodLister
 	volumes   gate.Volumes
 	spaces    corelisters.NamespaceLister // nil if no pool has a namespaceSelector
-	leading   atomic.Bool                 // this scheduler schedules; false in a standby
+	leading   atomic.Bool                 // this scheduler is the leader; false in a standby
 
-	// These make the loop sync again.
-	freed   atomic.Bool   // a pod on a burst node ended: budgets may have room
-	changed chan struct{} // a node changed, or an object that the pools are judged by
-	earlier chan struct{} // a pod was held or has changed, or a burst pod has ended
+	// A send to changed or earlier makes the loop sync again.
+	freed   atomic.Bool   // a pod on a burst node has ended: the next sync checks budgets
+	changed chan struct{} // an input of the view or of a decision has changed: a full sync
+	earlier chan struct{} // a pod was held or changed during a sync, or a burst pod has ended: a sync with onlyNew
 
-	// Only the loop uses these, except override.Current and sources.Changes, which are safe for concurrent use.
+	// Only the loop uses these fields. Two exceptions are safe for concurrent use: override.Current and
+	// sources.Changes.
 	sources  *sources.Sources
 	override *sources.Override
 	loop     loop
 }
 
-// New returns a Gatekeeper and starts to watch the objects that the pools are judged by. Until Run, every regular pool
-// holds the gate with held.ReasonStarting.
+// New returns a Gatekeeper, and starts to watch the capacity sources and the override. Until the first evaluation,
+// every regular pool holds the gate with held.ReasonStarting.
 func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	config.Recorder = recorder{config.Recorder}
 	factory := config.Informers.Core().V1()
@@ -118,7 +119,7 @@ func New(ctx context.Context, config Config) (*Gatekeeper, error) {
 	}
 	starting := &nodegroups.View{Pools: make([]nodegroups.Pool, config.Pools.Len())}
 	for i := range config.Pools.Regular() {
-		// The state is not Unknown, because an Unknown pool may count as full at once.
+		// The state is not Unknown: if unknownGrace is 0, an Unknown pool counts as full at once.
 		starting.Pools[i] = nodegroups.Pool{State: nodegroups.CanGrow, Reason: held.ReasonStarting, Since: config.Clock.Now(),
 			Groups: []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow, Reason: held.ReasonStarting}}}}
 	}
@@ -162,7 +163,7 @@ func (g *Gatekeeper) activate(logger klog.Logger, pod *v1.Pod) {
 	g.config.Activate(logger, map[string]*v1.Pod{cache.MetaObjectToName(pod).String(): pod})
 }
 
-// Lead records that this scheduler is the leader, which publishes the state and writes events.
+// Lead records that this scheduler is the leader. Only the leader publishes the state and writes events.
 func (g *Gatekeeper) Lead() {
 	if !g.leading.Swap(true) {
 		leader.Store(g.publisher)
@@ -190,14 +191,14 @@ func (g *Gatekeeper) byPool() (byPool [][]*v1.Node, unlisted []*v1.Node) {
 	return g.config.Pools.Group(nodes)
 }
 
-// uses returns the load of each pool, by the pool's index. The budget of a burst pool counts the pool's load.
+// uses returns the usage of each pool, by the pool's index. The usage of a burst pool counts against the pool's budget.
 func (g *Gatekeeper) uses() []aci.Use {
 	byPool, _ := g.byPool()
 	return g.usage.Uses(g.config.Pools, byPool)
 }
 
-// Snapshot has the facts that a decision needs of a scheduling cycle's snapshot. The gate skips the checks for which a
-// field is not set.
+// Snapshot has the facts of a scheduling cycle's snapshot that a decision needs. If Burst or Nodes is nil, the gate
+// skips the check that needs it. If NotStarted is nil, the gate uses the counts of the view.
 type Snapshot struct {
 	// Burst is the usage of each burst pool, by the pool's index.
 	Burst []aci.Use
@@ -208,8 +209,8 @@ type Snapshot struct {
 	NotStarted func(i int, visit func(*v1.Pod))
 }
 
-// Decide returns the gate's decision for the pod. It depends on the current view, the cycle's snapshot, and the wait of
-// the pod.
+// Decide returns the gate's decision for the pod. The decision depends on the current view, the cycle's snapshot and
+// the pod's wait.
 func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate.Decision {
 	now := g.config.Clock.Now()
 	request := g.request(pod, func() string { return g.autoscalerKey(pod) }, g.held.Since(pod, now), now)
@@ -221,8 +222,8 @@ func (g *Gatekeeper) Decide(pod *v1.Pod, snapshot Snapshot, wait gate.Wait) gate
 	return rule.Decide(request, g.view.Load(), now)
 }
 
-// countNotStarted sets the request's functions Starting and Pacing. These count the pods that the informer has seen
-// bound, and the assumed pods that notStarted (Snapshot.NotStarted) visits.
+// countNotStarted sets the request's functions Starting and Pacing. These count two kinds of pods: pods that the
+// informer has delivered as bound, and pods that notStarted (Snapshot.NotStarted) visits, which may be assumed.
 func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int, func(*v1.Pod)), now time.Time) {
 	placed := func(i int, match func(*v1.Pod) bool) []types.UID {
 		var uids []types.UID
@@ -242,8 +243,9 @@ func (g *Gatekeeper) countNotStarted(request *gate.Request, notStarted func(int,
 	}
 }
 
-// SchedulerSignature returns a value that covers every property of the pod, and of the objects that the pod refers to,
-// that decides whether the pod may burst. Pods with equal signatures are treated alike.
+// SchedulerSignature returns a fragment of the pod's signature for kube-scheduler, which treats pods with equal
+// signatures alike. The fragment covers the fields of the pod, and of the objects that it refers to, that decide
+// whether the pod may burst. SignPod adds the requests, the tolerations and the node constraints.
 func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	req := g.eligibility(pod)
 	signature := alike.Scheduler(pod, req.AzureFiles, req.NotSelected)
@@ -259,7 +261,7 @@ func (g *Gatekeeper) SchedulerSignature(pod *v1.Pod) any {
 	return signature
 }
 
-// autoscalerKey returns alike.Autoscaler of the pod, which identifies pods that the autoscaler treats alike.
+// autoscalerKey returns the pod's alike.Autoscaler key. An autoscaler treats pods with the same key alike.
 func (g *Gatekeeper) autoscalerKey(pod *v1.Pod) string {
 	req := g.eligibility(pod)
 	return req.AutoscalerKey()
@@ -281,14 +283,14 @@ func (g *Gatekeeper) request(pod *v1.Pod, autoscalerKey func() string, since hel
 	return request
 }
 
-// Rollout returns whether the pod is a new pod of a rollout.
+// Rollout returns the rollout status of the pod: whether it is a new pod of a rollout.
 func (g *Gatekeeper) Rollout(pod *v1.Pod) held.RolloutStatus {
 	return g.rollouts.Of(pod, g.config.Clock.Now())
 }
 
-// Failed remembers when a pod that fits no node became unschedulable. wantsRoom is set if the pod lacks resources, and
-// not if it failed for another reason, such as a gang or a missing PVC. The pod's condition does not show this time if
-// the pod had scheduling gates before.
+// Failed records that the pod is unschedulable. The condition of a pod that had scheduling gates has an earlier time.
+// wantsRoom is set if the cycle checked the nodes and none fits the pod. It is not set if the cycle failed before that,
+// for example because the pod's gang is incomplete or a PVC is missing.
 func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	g.held.Failed(pod, wantsRoom, g.config.Clock.Now())
 	if g.current(pod) == nil {
@@ -296,9 +298,9 @@ func (g *Gatekeeper) Failed(pod *v1.Pod, wantsRoom bool) {
 	}
 }
 
-// Hold remembers a pod that the decision holds, and the pod's reservation if the reservation closed the gate. The loop
-// decides for the pod again at once: the view may have been swapped meanwhile, and the decision may change before the
-// timer is due.
+// Hold records that the decision holds the pod, and the pod's reservation if the reservation closed the gate. The loop
+// decides for the pod again at once, because the view may have changed during the cycle, and the decision may change
+// before the loop's timer is due.
 func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decision, reservation *held.Reservation) {
 	for i := range g.config.Pools.Burst() {
 		if v := &decision.Burst[i]; !v.Open {
@@ -307,8 +309,8 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 		}
 	}
 	g.held.Add(pod, g.autoscalerKey(pod), decision, reservation, g.config.Clock.Now())
-	// The informer may have delivered a change of the pod during the cycle, before Add. A change that the informer
-	// stores after this read finds the pod in g.held.
+	// The informer may have stored a change of the pod during the cycle, before Add. If it stores a change after this
+	// read, the change's event handler finds the pod in g.held.
 	switch current := g.current(pod); {
 	case current == nil:
 		g.forget(pod.UID)
@@ -318,7 +320,7 @@ func (g *Gatekeeper) Hold(logger klog.Logger, pod *v1.Pod, decision *gate.Decisi
 	poke(g.earlier)
 }
 
-// current returns the pod as the informer has it, or nil if the pod was deleted.
+// current returns the pod from the informer's store, or nil if the pod was deleted.
 func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 	if current, err := g.pods.Pods(pod.Namespace).Get(pod.Name); err == nil && current.UID == pod.UID {
 		return current
@@ -326,7 +328,7 @@ func (g *Gatekeeper) current(pod *v1.Pod) *v1.Pod {
 	return nil
 }
 
-// forget drops what is remembered of a pod that no longer waits.
+// forget drops all entries of a pod that no longer waits.
 func (g *Gatekeeper) forget(pod types.UID) {
 	g.held.Remove(pod)
 	g.declines.Forget(pod)
@@ -344,21 +346,21 @@ func (g *Gatekeeper) Waited(pod *v1.Pod) time.Duration {
 	return 0
 }
 
-// Lookup returns the entry of the pod, and whether it is held.
+// Lookup returns the entry of the pod, and whether the pod is held.
 func (g *Gatekeeper) Lookup(pod types.UID) (held.Pod, bool) { return g.held.Lookup(pod) }
 
 // Reservations returns the reservations of all held pods except the pod with this UID.
 func (g *Gatekeeper) Reservations(but types.UID) []held.ReservedPod { return g.held.Reservations(but) }
 
-// Assume sets the view and uses the API's times, as if the gatekeeper had synced and taken over. Tests call it if their
-// gatekeeper does not run.
+// Assume makes the gatekeeper use the view and the times of the pods' conditions, as if it had synced and taken over.
+// Only tests whose gatekeeper does not run call it.
 func (g *Gatekeeper) Assume(view *nodegroups.View) {
 	g.view.Store(view)
 	g.override.Current.Store(&gate.Override{})
 	g.held.Trust(g.config.Clock.Now())
 }
 
-// overridden returns the rule with the override in force.
+// overridden returns the rule with the current override.
 func (g *Gatekeeper) overridden() gate.Rule {
 	rule := g.rule
 	rule.Override = *g.override.Current.Load()

@@ -31,7 +31,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// world is a gatekeeper with a fake clock and a fake API server, and no scheduler.
+// world is a gatekeeper with a fake clock and a fake API server, but without a scheduler.
 type world struct {
 	*Gatekeeper
 	testing.TB
@@ -39,21 +39,21 @@ type world struct {
 	client   *fake.Clientset
 	recorder *events.FakeRecorder
 
-	forbidden bool // what overrides the gate may not be read
-	runs      bool // and so hears of all that is written
+	forbidden bool // the client may not list the override's ConfigMap
+	runs      bool // run has returned: the watches deliver all writes
 
 	mu        sync.Mutex
-	activated []string // pods for which the gate was open then, as namespace/name
+	activated []string // pods, by namespace/name, for which the gate was open when they were requeued
 }
 
-// newWorld returns one with a list of the pools user (by the cluster autoscaler), system (fixed) and aci, that does not
-// run yet.
+// newWorld returns a world that does not run yet. Its pools are user (cluster autoscaler), system (fixed) and aci
+// (burst).
 func newWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
 	return newWorldWith(t, func(*configv1.PoolPriorityArgs) {}, objects...)
 }
 
-// newWorldWith changes the arguments before.
+// newWorldWith is like newWorld, but change may change the arguments before they are used.
 func newWorldWith(t testing.TB, change func(*configv1.PoolPriorityArgs), objects ...runtime.Object) *world {
 	t.Helper()
 	return newWorldOf(t, fake.NewClientset(objects...), change, nil)
@@ -63,8 +63,8 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// newWorldOf has this API server, whose reactors must all be set: the informer of what overrides the gate lists at
-// once. Without rules, burst pools are judged by the usual ones.
+// newWorldOf is like newWorldWith, but uses this client. All reactors of the client must be set already, because the
+// override's informer lists at once. If rules is nil, burst pools use breaker.NewRules.
 func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.PoolPriorityArgs), rules func(time.Duration) breaker.Rules) *world {
 	t.Helper()
 	args := &configv1.PoolPriorityArgs{Pools: []configv1.Pool{
@@ -86,7 +86,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 		Activate: func(_ klog.Logger, pods map[string]*v1.Pod) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			for name, pod := range pods { // others are tried again because the gatekeeper has just started
+			for name, pod := range pods { // the others are requeued because the gatekeeper has just started
 				if d := w.Decide(pod, Snapshot{}, gate.Wait{}); d.Opens() {
 					w.activated = append(w.activated, name)
 				}
@@ -97,7 +97,7 @@ func newWorldOf(t testing.TB, client *fake.Clientset, change func(*configv1.Pool
 	return w
 }
 
-// run starts what a scheduler would start. The clock goes on by itself.
+// run starts the informers and the gatekeeper, as a scheduler would. From then on, the clock advances by itself.
 func (w *world) run(watched ...string) {
 	w.config.Informers.Start(w.Context().Done())
 	w.config.Informers.WaitForCacheSync(w.Context().Done())
@@ -114,13 +114,13 @@ func (w *world) run(watched ...string) {
 	}()
 }
 
-// hears waits until the resource is watched: the fake client tells a watch nothing of what was written between the list
-// and the watch.
+// hears waits until the resource is watched. The fake client's watch does not deliver objects that were written between
+// the list and the watch.
 func (w *world) hears(resource string) {
 	w.Helper()
 	want := 1
 	if resource == "configmaps" && !w.forbidden && slices.ContainsFunc(w.config.Args.Pools, func(p configv1.Pool) bool { return p.ClusterAutoscaler != nil }) {
-		want++ // the autoscaler's status, beside what overrides the gate
+		want++ // the autoscaler's status and the override
 	}
 	w.eventually(func() string {
 		n := 0
@@ -150,7 +150,7 @@ func (w *world) eventually(check func() string) {
 	}
 }
 
-// wasActivated reports whether the pod was, and forgets it.
+// wasActivated reports whether the pod was requeued with an open gate. If it was, wasActivated drops all recorded pods.
 func (w *world) wasActivated(name string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -161,8 +161,8 @@ func (w *world) wasActivated(name string) bool {
 	return i >= 0
 }
 
-// setStatus writes the cluster autoscaler's status: a user group with this target, at most 3. It does not wait for
-// calls of the fake client.
+// setStatus writes the cluster autoscaler's status: one group of the pool user with these numbers of ready nodes and
+// ordered nodes, and a maximum of 3. It writes to the tracker, so that it does not wait for calls of the fake client.
 func (w *world) setStatus(ready, target int) {
 	w.Helper()
 	if !w.runs {
@@ -187,7 +187,7 @@ nodeGroups:
 	must.NoError(w.TB, w.client.Tracker().Create(configMaps, cm, cm.Namespace))
 }
 
-// addPod makes a pending pod, and waits until the gatekeeper's lister has it.
+// addPod creates the pod, and waits until the gatekeeper's lister has it.
 func (w *world) addPod(p *v1.Pod) {
 	w.Helper()
 	must.Do(w.TB)(w.client.CoreV1().Pods(p.Namespace).Create(w.Context(), p, metav1.CreateOptions{}))
@@ -209,13 +209,13 @@ func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since ti
 	return p
 }
 
-// TestRun: a pod is held while the pool before can grow, and requeued when it no longer can; the pools' states are
+// TestRun: a pod is held while a better pool can grow, and requeued once no better pool can. The pools' states are
 // published.
 func TestRun(t *testing.T) {
 	w := newWorld(t)
 	w.setStatus(1, 1)
 	w.run()
-	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now()) // or it would be tried again for the want of that
+	p := withCondition(pod("p"), v1.ConditionFalse, v1.PodReasonUnschedulable, w.clock.Now()) // without the condition, the pod would be requeued
 	w.addPod(p)
 	w.Lead()
 	decide := func() gate.Verdict { return w.Decide(p, Snapshot{}, gate.Wait{}).Burst[2] }
@@ -252,7 +252,7 @@ func TestRun(t *testing.T) {
 		return ""
 	})
 
-	// A pod that was deleted is forgotten, whether an event says so or the lister does.
+	// A deleted pod is forgotten, whether its deletion arrives as an event or Hold does not find it in the lister.
 	must.NoError(t, w.client.CoreV1().Pods("default").Delete(t.Context(), "p", metav1.DeleteOptions{}))
 	w.eventually(func() string {
 		if _, held := w.Lookup("p"); held {
@@ -269,12 +269,12 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestPublishingDelaysNoPod: while a write of the published state hangs, held pods are requeued.
+// TestPublishingDelaysNoPod: held pods are requeued while a write of the published state hangs.
 func TestPublishingDelaysNoPod(t *testing.T) {
 	client, hangs, end := fake.NewClientset(), make(chan bool, 1), make(chan bool)
 	client.PrependReactor("patch", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		hangs <- true
-		<-end // with the fake client's lock: nothing else gets an answer either
+		<-end // the reactor holds the fake client's lock: all other calls hang, too
 		return true, nil, errors.New("too late")
 	})
 	defer close(end)
@@ -297,7 +297,8 @@ func TestPublishingDelaysNoPod(t *testing.T) {
 	})
 }
 
-// TestProgressed: pods that wait for a rollout are looked at again soon when it changes, and those of others are not.
+// TestProgressed: when a rollout changes, the pods that wait for it are retried soon. Pods that wait for a different
+// rollout are not.
 func TestProgressed(t *testing.T) {
 	w := newWorld(t)
 	w.run()
@@ -328,7 +329,7 @@ func TestProgressed(t *testing.T) {
 	}
 }
 
-// TestStarting: before it has looked, a gatekeeper holds every pod, and what it is told to assume it goes by.
+// TestStarting: before the first evaluation, the gatekeeper holds every pod. After Assume, it uses the given view.
 func TestStarting(t *testing.T) {
 	w := newWorld(t)
 	asks := pod("asks")

@@ -22,8 +22,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// gauges are the series that a scrape finds now, by name{values of the labels, by the labels' names}, without the
-// prefix.
+// gauges returns the series of a scrape, by name{values of the labels, in the order of the labels' names}. The names
+// have no prefix.
 func (w *world) gauges() map[string]float64 {
 	w.Helper()
 	registry := metrics.NewKubeRegistry()
@@ -45,7 +45,7 @@ func (w *world) gauges() map[string]float64 {
 	return series
 }
 
-// are waits until the gauges have the values; -1: there is no such series.
+// are waits until the gauges have these values. -1 means that the series must not exist.
 func (w *world) are(want map[string]float64) {
 	w.Helper()
 	w.eventually(func() string {
@@ -66,7 +66,7 @@ func (w *world) are(want map[string]float64) {
 	})
 }
 
-// TestGauges follows the gauges through a pool that fills up, pods that wait, and a lease that ends.
+// TestGauges: the gauges are right while a pool fills up and pods wait. No series remain after the lease has ended.
 func TestGauges(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
 		args.Pools[2].Burst.MaxPods = 2
@@ -89,13 +89,13 @@ func TestGauges(t *testing.T) {
 		"held_pods{PoolCanGrow}": 0, "held_pods{OptedOut}": 0, "oldest_held_pod_timestamp_seconds{}": 0, "burst_refusing{aci}": 0,
 	})
 
-	// One pod waits, and one that never bursts has waited for longer.
+	// One pod waits. Another pod, which never bursts, has waited longer.
 	began := w.clock.Now().Truncate(time.Second)
 	w.hold("waits", nil, began)
 	w.hold("never", map[string]string{pool.BurstAnnotation: pool.BurstNever}, began.Add(-time.Hour))
 	w.are(map[string]float64{"held_pods{PoolCanGrow}": 1, "held_pods{OptedOut}": 1, "oldest_held_pod_timestamp_seconds{}": float64(began.Unix())})
 
-	// Nodes are on their way: the series of the old reason are gone.
+	// Nodes are ordered. The series of the old reason disappear.
 	w.setStatus(1, 3)
 	w.are(map[string]float64{
 		"pool_state{user,CanGrow}": 0, "pool_state{user,Growing}": 1, "pool_state_info{user,BelowMaxSize,CanGrow}": -1, "pool_state_info{user,Provisioning,Growing}": 1,
@@ -105,7 +105,7 @@ func TestGauges(t *testing.T) {
 		t.Errorf("Growing since %v, want a time after %v", since, began.Unix())
 	}
 
-	// The pool is full, and the budget is spent by two pods that ACI bills.
+	// The pool is full. Two pods use up the budget; they request nothing, but ACI bills them.
 	w.setStatus(3, 3)
 	w.are(map[string]float64{"pool_state{user,Full}": 1, "gate_open{aci}": 1})
 	if changed := w.gauges()["source_last_change_timestamp_seconds{cluster-autoscaler}"]; changed < float64(began.Unix()) {
@@ -124,7 +124,7 @@ func TestGauges(t *testing.T) {
 	}
 }
 
-// hold has the gate hold a pod with the annotations that has been unschedulable since the time given.
+// hold adds a pod with these annotations, which has been unschedulable since then, and holds it.
 func (w *world) hold(name string, annotations map[string]string, since time.Time) {
 	w.Helper()
 	p := withCondition(pod(name), v1.ConditionFalse, v1.PodReasonUnschedulable, since)
@@ -135,7 +135,7 @@ func (w *world) hold(name string, annotations map[string]string, since time.Time
 	w.Hold(klog.Background(), p, &d, nil)
 }
 
-// TestGaugesOfBudgets: what is limited is told in the units in which it is used.
+// TestGaugesOfBudgets: the budget's gauges have the same units as the gauges of its usage.
 func TestGaugesOfBudgets(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
 		args.Pools[2].Burst.Limits = &configv1.BurstLimits{CPU: ptr.To(resource.MustParse("1500m")), Memory: ptr.To(resource.MustParse("2G"))}
@@ -145,7 +145,7 @@ func TestGaugesOfBudgets(t *testing.T) {
 	w.are(map[string]float64{"pool_budget_pods{aci}": -1, "pool_budget_cpu_cores{aci}": 1.5, "pool_budget_memory_bytes{aci}": 2e9})
 }
 
-// TestGaugesWhileObserving: the gauge says whether the gate would be open.
+// TestGaugesWhileObserving: in mode Observe, gate_open shows whether the gate would be open.
 func TestGaugesWhileObserving(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }, burstNode("virtual"))
 	w.run()
@@ -156,8 +156,7 @@ func TestGaugesWhileObserving(t *testing.T) {
 	w.are(map[string]float64{"gate_open{aci}": 1})
 }
 
-// TestSourceErrors: what cannot be understood is counted once for each time that it changes, and each source has its
-// counter from the beginning.
+// TestSourceErrors: each unreadable version of a source is counted once. Each source has its counter from the start.
 func TestSourceErrors(t *testing.T) {
 	RegisterMetrics()
 	w := newWorld(t)
@@ -177,7 +176,7 @@ func TestSourceErrors(t *testing.T) {
 	cm.Data["status"] = "Cluster-autoscaler status at 2020"
 	must.Do(t)(w.client.CoreV1().ConfigMaps("kube-system").Update(t.Context(), cm, metav1.UpdateOptions{}))
 	w.are(map[string]float64{"pool_state_info{user,StatusUnreadable,Unknown}": 1})
-	poke(w.changed) // another look at the same status
+	poke(w.changed) // the same status is evaluated again
 	w.addPod(pod("p"))
 	w.hold("q", nil, w.clock.Now())
 	w.are(map[string]float64{"held_pods{PoolUnknown}": 1})

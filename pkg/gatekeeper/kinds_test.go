@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestKindOf: pods that the autoscaler and the gate cannot tell apart are of one kind; those whose places depend on
-// more than themselves are of none.
+// TestKindOf: pods that the autoscaler and the gate treat alike have the same autoscaler key. The key is empty for pods
+// whose possible nodes depend on other objects.
 func TestKindOf(t *testing.T) {
 	w := newWorld(t)
 	plain := func() *v1.Pod {
@@ -101,13 +101,13 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// kindsWorld is a gatekeeper that goes by a view of a pool with one group, which can grow and does not.
+// kindsWorld is a world with a fixed view. One node group of the first pool can grow, but does not.
 type kindsWorld struct {
 	*world
 	view *nodegroups.View
 }
 
-// newKindsWorld returns one in which the autoscaler has looked at all pods that are there now, and looks no more.
+// newKindsWorld returns a kindsWorld that does not run.
 func newKindsWorld(t *testing.T) *kindsWorld {
 	w := &kindsWorld{world: newWorld(t), view: &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}}
 	w.view.Pools[0].Groups = []nodegroups.Group{{GroupStatus: nodegroups.GroupStatus{Name: "a", State: nodegroups.CanGrow}}}
@@ -116,8 +116,8 @@ func newKindsWorld(t *testing.T) *kindsWorld {
 	return w
 }
 
-// opens reports whether the gate opens for a pod of the name, of the kind of the CPU, that is new to the scheduler or
-// has failed before. One for which it does not is held.
+// opens reports whether the gate is open for a pod with this name and CPU request. The CPU request determines the pod's
+// key. If the gate is closed, the pod is held.
 func (w *kindsWorld) opens(name, cpu string) bool {
 	p := pod(name)
 	p.Spec.Containers = []v1.Container{{Name: "c", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse(cpu)}}}}
@@ -132,7 +132,7 @@ func (w *kindsWorld) opens(name, cpu string) bool {
 	return d.Burst[2].Open
 }
 
-// step lets the time go on, and the autoscaler look at all pods that are there.
+// step advances the clock, lets the autoscaler finish a loop, and decides again for all held pods.
 func (w *kindsWorld) step(d time.Duration) {
 	w.clock.Step(d)
 	w.view.Pools[0].ScannedBefore = w.clock.Now()
@@ -146,14 +146,14 @@ func (w *kindsWorld) check(name, cpu string, want bool) {
 	}
 }
 
-// TestKinds: what the autoscaler does not do for one pod, it does not do for another of its kind, until something
-// changes; from time to time one pod finds out.
+// TestKinds: if a node group declines a pod, it also counts as having declined other pods with the same key. From time
+// to time, one pod waits on its own clock as the trial.
 func TestKinds(t *testing.T) {
 	w := newKindsWorld(t)
 	w.check("first", "1", false)
 	w.step(59 * time.Second)
 	w.check("early", "1", false)
-	w.step(time.Second) // the first has waited for a minute
+	w.step(time.Second) // the first pod has waited for a minute
 	if !w.wasActivated("first") {
 		t.Error("the first pod is not requeued")
 	}
@@ -180,7 +180,7 @@ func TestKinds(t *testing.T) {
 	w.clock.Step(time.Second)
 	w.check("next probe", "1", false)
 
-	// A probe of which nothing is heard is replaced; one that is bound or gone, at once.
+	// A trial that does not end within TrialLimit is replaced. A trial that is bound or deleted is replaced at once.
 	w.clock.Step(gate.TrialLimit)
 	w.check("while the probe probes", "1", true)
 	w.clock.Step(time.Second)
@@ -191,7 +191,7 @@ func TestKinds(t *testing.T) {
 	w.check("beside that one", "1", true)
 }
 
-// TestTouchedKinds: what was learnt is dropped when the group may do what it did not do.
+// TestTouchedKinds: when a node group changes, its declines no longer count.
 func TestTouchedKinds(t *testing.T) {
 	w := newKindsWorld(t)
 	w.check("first", "1", false)
@@ -204,7 +204,7 @@ func TestTouchedKinds(t *testing.T) {
 	w.step(time.Minute)
 	w.check("fourth", "1", true)
 
-	// What another group declines says nothing of this one.
+	// The declines of one group do not count for another group.
 	w.view.Pools[0].Groups[0].Name = "b"
 	w.check("fifth", "1", false)
 }

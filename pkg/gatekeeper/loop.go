@@ -16,8 +16,8 @@ import (
 )
 
 // settleTime is how long the gatekeeper batches changes before a sync, because nodes are added and removed in groups.
-// After a sync, the gatekeeper pauses for restFactor times the sync's duration, at most maxRest. It then takes a tenth
-// of a CPU in a large cluster whose nodes change all the time.
+// After a full sync, the gatekeeper pauses for restFactor times the sync's duration, but at most for maxRest. Unless
+// maxRest applies, full syncs therefore take at most a tenth of a CPU, even if the nodes change all the time.
 const (
 	settleTime = 50 * time.Millisecond
 	restFactor = 9
@@ -27,12 +27,12 @@ const (
 const (
 	// sourcesTimeout bounds the wait for the capacity sources, the override and the Deployments at start.
 	sourcesTimeout = 10 * time.Second
-	// reportInterval is the shortest time from a report to the report of a sync with onlyNew.
+	// reportInterval is the shortest time between a report and the next report by a sync with onlyNew.
 	reportInterval = time.Second
 )
 
-// Run evaluates the pools and requeues pods until the context ends, after each change and whenever the timer is due. It
-// begins once the scheduler's informers have synced, because Activate does not work before that.
+// Run evaluates the pools and requeues pods, after each change and whenever the timer is due, until the context ends.
+// It starts after the scheduler's informers have synced, because Activate does not work before that.
 func (g *Gatekeeper) Run(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), g.synced...) {
 		return
@@ -62,7 +62,7 @@ func (g *Gatekeeper) Run(ctx context.Context) {
 	}
 }
 
-// waitForSources waits until the capacity sources, the override and the Deployments have been read. It gives up after
+// waitForSources waits until the capacity sources, the override and the Deployments have been read, but at most for
 // sourcesTimeout. A pool whose source cannot be read is Unknown.
 func (g *Gatekeeper) waitForSources(ctx context.Context) {
 	for deadline := g.config.Clock.Now().Add(sourcesTimeout); (!g.sources.Settled() || !g.override.Settled() || !g.rollouts.Synced()) && g.config.Clock.Now().Before(deadline) && ctx.Err() == nil; {
@@ -76,8 +76,8 @@ func (g *Gatekeeper) waitForSources(ctx context.Context) {
 // loop is the state of Run between syncs.
 type loop struct {
 	problems  *publishing.Problems
-	takenOver bool      // the last leader's published state was taken over
-	giveUp    time.Time // when takeOver stops trying to read that state; zero until this scheduler leads
+	takenOver bool      // takeOver is done
+	giveUp    time.Time // when takeOver stops trying to read the published state; zero until this scheduler leads
 	timer     clock.Timer
 	due       time.Time     // when the next sync without an event is due; zero if none is due
 	reported  time.Time     // when the last report was made
@@ -85,7 +85,7 @@ type loop struct {
 	took      time.Duration // how long the last full sync took
 }
 
-// rest batches changes, and pauses after the last full sync to limit CPU use.
+// rest waits for settleTime, to batch changes. If the last full sync was recent, it waits longer, to limit CPU use.
 func (g *Gatekeeper) rest() {
 	g.config.Clock.Sleep(max(settleTime, g.loop.synced.Add(min(restFactor*g.loop.took, maxRest)).Sub(g.config.Clock.Now())))
 	select {
@@ -94,8 +94,8 @@ func (g *Gatekeeper) rest() {
 	}
 }
 
-// sync evaluates the pools, decides again for the held pods, reports, and sets the timer for the next sync. With
-// onlyNew, sync does not evaluate the pools, and decides only for pods that were held since the last sync.
+// sync evaluates the pools, decides again for all held pods, reports, and sets the timer for the next sync. With
+// onlyNew, sync does not evaluate the pools, and decides only for the pods that were held since the last sync.
 func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 	began := g.config.Clock.Now()
 	if !onlyNew {
@@ -110,10 +110,10 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 		g.loop.reported = now
 		g.report(ctx)
 	} else {
-		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // newly held pods are reported then
+		due = nodegroups.Earliest(due, g.loop.reported.Add(reportInterval)) // the next report includes the newly held pods
 	}
 	if g.leading.Load() {
-		// The published state must not grow old: to its readers, an old state means that no scheduler leads.
+		// The published state must not grow old: readers conclude from an old state that no scheduler leads.
 		due = nodegroups.Earliest(due, g.config.Clock.Now().Add(published.Heartbeat))
 	}
 	if !onlyNew {
@@ -127,8 +127,8 @@ func (g *Gatekeeper) sync(ctx context.Context, onlyNew bool) {
 	}
 }
 
-// evaluate evaluates all pools and swaps the view. If a pool's state is the same as in the old view, the time at which
-// the pool entered it is kept.
+// evaluate evaluates all pools and replaces the view. before is the old view. A pool whose state has not changed keeps
+// the time at which it entered the state.
 func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	byPool, unlisted := g.byPool()
@@ -157,8 +157,8 @@ func (g *Gatekeeper) evaluate(ctx context.Context, before *nodegroups.View) {
 	g.loop.problems.Look(g.sources, g.override, view, byPool, now)
 }
 
-// reconsider decides again for the held pods, requeues those for which a burst pool has opened, and returns when to
-// sync again. With onlyNew, it decides only for pods that were held since the last sync.
+// reconsider decides again for the held pods and requeues those for which a burst pool has opened. It returns when to
+// sync again. With onlyNew, it decides only for the pods that were held since the last sync.
 func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	logger := klog.FromContext(ctx)
 	rule, view, now := g.overridden(), g.view.Load(), g.config.Clock.Now()
@@ -178,7 +178,7 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 		}
 		decision := rule.DecideFor(request, assessment, view, now)
 		if g.declines.Learn(c.AutoscalerKey, &decision, now) {
-			poke(g.changed) // for pods with the same key for which this sync has decided already
+			poke(g.changed) // this sync may have decided for other pods with the same key before
 		}
 		return decision
 	})
@@ -209,8 +209,8 @@ func (g *Gatekeeper) reconsider(ctx context.Context, onlyNew bool) time.Time {
 	return nodegroups.Earliest(next, due)
 }
 
-// report logs problems and writes events for them. Once the last leader's state was taken over, it also submits a
-// report to the publisher, with the state that only the loop may read.
+// report logs problems and writes events for them. After takeOver is done, it also submits a report to the publisher.
+// The report has the state that only the loop may read.
 func (g *Gatekeeper) report(ctx context.Context) {
 	view, logger, now := g.view.Load(), klog.FromContext(ctx), g.config.Clock.Now()
 	g.loop.problems.Report(logger, g.leading.Load())

@@ -19,8 +19,8 @@ var requeuedPods = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// leader is the publisher that the gauges report on. It belongs to the gatekeeper of this process that was the last to
-// begin to lead.
+// leader is the publisher that the gauges read. It belongs to the gatekeeper of this process that became the leader
+// last.
 var leader atomic.Pointer[publishing.Publisher]
 
 // Gauges returns the collector of the pools' gauges. It has series only while this process leads.
@@ -31,8 +31,7 @@ func Metrics() []metrics.Registerable {
 	return []metrics.Registerable{providers.Refusals, requeuedPods, sources.Errors, publishing.Failures}
 }
 
-// RegisterMetrics registers the metrics in the registry of the scheduler's own metrics, even if no Gatekeeper is
-// created.
+// RegisterMetrics registers Metrics and Gauges in kube-scheduler's metrics registry. It needs no Gatekeeper.
 var RegisterMetrics = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(Metrics()...)
 	legacyregistry.CustomMustRegister(Gauges())

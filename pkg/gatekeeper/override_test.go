@@ -25,7 +25,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// setOverride writes the ConfigMap; with nothing to write, it deletes it.
+// setOverride writes the override's ConfigMap. If data is nil, it deletes the ConfigMap.
 func (w *world) setOverride(uid types.UID, data map[string]string) {
 	w.Helper()
 	configMaps := w.client.CoreV1().ConfigMaps("pool-priority-system")
@@ -39,8 +39,8 @@ func (w *world) setOverride(uid types.UID, data map[string]string) {
 	must.NoError(w.TB, err)
 }
 
-// publishes waits until the published state says so of what is overridden, and has a problem with the words or, without
-// words, none.
+// publishes waits until the published state has this override, and a problem with the override that contains the text.
+// If problem is empty, there must be no such problem.
 func (w *world) publishes(override gate.OverriddenGate, problem string) {
 	w.Helper()
 	w.eventually(func() string {
@@ -67,7 +67,7 @@ func (w *world) publishes(override gate.OverriddenGate, problem string) {
 	})
 }
 
-// says waits for the next event of those about the override.
+// says waits for the next event about the override, which must contain want.
 func (w *world) says(want string) {
 	w.Helper()
 	for deadline := time.After(10 * time.Second); ; {
@@ -86,8 +86,8 @@ func (w *world) says(want string) {
 	}
 }
 
-// TestOverride: what an operator says is in force at once, told by the published state and by an event, and ends by
-// itself if it says when. Garbage changes nothing and is a problem, and so does a new leader.
+// TestOverride: an override takes effect at once, is published, and causes an event. It ends at its end time. If the
+// ConfigMap becomes invalid, this is a problem, and the override stays in force, also with a new leader.
 func TestOverride(t *testing.T) {
 	w := newWorld(t)
 	w.run()
@@ -130,7 +130,7 @@ func TestOverride(t *testing.T) {
 	next := newWorld(t, everything(t, w)...)
 	next.run()
 	is(next, p, true, "OverriddenOpen")
-	next.setOverride("second", map[string]string{"gate": "open"}) // made anew: what was read of the other says nothing of it
+	next.setOverride("second", map[string]string{"gate": "open"}) // a new ConfigMap: the first override ends
 	is(next, p, false, "PoolCanGrow")
 
 	until := w.clock.Now().Add(30 * time.Second)
@@ -152,7 +152,7 @@ func TestOverride(t *testing.T) {
 	w.publishes("", "")
 }
 
-// everything returns the ConfigMaps of the world: what a next leader finds.
+// everything returns all ConfigMaps of the world, for the next leader.
 func everything(t *testing.T, w *world) []runtime.Object {
 	t.Helper()
 	list := must.Get(w.client.CoreV1().ConfigMaps(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{}))(t)
@@ -163,8 +163,8 @@ func everything(t *testing.T, w *world) []runtime.Object {
 	return objects
 }
 
-// TestOverrideThatCannotBeRead: the gate goes by the pools and the last leader's word, and it is a problem until it can
-// be read.
+// TestOverrideThatCannotBeRead: while the ConfigMap cannot be read, the last leader's override stays in force, and this
+// is a problem.
 func TestOverrideThatCannotBeRead(t *testing.T) {
 	var forbidden atomic.Bool
 	forbidden.Store(true)
@@ -187,10 +187,11 @@ func TestOverrideThatCannotBeRead(t *testing.T) {
 	w.Lead()
 	w.publishes(gate.OverrideClosed, "Check that the scheduler may get, list and watch it. Until it can be read, the override that was read before stays in force: Closed")
 	forbidden.Store(false)
-	w.publishes("", "") // there is none
+	w.publishes("", "") // the ConfigMap does not exist
 }
 
-// TestOverrideIsWatchedAlone: no other ConfigMap is asked for, and the namespace is that of the published state.
+// TestOverrideIsWatchedAlone: the informer lists only the override's ConfigMap, in the namespace of the published
+// state.
 func TestOverrideIsWatchedAlone(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) { args.StatusConfigMap = "elsewhere/pool-priority-status" })
 	w.eventually(func() string {

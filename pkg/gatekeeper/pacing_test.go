@@ -19,14 +19,15 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// ofJob gives the pod a Job and restartPolicy Never.
+// ofJob makes the Job the pod's controller, and sets restartPolicy Never.
 func ofJob(p *v1.Pod, job string) *v1.Pod {
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: job, UID: types.UID("uid-of-" + job), Controller: ptr.To(true)}}
 	p.Spec.RestartPolicy = v1.RestartPolicyNever
 	return p
 }
 
-// newSlowWorld has the burst pool judged by rules under which nothing changes by itself: the clock goes fast.
+// newSlowWorld returns a world whose burst pool has long breaker rules. No breaker state then changes because of the
+// fast clock.
 func newSlowWorld(t testing.TB, objects ...runtime.Object) *world {
 	t.Helper()
 	return newWorldOf(t, fake.NewClientset(objects...), func(*configv1.PoolPriorityArgs) {}, func(time.Duration) breaker.Rules {
@@ -37,14 +38,14 @@ func newSlowWorld(t testing.TB, objects ...runtime.Object) *world {
 	})
 }
 
-// pacingOf is the pacing of the Job.
+// pacingOf returns the pacing of the Job, and the pacing that contains it.
 func (w *world) pacingOf(job string) (breaker.OwnerPacing, *breaker.Pacing) {
 	owner := types.UID("uid-of-" + job)
 	p := w.providers.Pacing(2, owner, nil, w.clock.Now())
 	return p.Owners[owner], p
 }
 
-// TestJobIsPaced follows a Job whose pods are let in few at a time until its provider refuses one.
+// TestJobIsPaced: the gate opens for few pods of a Job at a time. A refusal resets the peak.
 func TestJobIsPaced(t *testing.T) {
 	w := newSlowWorld(t, burstNode("virtual"))
 	w.run()
@@ -90,7 +91,7 @@ func TestJobIsPaced(t *testing.T) {
 	})
 }
 
-// TestRecallOfTheRefused: what was refused while nobody led is found out before the first decision.
+// TestRecallOfTheRefused: refusals that happened while no scheduler led are found before the first decision.
 func TestRecallOfTheRefused(t *testing.T) {
 	failed := func(name, node, message string) *v1.Pod {
 		p := ofJob(pod(name), "sums")

@@ -26,7 +26,7 @@ func burstNode(name string) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"type": "virtual-kubelet"}}}
 }
 
-// onBurst is a pod on the burst node, bound now.
+// onBurst returns a pod that is bound to the burst node at the current time.
 func (w *world) onBurst(name string) *v1.Pod {
 	p := withCondition(pod(name), v1.ConditionTrue, "", w.clock.Now())
 	p.Spec.NodeName = "virtual"
@@ -34,7 +34,7 @@ func (w *world) onBurst(name string) *v1.Pod {
 	return p
 }
 
-// ownedBy gives the pod a ReplicaSet.
+// ownedBy makes a ReplicaSet the pod's controller.
 func ownedBy(p *v1.Pod, owner string) *v1.Pod {
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "ReplicaSet", Name: owner, UID: types.UID("uid-of-" + owner), Controller: ptr.To(true)}}
 	return p
@@ -52,7 +52,7 @@ func (w *world) update(p *v1.Pod) {
 	must.Do(w.TB)(w.client.CoreV1().Pods(p.Namespace).Update(w.Context(), p, metav1.UpdateOptions{}))
 }
 
-// verdict waits until the pod's gate is closed for the reason, or open if that is Open.
+// verdict waits until the gate's reason for the pod is this code. The reason of an open gate is Open.
 func (w *world) verdict(p *v1.Pod, reason string) {
 	w.Helper()
 	w.eventually(func() string {
@@ -63,7 +63,7 @@ func (w *world) verdict(p *v1.Pod, reason string) {
 	})
 }
 
-// published waits until the burst pool is published in the state.
+// published waits until the published state of the burst pool is this state.
 func (w *world) published(state breaker.State) {
 	w.Helper()
 	w.eventually(func() string {
@@ -82,7 +82,7 @@ func (w *world) published(state breaker.State) {
 	})
 }
 
-// heard waits for events with the words.
+// heard waits until each of the texts has occurred in an event.
 func (w *world) heard(words ...string) {
 	w.Helper()
 	for deadline := time.After(10 * time.Second); len(words) > 0; {
@@ -97,7 +97,7 @@ func (w *world) heard(words ...string) {
 
 const quotaMessage = `api call to https://management.azure.com/x: got HTTP response status code 409 error code "ContainerGroupQuotaReached": no cores`
 
-// TestBurstPoolRefuses goes through a pool that begins to refuse pods, is tried with one, and takes pods again.
+// TestBurstPoolRefuses: a burst pool begins to refuse pods, is tested with one pod, and accepts pods again.
 func TestBurstPoolRefuses(t *testing.T) {
 	RegisterMetrics()
 	providers.Refusals.Reset()
@@ -129,7 +129,7 @@ func TestBurstPoolRefuses(t *testing.T) {
 		t.Errorf("burst_refusing is %v", got)
 	}
 
-	// A minute later, by the fake clock, the pod is requeued as the probe.
+	// After the backoff of a minute, by the fake clock, the held pod is requeued to test the pool.
 	w.eventually(func() string {
 		if !w.wasActivated("waiting") {
 			return "the held pod is not requeued for a probe"
@@ -146,8 +146,8 @@ func TestBurstPoolRefuses(t *testing.T) {
 	w.heard("BurstPoolAccepts")
 }
 
-// TestTemplateIsReported: the provider's words are told once, on the first pod of a template that it refuses for what
-// it is.
+// TestTemplateIsReported: if a provider refuses pods of a template with a pod error, one event on the first pod has the
+// provider's message.
 func TestTemplateIsReported(t *testing.T) {
 	w := newWorld(t, burstNode("virtual"))
 	w.run()
@@ -172,7 +172,7 @@ func TestTemplateIsReported(t *testing.T) {
 	}
 }
 
-// TestBurstNodeComesLate: pods that were there before their node counts as a burst pool's are taken in then.
+// TestBurstNodeComesLate: when a node becomes a burst node, the pods that are already on it are processed.
 func TestBurstNodeComesLate(t *testing.T) {
 	w := newWorld(t)
 	w.run()
@@ -188,7 +188,8 @@ func TestBurstNodeComesLate(t *testing.T) {
 	w.verdict(pod("other"), "Refused")
 }
 
-// TestRefusingIsTakenOver: what the last leader knew of a burst pool is gone by, and a state without it is fine.
+// TestRefusingIsTakenOver: a gatekeeper starts with the published state of a burst pool's provider. If none was
+// published, the provider's state is Open.
 func TestRefusingIsTakenOver(t *testing.T) {
 	for _, tc := range []struct {
 		name  string

@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// crowd has the world hold n pods of the number of kinds, and go by a view in which two pools that can grow have 200
-// kinds of nodes, none of which fits any pod but the last.
+// crowd makes the world hold n pods, which have the given number of kinds. In its view, two pools can grow. Together
+// they have 200 node templates. The pods fit only the last one.
 func (w *world) crowd(tb testing.TB, n, kinds int) {
 	tb.Helper()
 	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
@@ -48,8 +48,8 @@ func (w *world) crowd(tb testing.TB, n, kinds int) {
 	}
 }
 
-// TestHeldIsReportedSoon: pods that are held right after a report are told when the next report may be, and not only
-// when something else happens.
+// TestHeldIsReportedSoon: pods that are held right after a report are in the next report, which is due after
+// reportInterval even if no event occurs.
 func TestHeldIsReportedSoon(t *testing.T) {
 	w := newWorld(t)
 	w.Lead()
@@ -69,8 +69,8 @@ func TestHeldIsReportedSoon(t *testing.T) {
 	}
 }
 
-// BenchmarkSync prints how long a look at 10,000 held pods of 20 kinds takes, and for how long a scheduling cycle waits
-// meanwhile for what is known of its pod, at the most and in the median.
+// BenchmarkSync measures how long a sync of 10,000 held pods of 20 kinds takes. It also reports how long a scheduling
+// cycle waits for the lock of the held pods meanwhile: the maximum and the 99th percentile.
 func BenchmarkSync(b *testing.B) {
 	w := newWorld(b)
 	w.crowd(b, 10000, 20)

@@ -12,15 +12,17 @@ import (
 )
 
 const (
-	// restoreLimit bounds the age of a published state from which the regular pools' states are restored, with the
-	// times at which the pools entered them. If UnknownGrace is longer, it is the bound instead.
+	// restoreLimit is the maximum age of a published state whose pool states are restored. If UnknownGrace is longer,
+	// UnknownGrace is the maximum. The states of regular pools are restored with the times at which the pools entered
+	// them.
 	restoreLimit = 15 * time.Minute
-	// takeOverTimeout is how long a new leader tries, every takeOverRetry, to read the state that the last leader
-	// published.
+	// takeOverTimeout is how long a new leader tries to read the last leader's published state. takeOverRetry is the
+	// time between two tries.
 	takeOverTimeout, takeOverRetry = 30 * time.Second, time.Second
 )
 
-// restore restores the last leader's published state, as far as it is still valid, and returns the view to start from.
+// restore restores the parts of the last leader's published state that are still valid. It returns the view to start
+// from.
 func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 	logger, now := klog.FromContext(ctx), g.config.Clock.Now()
 	last, err := g.publisher.Load(ctx)
@@ -50,9 +52,9 @@ func (g *Gatekeeper) restore(ctx context.Context) *nodegroups.View {
 }
 
 // takeOver restores the times at which pods became unschedulable from the last leader's published state. It does
-// nothing until this scheduler leads. A standby evaluates the pools by itself, but does not see pods fail, because it
-// does not schedule. Until takeOver is done, this scheduler does not overwrite the published state, and no pod counts
-// as waiting for long. takeOver returns when to try again, or zero.
+// nothing until this scheduler leads. A standby evaluates the pools, but cannot record when pods become unschedulable,
+// because it runs no scheduling cycles. Until takeOver is done, this scheduler does not overwrite the published state
+// and does not use the times of the pods' conditions. takeOver returns when to try again, or zero.
 func (g *Gatekeeper) takeOver(ctx context.Context) time.Time {
 	if g.loop.takenOver || !g.leading.Load() {
 		return time.Time{}

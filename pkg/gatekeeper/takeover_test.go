@@ -19,8 +19,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestRestore: a gatekeeper starts from what was published; since when a pool is in its state counts only if it was not
-// too long ago. The pods' clocks are taken over when it leads, and until then no pod counts as waiting for long.
+// TestRestore: a gatekeeper starts with the published pool states unless they are too old. When it becomes the leader,
+// it restores the times at which pods became unschedulable. Until then, these times are unknown.
 func TestRestore(t *testing.T) {
 	for _, tc := range []struct {
 		name string
@@ -75,7 +75,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// TestTakeOverWithoutAnAnswer: an API server that does not say what was published is not waited for for ever.
+// TestTakeOverWithoutAnAnswer: if the published state cannot be read, takeOver ends after takeOverTimeout.
 func TestTakeOverWithoutAnAnswer(t *testing.T) {
 	w := newWorld(t)
 	g := w.Gatekeeper

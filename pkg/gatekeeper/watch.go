@@ -56,16 +56,16 @@ func (g *Gatekeeper) follow(what string, informer cache.SharedIndexInformer, han
 	return nil
 }
 
-// see processes a pod that was added or changed. update calls see before forget, so that a bound pod's usage counts
+// see processes a pod that was added or changed. update calls see before forget: the usage of a bound pod must count
 // before its reservation ends.
 func (g *Gatekeeper) see(pod *v1.Pod) {
 	g.usage.See(pod)
 	g.providers.See(pod)
 }
 
-// update processes the change of a pod.
+// update processes a change of a pod.
 func (g *Gatekeeper) update(before, pod *v1.Pod) {
-	// An informer may merge the deletion of a pod with the creation of a new pod of the same name.
+	// If a pod is deleted and created again with the same name, an informer may deliver both as one update.
 	if before.UID != pod.UID {
 		g.usage.Gone(before.UID)
 		g.forget(before.UID)
@@ -85,7 +85,7 @@ func (g *Gatekeeper) update(before, pod *v1.Pod) {
 	}
 }
 
-// free notes that a pod has ended. If the pod was on a burst node, a budget may have room for other pods.
+// free records that a pod has ended. If the pod was on a burst node, a budget may now have room for other pods.
 func (g *Gatekeeper) free(pod *v1.Pod) {
 	if g.providers.Follows(pod.Spec.NodeName) {
 		g.freed.Store(true)
@@ -104,7 +104,7 @@ func (g *Gatekeeper) lookFor(matters func(*v1.Pod) bool) {
 	}
 }
 
-// watchVolumes follows the objects that decide whether a pod's volumes allow it to burst.
+// watchVolumes watches the objects that decide whether a pod's volumes allow it to burst.
 func (g *Gatekeeper) watchVolumes() error {
 	pvc := func(obj any) {
 		pvc := obj.(*v1.PersistentVolumeClaim)
@@ -136,7 +136,7 @@ func (g *Gatekeeper) watchVolumes() error {
 	)
 }
 
-// watchNamespaces follows the labels of namespaces if a burst pool has a namespaceSelector.
+// watchNamespaces watches the labels of namespaces if a burst pool has a namespaceSelector.
 func (g *Gatekeeper) watchNamespaces() error {
 	if !g.config.Pools.SelectsNamespaces() {
 		return nil
@@ -157,8 +157,9 @@ func (g *Gatekeeper) watchNamespaces() error {
 	})
 }
 
-// notSelected returns, by the pool's index, whether the pool's namespaceSelector excludes the pod's namespace. It
-// returns nil if no pool has a namespaceSelector. A selector excludes every namespace that the informer has not seen.
+// notSelected reports, by the pool's index, whether the pool's namespaceSelector excludes the pod's namespace. It
+// returns nil if no pool has a namespaceSelector. Every selector excludes a namespace that the informer has not
+// delivered yet.
 func (g *Gatekeeper) notSelected(pod *v1.Pod) []bool {
 	if g.spaces == nil {
 		return nil

@@ -14,8 +14,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestNamespaceIsLabelled: a pod whose namespace may not burst, or is not known yet, is held, and requeued when that
-// changes.
+// TestNamespaceIsLabelled: a pod is held if its namespace is not selected or not known yet. It is requeued when the
+// namespace gets the label.
 func TestNamespaceIsLabelled(t *testing.T) {
 	w := newWorldWith(t, func(args *configv1.PoolPriorityArgs) {
 		args.Pools[2].Burst.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"burst": "yes"}}

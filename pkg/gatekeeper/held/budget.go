@@ -14,12 +14,12 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// reservationTTL is how long budget stays reserved for a requeued pod. By then, the pod is bound or held again.
+// reservationTTL is how long budget stays reserved for a requeued pod. Usually the pod is bound or held again earlier.
 const reservationTTL = 10 * time.Second
 
 // WithinBudgets returns, by namespace/name, the pods to requeue because a budget has room for them. Pods with a higher
-// priority come first, and of those with the same priority, the pods that have waited for longer. waiting counts all
-// pods that only budgets hold. uses returns the usage of each pool, and is called only if there are such pods.
+// priority come first. Of pods with the same priority, those that have waited longer come first. waiting counts all
+// pods that only budgets hold. uses returns the usage of each pool. It is called only if there are such pods.
 func (h *Pods) WithinBudgets(pools pool.List, uses func() []aci.Use, now time.Time) (pods map[string]*v1.Pod, waiting int) {
 	all := h.onBudget(now)
 	if len(all) == 0 {
@@ -42,11 +42,12 @@ type budgeted struct {
 	pod            *v1.Pod
 	pools          []bool // by the pools' index: whether the gate is open, apart from the budget
 	since          time.Time
-	hasReservation bool // was requeued and is not back yet: its usage counts first
+	hasReservation bool // requeued less than reservationTTL ago, and not held since; its usage is added first
 	priority       int32
 }
 
-// reserve adds the pod's usage to the first of its pools that has room for the pod, and reports whether one has.
+// reserve adds the pod's usage to the first of its pools that has room for the pod, and reports whether there is such a
+// pool.
 func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	for i := range pools.Burst() {
 		if p := pools.At(i); w.pools[i] && gate.HasRoom(w.pod, p, uses[i]) {
@@ -57,8 +58,8 @@ func (w *budgeted) reserve(pools pool.List, uses []aci.Use) bool {
 	return false
 }
 
-// onBudget returns the pods that only budgets hold. Pods with a reservation come first, and then pods are in the order
-// of priority and age.
+// onBudget returns the pods that only budgets hold. Pods with a reservation come first. Within each group, pods are in
+// the order of priority and age.
 func (h *Pods) onBudget(now time.Time) []budgeted {
 	var waiting []budgeted
 	h.each(func(_ types.UID, entry *heldPod) {
@@ -74,7 +75,8 @@ func (h *Pods) onBudget(now time.Time) []budgeted {
 	return waiting
 }
 
-// requeue sets reservedAt of the chosen pods that are still held, and returns these pods by namespace/name.
+// requeue sets reservedAt of the chosen pods that have not been bound or held again meanwhile, and returns these pods
+// by namespace/name.
 func (h *Pods) requeue(chosen []*budgeted, now time.Time) map[string]*v1.Pod {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestWithinBudgets: a budget has as many of the pods tried again that only it holds as it has room for, the best
-// first, and none twice.
+// TestWithinBudgets: of the pods that only a budget holds, as many are requeued as the budget has room for. Pods with a
+// higher priority and older pods come first. No pod is requeued twice for the same room.
 func TestWithinBudgets(t *testing.T) {
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}},
 		Burst: &configv1.Burst{Limits: &configv1.BurstLimits{Pods: 3}}}}})

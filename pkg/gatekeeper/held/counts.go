@@ -13,11 +13,11 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// maxWaits bounds how many pods' waiting times are collected for the published view, which keeps fewer.
+// maxWaits bounds how many pods' waiting times are collected. The published view has fewer.
 const maxWaits = 5000
 
-// reason is why a pod is held. pool is the first regular pool that holds the gate if code is about an earlier pool, or
-// else the closed burst pool. code is the burst pool's reason.
+// reason is why a pod is held. code is the reason of a closed burst pool. If code is about an earlier pool, pool is the
+// first regular pool that holds the gate. Otherwise, pool is the closed burst pool.
 type reason struct {
 	pool int
 	code string
@@ -68,8 +68,8 @@ func (h *Pods) Published(pools pool.List) (map[types.UID]published.Wait, publish
 // isNear reports whether the times differ by at most clockTolerance.
 func isNear(a, b time.Time) bool { return a.Sub(b).Abs() <= clockTolerance }
 
-// ByReason counts the held pods by the code of the reason that holds them. first is when the oldest held pod whose gate
-// may open became unschedulable; zero if there is no such pod.
+// ByReason counts the held pods by the code of their reason. Of the pods whose gate may open, first is when the oldest
+// became unschedulable; zero if there is none.
 func (h *Pods) ByReason() (by map[string]int, first time.Time) {
 	by = map[string]int{}
 	h.each(func(uid types.UID, entry *heldPod) {

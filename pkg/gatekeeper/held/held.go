@@ -1,4 +1,4 @@
-// Package held keeps the pods that the gate holds back. It records since when and for what they wait, and decides which
+// Package held keeps the pods that the gate holds back. It records how long and for what they wait, and decides which
 // of them to requeue.
 package held
 
@@ -25,13 +25,14 @@ var ReasonStarting = nodegroups.Reason{Code: "Starting", Sentence: "the schedule
 type Pods struct {
 	mu           sync.Mutex
 	pods         map[types.UID]*heldPod
-	firstFailed  map[types.UID]time.Time          // since when a pod has been unschedulable, held or not
-	clocks       map[types.UID]unschedulableClock // for an unschedulable pod, held or not
-	added        map[types.UID]bool               // held since the last sync
-	reserved     map[types.UID]bool               // held, with a reservation
-	lastRequeued map[queue]time.Time              // when pods of a queue were requeued last
-	// trusted is set once the times at which pods became unschedulable may be taken from their conditions. For pods
-	// that had scheduling gates, these times are wrong. The last leader's published times must be restored first.
+	firstFailed  map[types.UID]time.Time          // when each pod became unschedulable, held or not
+	clocks       map[types.UID]unschedulableClock // the clocks of unschedulable pods, held or not
+	added        map[types.UID]bool               // pods that were held since the last sync
+	reserved     map[types.UID]bool               // held pods with a reservation
+	lastRequeued map[queue]time.Time              // when pods of each queue were last requeued
+	// trusted is set once the times at which pods became unschedulable may be taken from their conditions. The last
+	// leader's published times must be restored before: for pods that had scheduling gates, the conditions' times are
+	// wrong.
 	trusted bool
 }
 
@@ -49,7 +50,7 @@ const (
 // failure.
 const clockTolerance = 2 * time.Second
 
-// unschedulableClock tracks how long autoscalers could act on an unschedulable pod.
+// unschedulableClock tracks since when autoscalers could act on an unschedulable pod.
 type unschedulableClock struct {
 	// noRoom is when the pod began to lack resources, if it had failed for a different reason before; zero otherwise.
 	noRoom time.Time
@@ -64,30 +65,31 @@ type unschedulableClock struct {
 
 type heldPod struct {
 	pod *v1.Pod
-	// autoscalerKey is alike.Autoscaler of the pod, and viewKey alike.View.
+	// autoscalerKey is the pod's alike.Autoscaler key, and viewKey its alike.View key.
 	autoscalerKey, viewKey string
 	// version is raised by each change of the entry, except by changes that a sync makes.
 	version int
-	// open is, by the pool's index, whether the gate was open at the last sync. A gate that only the budget or a stale
-	// snapshot closes counts as open, because WithinBudgets and retryStale requeue the pod.
+	// open is, by the pool's index, whether the gate was open at the last decision. A gate that only the budget or a
+	// stale snapshot closes counts as open: WithinBudgets or retryStale requeues the pod. A gate that a quota opens
+	// counts as open once the pod has been requeued.
 	open   []bool
-	budget bool // the budget closed a gate
-	// reason is why the pod is held, as of the last sync.
+	budget bool // a budget closed a gate when the pod was last held
+	// reason is why the pod is held, according to the last decision that closed a gate.
 	reason reason
-	// stale is set if the snapshot was stale: the pod is requeued after retryStale.
+	// stale is set if the snapshot was stale. The pod is then requeued after retryStale.
 	stale bool
 	// starting is set if the pod was held because the scheduler was starting. The pod is requeued once the scheduler
 	// has started, to get its actual reason.
 	starting bool
 	// reservation is the capacity that the pod waits for; nil if there is none.
 	reservation *Reservation
-	// waitsForRollout is the first Since of the pod's reservations.
+	// waitsForRollout is the first Reservation.Since of all reservations that the pod has had; zero if there is none.
 	waitsForRollout time.Time
-	// reservedAt is when the pod was last requeued because a budget had room, if the pod has not been held since; zero
-	// otherwise.
+	// reservedAt is when the pod was last requeued because a budget had room for it. It is zero if the pod was not
+	// requeued for this reason since it was last held.
 	reservedAt time.Time
-	// since is when the pod was last held or requeued because its condition was missing. tries is how often it was
-	// requeued for that.
+	// since is the later of two times: when the pod was last held, and when it was last requeued because it lacked the
+	// condition. tries counts the requeues because of the condition.
 	since time.Time
 	tries int
 }
@@ -98,8 +100,8 @@ func New() *Pods {
 		reserved: map[types.UID]bool{}, lastRequeued: map[queue]time.Time{}}
 }
 
-// Failed remembers that the pod is unschedulable as of now, unless an earlier time is known. wantsRoom is set if the
-// pod lacks resources. A failure for another reason restarts the time for which the pod has lacked resources.
+// Failed records that the pod is unschedulable as of now, unless an earlier time is known. wantsRoom is set if the pod
+// lacks resources. A failure for another reason resets the time at which the pod began to lack resources.
 func (h *Pods) Failed(pod *v1.Pod, wantsRoom bool, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -128,7 +130,7 @@ func (h *Pods) noteLocked(pod *v1.Pod, now time.Time) {
 	}
 }
 
-// Trust makes Pods use the conditions' times from now on.
+// Trust makes Pods use the times of the pods' conditions from now on.
 func (h *Pods) Trust(now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +140,7 @@ func (h *Pods) Trust(now time.Time) {
 	}
 }
 
-// Add remembers a pod that the decision holds as of now, and the pod's reservation if the reservation closed the gate.
+// Add records that the decision holds the pod as of now, and the pod's reservation if the reservation closed the gate.
 func (h *Pods) Add(pod *v1.Pod, kind string, decision *gate.Decision, reservation *Reservation, now time.Time) {
 	class := alike.View(pod)
 	h.mu.Lock()
@@ -186,7 +188,7 @@ type Pod struct {
 	WaitsForRollout time.Time
 }
 
-// Lookup returns the entry of the pod, and whether it is held.
+// Lookup returns the entry of the pod, and whether the pod is held.
 func (h *Pods) Lookup(uid types.UID) (Pod, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -214,9 +216,9 @@ func (h *Pods) Reservations(but types.UID) []ReservedPod {
 	return reserved
 }
 
-// RolloutChanged schedules a retry of the pods that wait for the rollout of the Deployment. The interval between
-// retries is rolloutRetryInterval, and longer if many pods wait. RolloutChanged reports whether any retry is earlier
-// than before.
+// RolloutChanged schedules an earlier retry of the pods that wait for the Deployment's rollout. The interval between
+// retries is rolloutRetryInterval, or longer if many pods wait. RolloutChanged reports whether it made any retry
+// earlier.
 func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -237,8 +239,8 @@ func (h *Pods) RolloutChanged(deployment types.UID) bool {
 	return moved
 }
 
-// Update processes the change of a pending pod. It reports whether a held pod must be requeued because its burst
-// annotation changed, for which the scheduling queue does not requeue it.
+// Update processes a change of a pending pod. It reports whether the pod is held and its burst annotation has changed.
+// The caller must then requeue the pod, because the scheduling queue does not.
 func (h *Pods) Update(before, pod *v1.Pod, now time.Time) (changed bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -269,14 +271,14 @@ func (h *Pods) Remove(uid types.UID) {
 	delete(h.reserved, uid)
 }
 
-// Waiting has the times from which a pod's waiting time is counted.
+// Waiting has the times from which the waiting time of a pod is counted.
 type Waiting struct {
-	Unschedulable time.Time // since when it has been unschedulable; zero if it is not known to be
-	NoRoom        time.Time // since when it has lacked resources; zero if it is not known to lack any
-	Ignored       time.Time // when autoscalers last ignored it; zero if they never did
+	Unschedulable time.Time // when the pod became unschedulable; zero if unknown
+	NoRoom        time.Time // when the pod began to lack resources; zero if unknown
+	Ignored       time.Time // when autoscalers last ignored the pod; zero if they never did
 }
 
-// Since returns the waiting times of the pod as of now.
+// Since returns the times from which the pod's waiting time is counted, as of now.
 func (h *Pods) Since(pod *v1.Pod, now time.Time) Waiting {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -308,9 +310,10 @@ func (h *Pods) Count() int {
 	return len(h.pods)
 }
 
-// UnknownToAPI returns since when pods may have lacked resources, for at most the n oldest pods whose condition shows a
-// different time. Some of them are held pods whose condition has been False since they had scheduling gates. The others
-// last failed for a reason other than a lack of resources, such as a gang. This reason may end while no scheduler
+// UnknownToAPI returns the times from which the next leader counts the waits of pods whose condition does not show
+// them. It returns at most the n oldest. There are two kinds of such pods. Held pods have a condition with an earlier
+// time, because they had scheduling gates or once failed for a reason other than a lack of resources. Pods that are not
+// held last failed for such a reason, for example an incomplete gang, which may become complete while no scheduler
 // leads.
 func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	h.mu.Lock()
@@ -334,8 +337,9 @@ func (h *Pods) UnknownToAPI(n int) map[types.UID]time.Time {
 	return known
 }
 
-// latest returns when the pod last failed for a reason other than a lack of resources, if that was its last failure.
-// Otherwise it returns the later of two times: when the pod became unschedulable, and when it began to lack resources.
+// latest returns the time that UnknownToAPI returns for the pod. If the pod's last failure was for a reason other than
+// a lack of resources, that is the time of this failure. Otherwise it is the later of two times: when the pod became
+// unschedulable, and when it began to lack resources.
 func (h *Pods) latest(uid types.UID) time.Time {
 	since := h.firstFailed[uid]
 	if c := h.clocks[uid]; c.stopped {
@@ -346,14 +350,14 @@ func (h *Pods) latest(uid types.UID) time.Time {
 	return since
 }
 
-// Restore sets the time since which the pod has been unschedulable.
+// Restore sets the time at which the pod became unschedulable.
 func (h *Pods) Restore(uid types.UID, since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.firstFailed[uid] = since
 }
 
-// Any reports whether at least one held pod matters.
+// Any reports whether matters returns true for at least one held pod.
 func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -365,8 +369,9 @@ func (h *Pods) Any(matters func(*v1.Pod) bool) bool {
 	return false
 }
 
-// Unreported returns the pods, by namespace/name, to requeue now because they lack the condition Unschedulable: its
-// write was lost, and autoscalers see only pods that have it. Unreported also returns when the next such pod is due.
+// Unreported returns the pods, by namespace/name, to requeue now because they lack the condition Unschedulable. The
+// write of their condition was lost, and autoscalers consider only pods with the condition. Unreported also returns
+// when the next such pod is due.
 func (h *Pods) Unreported(now time.Time) (map[string]*v1.Pod, time.Time) {
 	pods := map[string]*v1.Pod{}
 	var next time.Time
@@ -392,9 +397,9 @@ func (p *heldPod) withoutConditionUntil() time.Time {
 // nameOf returns the pod's namespace/name, the key by which the scheduler activates pods.
 func nameOf(pod *v1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// each calls do for each held pod, under the lock. It releases the lock after every syncChunk pods, and entries may
-// change meanwhile, so do may keep only copies of fields. do may also keep the pointer to an entry, to compare it with
-// h.pods later: if they are equal, the pod was not held again meanwhile.
+// each calls do for each held pod, under the lock. After every syncChunk pods, it releases the lock, and entries may
+// change. do may therefore keep only copies of an entry's fields, and the pointer to the entry. If h.pods later still
+// has the same pointer, the pod was not held again meanwhile.
 func (h *Pods) each(do func(types.UID, *heldPod)) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -25,21 +25,21 @@ func withCondition(p *v1.Pod, status v1.ConditionStatus, reason string, since ti
 	return p
 }
 
-// TestFirstFailure: the clock of a pod that waited for scheduling gates starts when it first fails, not when it was
-// made.
+// TestFirstFailure: a pod that had scheduling gates counts as unschedulable from its first failure, not from its
+// creation.
 func TestFirstFailure(t *testing.T) {
 	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	p := pod("p")
 	withCondition(p, v1.ConditionFalse, v1.PodReasonSchedulingGated, now.Add(-time.Hour))
 	h.Failed(p, true, now)
-	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the API server keeps the time
+	p.Status.Conditions[0].Reason = v1.PodReasonUnschedulable // the condition's status and time remain
 	if got := h.Since(p, now); !got.Unschedulable.Equal(now) || !got.NoRoom.Equal(now) {
 		t.Errorf("unschedulable since %+v, want %v", got, now)
 	}
 }
 
-// TestHeldForTheBudget: a change of the view does not requeue such pods, the end of a burst pod does.
+// TestHeldForTheBudget: Reconsider does not requeue a pod that only the budget holds.
 func TestHeldForTheBudget(t *testing.T) {
 	h := New()
 	p := pod("p")
@@ -64,7 +64,7 @@ func TestHeldForTheBudget(t *testing.T) {
 	}
 }
 
-// TestHeldPodsAreRequeued follows held pods through changes of the view and of time.
+// TestHeldPodsAreRequeued: a held pod is requeued when the gate opens for it, once each time it was held.
 func TestHeldPodsAreRequeued(t *testing.T) {
 	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -87,7 +87,7 @@ func TestHeldPodsAreRequeued(t *testing.T) {
 	if opened, _ = h.lookFor(false, now, decide); len(opened) != 0 {
 		t.Errorf("requeued again without a change: %v", opened)
 	}
-	// Held once more, by a decision that was closed: requeued once more.
+	// The pod was held again with a closed gate, so it is requeued again.
 	h.Add(b, "", &closed, nil, now.Add(time.Hour))
 	if opened, _ = h.lookFor(true, now, decide); len(opened) != 1 {
 		t.Errorf("opened for %v, want b", opened)
@@ -102,7 +102,8 @@ func TestHeldPodsAreRequeued(t *testing.T) {
 	}
 }
 
-// TestWithoutCondition: a held pod whose condition was never written is tried again, every retryWithoutCondition.
+// TestWithoutCondition: a held pod without the condition is requeued after retryWithoutCondition. The time doubles with
+// each try.
 func TestWithoutCondition(t *testing.T) {
 	h := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -157,7 +158,7 @@ func TestUnschedulableSince(t *testing.T) {
 	}
 }
 
-// TestUnknownToAPI: the clocks of pods that waited for scheduling gates are published, and no others.
+// TestUnknownToAPI: the times of pods that had scheduling gates are published, and no others.
 func TestUnknownToAPI(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	condition := func(name string, at time.Time, reason string) *v1.Pod {
@@ -179,7 +180,7 @@ func TestUnknownToAPI(t *testing.T) {
 	}
 }
 
-// TestStaleSnapshot: a pod for which the scheduler was behind with the nodes is tried again soon, once.
+// TestStaleSnapshot: a pod that was held because of a stale snapshot is requeued once, after retryStale.
 func TestStaleSnapshot(t *testing.T) {
 	held := New()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
@@ -198,8 +199,8 @@ func TestStaleSnapshot(t *testing.T) {
 	}
 }
 
-// TestProgressedPods: pods that wait for a rollout are tried again soon when it changes, the later the more there are,
-// and never later than they would be otherwise.
+// TestProgressedPods: when a rollout changes, the pods that wait for it are retried soon. The more pods wait, the later
+// is the retry, but it is never later than without the change.
 func TestProgressedPods(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, tc := range []struct {
@@ -236,20 +237,20 @@ func TestProgressedPods(t *testing.T) {
 	}
 }
 
-// TestClocks: since when a pod has had no room, and until when autoscalers ignored it.
+// TestClocks: the times from which the waits of a pod are counted, after each kind of failure and nomination.
 func TestClocks(t *testing.T) {
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
 	const never = -1
 	type event struct {
 		minute                int
-		insufficientResources bool   // it fails
-		gang                  bool   // or it does for something else
-		nominated             string // or it is nominated, or not any more ("no")
+		insufficientResources bool   // the pod fails because it lacks resources
+		gang                  bool   // the pod fails because its gang is incomplete
+		nominated             string // the pod's new nominatedNodeName; "no" means none
 	}
 	for _, tc := range []struct {
 		name                   string
-		told                   int // since when the API says that it is unschedulable
+		told                   int // the time of the pod's condition Unschedulable
 		events                 []event
 		unschedulable, noRoom  int
 		ignored, publishedAsOf int
@@ -297,7 +298,7 @@ func TestClocks(t *testing.T) {
 			check("ignored until", got.Ignored, tc.ignored)
 			if got.NoRoom.IsZero() {
 				check("published since, without being held", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
-				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // by now the API says so
+				withCondition(p, v1.ConditionFalse, v1.PodReasonUnschedulable, start.Add(-time.Hour)) // the API server has the condition by now
 			}
 			h.Add(p, "", &gate.Decision{Burst: []gate.Verdict{{}}}, nil, at(10))
 			check("published since", h.UnknownToAPI(10)[p.UID], tc.publishedAsOf)
@@ -309,7 +310,7 @@ func TestClocks(t *testing.T) {
 	}
 }
 
-// TestIgnoredBeforeItFailed: that a pod which never failed is nominated is not remembered.
+// TestIgnoredBeforeItFailed: the nomination of a pod that never failed is not recorded.
 func TestIgnoredBeforeItFailed(t *testing.T) {
 	h := New()
 	p := pod("p")
@@ -320,14 +321,14 @@ func TestIgnoredBeforeItFailed(t *testing.T) {
 	}
 }
 
-// lookFor returns the pods that a look opens the gate for, and when the next is due.
+// lookFor calls Reconsider, and returns the pods to requeue and the time of the next sync.
 func (h *Pods) lookFor(onlyNew bool, now time.Time, decide func(*Candidate) gate.Decision) (map[string]*v1.Pod, time.Time) {
 	l := h.Reconsider(onlyNew, now, decide)
 	return l.Opened, l.Next
 }
 
-// TestSyncBesideCycles: what was decided of a pod that cycles changed while it was looked at is dropped, and the pod is
-// looked at again; one that is bound by then is not requeued.
+// TestSyncBesideCycles: if a pod's entry changes during a sync, the decision is dropped, and the next sync decides
+// again. A pod that is bound during the sync is not requeued.
 func TestSyncBesideCycles(t *testing.T) {
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed, open := gate.Decision{Burst: []gate.Verdict{{}}}, gate.Decision{Burst: []gate.Verdict{{Open: true}}}
@@ -336,7 +337,7 @@ func TestSyncBesideCycles(t *testing.T) {
 		meanwhile func(h *Pods, p *v1.Pod)
 		opened    int
 		again     bool
-		then      int // opened by the next look at pods that are new
+		then      int // pods that the next Reconsider with onlyNew opens the gate for
 	}{
 		{"nothing happens", func(*Pods, *v1.Pod) {}, 1, false, 0},
 		{"it is bound", func(h *Pods, p *v1.Pod) { h.Remove(p.UID) }, 0, false, 0},
@@ -361,8 +362,8 @@ func TestSyncBesideCycles(t *testing.T) {
 	}
 }
 
-// TestStartIsReported: a pod that was told no more than that the scheduler is starting is tried again once that is
-// over, whenever it was held.
+// TestStartIsReported: a pod that was held because the scheduler was starting is requeued once the scheduler has
+// started, no matter when the pod was held.
 func TestStartIsReported(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	held := func(reason nodegroups.Reason) *gate.Decision {
@@ -382,7 +383,7 @@ func TestStartIsReported(t *testing.T) {
 			t.Errorf("look %d: %v is tried again, want %v", i, got, tc.want)
 		}
 	}
-	h.Add(pod("in-flight"), "", held(ReasonStarting), nil, now) // its cycle began before the look, and ended after
+	h.Add(pod("in-flight"), "", held(ReasonStarting), nil, now) // its cycle began before the sync, and ended after it
 	if got := look(true, grows); !slices.Equal(got, []string{"default/in-flight"}) {
 		t.Errorf("%v is tried again", got)
 	}

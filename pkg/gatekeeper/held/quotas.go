@@ -15,21 +15,21 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxTrials is how many pods are requeued in each quotaInterval for a half-open pool. The pool takes only one of them,
-// but some may have found a node elsewhere, or be deleted.
+// maxTrials is how many pods are requeued in each quotaInterval for a half-open pool. The pool takes only one of them.
+// The others are needed because a requeued pod may have been deleted, or may find a node elsewhere.
 const (
 	maxTrials     = 3
 	quotaInterval = time.Second
 )
 
-// queue identifies held pods that are requeued a few at a time for the burst pool with index pool. They are the
-// candidates for the trial of a half-open pool, or the pods of one owner.
+// queue identifies held pods that are requeued a few at a time for the burst pool with index pool. Without an owner,
+// they are the candidates for the trial of a half-open pool. With an owner, they are the owner's pods.
 type queue struct {
 	pool  int
 	owner types.UID
 }
 
-// quotas are the held pods of each queue, and how many of them may be requeued.
+// quotas has the held pods of each queue, and how many of them may be requeued.
 type quotas map[queue]*quota
 
 type quota struct {
@@ -37,7 +37,8 @@ type quota struct {
 	limit int
 }
 
-// add adds the pod, and returns true, if the verdict opens the burst pool with index i for a few pods only.
+// add adds the pod to a queue if the verdict opens the burst pool with index i for a few pods only. It reports whether
+// it added the pod.
 func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
 	q, few := queue{pool: i}, maxTrials
 	switch {
@@ -54,9 +55,9 @@ func (t quotas) add(entry *heldPod, i int, v *gate.Verdict) bool {
 	return true
 }
 
-// requeueByQuota adds the oldest pods of each queue to opened, as many as the queue's quota, and returns when the next
-// pods are due. Each queue pauses for quotaInterval after its last pods. Pods whose owners do not count failures come
-// first.
+// requeueByQuota adds as many pods of each queue to opened as the queue's quota allows, and returns when the next pods
+// are due. Pods whose owners do not count failures come first, and then the oldest pods. After a queue's pods were
+// requeued, the queue pauses for quotaInterval.
 func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time.Time) time.Time {
 	var next time.Time
 	maps.DeleteFunc(h.lastRequeued, func(_ queue, at time.Time) bool { return now.Sub(at) >= quotaInterval })
@@ -66,7 +67,7 @@ func (h *Pods) requeueByQuota(queues quotas, opened map[string]*v1.Pod, now time
 			next = nodegroups.Earliest(next, at.Add(quotaInterval))
 			continue
 		}
-		// Scheduling cycles go on during Reconsider. A pod may be bound by now, or held again.
+		// Scheduling cycles continue during Reconsider. By now, a pod may be bound or held again.
 		turn.pods = slices.DeleteFunc(turn.pods, func(entry *heldPod) bool { return h.pods[entry.pod.UID] != entry })
 		slices.SortStableFunc(turn.pods, func(a, b *heldPod) int {
 			return cmp.Or(costs(a)-costs(b), h.firstFailed[a.pod.UID].Compare(h.firstFailed[b.pod.UID]))

@@ -15,15 +15,15 @@ import (
 	"poolpriority.dev/scheduler/pkg/gate"
 )
 
-// ofJob gives the pod a Job and restartPolicy Never.
+// ofJob makes the Job the pod's controller, and sets restartPolicy Never.
 func ofJob(p *v1.Pod, job string) *v1.Pod {
 	p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: job, UID: types.UID("uid-of-" + job), Controller: ptr.To(true)}}
 	p.Spec.RestartPolicy = v1.RestartPolicyNever
 	return p
 }
 
-// TestTrialsAreFew: of many held pods, few are requeued to see whether a provider takes pods again, the next ones only
-// if none of them could be tried, and all once it does.
+// TestTrialsAreFew: few of the held pods are requeued to test whether a provider accepts pods again. After
+// quotaInterval, the next few follow. Once the provider accepts pods, all others are requeued.
 func TestTrialsAreFew(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonProviderRefusing}}}
@@ -61,9 +61,8 @@ func TestTrialsAreFew(t *testing.T) {
 	}
 }
 
-// TestQuotaOfAnOwner: of many held pods of a Job, as many are requeued as are let in, those that have been held for the
-// longest; Jobs do not wait for one another; and to see whether a provider takes pods again, those come first that cost
-// nobody anything.
+// TestQuotaOfAnOwner: of a Job's held pods, the oldest are requeued, as many as the quota allows. Each Job has its own
+// quota. For the trial of a half-open pool, pods whose owners do not count failures come first.
 func TestQuotaOfAnOwner(t *testing.T) {
 	h, now := New(), time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	closed := &gate.Decision{Burst: []gate.Verdict{{Reason: gate.ReasonRateLimited}}}

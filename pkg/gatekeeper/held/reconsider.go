@@ -12,27 +12,27 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// syncChunk is how many held pods are read or written before the lock is released. It bounds how long scheduling cycles
-// wait for the lock.
+// syncChunk is how many held pods are read or written before the lock is released. This bounds how long scheduling
+// cycles wait for the lock.
 const syncChunk = 256
 
-// Candidate is a copy of a held pod during a sync.
+// Candidate is a copy of some fields of a held pod's entry. The Pod pointer is shared.
 type Candidate struct {
-	// Kind is the pod's autoscaler key and Class its alike.View. Since has its waiting times, and Wait is the wait of
-	// its reservation.
+	// AutoscalerKey and ViewKey are the pod's alike.Autoscaler and alike.View keys. Since has its waiting times, and
+	// Wait is the wait of its reservation.
 	Pod                    *v1.Pod
 	AutoscalerKey, ViewKey string
 	Since                  Waiting
 	Wait                   gate.Wait
 
-	entry   *heldPod
-	version int
-	// decision is the gate's new decision for the pod.
+	entry    *heldPod
+	version  int
 	decision gate.Decision
 }
 
 // Reconsider decides again for every held pod or, with onlyNew, for the pods that were held since the last sync.
-// Scheduling cycles go on meanwhile. The decision for a pod whose entry has changed is dropped.
+// Scheduling cycles continue meanwhile. If a pod's entry changes before its decision is applied, the decision is
+// dropped.
 func (h *Pods) Reconsider(onlyNew bool, now time.Time, decide func(c *Candidate) gate.Decision) Result {
 	look := Result{held: h, now: now, Opened: map[string]*v1.Pod{}, quotas: quotas{}}
 	uids := h.toSync(onlyNew)
@@ -69,7 +69,7 @@ func (h *Pods) toSync(onlyNew bool) []types.UID {
 	return uids
 }
 
-// candidates appends copies of the pods that are still held.
+// candidates appends copies of the entries of the pods that are still held.
 func (h *Pods) candidates(to []Candidate, uids []types.UID, now time.Time) []Candidate {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,16 +87,16 @@ type Result struct {
 	held   *Pods
 	now    time.Time
 	quotas quotas
-	// Opened are the pods to requeue, by namespace/name. A burst pool has opened for them since the last sync, or they
-	// were held because the scheduler was starting or the snapshot was stale.
+	// Opened has the pods to requeue, by namespace/name. A burst pool has opened for these pods since the last sync, or
+	// the scheduler was starting or the snapshot was stale when they were held.
 	Opened map[string]*v1.Pod
-	Next   time.Time // when a decision next changes without an event; zero if none does
-	Again  bool      // pods changed meanwhile, and the next sync with onlyNew must decide for them
-	// Budgets is set if a budget holds one of the pods that were decided for.
+	Next   time.Time // when to decide again without an event; zero means never
+	Again  bool      // entries changed meanwhile, and the next sync with onlyNew must decide for their pods
+	// Budgets is set if a budget held one of the pods that Reconsider decided for.
 	Budgets bool
 }
 
-// settle writes the decisions into the entries.
+// settle applies the decisions to the entries that have not changed.
 func (l *Result) settle(candidates []Candidate) {
 	l.held.mu.Lock()
 	defer l.held.mu.Unlock()
@@ -120,7 +120,7 @@ func (l *Result) one(entry *heldPod, decision *gate.Decision) {
 	l.Budgets = l.Budgets || entry.budget
 	for i := range open {
 		if open[i] && !entry.open[i] && l.quotas.add(entry, i, &decision.Burst[i]) {
-			open[i] = false // until the quota lets it in
+			open[i] = false // until requeueByQuota requeues the pod
 		} else if open[i] && !entry.open[i] {
 			l.Opened[nameOf(entry.pod)] = entry.pod
 		}

@@ -20,23 +20,24 @@ import (
 )
 
 const (
-	// rolloutRetryInterval is the shortest time between retries of a pod whose rollout progresses. The time is longer
-	// if many pods wait.
+	// rolloutRetryInterval is the shortest time between retries of a pod whose rollout progresses. If many pods wait,
+	// the time is longer.
 	rolloutRetryInterval = time.Second
-	// TryEach is the time that each pod that waits for a rollout adds to the retry interval. If 100 pods wait, each is
-	// tried every 4 s. One try takes some milliseconds in a large cluster.
+	// TryEach times the number of pods that wait for a rollout is their retry interval, if that is longer than
+	// rolloutRetryInterval. If 100 pods wait, each is tried every 4 s. In a large cluster, one try takes some
+	// milliseconds.
 	TryEach = 40 * time.Millisecond
-	// replicaSetLag bounds how much later than its first pod a ReplicaSet may reach the informer.
+	// replicaSetLag is how long a pod waits for the informer to deliver the pod's ReplicaSet.
 	replicaSetLag = 5 * time.Second
 	// maxUnknownReplicaSets bounds how many pods with an unknown ReplicaSet are remembered.
 	maxUnknownReplicaSets = 10000
 )
 
-// Reservation is capacity that a new pod of a rollout, or a pod that preempted others, waits for. The capacity is free
-// once other pods have terminated.
+// Reservation is capacity that is kept for a new pod of a rollout, or for a pod that preempted others. The capacity
+// becomes free when other pods have terminated.
 type Reservation struct {
 	gate.Wait
-	// Node has the capacity; empty if the pod only waits for its ReplicaSet to be known.
+	// Node is the node with the capacity; empty if the pod waits only until its ReplicaSet is known.
 	Node string
 	// Terminating is set if all pods that the reservation waits for are already terminating.
 	Terminating bool
@@ -47,7 +48,7 @@ type Reservation struct {
 	Deployment, ReplicaSet types.UID
 }
 
-// asWait returns the gate's input for the reservation, which is empty for nil.
+// asWait returns the wait of the reservation; empty for a nil reservation.
 func (p *Reservation) asWait() gate.Wait {
 	if p == nil {
 		return gate.Wait{}
@@ -61,11 +62,11 @@ type ReservedPod struct {
 	Reservation
 }
 
-// RolloutStatus shows whether a pod is a new pod of a rollout. It is empty if the pod is not.
+// RolloutStatus shows whether a pod is a new pod of a rollout. If the pod is not, the status is empty.
 type RolloutStatus struct {
 	// Of is the pod's rollout; nil if there is none.
 	Of *rollout.Rollout
-	// Unknown is a short wait if the pod's ReplicaSet is not known yet; nil otherwise.
+	// Unknown is a short wait until the pod's ReplicaSet is known; nil if the ReplicaSet is known or the wait is over.
 	Unknown *Reservation
 }
 
@@ -77,10 +78,10 @@ type Rollouts struct {
 	deployments appslisters.DeploymentLister
 	replicaSets cache.Indexer        // with the index byController
 	hasSynced   cache.InformerSynced // the Deployments have synced
-	stale       *lru.Cache           // when a pod with an unknown ReplicaSet was first checked, by our clock
+	stale       *lru.Cache           // when each pod with an unknown ReplicaSet was first checked, by our clock
 }
 
-// waitsFor reports whether the pod's ReplicaSet, which is unknown at the time now, may still arrive.
+// waitsFor reports whether the pod still waits for its ReplicaSet, which is unknown at the time now.
 func (r *Rollouts) waitsFor(pod types.UID, now time.Time) bool {
 	first, ok := r.stale.Get(pod)
 	if !ok {
@@ -103,9 +104,9 @@ func controllerIndex(obj any) ([]string, error) {
 // Synced reports whether the Deployments have synced.
 func (r *Rollouts) Synced() bool { return r == nil || r.hasSynced() }
 
-// NewRollouts starts to watch Deployments, stripped of what is not needed, and uses the scheduler's own informer of
-// ReplicaSets. When a ReplicaSet changes, changed is called with its controller's UID. A scheduler without the right to
-// list and watch Deployments finds no rollouts.
+// NewRollouts starts to watch Deployments, without the fields that it does not need, and uses the scheduler's own
+// informer of ReplicaSets. When a ReplicaSet changes, changed is called with the UID of the ReplicaSet's controller. A
+// scheduler that may not list and watch Deployments finds no rollouts.
 func NewRollouts(ctx context.Context, client kubernetes.Interface, scheduler informers.SharedInformerFactory, changed func(deployment types.UID)) (*Rollouts, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(func(obj any) (any, error) {
 		if d, ok := obj.(*appsv1.Deployment); ok {
@@ -145,7 +146,8 @@ func (r *Rollouts) Of(pod *v1.Pod, now time.Time) RolloutStatus {
 	obj, _, _ := r.replicaSets.GetByKey(pod.Namespace + "/" + owner.Name) // does not fail
 	own, known := obj.(*appsv1.ReplicaSet)
 	if !known || own.UID != owner.UID || own.Spec.Replicas != nil && *own.Spec.Replicas == 0 {
-		// If the ReplicaSet wants no pods but has this one, the informer is stale, or the pod will be deleted.
+		// A ReplicaSet that wants no pods should not have this one: either the informer is stale, or the pod will be
+		// deleted.
 		if !r.waitsFor(pod.UID, now) {
 			return RolloutStatus{}
 		}

@@ -10,8 +10,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TestUnknownReplicaSet: a pod whose ReplicaSet is not known waits for a moment, by our clock, whatever the API server
-// says of its age.
+// TestUnknownReplicaSet: a pod with an unknown ReplicaSet waits for replicaSetLag by our clock, no matter which age the
+// API server gives it.
 func TestUnknownReplicaSet(t *testing.T) {
 	r, now := &Rollouts{stale: lru.New(maxUnknownReplicaSets), replicaSets: cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)}, time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for _, age := range []time.Duration{0, time.Hour, -time.Hour} {

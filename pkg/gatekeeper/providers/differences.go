@@ -10,16 +10,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/refusal"
 )
 
-// maxWarned bounds how many owners WarnOfDifferences remembers. If there are more, those with the least recent events
-// may get the event again.
+// maxWarned bounds how many owners WarnOfDifferences remembers. If there are more, owners whose pods were bound least
+// recently may get the event again.
 const maxWarned = 5000
 
-// reasonDifferently is the reason of an event on a pod. The burst pool's provider runs this pod without something that
-// the pod asks for.
+// reasonDifferently is the reason of an event on a pod that the burst pool's provider runs without something that the
+// pod asks for.
 const reasonDifferently = "RunsDifferently"
 
-// WarnOfDifferences writes an event on a pod that was just bound to a burst node. The event lists what the burst pool's
-// provider ignores of the pod. Each owner gets one event.
+// WarnOfDifferences writes an event on a pod that was just bound to a burst node. The event lists the features of the
+// pod that the burst pool's provider ignores. Only one pod of each owner gets the event.
 func (p *Providers) WarnOfDifferences(pod *v1.Pod) {
 	if !p.config.Leading() {
 		return // the leader writes the event

@@ -17,14 +17,15 @@ import (
 const (
 	// askTimeout bounds one read of a pod's last status, and asks bounds how often a failed read is retried.
 	askTimeout, asks = 5 * time.Second, 5
-	// maxVanished bounds how many pods are queued. If thousands of pods end before they start, a few are enough.
+	// maxVanished bounds how many pods are queued. If thousands of pods end before they start, reading a few of them is
+	// enough.
 	maxVanished = 500
 )
 
-// vanished are pods on burst nodes that left the scheduler's informer before they had started. The informer leaves out
-// pods that have ended. It reports such a pod as deleted, without the last status, which shows whether the provider
-// refused the pod. This happens when a pod with restartPolicy Never is refused. Until the last status has been read,
-// such a pod counts as one that the provider has not answered.
+// vanished reads the last status of pods on burst nodes that left the scheduler's informer before they had started. The
+// informer leaves out pods that have ended: it reports such a pod as deleted, without its last status. A pod with
+// restartPolicy Never ends when the provider refuses it, and only its last status shows the refusal. Until the status
+// has been read, the pod counts as one that the provider has neither refused nor started.
 type vanished struct {
 	pods  typedcorev1.PodsGetter
 	queue workqueue.TypedRateLimitingInterface[vanishedPod]
@@ -39,8 +40,8 @@ func newVanished(pods typedcorev1.PodsGetter) *vanished {
 	return &vanished{pods: pods, queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[vanishedPod](100*time.Millisecond, 10*time.Second))}
 }
 
-// add queues a read of the pod's last status, and reports whether it did. It does not if the pod was deleted or has
-// begun to run, or if the queue is full.
+// add queues a read of the pod's last status, and reports whether it did. It queues nothing if the pod was deleted or
+// has begun to run, or if the queue is full.
 func (v *vanished) add(pod *v1.Pod) bool {
 	if pod.Spec.NodeName == "" || pod.DeletionTimestamp != nil || refusal.Began(pod) || v.queue.Len() >= maxVanished {
 		return false
@@ -50,7 +51,7 @@ func (v *vanished) add(pod *v1.Pod) bool {
 }
 
 // run reads the last status of the queued pods until the context ends. It calls ended with each pod that still exists,
-// and gone with the UID of each pod that does not, or cannot be read.
+// and gone with the UID of each pod that does not exist or cannot be read.
 func (v *vanished) run(ctx context.Context, ended func(*v1.Pod), gone func(types.UID)) {
 	defer context.AfterFunc(ctx, v.queue.ShutDown)()
 	for {

@@ -22,8 +22,8 @@ func pod(name string) *v1.Pod {
 	return &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name)}}
 }
 
-// TestVanished: of pods that the informer lost sight of before they had started it is asked what became of them, and
-// asked again if the API server fails; not of those that were deleted or had started.
+// TestVanished: the last status is read of pods that left the informer before they had started. The read is retried if
+// the API server fails. Pods that were deleted or had started are not read.
 func TestVanished(t *testing.T) {
 	at := func(name string, phase v1.PodPhase) *v1.Pod {
 		p := pod(name)
@@ -78,8 +78,7 @@ func TestVanished(t *testing.T) {
 	<-stopped
 }
 
-// TestVanishedIsStarting: until it is known what became of a pod that the informer lost sight of, it counts as
-// starting.
+// TestVanishedIsStarting: a pod that left the informer counts as starting until its last status has been read.
 func TestVanishedIsStarting(t *testing.T) {
 	ps, _ := newProviders(t, func(*Config) {})
 	p := pod("a")
@@ -94,7 +93,7 @@ func TestVanishedIsStarting(t *testing.T) {
 	}
 	ps.See(p)
 	check("bound", 1, 0)
-	ps.vanished.queue.ShutDown() // nobody asks
+	ps.vanished.queue.ShutDown() // no last status is read
 	ps.Deleted(p)
 	check("while it is not known", 1, 0)
 	p.Status.Phase, p.Status.Reason, p.Status.Message = v1.PodFailed, refusal.ReasonProviderFailed, `status code 409 error code "ContainerGroupQuotaReached": no cores`

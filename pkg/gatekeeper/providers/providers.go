@@ -1,4 +1,4 @@
-// Package providers follows how the providers of burst pools treat the pods on the pools' nodes.
+// Package providers watches how the providers of burst pools treat the pods on the pools' nodes.
 package providers
 
 import (
@@ -61,7 +61,7 @@ type Config struct {
 	Changed  func()      // called when a burst pool's status may have changed; it must not block
 }
 
-// Providers follow how the providers of the burst pools treat the pods on the pools' nodes. Its methods are safe for
+// Providers watches how the providers of the burst pools treat the pods on the pools' nodes. Its methods are safe for
 // concurrent use.
 type Providers struct {
 	config   Config
@@ -114,7 +114,7 @@ func (p *Providers) See(pod *v1.Pod) {
 	}
 }
 
-// podOf returns the tracker's input for a pod in the burst pool with index i.
+// podOf returns the breaker's input for a pod in the burst pool with index i.
 func (p *Providers) podOf(i int, pod *v1.Pod) breaker.Pod {
 	of := breaker.PodOf(pod)
 	of.MilliCPU = aci.UseOf(pod, p.config.Pools.At(i).OnACI()).MilliCPU
@@ -146,8 +146,8 @@ func (p *Providers) Gone(uid types.UID) {
 	}
 }
 
-// countRefusal counts a pod's refusal. It writes an event if the refusal makes the pod's template ineligible, or would
-// do so if the mode were not Observe.
+// countRefusal counts a pod's refusal. If the refusal makes the pod's template ineligible, countRefusal also writes an
+// event. In mode Observe, the event says what would follow. Only the leader does either.
 func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	if !p.config.Leading() {
 		return
@@ -166,7 +166,7 @@ func (p *Providers) countRefusal(i int, pod *v1.Pod, change breaker.Change) {
 	}
 }
 
-// Follow updates the nodes of the pools. If the burst nodes changed, it reads all pods again.
+// Follow sets the nodes of the burst pools. If these nodes have changed, it processes all pods on them again.
 func (p *Providers) Follow(byPool [][]*v1.Node) {
 	nodes := map[string]int{}
 	for i := range p.config.Pools.Burst() {
@@ -180,7 +180,7 @@ func (p *Providers) Follow(byPool [][]*v1.Node) {
 		return
 	}
 	p.nodes = nodes
-	// The pods are listed under the lock, so that the deletion of a listed pod is processed afterwards.
+	// The pods are listed under the lock, so that a listed pod's deletion is processed after the listing.
 	all, _ := p.config.Pods.List(labels.Everything()) // does not fail
 	seen, byUID := map[int][]breaker.Pod{}, map[types.UID]*v1.Pod{}
 	for _, pod := range all {
@@ -217,7 +217,7 @@ func (p *Providers) Pacing(i int, owner types.UID, placed []types.UID, now time.
 	return p.trackers[i].Pacing(owner, placed, now)
 }
 
-// recall processes pods that have failed and may have been refused while no scheduler watched.
+// recall processes failed pods, which may have been refused while no scheduler watched.
 func (p *Providers) recall(pods []v1.Pod) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -229,8 +229,8 @@ func (p *Providers) recall(pods []v1.Pod) {
 	}
 }
 
-// Transition logs each change of a burst pool's state since the last view. If a pool began or stopped refusing pods,
-// Transition also writes events on its nodes.
+// Transition logs each change of a provider's state since the last view. If a provider began or stopped refusing pods,
+// Transition also writes events on the pool's nodes. Only the leader writes events.
 func (p *Providers) Transition(logger klog.Logger, before, view *nodegroups.View, byPool [][]*v1.Node) {
 	for i := range p.config.Pools.Burst() {
 		old, is, name := &before.Pools[i].Provider, &view.Pools[i].Provider, p.config.Pools.At(i).Name
@@ -263,7 +263,7 @@ func Complaint(name string, is *breaker.Status) string {
 	return fmt.Sprintf("burst pool %s: its provider has refused pods since %s: %s: %s", name, is.Since.UTC().Format(time.RFC3339), is.Code, is.Message)
 }
 
-// Remember writes the trackers' memories to m.
+// Remember writes the breakers' memories to m.
 func (p *Providers) Remember(m *published.Memory) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -277,7 +277,7 @@ func (p *Providers) Remember(m *published.Memory) {
 	}
 }
 
-// Restore restores the trackers' memories from m.
+// Restore restores the breakers' memories from m.
 func (p *Providers) Restore(m *published.Memory, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// newProviders returns Providers of a list of the pools user and aci, with a node each, vm and virtual. They lead.
+// newProviders returns Providers of the leader, for the pools user and aci. Each pool has one node: vm and virtual.
 func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeRecorder) {
 	t.Helper()
 	matching := func(key, value string) *metav1.LabelSelector {
@@ -47,7 +47,7 @@ func newProviders(t *testing.T, change func(*Config)) (*Providers, *events.FakeR
 	return p, recorder
 }
 
-// TestTemplateIsReportedInObserve: where gates are only observed, it is not said that pods are held back.
+// TestTemplateIsReportedInObserve: in mode Observe, the event does not say that pods are held back.
 func TestTemplateIsReportedInObserve(t *testing.T) {
 	p, recorder := newProviders(t, func(config *Config) { config.Observed = true })
 	web := pod("web-1")
@@ -67,7 +67,7 @@ func TestTemplateIsReportedInObserve(t *testing.T) {
 	}
 }
 
-// TestRunsDifferently: one event for each owner says what a burst pool leaves out of its pods.
+// TestRunsDifferently: for each owner, one event lists the features of its pods that a burst pool ignores.
 func TestRunsDifferently(t *testing.T) {
 	leads := false
 	p, recorder := newProviders(t, func(config *Config) { config.Leading = func() bool { return leads } })
@@ -84,7 +84,7 @@ func TestRunsDifferently(t *testing.T) {
 		}
 		return p
 	}
-	p.WarnOfDifferences(bound("standby", "virtual", "web", false)) // it does not lead yet
+	p.WarnOfDifferences(bound("standby", "virtual", "web", false)) // this scheduler is not the leader yet
 	leads = true
 	for _, tc := range []struct {
 		pod  *v1.Pod

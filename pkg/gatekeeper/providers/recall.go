@@ -19,10 +19,10 @@ const (
 	recallPage = 500
 )
 
-// Recall finds pods on burst nodes that were refused while no scheduler watched. Refused pods with restartPolicy Never
-// have failed, and the scheduler's informer leaves out pods that have ended. Without Recall, the next leader after a
-// killed one would send a Job's pods to a pool that has just refused other pods of the Job. byPool are the nodes of
-// each pool.
+// Recall finds pods on burst nodes that were refused while no scheduler watched. A refused pod with restartPolicy Never
+// has failed, and the scheduler's informer leaves out pods that have ended. Without Recall, a new leader might send
+// pods of a Job to a pool that refused other pods of this Job just before the old leader was killed. byPool has the
+// nodes of each pool.
 func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 	p.Follow(byPool)
 	ctx, cancel := context.WithTimeout(ctx, recallTimeout)
@@ -41,7 +41,7 @@ func (p *Providers) Recall(ctx context.Context, byPool [][]*v1.Node) {
 	}
 }
 
-// failedOn lists the pods on the node that have failed.
+// failedOn returns the pods on the node that have failed.
 func (p *Providers) failedOn(ctx context.Context, node string) ([]v1.Pod, error) {
 	var failed []v1.Pod
 	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {

@@ -12,8 +12,8 @@ import (
 
 const subsystem = "pool_priority"
 
-// These gauges are computed at each scrape, from one view, so that a state or a reason disappears in the scrape in
-// which its successor appears. Only the leader has series, so that plain sums over all replicas are right.
+// These gauges are computed at each scrape, from one view. A state or a reason therefore disappears in the same scrape
+// in which its successor appears. Only the leader has series, so that plain sums over all replicas are right.
 var (
 	stateGauge = gauge("pool_state", "1 for the state that a regular pool is in, 0 for the others: CanGrow, Growing, Full or Unknown.", "pool", "state")
 	infoGauge  = gauge("pool_state_info", "1 for the state that a regular pool is in, with the code of its reason.", "pool", "state", "reason")
@@ -49,7 +49,7 @@ func gauge(name, help string, labels ...string) *metrics.Desc {
 }
 
 // Gauges returns a collector of the gauges. of returns the publisher that the collector reads from, or nil if there is
-// none yet. The collector has series only while the publisher's scheduler leads.
+// none yet. The collector has series only while the publisher's scheduler is the leader.
 func Gauges(of func() *Publisher) metrics.StableCollector { return &gauges{of: of} }
 
 type gauges struct {
@@ -117,8 +117,8 @@ func (r *reading) collectNodes(name string, p *nodegroups.Pool) {
 	r.set(nodesGauge, float64(p.Arriving()), name, "upcoming")
 }
 
-// collectUsage collects the usage of the pools, the budgets of the burst pools, whether their providers are refusing
-// pods, and whether their gates are open for a plain pod.
+// collectUsage collects the usage of all pools. For each burst pool, it also collects the budget, whether the provider
+// is refusing pods, and whether the gate is open for a plain pod.
 func (r *reading) collectUsage(rule *gate.Rule) {
 	pools := r.Pools
 	byPool, _ := r.Nodes()

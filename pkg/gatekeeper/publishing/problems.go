@@ -22,18 +22,18 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Problems are mistakes in the cluster's objects or the configuration that the user can fix. While a problem lasts, it
-// is logged once. If it is about an object, an event is written once, too.
+// Problems finds and reports problems that the user can fix, such as mistakes in the cluster's objects or in the
+// configuration. Each problem is logged once while it lasts. If it is about an object, one event is written, too.
 type Problems struct {
 	recorder         events.EventRecorder
 	pools            pool.List
 	gated            bool                 // the nodes of burst pools must have the gate taint
-	withoutGateTaint map[string]time.Time // since when nodes of burst pools have lacked the gate taint, by node name
-	Due              time.Time            // when the next problem begins without an event; zero if none does
+	withoutGateTaint map[string]time.Time // by node name: when a burst node was first seen without the gate taint
+	Due              time.Time            // when to look for problems again without an event; zero means never
 	current          []problem
-	logged           map[string]bool // by id: current problems that were logged
-	told             map[string]bool // by id: current problems with an event
-	empty            map[int]bool    // pools that were logged to have no nodes
+	logged           map[string]bool // by id: the current problems that were logged
+	told             map[string]bool // by id: the current problems for which an event was written
+	empty            map[int]bool    // by the pool's index: the pools for which ReportEmpty has logged
 }
 
 type problem struct {
@@ -43,8 +43,8 @@ type problem struct {
 	message   string
 }
 
-// gateTaintGrace is how long a burst node may lack the gate taint. The controller may be taking over, or the node may
-// be new.
+// gateTaintGrace is how long a burst node may lack the gate taint. The node may be new, or the controller's leader may
+// be changing.
 const gateTaintGrace = 30 * time.Second
 
 // NewProblems returns Problems without entries. gated is set if the nodes of burst pools must have the gate taint.
@@ -52,7 +52,7 @@ func NewProblems(recorder events.EventRecorder, pools pool.List, gated bool) *Pr
 	return &Problems{recorder: recorder, pools: pools, gated: gated, withoutGateTaint: map[string]time.Time{}, logged: map[string]bool{}, told: map[string]bool{}, empty: map[int]bool{}}
 }
 
-// Look finds the problems that exist at the time now.
+// Look replaces the current problems with those that exist at the time now.
 func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view *nodegroups.View, byPool [][]*v1.Node, now time.Time) {
 	ps.current = nil
 	type key struct {
@@ -90,7 +90,7 @@ func (ps *Problems) Look(from *sources.Sources, override *sources.Override, view
 	}
 }
 
-// findOthers finds nodes of the pools that have the gate taint of an installation other than this one.
+// findOthers finds nodes of the pools that have another installation's gate taint.
 func (ps *Problems) findOthers(byPool [][]*v1.Node) {
 	type overlap struct{ pool, other string }
 	found := map[overlap]*v1.Node{}
@@ -149,7 +149,7 @@ func (ps *Problems) findWithoutGateTaint(byPool [][]*v1.Node, now time.Time) {
 	ps.withoutGateTaint = withoutGateTaint
 }
 
-// findRefusing finds burst pools whose providers refuse pods. Package providers writes the events on their nodes.
+// findRefusing finds burst pools whose providers refuse pods. Package providers writes the events on the pools' nodes.
 func (ps *Problems) findRefusing(view *nodegroups.View) {
 	for i := range ps.pools.Burst() {
 		if p := &view.Pools[i].Provider; p.State == breaker.Refusing || p.State == breaker.HalfOpen {
@@ -159,8 +159,8 @@ func (ps *Problems) findRefusing(view *nodegroups.View) {
 	}
 }
 
-// findVirtual finds regular pools that select nodes of a virtual kubelet. Such nodes are never used, even if a burst
-// pool also selects them.
+// findVirtual finds regular pools whose selectors match nodes of a virtual kubelet. Such nodes are never used, even if
+// a burst pool's selector matches them, too.
 func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	for i := range ps.pools.Regular() {
 		if found := slices.IndexFunc(byPool[i], func(n *v1.Node) bool { return n.Labels[pool.VirtualKubeletLabel] == pool.VirtualKubeletType }); found >= 0 {
@@ -172,7 +172,7 @@ func (ps *Problems) findVirtual(byPool [][]*v1.Node) {
 	}
 }
 
-// findTemplates finds nodeTemplates of the configuration that contradict the nodes.
+// findTemplates finds node templates in the configuration that contradict the nodes.
 func (ps *Problems) findTemplates(view *nodegroups.View) {
 	for i := range ps.pools.Regular() {
 		for k := range view.Pools[i].Groups {
@@ -191,7 +191,7 @@ func (ps *Problems) findTemplates(view *nodegroups.View) {
 	}
 }
 
-// findSharedNodes finds a node that seems to be in several of the autoscaler's node groups.
+// findSharedNodes finds a node that may be in several of the cluster autoscaler's node groups.
 func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	if node, groups, status := from.Shared(); node != "" {
 		names := strings.Join(groups, ", ")
@@ -200,8 +200,8 @@ func (ps *Problems) findSharedNodes(from *sources.Sources) {
 	}
 }
 
-// findOverlaps finds pools that select the same node. The node belongs to the first of these pools. That is intended if
-// the last pool of the list selects all remaining nodes, and otherwise a mistake.
+// findOverlaps finds nodes that the selectors of several pools match. Such a node belongs to the first of these pools.
+// This may be intended, for example if the last pool selects all remaining nodes, or a mistake.
 func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	found := map[string]*v1.Node{}
 	for _, nodes := range byPool {
@@ -232,7 +232,7 @@ func (ps *Problems) findOverlaps(byPool [][]*v1.Node) {
 	}
 }
 
-// Messages returns one sentence for each problem that exists.
+// Messages returns the messages of the current problems.
 func (ps *Problems) Messages() []string {
 	var messages []string
 	for _, p := range ps.current {
@@ -241,7 +241,8 @@ func (ps *Problems) Messages() []string {
 	return messages
 }
 
-// Report logs the new problems. If events is set, it also writes events for the problems that are about an object.
+// Report logs the problems that were not logged yet. If events is set, it also writes events for the problems that are
+// about an object.
 func (ps *Problems) Report(logger klog.Logger, events bool) {
 	logged, told := map[string]bool{}, map[string]bool{}
 	for _, p := range ps.current {

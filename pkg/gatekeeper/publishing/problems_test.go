@@ -19,8 +19,8 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// TestBurstNodeNotGated: a burst node that lacks the gate taint for longer than 30 s is a problem, told once for as
-// long as it lasts.
+// TestBurstNodeNotGated: a burst node without the gate taint becomes a problem after 30 s. While the problem lasts, it
+// causes one event.
 func TestBurstNodeNotGated(t *testing.T) {
 	pools := must.Get(pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}}))(t)
 	node := func(name string, effect v1.TaintEffect) *v1.Node {
@@ -76,8 +76,8 @@ func TestBurstNodeNotGated(t *testing.T) {
 	}
 }
 
-// TestNodeInTwoInstallations: a node of our pools that has another installation's gate taint is a problem, one for each
-// pool and installation.
+// TestNodeInTwoInstallations: a node of our pools with another installation's gate taint is a problem. Each pair of
+// pool and installation has one problem.
 func TestNodeInTwoInstallations(t *testing.T) {
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
 		{Name: "user", NodeSelector: matching("type", "vm")}, {Name: "aci", NodeSelector: matching("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}})

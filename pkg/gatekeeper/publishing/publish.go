@@ -1,5 +1,5 @@
 // Package publishing reports the gatekeeper's state. It writes the ConfigMap that tools and the next leader read,
-// collects gauges, and reports problems that the user can fix.
+// collects the gauges, and reports problems that the user can fix.
 package publishing
 
 import (
@@ -34,15 +34,15 @@ import (
 const (
 	// publishInterval is the shortest time between two writes.
 	publishInterval = time.Second
-	// figuresInterval is the shortest time between two writes if only figures have changed that affect no decision.
+	// figuresInterval is the shortest time between two writes if only figures that affect no decision have changed.
 	figuresInterval = 15 * time.Second
 	// maxPublishInterval bounds the backoff after failed writes.
 	maxPublishInterval = 30 * time.Second
-	// publishTimeout bounds one read or write.
+	// publishTimeout bounds one read or write of the ConfigMap.
 	publishTimeout = 3 * time.Second
 )
 
-// Failures counts failures to write.
+// Failures counts failures to write the ConfigMap.
 var Failures = metrics.NewCounter(&metrics.CounterOpts{
 	Subsystem:      subsystem,
 	Name:           "publish_failures_total",
@@ -50,8 +50,8 @@ var Failures = metrics.NewCounter(&metrics.CounterOpts{
 	StabilityLevel: metrics.ALPHA,
 })
 
-// Config has the dependencies of a Publisher. The publisher reads these parts of the gatekeeper directly, because they
-// are safe for concurrent use. A Report has the state that only the gatekeeper's loop may read.
+// Config has the dependencies of a Publisher. The fields from Held on are parts of the gatekeeper that are safe for
+// concurrent use. The state that only the gatekeeper's loop may read comes in a Report.
 type Config struct {
 	Args                             *configv1.PoolPriorityArgs
 	Pools                            pool.List
@@ -70,7 +70,7 @@ type Config struct {
 	Synced   func() bool // whether all informers have synced
 }
 
-// Report has the loop's state to publish. It must not be changed after Submit.
+// Report has the state of the loop to publish. It must not be changed after Submit.
 type Report struct {
 	View     *nodegroups.View
 	Override gate.Override // the override in force
@@ -78,7 +78,8 @@ type Report struct {
 	Memory   published.Memory // the state of the sources, the providers and the override for the next leader
 }
 
-// Publisher builds and writes the published state in its own goroutine, so that the gatekeeper's loop is not delayed.
+// Publisher builds and writes the published state. It does so in its own goroutine, so that it does not delay the
+// gatekeeper's loop.
 type Publisher struct {
 	config          Config
 	namespace, name string
@@ -97,8 +98,8 @@ func (p *Publisher) client() typedcorev1.ConfigMapInterface {
 	return p.config.Client.CoreV1().ConfigMaps(p.namespace)
 }
 
-// Load returns the status that was published last, or nil if there is none. With an error, it returns the part that
-// could be read, or nil if nothing could be read.
+// Load returns the published status, or nil if there is none. If Load returns an error, it also returns the part that
+// could be read, or nil.
 func (p *Publisher) Load(ctx context.Context) (*published.Status, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	defer cancel()
@@ -124,7 +125,7 @@ func (p *Publisher) poke() {
 	}
 }
 
-// contents is the encoded status without what changes with every sync. decisive is the part of it that affects
+// contents is the encoded status without the fields that change with every sync. decisive is the part that affects
 // decisions.
 type contents struct{ all, decisive map[string]string }
 
@@ -137,8 +138,8 @@ func contentsOf(state *published.Status) (contents, error) {
 	return contents{all, decisive}, err
 }
 
-// due returns the shortest time from the last write to the next: zero if the decisive part has changed, figuresInterval
-// if only other figures have, and a little less than a heartbeat if nothing has.
+// due returns the shortest time from the last write to the next. It is zero if the decisive part has changed, and
+// figuresInterval if only other figures have changed. If nothing has changed, it is a little less than a heartbeat.
 func (c *contents) due(last *contents) time.Duration {
 	switch {
 	case !maps.Equal(c.decisive, last.decisive):
@@ -150,8 +151,8 @@ func (c *contents) due(last *contents) time.Duration {
 	}
 }
 
-// Run builds the status of each submitted report, until the context ends. It writes the status if it has changed or the
-// last write is old.
+// Run builds the status of each submitted report, until the context ends. It writes the status if the status has
+// changed or the last write is old.
 func (p *Publisher) Run(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	var last contents
@@ -194,7 +195,7 @@ func (p *Publisher) Run(ctx context.Context) {
 	}
 }
 
-// pause waits for d, or until the context ends. It bounds the cost of building and writing reports in a cluster that
+// pause waits for d, or until the context ends. It limits how often reports are built and written in a cluster that
 // changes all the time.
 func (p *Publisher) pause(ctx context.Context, d time.Duration) {
 	select {

@@ -22,7 +22,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// reportOf is a report of three pools, of which the first is in the state.
+// reportOf returns a report about three pools. The first pool has this state.
 func reportOf(state nodegroups.State) *Report {
 	view := &nodegroups.View{Pools: make([]nodegroups.Pool, 3)}
 	view.Pools[0].State = state
@@ -54,7 +54,8 @@ func TestPublisher(t *testing.T) {
 		t.Fatalf("Load() = %v, %v before anything was published", s, err)
 	}
 	go p.Run(ctx)
-	// submit hands over a state and, when the publisher is through with it, lets the time pass that it waits for.
+	// submit adds pods to the usage and submits a report. If wait is positive, it waits until the publisher pauses, and
+	// then advances the clock by wait.
 	submit := func(state nodegroups.State, pods int, wait time.Duration) {
 		for i := range pods {
 			config.Usage.See(&v1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(fmt.Sprint(i))}, Spec: v1.PodSpec{NodeName: "n"}})
@@ -97,11 +98,11 @@ func TestPublisher(t *testing.T) {
 	expect("patch")
 	fakeClock.Step(published.Heartbeat)
 	submit(nodegroups.Full, 2, publishInterval)
-	expect("patch") // it must not grow old
+	expect("patch") // the published state must not grow old
 	fail = errors.New("no")
 	submit(nodegroups.Growing, 2, 2*publishInterval)
 	expect("failed")
-	for !fakeClock.HasWaiters() { // it tried again by itself
+	for !fakeClock.HasWaiters() { // the publisher retries without a new report
 		time.Sleep(time.Millisecond)
 	}
 	expect("failed")
@@ -114,7 +115,7 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-// TestStopInTheMiddleOfAWrite: an orderly stop is no error worth a line.
+// TestStopInTheMiddleOfAWrite: a write that fails because the context ended is not logged.
 func TestStopInTheMiddleOfAWrite(t *testing.T) {
 	var lines []string
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), funcr.New(func(_, line string) { lines = append(lines, line) }, funcr.Options{})))

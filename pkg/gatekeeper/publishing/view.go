@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// maxDeclines bounds the number of kinds of pods whose declines are published. maxUnschedulable bounds the number
+	// maxDeclines bounds the number of autoscaler keys whose declines are published. maxUnschedulable bounds the number
 	// of pods whose waiting times are published for the next leader.
 	maxDeclines, maxUnschedulable = 500, 5000
 )
 
-// status returns the status to publish for the report. It has the whole input of the gate except the pod, and the state
-// that the next leader starts from.
+// status returns the status to publish for the report. It has all inputs of the gate except the pod, and the state from
+// which the next leader starts.
 func (p *Publisher) status(r *Report) *published.Status {
 	c := &p.config
 	byPool, unlisted := c.Nodes()
@@ -38,8 +38,8 @@ func (p *Publisher) status(r *Report) *published.Status {
 	return state
 }
 
-// fullness returns, by the pool's index, how many nodes of each pool are ready and not cordoned, and how full the pool
-// is. It leaves out the Allocatable of burst pools, which is a configured value and not a real capacity.
+// fullness returns, by the pool's index, how many nodes are ready and not cordoned, and the usage of the pool. It
+// leaves out the allocatable of burst pools, which is a configured value and not a real capacity.
 func (p *Publisher) fullness(byPool [][]*v1.Node) (available []int, usage []published.Usage) {
 	available = make([]int, len(byPool))
 	for i, load := range p.config.Usage.Sums(byPool) {

@@ -20,7 +20,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// configOf is what a Publisher needs to build a status of the pools user, system and aci with the nodes.
+// configOf returns what a Publisher needs to build a status. The pools are user, system and aci.
 func configOf(t *testing.T, nodes ...*v1.Node) Config {
 	t.Helper()
 	args := &configv1.PoolPriorityArgs{StatusConfigMap: "system/status", Pools: []configv1.Pool{
@@ -33,7 +33,8 @@ func configOf(t *testing.T, nodes ...*v1.Node) Config {
 		Nodes: func() ([][]*v1.Node, []*v1.Node) { return pools.Group(nodes) }}
 }
 
-// TestFullness: nodes are counted that can be used, and those in no pool, and what pods take of each pool.
+// TestFullness: the status counts the available nodes of each pool and the nodes in no pool, and has each pool's usage
+// and allocatable.
 func TestFullness(t *testing.T) {
 	node := func(name, key, value string, ready v1.ConditionStatus, cordoned bool) *v1.Node {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{key: value}}, Spec: v1.NodeSpec{Unschedulable: cordoned}}

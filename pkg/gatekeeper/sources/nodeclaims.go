@@ -16,7 +16,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups/karpenter"
 )
 
-// nodeClaims passes the NodeClaims of a NodePool to the NodePool's launches, whenever one is added, changed or deleted.
+// nodeClaims passes each NodeClaim of a NodePool that is added, changed or deleted to the NodePool's launches.
 type nodeClaims struct {
 	config   *Config
 	launches *karpenter.Launches
@@ -24,9 +24,9 @@ type nodeClaims struct {
 	refused  sync.Once
 }
 
-// watchNodeClaims starts to watch the NodeClaims of the NodePool, and calls config.Changed when they change the
-// launches. The right to list and watch NodeClaims is optional, and the informer retries until it is granted. Without
-// it, failed launches are not noticed, and everything else works.
+// watchNodeClaims starts to watch the NodeClaims of the NodePool. It calls config.Changed when the NodeClaims change
+// the launches. The right to list and watch NodeClaims is optional, and the informer retries until the right is
+// granted. Without it, the scheduler does not notice failed launches. Everything else works.
 func watchNodeClaims(ctx context.Context, config *Config, nodePool string, launches *karpenter.Launches) error {
 	c := &nodeClaims{config: config, launches: launches, logger: klog.LoggerWithValues(klog.FromContext(ctx), "nodePool", nodePool)}
 	informer := dynamicinformer.NewFilteredDynamicInformer(config.Dynamic, karpenter.NodeClaimResource, metav1.NamespaceAll, 0, cache.Indexers{},
@@ -53,8 +53,7 @@ func (c *nodeClaims) follow(informer cache.SharedIndexInformer) error {
 	return err
 }
 
-// fail logs once that reading NodeClaims is forbidden. Failures for a different reason are temporary, or concern the
-// NodePool as well.
+// fail logs once that reading NodeClaims is forbidden. Other failures are temporary, or affect the NodePool as well.
 func (c *nodeClaims) fail(err error) {
 	if apierrors.IsForbidden(err) {
 		c.refused.Do(func() {
@@ -89,7 +88,8 @@ func (c *nodeClaims) see(obj any, gone bool) {
 	}
 }
 
-// trimNodeClaim drops the fields of a NodeClaim that are not read, because a large cluster has thousands of NodeClaims.
+// trimNodeClaim drops the fields of a NodeClaim that the scheduler does not read, because a large cluster has thousands
+// of NodeClaims.
 func trimNodeClaim(obj any) (any, error) {
 	claim, ok := obj.(*unstructured.Unstructured)
 	if !ok {

@@ -23,7 +23,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// failingClaim is a NodeClaim of the NodePool "default" that Karpenter fails to launch.
+// failingClaim returns a NodeClaim of the NodePool "default" that Karpenter fails to launch.
 func failingClaim(name string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
@@ -39,11 +39,11 @@ func fakeNodeClaims(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{karpenter.NodeClaimResource: "NodeClaimList"}, objects...)
 }
 
-// TestWatchNodeClaims: what becomes of NodeClaims gets to the launches, and the gatekeeper looks again.
+// TestWatchNodeClaims: NodeClaims are passed to the launches, and Changed is called.
 func TestWatchNodeClaims(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	client := fakeNodeClaims(failingClaim("a"))
-	watching := make(chan struct{}, 10) // what is made between the list and the watch, the fake client does not tell
+	watching := make(chan struct{}, 10) // objects created between list and watch are not delivered
 	client.PrependWatchReactor("*", func(clienttesting.Action) (bool, watchapi.Interface, error) {
 		w, err := client.Tracker().Watch(karpenter.NodeClaimResource, metav1.NamespaceAll)
 		watching <- struct{}{}
@@ -67,7 +67,7 @@ func TestWatchNodeClaims(t *testing.T) {
 	}
 }
 
-// TestWatchNodeClaimsRefused: that NodeClaims may not be read is reported once, and is no problem for anything else.
+// TestWatchNodeClaimsRefused: if reading NodeClaims is forbidden, this is logged once and is no error.
 func TestWatchNodeClaimsRefused(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c := &nodeClaims{logger: logger}
@@ -86,7 +86,7 @@ func TestWatchNodeClaimsRefused(t *testing.T) {
 	}
 }
 
-// TestTrimNodeClaim: of what is kept of a NodeClaim, the launches learn the same as of all of it.
+// TestTrimNodeClaim: for the launches, a trimmed NodeClaim is equivalent to the whole NodeClaim.
 func TestTrimNodeClaim(t *testing.T) {
 	now := metav1.NewTime(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
 	whole := failingClaim("a")

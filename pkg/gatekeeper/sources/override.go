@@ -22,7 +22,7 @@ import (
 const (
 	// eventOverridden and eventOverrideOver are the reasons of events on the override's ConfigMap.
 	eventOverridden, eventOverrideOver = "GateOverridden", "GateOverrideEnded"
-	// EventOverrideUnreadable is the code of the problem that the override's ConfigMap cannot be read.
+	// EventOverrideUnreadable is the code of the problem that the override's ConfigMap cannot be read or parsed.
 	EventOverrideUnreadable = "GateOverrideUnreadable"
 	// sourceOverride is the override's value of the label source of metrics.
 	sourceOverride = "override"
@@ -30,21 +30,21 @@ const (
 	overrideRetry = 2 * time.Second
 )
 
-// Override watches the single ConfigMap by which an operator overrides the gate. If the ConfigMap cannot be read or
-// parsed, the override that was read before stays in force, also with the next leader. Only the gatekeeper's loop may
-// use an Override, except Current, which is safe for concurrent use.
+// Override watches the single ConfigMap with which an operator overrides the gate. If the ConfigMap cannot be read or
+// parsed, the last override that could be parsed stays in force, also after a change of the leader. Only the
+// gatekeeper's loop may use an Override, except Current, which is safe for concurrent use.
 type Override struct {
 	id       string // namespace/name
 	object   *watched
 	recorder events.EventRecorder
 	Current  atomic.Pointer[gate.Override] // the override in force as of the last Observe; it may have ended since
 
-	read     published.Override // the last override that could be read
+	read     published.Override // the last override that could be parsed
 	cm       runtime.Object     // the ConfigMap as last observed; nil if there is none
-	problem  string             // why the ConfigMap cannot be read; "" if it can
+	problem  string             // why the ConfigMap cannot be read or parsed; "" if it can
 	observed bool               // the ConfigMap was read, does not exist, or could not be read
-	logged   string
-	told     string
+	logged   string             // the override in force that was last logged
+	told     string             // the state for which the last event was written
 }
 
 // NewOverride starts to watch the override's ConfigMap, in the namespace of the published state's ConfigMap.
@@ -58,11 +58,11 @@ func NewOverride(ctx context.Context, config *Config) (*Override, error) {
 	return o, err
 }
 
-// Restore takes over the override that the last leader read. It stays in force while the same ConfigMap cannot be
-// parsed or has not been read.
+// Restore takes over the override that the last leader read. This override stays in force until the ConfigMap has been
+// read. It stays longer if the ConfigMap is still the same object and cannot be parsed.
 func (o *Override) Restore(m *published.Memory) { o.read = m.Override }
 
-// Observe reads the ConfigMap from the informer, and sets Current to the override in force as of now.
+// Observe reads the ConfigMap from the informer, and sets Current to the override in force at the time now.
 func (o *Override) Observe(logger klog.Logger, now time.Time) {
 	before := o.problem
 	o.observed, o.problem = o.object.settled(), ""
@@ -87,21 +87,21 @@ func (o *Override) Observe(logger klog.Logger, now time.Time) {
 		}
 	}
 	current := o.InForce(now)
-	if !o.observed && current.Gate == "" {
-		current.Gate = gate.OverrideUnread
-	}
-	o.Current.Store(&current)
 	if said := current.String(); said != o.logged {
 		o.logged = said
 		if current.Gate == "" {
 			logger.Info("The gate is not overridden any more", "configMap", o.id)
-		} else if current.Gate != gate.OverrideUnread {
+		} else {
 			logger.Info("The gate is overridden", "gate", said, "configMap", o.id)
 		}
 	}
+	if !o.observed && current.Gate == "" {
+		current.Gate = gate.OverrideUnread
+	}
+	o.Current.Store(&current)
 }
 
-// InForce returns the override in force at the time now; empty if there is none.
+// InForce returns the override that is in force at the time now; empty if there is none.
 func (o *Override) InForce(now time.Time) gate.Override {
 	if o.read.At(now) == "" {
 		return gate.Override{}
@@ -117,8 +117,9 @@ func (o *Override) stays(now time.Time) string {
 	return "there is no override"
 }
 
-// Due returns when the override in force ends, or when to read the ConfigMap again, because a ConfigMap that does not
-// exist causes no event. Zero means never.
+// Due returns when to observe the override again without an event; zero means never. This is when the override in force
+// ends. Until the ConfigMap has been read, it is also overrideRetry from now, because the informer sends no event if
+// the ConfigMap turns out not to exist.
 func (o *Override) Due(now time.Time) time.Time {
 	if _, err := o.object.get(); err != nil || !o.object.settled() {
 		return nodegroups.Earliest(now.Add(overrideRetry), o.InForce(now).Until)
@@ -126,7 +127,8 @@ func (o *Override) Due(now time.Time) time.Time {
 	return o.InForce(now).Until
 }
 
-// Report writes an event on the ConfigMap if the override in force has changed.
+// Report writes an event on the ConfigMap if the override in force has changed since the last event. Only the leader
+// writes events.
 func (o *Override) Report(leading bool, now time.Time) {
 	current := o.InForce(now)
 	if !leading || o.problem != "" {
@@ -154,8 +156,8 @@ func (o *Override) Report(leading bool, now time.Time) {
 // Settled reports whether the ConfigMap was read, is known not to exist, or could not be read.
 func (o *Override) Settled() bool { return o.object.settled() }
 
-// Problem returns the ConfigMap as last observed, and why it cannot be read; "" if it can.
+// Problem returns the ConfigMap as last observed, and why it cannot be read or parsed; "" if it can.
 func (o *Override) Problem() (runtime.Object, string) { return o.cm, o.problem }
 
-// Remember writes to m the last override that could be read.
+// Remember writes the last override that could be parsed to m.
 func (o *Override) Remember(m *published.Memory) { m.Override = o.read }

@@ -1,5 +1,5 @@
-// Package sources watches the objects that the gate depends on. They are the capacity sources, which show whether the
-// regular pools can grow, and the ConfigMap by which an operator overrides the gate.
+// Package sources watches the objects that the gate depends on: the capacity sources, which show whether the regular
+// pools can grow, and the ConfigMap with which an operator overrides the gate.
 package sources
 
 import (
@@ -34,7 +34,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/published"
 )
 
-// Errors counts failures to read the sources.
+// Errors counts failures to read the sources and the override.
 var Errors = metrics.NewCounterVec(&metrics.CounterOpts{
 	Subsystem:      "pool_priority",
 	Name:           "source_errors_total",
@@ -54,25 +54,26 @@ type Config struct {
 	Changed func()
 }
 
-// Sources watch the objects that the regular pools are judged by, and have the nodegroups.Source of each regular pool.
+// Sources watches the capacity sources of the regular pools: the cluster autoscaler's status and the NodePools. It has
+// the nodegroups.Source of each regular pool.
 type Sources struct {
 	byPool  []nodegroups.Source // by the pool's index
-	objects []runtime.Object    // the object that each pool is judged by, as last observed; nil if there is none
+	objects []runtime.Object    // by the pool's index: its status or NodePool as last observed; may be nil
 	tracker *clusterautoscaler.Tracker
-	status  *watched // the cluster autoscaler's status; nil if no pool is judged by it
-	// autoscalers is the ConfigMap with that status as last observed; nil if there is none.
+	status  *watched // the watch of the cluster autoscaler's status; nil if no pool needs it
+	// autoscalers is the ConfigMap with this status as last observed; nil if there is none.
 	autoscalers runtime.Object
 	statusID    string // namespace/name
 	nodePools   []*nodePool
-	warned      map[string]bool // node groups that no pool owns, after they were logged
-	// told has, for readers outside the loop, when each object was last seen to change.
+	warned      map[string]bool // node groups that no pool owns and that were logged
+	// told has the time at which each source was last seen to change. Goroutines other than the loop read it.
 	told atomic.Pointer[[]Change]
 }
 
 // sourceAutoscaler is the cluster autoscaler's value of the label source of metrics.
 const sourceAutoscaler = "cluster-autoscaler"
 
-// Change has the time at which a capacity source was last seen to change; zero if it never was.
+// Change is the time at which a capacity source was last seen to change; zero if it never was.
 type Change struct {
 	Source string
 	At     time.Time
@@ -86,19 +87,19 @@ func (s *Sources) Changes() []Change {
 	return nil
 }
 
-// nodePool is the Karpenter source of the pools that name it.
+// nodePool is a Karpenter NodePool, the capacity source of all pools that name it.
 type nodePool struct {
 	name    string
 	tracker *karpenter.Tracker
 	object  *watched
-	version string    // of the object as last observed
+	version string    // the object's resourceVersion as last observed
 	changed time.Time // when version last changed; zero if it never did
 }
 
 // source returns the NodePool's value of the label source of metrics.
 func (n *nodePool) source() string { return "nodepool/" + n.name }
 
-// New returns Sources, and starts to watch the objects that the regular pools are judged by.
+// New returns Sources, and starts to watch the capacity sources.
 func New(ctx context.Context, config *Config) (*Sources, error) {
 	c := &config.Args.Capacity
 	s := &Sources{
@@ -130,7 +131,7 @@ func New(ctx context.Context, config *Config) (*Sources, error) {
 	return s, nil
 }
 
-// only restricts a list or a watch to the object with the name.
+// only restricts a list or a watch to the object with this name.
 func only(name string) func(*metav1.ListOptions) {
 	return func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
@@ -186,10 +187,10 @@ func nodePoolGraces(config *Config, name string) pool.Graces {
 	return graces
 }
 
-// Of returns the source by which the regular pool with index i is judged.
+// Of returns the source of the regular pool with index i.
 func (s *Sources) Of(i int) nodegroups.Source { return s.byPool[i] }
 
-// Object returns the object by which the regular pool with index i is judged, as last observed; nil if there is none.
+// Object returns the status or the NodePool of the regular pool with index i, as last observed; nil if there is none.
 func (s *Sources) Object(i int) runtime.Object { return s.objects[i] }
 
 // Shared returns a node that may be in several of the cluster autoscaler's node groups, with the groups and the
@@ -207,8 +208,8 @@ func (s *Sources) Settled() bool {
 	return (s.status == nil || s.status.settled()) && !slices.ContainsFunc(s.nodePools, func(n *nodePool) bool { return !n.object.settled() })
 }
 
-// Observe passes the watched objects and the nodes, as of now, to the trackers. byPool are the nodes of each pool, and
-// unlisted the nodes in no pool.
+// Observe passes the watched objects and the nodes, as of now, to the trackers. byPool has the nodes of each pool, and
+// unlisted has the nodes in no pool.
 func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v1.Node, now time.Time) {
 	nodes := slices.Concat(append(slices.Clone(byPool), unlisted)...)
 	s.autoscalers = nil
@@ -235,8 +236,8 @@ func (s *Sources) Observe(logger klog.Logger, byPool [][]*v1.Node, unlisted []*v
 	}
 }
 
-// observeStatus passes the cluster autoscaler's status to its tracker. An error in the status becomes the reason of its
-// pools, and is counted once.
+// observeStatus passes the cluster autoscaler's status to its tracker. If the status cannot be parsed, the error
+// becomes the reason of the autoscaler's pools, and each version of the status is counted once.
 func (s *Sources) observeStatus(now time.Time) {
 	obj, err := s.status.get()
 	s.autoscalers = obj
@@ -251,8 +252,8 @@ func (s *Sources) observeStatus(now time.Time) {
 	}
 }
 
-// observe passes the NodePool to its tracker and returns the NodePool. An error in the NodePool becomes the reason of
-// its pools, and is counted once.
+// observe passes the NodePool to its tracker, and returns the NodePool. If the NodePool cannot be parsed, the error
+// becomes the reason of its pools, and each version of the NodePool is counted once.
 func (n *nodePool) observe(nodes []*v1.Node, now time.Time) runtime.Object {
 	obj, err := n.object.get()
 	switch {
@@ -304,8 +305,8 @@ func (s *Sources) assign(logger klog.Logger, byPool [][]*v1.Node, nodes []*v1.No
 	}
 }
 
-// Remember writes the trackers' memories, as of now, to m. held is set if pods are held. Only then does the memory of
-// the cluster autoscaler's loops matter.
+// Remember writes the trackers' memories, as of now, to m. held is set if pods are held. The memory of the cluster
+// autoscaler's loops is written only then.
 func (s *Sources) Remember(m *published.Memory, held bool, now time.Time) {
 	if s.status != nil {
 		m.ClusterAutoscaler = s.tracker.Memory(held, now)

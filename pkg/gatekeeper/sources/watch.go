@@ -45,7 +45,7 @@ func watch(ctx context.Context, informer cache.SharedIndexInformer, key, source 
 	return w, nil
 }
 
-// passes reports whether the error is one that ends watches now and then. The informer then starts a new watch.
+// passes reports whether the error is a normal end of a watch. The informer then starts a new watch.
 func passes(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }

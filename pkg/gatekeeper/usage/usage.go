@@ -1,4 +1,4 @@
-// Package usage adds up the resources that the pods on the nodes of each pool take.
+// Package usage computes the usage of each pool's nodes: the number of pods, and their CPU and memory.
 package usage
 
 import (
@@ -12,9 +12,9 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Usage has the resources that the pods of all schedulers take on each node. It updates the sums when a pod is added,
-// changed or deleted, so that the cost of a read depends on the number of nodes and not on the number of pods. Figures
-// and requeueing use it; the gate uses the scheduling cycle's snapshot.
+// Usage has the usage of each node by the pods of all schedulers. It updates the sums when a pod is added, changed or
+// deleted. The cost of a read therefore depends on the number of nodes and not on the number of pods. The gauges, the
+// published state and the requeueing for budgets read it. Scheduling cycles use their snapshot instead.
 type Usage struct {
 	mu    sync.Mutex
 	pods  map[types.UID]taken
@@ -30,11 +30,12 @@ type taken struct {
 	Load
 }
 
-// Load is the usage of pods, as Kubernetes counts it and as Azure Container Instances bills it. Which one counts
-// depends on the node's pool, and the informers may deliver a pod before its node.
+// Load is the usage of pods, both as Kubernetes counts it and as Azure Container Instances bills it. The node's pool
+// decides which of the two applies. The pool may be unknown when a pod is added, because the informers may deliver a
+// pod before its node.
 type Load struct{ Requests, Billed aci.Use }
 
-// bounded limits the usage of one pod, so that the sum over a million pods does not overflow.
+// bounded limits the usage of one pod, so that the sum over a million pods cannot overflow.
 func bounded(use aci.Use) aci.Use {
 	const most = math.MaxInt64 >> 20
 	use.MilliCPU, use.Memory = min(use.MilliCPU, most), min(use.Memory, most)
@@ -101,8 +102,8 @@ func (u *Usage) Sums(byPool [][]*v1.Node) []Load {
 	return sums
 }
 
-// Uses returns the usage of each pool, by the pool's index. It is what is billed in a burst pool on Azure Container
-// Instances, and what is requested in any other pool.
+// Uses returns the usage of each pool, by the pool's index. A burst pool on Azure Container Instances uses what is
+// billed. Any other pool uses what its pods request.
 func (u *Usage) Uses(pools pool.List, byPool [][]*v1.Node) []aci.Use {
 	uses := make([]aci.Use, len(byPool))
 	for i, load := range u.Sums(byPool) {

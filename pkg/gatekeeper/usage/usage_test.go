@@ -52,7 +52,7 @@ func TestUsage(t *testing.T) {
 			u := New()
 			for _, p := range tc.see {
 				u.See(p)
-				u.See(p) // a second time makes no difference
+				u.See(p) // the second call must not change anything
 			}
 			for _, uid := range tc.gone {
 				u.Gone(uid)
@@ -64,7 +64,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageDoesNotDrift: after any changes, it is what counting anew would be, and nothing is kept of what is gone.
+// TestUsageDoesNotDrift: after random changes, the sums equal those of a new count. Nothing remains of deleted pods.
 func TestUsageDoesNotDrift(t *testing.T) {
 	u, random, now := New(), rand.New(rand.NewPCG(1, 2)), map[types.UID]*v1.Pod{}
 	byPool := make([][]*v1.Node, 3)
@@ -103,7 +103,7 @@ func TestUsageDoesNotDrift(t *testing.T) {
 	}
 }
 
-// BenchmarkUsage is what a scrape takes of it in a large cluster, and what an update of a pod does.
+// BenchmarkUsage measures the cost of a scrape and of a pod update in a large cluster.
 func BenchmarkUsage(b *testing.B) {
 	const nodes, each = 5000, 10
 	u, byPool := New(), make([][]*v1.Node, 3)
