@@ -116,8 +116,8 @@ func (p *publishedState) indexOf(name string) int {
 	return pool.None
 }
 
-// nodesOf reads the nodes of the pods whose annotation names no known pool. If the number of such nodes exceeds most,
-// it lists all nodes.
+// nodesOf reads the nodes of the pods whose annotation PoolAnnotation names no known pool. If the number of such nodes
+// exceeds most, it lists all nodes.
 func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedState, most int) (map[string]*corev1.Node, error) {
 	nodes := map[string]*corev1.Node{}
 	for i := range pods {

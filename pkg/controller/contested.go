@@ -41,7 +41,7 @@ type contests struct {
 
 type contest struct {
 	side     side
-	inARow   int       // the number of changes in a row, all of which except the last were undone soon
+	inARow   int       // the number of changes in a row; each except the last was undone soon
 	last     time.Time // the time of the last change
 	undone   bool      // the last change is known to have been undone
 	reported bool

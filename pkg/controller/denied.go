@@ -46,7 +46,7 @@ func DenialAdvice(err error) string {
 }
 
 // TryGateTaint tests by a dry run, which changes nothing, whether the client may put the gate taint on a node. It
-// prefers a node of a burst pool. It returns the node, or nil if no node has room for the taint.
+// prefers a node of a burst pool. It returns the node, or nil if every node has another installation's gate taint.
 func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
 	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) && pools.OtherOf(&n) == "" })
 	if i < 0 {

@@ -86,8 +86,8 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	if r.InLine(node) {
 		return reconcile.Result{}, nil
 	}
-	// The answer of the API server differs from the request, because a webhook or a policy changed the node. Perhaps no
-	// watch event follows.
+	// The answer of the API server differs from the request, because a webhook or a policy changed the node. There may
+	// be no watch event for it, so the node is reconciled again after a backoff.
 	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
 }
 

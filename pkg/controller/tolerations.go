@@ -23,11 +23,11 @@ import (
 )
 
 // Tolerations adds the burst pool's tolerations to pods that run on a burst node. The scheduler placed these pods as if
-// they had the tolerations. With the tolerations, other components see that the pod fits its node. Tolerations changes
-// no pod without a node: autoscalers add no node for a pod that tolerates the gate taint, and a toleration cannot be
-// removed again. It changes no pod that does not run yet: virtual-kubelet syncs a pod again when its tolerations
-// change, and the ACI connector may then create a container group twice, which loses the pod (azure-aci v1.6.4). A pod
-// that the provider refused, or that has ended, needs no tolerations.
+// they had the tolerations. With the tolerations in its spec, a pod fits its node for every other component, too.
+// Tolerations changes no pod that is not bound: autoscalers add no node for a pod that tolerates the gate taint, and a
+// toleration cannot be removed again. It changes no pod that does not run yet: virtual-kubelet syncs a pod again when
+// its tolerations change, and the ACI connector may then create a container group twice, which loses the pod (azure-aci
+// v1.6.4). A pod that the provider refused, or that has ended, needs no tolerations.
 type Tolerations struct {
 	Client   client.Client
 	Pools    pool.List

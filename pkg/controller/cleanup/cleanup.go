@@ -69,9 +69,9 @@ type found struct {
 	errs                 []error
 }
 
-// Run removes what Cleaner lists, in passes, until nothing comes back. If an object cannot be changed, Run goes on with
-// the rest. It waits for pods on burst nodes that have not started, a minute in all, because a change may lose such
-// pods. Pods that do not start in that time keep their annotations.
+// Run removes what Cleaner lists, in passes, until nothing comes back. If an object cannot be changed, Run continues
+// with the others. It waits for pods on burst nodes that have not started, a minute in all, because a change may lose
+// such pods. Pods that do not start in that time keep their annotations.
 func (c *Cleaner) Run(ctx context.Context) error {
 	taint, err := c.taint()
 	if err != nil {
@@ -118,7 +118,7 @@ func (f *found) left(ctx context.Context) error {
 	return nil
 }
 
-// result returns the error of a clean-up whose last pass still found something.
+// result returns the error if the last pass still found something.
 func (f *found) result(ctx context.Context) error {
 	if f.starting > 0 {
 		klog.FromContext(ctx).Info("Pods on burst nodes have not started and keep our annotations, which do no harm: a change might lose them", "pods", f.starting)

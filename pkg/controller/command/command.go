@@ -252,7 +252,7 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 }
 
 // newClient returns a client without a cache, for commands that end. rate bounds its requests per second. The client
-// impersonates the user or, if user is "", nobody.
+// impersonates the user, unless user is "".
 func newClient(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {
