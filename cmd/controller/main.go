@@ -1,5 +1,6 @@
-// Command pool-priority-controller keeps the cluster in line with the pool-priority scheduler's configuration: the gate
-// taint of burst nodes and the tolerations of the pods that are bound to them.
+// Command pool-priority-controller runs beside the pool-priority scheduler. It keeps the gate taint on burst nodes,
+// adds tolerations to the pods that run there, evicts pods that failed to start there, corrects deletion costs, and
+// returns pods to VMs.
 package main
 
 import (

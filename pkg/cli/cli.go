@@ -1,7 +1,8 @@
-// Package cli is the kubectl plugin kubectl pools. It shows what the pool-priority scheduler decides, and why: what the
-// scheduler wrote (conditions and annotations of pods, the published view), and the gate's decisions over that view, by
-// the gate's own rule. Most files have one command. The others are shared: client.go and published.go read, types.go
-// has the objects that -o json prints, and table.go prints.
+// Package cli implements the kubectl plugin kubectl pools, which shows what the pool-priority scheduler decides, and
+// why. It reads what the scheduler wrote: the conditions and annotations of pods, and the published view. From the view
+// it computes the gate's decisions, by the scheduler's own code. Most files implement one command. Of the shared files,
+// client.go and published.go read from the cluster, types.go defines the objects that -o json prints, and table.go
+// prints.
 package cli
 
 import (
@@ -59,7 +60,7 @@ type options struct {
 
 func newOptions(streams genericiooptions.IOStreams) *options {
 	kube := genericclioptions.NewConfigFlags(true)
-	kube.CacheDir = nil // the cache is for API discovery, which no command uses
+	kube.CacheDir = nil // the cache is for API discovery, and no command uses it
 	return &options{
 		IOStreams: streams, kube: kube, name: "kubectl pools", clock: clock.RealClock{}, zone: time.Local,
 		isTerminal: func(w io.Writer) bool {

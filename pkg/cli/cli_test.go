@@ -17,7 +17,7 @@ func TestDisplayName(t *testing.T) {
 	}
 }
 
-// TestUsage: the usage follows the name by which the program is called.
+// TestUsage: the usage shows the name with which the program was called.
 func TestUsage(t *testing.T) {
 	s := newServer(t)
 	for _, name := range []string{"kubectl pools", "kubectl pool-priority"} {
@@ -29,8 +29,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestColors: there are colours on a terminal, unless NO_COLOR says otherwise, or where they are asked for, and they
-// say nothing that words do not.
+// TestColors: the output has colours on a terminal unless NO_COLOR is set, and anywhere with --color=always. The text
+// is the same with and without colours.
 func TestColors(t *testing.T) {
 	w := growing(t)
 	s := newServer(t, w.published(0), pod(held, 42*time.Second, reported(41*time.Second, sentenceOf(t, "PoolGrowing"))))
@@ -81,7 +81,7 @@ func TestColors(t *testing.T) {
 	}
 }
 
-// TestServersClock: times are counted by the server's clock, whatever ours says.
+// TestServersClock: ages are computed by the API server's clock, not by the local clock.
 func TestServersClock(t *testing.T) {
 	s := newServer(t, growing(t).published(5*time.Second))
 	s.now = date.Add(10 * time.Minute) // ours, which stands still, is behind

@@ -88,7 +88,8 @@ func (s *serverTime) now() time.Time {
 	return s.clock.Now().Add(time.Duration(s.ahead.Load())).UTC()
 }
 
-// get reads the object with the name into object, whose type names the kind. The namespace is "" if the kind has none.
+// get reads the object with the name into object, whose type determines the kind. The namespace is "" if the kind has
+// none.
 func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, name string) error {
 	resource, request := c.request(object, namespace)
 	what := "get " + resource + "/" + name
@@ -98,8 +99,8 @@ func (c *cluster) get(ctx context.Context, object runtime.Object, namespace, nam
 	return c.plainly(what, request.Name(name).Do(ctx).Into(object))
 }
 
-// list reads the objects that the options select into list, whose type names their kind. The namespace is "" for all
-// namespaces.
+// list reads the objects that the options select. It stores them in list, whose type determines their kind. The
+// namespace is "" for all namespaces.
 func (c *cluster) list(ctx context.Context, list runtime.Object, namespace string, options metav1.ListOptions) error {
 	resource, request := c.request(list, namespace)
 	what := "list " + resource
@@ -124,14 +125,14 @@ func (c *cluster) request(object runtime.Object, namespace string) (string, *res
 	return resource.Resource, c.client.CoreV1().RESTClient().Get().AbsPath(path).NamespaceIfScoped(namespace, namespace != "").Resource(resource.Resource)
 }
 
-// kindOfObject returns the kind of the object by its type, which must be one of client-go's.
+// kindOfObject returns the kind of the object. The object's Go type must be in client-go's scheme.
 func kindOfObject(object runtime.Object) schema.GroupVersionKind {
 	kinds, _, err := scheme.Scheme.ObjectKinds(object)
 	utilruntime.Must(err)
 	return kinds[0]
 }
 
-// plainError is an error in one line: what could not be done, and what to do about it.
+// plainError is an error whose text is one line for the user.
 type plainError struct {
 	text  string
 	cause error
@@ -140,7 +141,7 @@ type plainError struct {
 func (e *plainError) Error() string { return e.text }
 func (e *plainError) Unwrap() error { return e.cause }
 
-// plainly turns an error of the API server into a plainError. what is what could not be done, such as "get pods/web in
+// plainly turns an error of the API server into a plainError. what is the action that failed, such as "get pods/web in
 // default".
 func (c *cluster) plainly(what string, err error) error {
 	var netErr net.Error

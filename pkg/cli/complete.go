@@ -23,7 +23,7 @@ func (o *options) completePools(c *cobra.Command, already []string, _ string) ([
 }
 
 // completeObjects completes names of pods, the kinds that can be explained, and names of objects of these kinds. It
-// offers only objects whose pods ask for the scheduler.
+// offers only objects whose pods have the scheduler's schedulerName.
 func (o *options) completeObjects(c *cobra.Command, already []string, prefix string) ([]string, cobra.ShellCompDirective) {
 	const none = cobra.ShellCompDirectiveNoFileComp
 	cluster, err := o.connect()
@@ -49,8 +49,8 @@ func (o *options) completeObjects(c *cobra.Command, already []string, prefix str
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), directive
 }
 
-// namesOf returns the names of those objects of the kind, in the namespace of the flags, whose pods ask for the
-// scheduler.
+// namesOf returns the names of the objects of the kind in the flags' namespace. It leaves out objects whose pods do not
+// have the scheduler's schedulerName.
 func (c *cluster) namesOf(ctx context.Context, kind schema.GroupVersionKind) []string {
 	list, err := scheme.Scheme.New(kind.GroupVersion().WithKind(kind.Kind + "List"))
 	if err != nil || c.list(ctx, list, c.namespace, metav1.ListOptions{}) != nil {

@@ -94,7 +94,7 @@ func (o *options) runDump(ctx context.Context, target string) error {
 	return nil
 }
 
-// collect reads everything, and notes what cannot be read.
+// collect reads all parts of the dump. The report shows which parts could not be read.
 func (d *dump) collect(ctx context.Context) {
 	p, err := d.published(ctx)
 	d.note("status", err)
@@ -150,7 +150,8 @@ func (d *dump) addObject(name string, object runtime.Object) {
 	d.addTree(name, tree)
 }
 
-// addTree adds an object of any type, redacted. The command lines of Deployments are kept, because they are our own.
+// addTree adds an object of any type, redacted. The command lines of Deployments are kept, because only our own
+// Deployments are dumped.
 func (d *dump) addTree(name string, tree map[string]any) {
 	redact(tree, tree["kind"] == "DeploymentList")
 	data, err := yaml.Marshal(tree)
@@ -256,8 +257,8 @@ func (d *dump) nodePools(ctx context.Context) {
 	}
 }
 
-// workloads reads the pods that ask for the scheduler, and their events. If it may not read all namespaces, it reads
-// only the namespace of the flags.
+// workloads reads the pods with the scheduler's schedulerName, and their events. If it may not read all namespaces, it
+// reads only the namespace of the flags.
 func (d *dump) workloads(ctx context.Context, scheduler string) {
 	namespace, pods := metav1.NamespaceAll, &corev1.PodList{}
 	if !d.read(ctx, "pods that ask for "+scheduler, pods, namespace, asking(scheduler)) {
@@ -290,7 +291,8 @@ func dumpRank(p *corev1.Pod) int {
 	return 2
 }
 
-// events reads the events of a namespace on objects of the kind (any if it is "") with the UIDs (any if they are nil).
+// events reads the events of a namespace about objects of the kind that have one of the UIDs. If kind is "", it reads
+// events about objects of any kind. If uids is nil, the objects may have any UID.
 func (d *dump) events(ctx context.Context, namespace, kind string, uids map[types.UID]bool) {
 	options, part := metav1.ListOptions{}, "events"
 	if kind != "" {

@@ -23,7 +23,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// secret is what must not be in a dump.
+// secret is a value that a dump must not contain.
 const secret = "hunter2"
 
 func secrets(p *corev1.Pod) {
@@ -135,7 +135,7 @@ func TestDumpTargets(t *testing.T) {
 	}
 }
 
-// TestDumpWithLess: what may not be read is said, and the rest is there.
+// TestDumpWithLess: the report lists what may not be read, and the dump contains the rest.
 func TestDumpWithLess(t *testing.T) {
 	for name, forbidden := range map[string][]string{
 		"a namespace": {"get /api/v1/pods", "get /api/v1/nodes", "get /apis", "get /api/v1/namespaces/pool-priority-system", "get /api/v1/namespaces/kube-system", "get /version"},

@@ -15,13 +15,13 @@ import (
 
 const theStatus = "get /api/v1/namespaces/pool-priority-system/configmaps/"
 
-// with is the ConfigMap with something else in its view.
+// with replaces before by after in the view of the ConfigMap.
 func with(cm *corev1.ConfigMap, before, after string) *corev1.ConfigMap {
 	cm.Data[published.ViewKey] = strings.Replace(cm.Data[published.ViewKey], before, after, 1)
 	return cm
 }
 
-// TestLess: what is shown when something is missing, in a line.
+// TestLess: if something is missing or may not be read, the commands say so in a line and show what they can.
 func TestLess(t *testing.T) {
 	waiting := pod(held, 42*time.Second, reported(41*time.Second, sentenceOf(t, "PoolGrowing")))
 	burst := pod(bursting, 80*time.Minute, recorded(72*time.Minute, open))
@@ -71,7 +71,7 @@ func TestLess(t *testing.T) {
 	}
 }
 
-// TestNoCluster: an API server that is not there, or that does not know who asks, is told in a line.
+// TestNoCluster: if the API server cannot be reached, each command prints one line of error.
 func TestNoCluster(t *testing.T) {
 	s := newServer(t)
 	gone := httptest.NewServer(s)

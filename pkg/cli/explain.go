@@ -54,7 +54,7 @@ type explainer struct {
 	pod       *corev1.Pod
 	workload  *workload       // nil for a pod
 	published *publishedState // nil if it could not be read
-	placed    bool            // whether it is known in which pool the pod is, if in any
+	placed    bool            // the pod's pool is known; Pool is empty if it is in none
 	request   gate.Request    // the pod's request to the gate
 }
 
@@ -137,6 +137,8 @@ func (e *explainer) situation() func() string {
 		return e.onVM
 	case condition != nil && condition.Reason == corev1.PodReasonSchedulingGated:
 		return e.schedulingGated
+	case pod.Status.NominatedNodeName != "":
+		return e.nominated
 	case condition == nil:
 		return e.notTried
 	}
@@ -170,26 +172,32 @@ func (e *explainer) notTried() string {
 	return fmt.Sprintf(" was created %s ago, and %s has not tried it yet.", age(e.Since, e.now), e.pod.Spec.SchedulerName)
 }
 
-// waits explains a pod that was tried, by its condition.
+// nominated explains a pod with a nominatedNodeName. The pod has no condition if its first try found a node for it
+// without preemption.
+func (e *explainer) nominated() string {
+	e.Situation, e.Since = Nominated, e.pod.CreationTimestamp.UTC()
+	if condition := gate.ScheduledCondition(e.pod); condition != nil {
+		e.Message, e.Said, e.Since = condition.Message, saidOf(condition.Message), condition.LastTransitionTime.UTC()
+	}
+	const text = " has waited %s, and is nominated to node %s: it waits for pods that it preempted there to end, or is about to be bound."
+	return fmt.Sprintf(text, age(e.Since, e.now), e.pod.Status.NominatedNodeName)
+}
+
+// waits explains a pending pod that the scheduler has tried.
 func (e *explainer) waits() string {
 	condition := gate.ScheduledCondition(e.pod)
 	e.Situation, e.Message, e.Said = Waits, condition.Message, saidOf(condition.Message)
 	e.Since = condition.LastTransitionTime.UTC()
 	rest := "."
-	if nominated := e.pod.Status.NominatedNodeName; nominated != "" {
-		e.Situation = Nominated
-		rest = fmt.Sprintf(", and is nominated to node %s, once the pods that it preempted there have ended.", nominated)
-	} else {
-		e.addLockedOut()
-		if e.published != nil {
-			rest = e.waitsFor(condition.Reason)
-		}
+	e.addLockedOut()
+	if e.published != nil {
+		rest = e.waitsFor(condition.Reason)
 	}
 	return " has waited " + age(e.Since, e.now) + rest
 }
 
-// waitsFor asks the gate about a pod that waits, and returns what it waits for, as the end of a sentence. reason is the
-// reason of the pod's condition.
+// waitsFor computes the gate's decision for a pending pod. It returns the end of a sentence about what the pod waits
+// for. reason is the reason of the pod's condition.
 func (e *explainer) waitsFor(reason string) string {
 	e.ask(e.pod)
 	if since := e.request.UnschedulableSince; !since.IsZero() {
@@ -215,7 +223,7 @@ func (e *explainer) waitsFor(reason string) string {
 	case open != "":
 		return fmt.Sprintf(", and %s is open for it: the scheduler's message shows what keeps it out.", open)
 	}
-	for _, closed := range []struct{ code, text string }{ // the first that a burst pool has
+	for _, closed := range []struct{ code, text string }{ // the first that is a burst pool's reason
 		{gate.ReasonBudgetSpent.Code, " for room in the budget of %s."},
 		{gate.ReasonProviderRefusing.Code, ": the provider of %s refuses pods."},
 		{gate.ReasonHalfOpen.Code, ": the provider of %s refused pods, and one other pod tests it now."},
@@ -239,7 +247,8 @@ func (e *explainer) addHints() {
 	}
 }
 
-// addLockedOut warns if a pending pod tolerates the gate taint: autoscalers compute that it fits burst nodes.
+// addLockedOut warns if the pod tolerates the gate taint. Autoscalers then compute that it fits burst nodes, and add no
+// node for it.
 func (e *explainer) addLockedOut() {
 	p := e.published
 	if p != nil && (!*p.view.Args.GateTaint || !p.pools.HasBurst()) || !e.toleratesGate() {

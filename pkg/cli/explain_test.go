@@ -23,11 +23,11 @@ const (
 	held, bursting                    = "web-7d4b9-x2k8q", "web-7d4b9-9fj2p"
 )
 
-// quotaReached is what virtual-kubelet writes of a pod that Azure refused.
+// quotaReached is the message that virtual-kubelet writes in the status of a pod that Azure refused.
 const quotaReached = `api call to https://management.azure.com/subscriptions/0000/resourceGroups/rg: got HTTP response status code 409 error code "ContainerGroupQuotaReached": ` +
 	`Resource type 'StandardCores' container group quota '100' exceeded in region 'westeurope'.`
 
-// sentenceOf is the gate's sentence for the reason with the code.
+// sentenceOf returns the gate's sentence for the reason with the code.
 func sentenceOf(t *testing.T, code string) string {
 	if gate.Lookup(code).Sentence == "" {
 		t.Fatalf("there is no reason %s", code)
@@ -55,7 +55,8 @@ func tolerates(tolerations ...corev1.Toleration) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Spec.Tolerations = append(p.Spec.Tolerations, tolerations...) }
 }
 
-// recorded says why the pod was let into a burst pool, where it has been for so long.
+// recorded binds the pod to the virtual node at the time ago before date. The record r has the reason why the pod was
+// let in.
 func recorded(ago time.Duration, r gate.Record) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		on(ago, virtualNode, "aci", "-1000")(p)
@@ -76,7 +77,7 @@ func installedAs(installation string) func(*configv1.PoolPriorityArgs) {
 	return func(args *configv1.PoolPriorityArgs) { args.Installation = installation }
 }
 
-// gateToleration tolerates the gate taint of the installation, as pods are given it.
+// gateToleration returns the toleration of the installation's gate taint that the controller adds to pods.
 func gateToleration(installation string) corev1.Toleration {
 	return corev1.Toleration{Key: configv1.GateTaintKey, Operator: corev1.TolerationOpEqual, Value: installation, Effect: corev1.TaintEffectNoSchedule}
 }
@@ -118,6 +119,7 @@ func TestExplainPod(t *testing.T) {
 			pod(held, 42*time.Second, reported(41*time.Second, said("PoolGrowing"))), nil},
 		{"no-room", full(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonUnschedulable, "0/6 nodes are available: 1 Too many pods, 5 Insufficient cpu.")), nil},
 		{"nominated", growing(t), pod(held, time.Minute, reported(time.Minute, said("PoolGrowing")), func(p *corev1.Pod) { p.Status.NominatedNodeName = userNode }), nil},
+		{"nominated-first-try", growing(t), pod(held, 20*time.Second, func(p *corev1.Pod) { p.Status.NominatedNodeName = userNode }), nil},
 		{"failed", growing(t), pod(held, time.Minute, condition(time.Minute, corev1.ConditionFalse, corev1.PodReasonSchedulerError, "running Bind plugin: the server is away")), nil},
 		{"not-tried", growing(t), pod(held, 2*time.Second), nil},
 		{"never-tried", growing(t), pod(held, 2*time.Minute), nil},
@@ -260,8 +262,8 @@ metadata: {name: of}
 	golden(t, "explain-file-missing", s.run("explain", "-f", "testdata/none.yaml"))
 }
 
-// TestSaidIsTheGatesOwn: each sentence that the scheduler may write is found in a pod's condition, by its code,
-// whatever else is there.
+// TestSaidIsTheGatesOwn: saidOf finds each sentence that the scheduler may write into a pod's condition, whatever else
+// the message contains.
 func TestSaidIsTheGatesOwn(t *testing.T) {
 	for _, r := range gate.Reasons(gate.Kind.InCondition) {
 		p := pod("p", time.Minute, reported(time.Minute, r.Sentence))

@@ -31,15 +31,15 @@ type command struct {
 func (s *server) command() *command {
 	streams, in, out, errOut := genericiooptions.NewTestIOStreams()
 	o := newOptions(streams)
-	o.clock, o.zone = testingclock.NewFakeClock(date), time.UTC // our clock stands still, so that the time is what the server says
+	o.clock, o.zone = testingclock.NewFakeClock(date), time.UTC // the local clock stands still: the time is the server's
 	o.kube.APIServer = &s.url
 	o.environ = func(string) string { return "" }
 	o.isTerminal = func(io.Writer) bool { return false }
 	return &command{o, in, out, errOut}
 }
 
-// run is what is seen of the command with the arguments: the command, what it prints, and its exit status if that is
-// not 0.
+// run runs the command with the arguments. It returns the command line, the output, and the exit status if that is not
+// 0.
 func (s *server) run(args ...string) string { return s.runWith("", args...) }
 
 func (s *server) runWith(input string, args ...string) string {
@@ -60,7 +60,7 @@ func (s *server) runWith(input string, args ...string) string {
 	return seen
 }
 
-// golden compares what is seen with what is in testdata.
+// golden compares got with the file with the name in testdata.
 func golden(t *testing.T, name, got string) {
 	t.Helper()
 	file := filepath.Join("testdata", name+".txt")

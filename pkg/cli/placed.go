@@ -65,7 +65,7 @@ func (e *explainer) ofOthers() string {
 	return fmt.Sprintf(" is scheduled by %s, which does not use the pools.", e.pod.Spec.SchedulerName)
 }
 
-// addPoolsToOthers adds what pools mean for a pod of another scheduler.
+// addPoolsToOthers adds how the pools affect a pod of another scheduler.
 func (e *explainer) addPoolsToOthers() {
 	if e.published == nil || !e.published.pools.HasBurst() {
 		return
@@ -211,7 +211,7 @@ func (e *explainer) addToday(i int) {
 	e.fact("Today", "%s: %s", strings.Join(parts, ", "), now)
 }
 
-// onVM explains a pod on a node of a regular pool, or of none.
+// onVM explains a pod on a node of a regular pool, or on a node in no pool.
 func (e *explainer) onVM() string {
 	e.Situation, e.Since = OnVM, e.pod.CreationTimestamp.UTC()
 	if condition := gate.ScheduledCondition(e.pod); condition != nil && condition.Status == corev1.ConditionTrue {
@@ -231,7 +231,7 @@ func (e *explainer) onVM() string {
 	}
 }
 
-// addBetter adds why the pod is in no more preferred pool, if that is known.
+// addBetter adds why the pod is not in a pool that is preferred to its own, if that is known.
 func (e *explainer) addBetter() {
 	better := e.published.names()[:e.published.pools.Regular()]
 	if i := e.published.indexOf(e.Pool); i != pool.None {

@@ -23,7 +23,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/scalein"
 )
 
-// shippedName is the scheduler's schedulerName unless it is configured otherwise.
+// shippedName is the schedulerName in the configuration that the project ships.
 const shippedName = "pool-priority-scheduler"
 
 type podsOptions struct {
@@ -48,7 +48,7 @@ func (o *options) newPods() *cobra.Command {
 	return c
 }
 
-// asking returns list options that select the pods that ask for the scheduler.
+// asking returns list options that select the pods with this schedulerName.
 func asking(scheduler string) metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.schedulerName", scheduler).String()}
 }
@@ -95,8 +95,8 @@ func (o *options) runPods(ctx context.Context, po podsOptions) error {
 	return o.print(l, names, func(w io.Writer) { o.printPods(w, l, po.all, c.now()) })
 }
 
-// comparePods orders pods. Pods that wait come first, then it orders by deletion cost, by how long pods have waited,
-// and by name.
+// comparePods orders pods. Pods that wait come first. Both they and the others are ordered by deletion cost. Pods that
+// wait at the same cost are ordered by how long they have waited. The last criteria are namespace and name.
 func comparePods(a, b Pod) int {
 	placed := func(p Pod) int { return min(len(p.Node), 1) }
 	cost := func(p Pod) int { return ptr.Deref(p.Cost, 0) } // 0 is the ReplicaSet controller's default

@@ -31,7 +31,7 @@ type publishedState struct {
 	where string // namespace/name
 }
 
-// published reads the state that the leader published. Its errors are one line with what failed and what to do.
+// published reads the state that the leader published. Each of its errors is one line for the user.
 func (c *cluster) published(ctx context.Context) (*publishedState, error) {
 	cm := &corev1.ConfigMap{}
 	err := c.get(ctx, cm, c.statusNamespace, c.statusName)
@@ -116,8 +116,8 @@ func (p *publishedState) indexOf(name string) int {
 	return pool.None
 }
 
-// nodesOf reads the nodes of the pods whose annotation names no known pool. If there are more such nodes than most, it
-// lists all nodes.
+// nodesOf reads the nodes of the pods whose annotation PoolAnnotation names no known pool. If the number of such nodes
+// exceeds most, it lists all nodes.
 func (c *cluster) nodesOf(ctx context.Context, pods []corev1.Pod, p *publishedState, most int) (map[string]*corev1.Node, error) {
 	nodes := map[string]*corev1.Node{}
 	for i := range pods {
@@ -160,7 +160,7 @@ func (p *publishedState) poolOf(pod *corev1.Pod, nodes map[string]*corev1.Node) 
 	return "", true
 }
 
-// read reads the other objects that explain the pod, and adds notes about the published state.
+// read reads the other objects that the explanation needs, and adds notes about the published state.
 func (e *explainer) read(ctx context.Context, c *cluster) {
 	e.now = c.now()
 	if e.pod.Spec.NodeName != "" {
@@ -184,7 +184,7 @@ func (e *explainer) readPlace(ctx context.Context, c *cluster) {
 	e.Pool, e.placed = e.published.poolOf(e.pod, nodes)
 }
 
-// readFacts reads the pod's namespace and volumes, as far as the gate's decision depends on them.
+// readFacts reads the pod's namespace and volumes if the gate's decision depends on them.
 func (e *explainer) readFacts(ctx context.Context, c *cluster) {
 	p := e.published
 	if p.pools.SelectsNamespaces() {

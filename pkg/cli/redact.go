@@ -16,8 +16,8 @@ var keptAnnotations = []string{
 }
 
 // redact removes what may be secret or is not needed from an object, or from a part of one: values of variables,
-// command lines unless they are kept, addresses, attributes of probes and volumes, annotations that are not kept, and
-// the long lists of a node.
+// command lines (unless keepCommands is set), addresses, attributes of probes and volumes, annotations that are not
+// kept, and the long lists of a node.
 func redact(part any, keepCommands bool) {
 	switch x := part.(type) {
 	case []any:

@@ -24,7 +24,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// server answers as an API server that has the objects and whose time stands still.
+// server is an API server that has the objects. Its clock stands still.
 type server struct {
 	*testing.T
 	url string
@@ -32,11 +32,11 @@ type server struct {
 	mu        sync.Mutex
 	now       time.Time
 	objects   map[string]runtime.Object // by their paths
-	forbidden []string                  // beginnings of "verb path"
+	forbidden []string                  // prefixes of "verb path"
 	asked     []string
 }
 
-// date is the time at which the tests' stories end.
+// date is the current time in the tests.
 var date = time.Date(2026, 11, 21, 14, 43, 8, 0, time.UTC)
 
 func newServer(t *testing.T, objects ...runtime.Object) *server {
@@ -53,7 +53,7 @@ func newServer(t *testing.T, objects ...runtime.Object) *server {
 
 func (s *server) forbid(what ...string) { s.forbidden = append(s.forbidden, what...) }
 
-// put makes or changes an object.
+// put creates or replaces an object.
 func (s *server) put(object runtime.Object) {
 	s.Helper()
 	object = object.DeepCopyObject()
@@ -107,7 +107,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resources are those of which lists are asked for.
+// resources are the resources that the server lists.
 var resources = []string{"pods", "nodes", "events", "configmaps", "deployments", "leases", "replicasets", "statefulsets", "daemonsets", "jobs", "cronjobs"}
 
 func (s *server) serveList(w http.ResponseWriter, r *http.Request) {

@@ -55,7 +55,7 @@ func refusing(t *testing.T) *world {
 
 func observe(args *configv1.PoolPriorityArgs) { args.Mode = configv1.ModeObserve }
 
-// worlds are what status and the others are shown.
+// worlds are the clusters that the tests show, by name.
 var worlds = map[string]func(t *testing.T) *world{
 	"growing": func(t *testing.T) *world { return growing(t) },
 	"full":    func(t *testing.T) *world { return full(t) },

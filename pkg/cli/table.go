@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// style is the meaning of a word. Its colour repeats the meaning.
+// style is the meaning of a word in the output. It determines the word's colour.
 type style int
 
 const (

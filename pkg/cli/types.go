@@ -23,8 +23,8 @@ type PoolStatusList struct {
 	metav1.TypeMeta `json:",inline"`
 	// Written is when the leader last published, by its clock.
 	Written time.Time `json:"written,omitzero"`
-	// Leader is the leader's name, Version is its version, and SchedulerName is the schedulerName of the pods that ask
-	// for it.
+	// Leader and Version are the name and the version of the scheduler that leads. SchedulerName is the schedulerName
+	// of its pods.
 	Leader        string `json:"leader,omitempty"`
 	Version       string `json:"version,omitempty"`
 	SchedulerName string `json:"schedulerName,omitempty"`
@@ -48,9 +48,9 @@ type PoolStatus struct {
 	// Rank is the pool's place in the order.
 	Rank  int  `json:"rank"`
 	Burst bool `json:"burst,omitempty"`
-	// State of a regular pool is CanGrow, Growing, Full or Unknown. State of a burst pool is the gate's decision for
-	// gate.PlainPod (Open or Closed), Spent (its budget), Refusing or HalfOpen (its provider), or Down (none of its
-	// nodes is usable).
+	// State of a regular pool is CanGrow, Growing, Full or Unknown. State of a burst pool is Down (it has no usable
+	// node), Refusing or HalfOpen (its provider's state), or else the gate's decision for gate.PlainPod: Open, Spent
+	// (its budget is used up) or Closed.
 	State  string            `json:"state"`
 	Reason nodegroups.Reason `json:"reason,omitzero"`
 	// HeldBy are the pools that keep the gate of a burst pool closed.
@@ -59,7 +59,7 @@ type PoolStatus struct {
 	Since time.Time  `json:"since,omitzero"`
 	Until time.Time  `json:"until,omitzero"`
 	Nodes NodeCounts `json:"nodes"`
-	// Pods is the number of pods on the pool's nodes that have not ended; not set if unknown.
+	// Pods is the number of pods on the pool's nodes, without pods that have ended; not set if unknown.
 	Pods *int `json:"pods,omitempty"`
 	// Requested is the sum of these pods' requests or, in a burst pool, of the resources that the provider bills.
 	Requested   corev1.ResourceList `json:"requested,omitempty"`
@@ -82,7 +82,7 @@ type NodeCounts struct {
 	Total int `json:"total"`
 	// Ready is the number of nodes that are ready and not cordoned; not set if unknown.
 	Ready *int `json:"ready,omitempty"`
-	// OnTheirWay is the number of nodes that were ordered, or exist and are not usable yet.
+	// OnTheirWay counts ordered nodes that have no Node object yet, and nodes that are not usable yet.
 	OnTheirWay int `json:"onTheirWay,omitempty"`
 	Leaving    int `json:"leaving,omitempty"`
 	// Max is the maximum number of nodes; not set if there is none, or if it is unknown.
@@ -111,7 +111,7 @@ const (
 	NotTried Situation = "NotTried"
 	// SchedulingGated is a pod that waits for scheduling gates to be removed.
 	SchedulingGated Situation = "SchedulingGated"
-	// Nominated is a pod that preempted other pods and waits for them to end.
+	// Nominated is a pending pod with a nominatedNodeName: it waits for its victims to end, or is about to be bound.
 	Nominated Situation = "Nominated"
 	// OnVM is a pod on a node of a regular pool, or on a node in no pool.
 	OnVM Situation = "OnVM"
@@ -130,24 +130,25 @@ type Explanation struct {
 	metav1.TypeMeta `json:",inline"`
 	Object          corev1.ObjectReference `json:"object"`
 	Situation       Situation              `json:"situation"`
-	// Summary is a line of text.
+	// Summary is the explanation in one line.
 	Summary string `json:"summary"`
 	// Since is when the pod began to wait or, if it has a node, when it was bound.
 	Since time.Time `json:"since,omitzero"`
 	// Pool is the pool that the pod is in, and Node is its node.
 	Pool string `json:"pool,omitempty"`
 	Node string `json:"node,omitempty"`
-	// CannotBurst is the code of the reason why no burst pool will ever take the pod as it is.
+	// CannotBurst is the code of the reason why no burst pool will take the pod unless the pod is changed.
 	CannotBurst string `json:"cannotBurst,omitempty"`
-	// Said are the reasons of the scheduler's last try. Message is their full text.
+	// Said are the gate's reasons in the pod's condition PodScheduled, which the scheduler wrote at its last try.
+	// Message is the whole message of that condition.
 	Said    []nodegroups.Reason `json:"said,omitempty"`
 	Message string              `json:"message,omitempty"`
-	// Changed is set if the decision now differs from the scheduler's last one. If a gate is open now, the scheduler
-	// will requeue the pod by itself.
+	// Changed is set if the gate's decision has changed since the scheduler's last try. If a gate is open now, the
+	// scheduler will requeue the pod by itself.
 	Changed bool `json:"changed,omitempty"`
-	// Pools are the decisions now. They follow the scheduler's own rule, applied to the published state.
+	// Pools are the decisions on the pools now. They are computed from the published state by the scheduler's own rule.
 	Pools []PoolVerdict `json:"pools,omitempty"`
-	// Changes are the events that change the decision.
+	// Changes are the events and times that may change the decision.
 	Changes []Change `json:"changes,omitempty"`
 	// Record has the reason why the pod was let into a burst pool. It was written when the pod was bound.
 	Record *gate.Record `json:"record,omitempty"`
@@ -166,18 +167,18 @@ type ExplanationList struct {
 	Items           []*Explanation `json:"items"`
 }
 
-// PoolVerdict is the decision on a pool for a pod.
+// PoolVerdict is the gate's decision on a pool, for one pod.
 type PoolVerdict struct {
 	Name  string `json:"name"`
 	Rank  int    `json:"rank"`
 	Burst bool   `json:"burst,omitempty"`
 	// Verdict of a regular pool is Holds (the gate is closed because of the pool) or Passes. Verdict of a burst pool is
-	// Open, Closed, or Observed: it would be Closed if the gate did not only observe.
+	// Open, Closed, or Observed: it would be Closed with mode: Enforce.
 	Verdict string `json:"verdict"`
 	// State is the pool's state, as in the output of status; empty for burst pools.
 	State  string            `json:"state,omitempty"`
 	Reason nodegroups.Reason `json:"reason,omitzero"`
-	// Until is when a closed gate may open without an event.
+	// Until is when a closed gate may open because time has passed.
 	Until time.Time `json:"until,omitzero"`
 	// Budget is the usage of a burst pool's budget, as text.
 	Budget string         `json:"budget,omitempty"`
@@ -190,7 +191,7 @@ const (
 	verdictOpen, verdictClosed, verdictObserved = "Open", "Closed", "Observed"
 )
 
-// GroupVerdict is the verdict of a node group for a pod.
+// GroupVerdict is the gate's decision on a node group, for one pod.
 type GroupVerdict struct {
 	Name   string            `json:"name,omitempty"`
 	Holds  bool              `json:"holds,omitempty"`
@@ -199,11 +200,11 @@ type GroupVerdict struct {
 	Until  time.Time         `json:"until,omitzero"`
 }
 
-// Change is an event or a time that changes a decision.
+// Change is an event or a time that may change a decision.
 type Change struct {
 	// When is the event. It is empty if only time must pass.
 	When string `json:"when,omitempty"`
-	// At is when the change happens without an event, and By is the setting that limits the time. Each may be unset.
+	// At is the time of the change, if it is known. By is the setting that determines the time. Each may be unset.
 	At time.Time `json:"at,omitzero"`
 	By string    `json:"by,omitempty"`
 }
@@ -214,14 +215,14 @@ type Fact struct {
 	Text string `json:"text"`
 }
 
-// PodList is the output of pods: pending pods first, then the order of scale-in.
+// PodList is the output of pods: first the pending pods, then the others in the order of scale-in.
 type PodList struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []Pod    `json:"items"`
 	Notes           []string `json:"notes,omitempty"`
 }
 
-// Pod is a pod that asks for the scheduler.
+// Pod is a pod whose schedulerName is the scheduler's.
 type Pod struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -236,8 +237,8 @@ type Pod struct {
 	// Cost is the pod's deletion cost. Of pods that are equally ready, a ReplicaSet deletes those with the lowest cost
 	// first.
 	Cost *int `json:"cost,omitempty"`
-	// Reasons are the codes of why the pod waits, or of why it was let into a burst pool and of why its provider
-	// refused it.
+	// Reasons are codes. A pending pod has the reasons why it waits. A pod in a burst pool has the reason why it was
+	// let in and, if the provider refused it, the provider's error.
 	Reasons []string `json:"reasons,omitempty"`
 }
 

@@ -29,7 +29,7 @@ func saidOf(message string) []nodegroups.Reason {
 	return said
 }
 
-// ask asks the gate about the pod, and sets Pools to the decision on each pool.
+// ask computes the gate's decision for the pod, and sets Pools to the decision on each pool.
 func (e *explainer) ask(pod *corev1.Pod) {
 	p, request := e.published, e.published.view.Request(pod, e.now)
 	request.AzureFiles, request.NotSelected = e.request.AzureFiles, e.request.NotSelected
@@ -70,8 +70,9 @@ func (e *explainer) addRegular(v *PoolVerdict, i int, decision *gate.Decision) {
 	}
 }
 
-// takeSaid keeps those of the scheduler's reasons that the published state cannot show: a stale snapshot, an unknown
-// ReplicaSet, a rollout, or terminating victims of the pod. By the published state alone, such a gate would be open.
+// takeSaid closes gates for reasons of the scheduler's last try that the published state cannot show: a stale snapshot,
+// an unknown ReplicaSet, a rollout, or terminating victims of the pod. By the published state alone, these gates would
+// be open.
 func (e *explainer) takeSaid(decision *gate.Decision) {
 	for _, reason := range e.Said {
 		for i := range decision.Burst {
@@ -106,7 +107,8 @@ func (e *explainer) isChanged() bool {
 	return len(after) > 0 && !maps.Equal(before, after)
 }
 
-// never returns the code of the reason why no burst pool will take the pod as it is; "" if a burst pool may take it.
+// never returns the code of the reason why no burst pool will take the pod unless the pod is changed; "" if a burst
+// pool may take it.
 func (e *Explanation) never() string {
 	code := ""
 	for _, v := range e.Pools {
@@ -240,7 +242,8 @@ func (e *explainer) graceOf(i, k int, g *GroupVerdict) string {
 	return declineGrace
 }
 
-// burstChanges returns the changes after which a closed burst pool may open, apart from those of regular pools.
+// burstChanges returns the changes after which a closed burst pool may open. Changes of regular pools are not among
+// them (addHolderChanges).
 func (e *explainer) burstChanges(i int, v *PoolVerdict) []Change {
 	switch v.Reason.Code {
 	case gate.ReasonBudgetSpent.Code:

@@ -28,8 +28,8 @@ const (
 	backoff                = "  scaleUp: {status: Backoff, backoffInfo: {errorCode: QuotaExceeded, errorMessage: the quota is used up}}\n"
 )
 
-// world has pools user, system and aci, as a leader sees them that reads what an autoscaler writes: the published view
-// comes from the scheduler's own judges.
+// world has the pools user, system and aci, and the view that a leader publishes of them. The scheduler's own code
+// computes the view from the status that an autoscaler writes.
 type world struct {
 	*testing.T
 	args    *configv1.PoolPriorityArgs
@@ -39,7 +39,7 @@ type world struct {
 	view    *nodegroups.View
 	use     aci.Use
 	held    published.Held
-	// provider is what the provider of aci makes of pods.
+	// provider is the status of aci's provider.
 	provider breaker.Status
 	loops    int
 	change   func(*published.View)
@@ -70,7 +70,7 @@ func newWorld(t *testing.T, change ...func(*configv1.PoolPriorityArgs)) *world {
 	return w
 }
 
-// add adds a node, of a scale set if that has a name.
+// add adds a VM of the scale set or, if scaleSet is empty, a virtual node.
 func (w *world) add(name, key, value, scaleSet string) {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{key: value, corev1.LabelOSStable: "linux"}, CreationTimestamp: metav1.NewTime(date.Add(-2 * time.Hour))}}
 	if scaleSet != "" {
@@ -83,7 +83,7 @@ func (w *world) add(name, key, value, scaleSet string) {
 	w.nodes = append(w.nodes, n)
 }
 
-// vms adds so many nodes to the two pools.
+// vms adds nodes to the pools user and system.
 func (w *world) vms(user, system int) *world {
 	for i := range user {
 		w.add(fmt.Sprintf("aks-userpool-20654782-vmss00000%d", i), "mode", "user", userGroup)
@@ -98,8 +98,8 @@ func nodeGroup(name string, target, ready, most int, more ...string) string {
 	return fmt.Sprintf("- name: %s\n  health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}\n%s", name, target, most, ready, strings.Join(more, ""))
 }
 
-// write has the autoscaler write its status so long ago, and then for each of its loops, every 10 s, until as long ago
-// as until, and judges the pools each time.
+// write simulates the autoscaler's loops, which are 10 s apart, from ago before date to until before date. In each loop
+// the autoscaler writes its status, and the view is evaluated.
 func (w *world) write(ago, until time.Duration, groups ...string) *world {
 	w.Helper()
 	for ; ago >= until; ago -= 10 * time.Second {
@@ -114,7 +114,7 @@ func (w *world) write(ago, until time.Duration, groups ...string) *world {
 	return w
 }
 
-// evaluate judges the pools as they were so long ago.
+// evaluate computes the view at the time ago before date.
 func (w *world) evaluate(ago time.Duration) *world {
 	at := date.Add(-ago)
 	byPool, _ := w.pools.Group(w.nodes)
@@ -139,7 +139,7 @@ func (w *world) evaluate(ago time.Duration) *world {
 	return w
 }
 
-// published returns the ConfigMap that the leader wrote so long ago.
+// published returns the ConfigMap that the leader wrote at the time ago before date.
 func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	w.Helper()
 	use := make([]aci.Use, w.pools.Len())
@@ -158,7 +158,7 @@ func (w *world) published(ago time.Duration) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "pool-priority-system", Name: "pool-priority-status"}, Data: map[string]string{published.ViewKey: string(data)}}
 }
 
-// usage publishes how full the regular pools are: pods, and what they request of CPU and memory.
+// usage sets the published usage of the regular pools.
 func usage(user, system published.Usage) func(*published.View) {
 	return func(v *published.View) { v.Usage = []published.Usage{user, system, {}} }
 }
@@ -170,7 +170,7 @@ func use(pods int, cpu, ofCPU, memory, ofMemory string) published.Usage {
 	return published.Usage{Pods: pods, Requested: list(cpu, memory), Allocatable: list(ofCPU, ofMemory)}
 }
 
-// pod is one of the ReplicaSet web, made so long ago.
+// pod returns a pending pod of the ReplicaSet web-7d4b9 that was created at the time ago before date.
 func pod(name string, ago time.Duration, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -188,8 +188,8 @@ func pod(name string, ago time.Duration, changes ...func(*corev1.Pod)) *corev1.P
 	return p
 }
 
-// reported has the scheduler say that the pod is unschedulable, since so long ago: nodes are full, and burst nodes are
-// refused with the sentences.
+// reported sets the condition that the scheduler writes on an unschedulable pod: VMs are full, and burst nodes are
+// rejected with the sentences. The pod has been unschedulable since the time ago before date.
 func reported(ago time.Duration, sentences ...string) func(*corev1.Pod) {
 	message := "0/6 nodes are available: "
 	for _, s := range sentences {
@@ -205,7 +205,7 @@ func condition(ago time.Duration, status corev1.ConditionStatus, reason, message
 	}
 }
 
-// on puts the pod on a node of the pool, so long ago, at a cost.
+// on binds the pod to a node of the pool at the time ago before date, and sets its deletion cost.
 func on(ago time.Duration, node, pool, cost string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		condition(ago, corev1.ConditionTrue, "", "")(p)

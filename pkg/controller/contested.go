@@ -26,7 +26,8 @@ const (
 	ReasonGateTaintContested = "GateTaintContested"
 )
 
-// side is the wanted state of a node. If it changes, or if a new node has the same name, the count starts anew.
+// side is the wanted state of a node. If it changes, or if a new node has the same name, the count of changes starts
+// anew.
 type side struct {
 	uid     types.UID
 	tainted bool
@@ -40,7 +41,7 @@ type contests struct {
 
 type contest struct {
 	side     side
-	inARow   int       // the number of changes in a row, all of which except the last were undone soon
+	inARow   int       // the number of changes in a row; each except the last was undone soon
 	last     time.Time // the time of the last change
 	undone   bool      // the last change is known to have been undone
 	reported bool
@@ -62,8 +63,8 @@ func (c *contests) written(node string, of side, now time.Time) {
 	c.nodes[node] = e
 }
 
-// undone records that the last change was undone, if there was one. It returns the backoff and, if an event is due, how
-// many changes in a row were undone.
+// undone records that the last change was undone, if there was one. It returns the rest of the backoff and, if an event
+// is due, how many changes in a row were undone.
 func (c *contests) undone(node string, of side, now time.Time) (wait time.Duration, tell int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,7 +106,8 @@ func (c *contests) forget(node string) {
 	delete(c.nodes, node)
 }
 
-// undone returns the backoff for a node whose changes were undone, and writes an event if that happens repeatedly.
+// undone returns the rest of the backoff for a node whose change was undone. It writes an event if that happens
+// repeatedly.
 func (r *GateTaint) undone(ctx context.Context, node *corev1.Node, of side, now time.Time) time.Duration {
 	wait, times := r.contests.undone(node.Name, of, now)
 	if times == 0 {

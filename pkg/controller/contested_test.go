@@ -20,7 +20,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// arena is a node that somebody else writes to as well.
+// arena has a node that another component changes, too.
 type arena struct {
 	*testing.T
 	r        *GateTaint
@@ -29,7 +29,7 @@ type arena struct {
 	client   client.Client
 	writes   []time.Duration // since it began
 	began    time.Time
-	mutates  func(*corev1.Node) // what becomes of the node in a write; nil: what was asked for
+	mutates  func(*corev1.Node) // a webhook that changes the written node; nil: none
 }
 
 func newArena(t *testing.T, n *corev1.Node) *arena {
@@ -41,14 +41,14 @@ func newArena(t *testing.T, n *corev1.Node) *arena {
 			if a.mutates == nil {
 				return c.Patch(ctx, o, p, opts...)
 			}
-			a.mutates(o.(*corev1.Node)) // and it is as before
+			a.mutates(o.(*corev1.Node)) // the stored node stays as it is
 			return nil
 		}}).Build()
 	a.r = &GateTaint{Client: a.client, Pools: pools(t), Recorder: a.recorder, Clock: a.clock}
 	return a
 }
 
-// change changes the node, as somebody else.
+// change changes the node as another component does.
 func (a *arena) change(change func(*corev1.Node)) {
 	a.Helper()
 	n := a.node()
@@ -69,8 +69,8 @@ func (a *arena) reconcile() reconcile.Result {
 	return result
 }
 
-// pass has the time go by, with a reconciliation and what somebody does after it every 100 ms: a node's status changes
-// all the time.
+// pass lets the time d pass. Every 100 ms it reconciles the node, as if the node's status had changed, and then calls
+// somebody.
 func (a *arena) pass(d time.Duration, somebody func()) {
 	a.Helper()
 	for end := a.clock.Now().Add(d); a.clock.Now().Before(end); a.clock.SetTime(a.clock.Now().Add(100 * time.Millisecond)) {
@@ -85,9 +85,9 @@ func (a *arena) pass(d time.Duration, somebody func()) {
 
 func untaint(n *corev1.Node) { n.Spec.Taints = slices.DeleteFunc(n.Spec.Taints, pool.IsGateTaint) }
 
-// TestContested: a gate taint that somebody takes away again and again, whether after it was written or in the very
-// write, is set ever later, at most once a second and once a minute in the end, with one event; when that is over it is
-// set at once again.
+// TestContested: another component removes the gate taint again and again, after the write or, as a webhook, in the
+// write. The controller sets the taint at growing intervals, from a second to a minute, and writes one event. Once the
+// removals have stopped, it sets a missing taint at once again.
 func TestContested(t *testing.T) {
 	for _, inTheWrite := range []bool{false, true} {
 		a := newArena(t, node("virtual", map[string]string{"type": "virtual-kubelet"}, other))
@@ -119,14 +119,15 @@ func TestContested(t *testing.T) {
 			t.Errorf("the event says %q", event)
 		}
 
-		// When it is gone, the taint is there within the minute, and what happens once after that is put right at once.
+		// When the component is gone, the taint is set within a minute. A single removal after that is corrected at
+		// once.
 		a.mutates = nil
 		a.pass(time.Minute+time.Second, nil)
 		if !pool.HasGateTaint(a.node()) {
 			t.Fatalf("in the write %v: no taint a minute after nobody takes it away any more", inTheWrite)
 		}
 		a.pass(time.Minute, nil)
-		for _, after := range []time.Duration{0, time.Minute} { // and once more
+		for _, after := range []time.Duration{0, time.Minute} { // and again a minute later
 			a.pass(after, nil)
 			a.change(untaint)
 			if a.reconcile(); !pool.HasGateTaint(a.node()) {
@@ -139,7 +140,8 @@ func TestContested(t *testing.T) {
 	}
 }
 
-// TestNotContested: a node that is another or belongs elsewhere now is changed at once, however often.
+// TestNotContested: if a node was replaced or moved to another pool, its taints are changed at once, however often that
+// happens.
 func TestNotContested(t *testing.T) {
 	a := newArena(t, node("virtual", map[string]string{"type": "virtual-kubelet"}))
 	for i := range 20 {
@@ -151,7 +153,7 @@ func TestNotContested(t *testing.T) {
 			t.Fatalf("relabelled %d times: gated: %v", i, !burst)
 		}
 	}
-	for i := range 5 { // as when its virtual-kubelet makes it anew
+	for i := range 5 { // as if virtual-kubelet creates the node again
 		n := a.node()
 		must.NoError(t, a.client.Delete(context.Background(), n))
 		anew := node("virtual", map[string]string{"type": "virtual-kubelet"})
@@ -166,7 +168,7 @@ func TestNotContested(t *testing.T) {
 	}
 }
 
-// TestContestedRemoval: so it is with a taint that somebody puts on a node that should not have it.
+// TestContestedRemoval: the same holds if another component sets the taint on a node that should not have it.
 func TestContestedRemoval(t *testing.T) {
 	a := newArena(t, node("virtual", map[string]string{"mode": "user"}))
 	a.pass(10*time.Minute, func() {

@@ -150,7 +150,8 @@ func TestDeletionCost(t *testing.T) {
 	}
 }
 
-// TestCostThatIsRewritten: with somebody who keeps rewriting a cost there is no fight, and one event.
+// TestCostThatIsRewritten: if another component keeps changing a cost, the controller leaves the cost alone and writes
+// one event.
 func TestCostThatIsRewritten(t *testing.T) {
 	yes := true
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "default", UID: "p",
@@ -173,8 +174,8 @@ func TestCostThatIsRewritten(t *testing.T) {
 	}
 }
 
-// TestConflicts: that somebody else wrote an object first is no error, and has it looked at again; other failures are,
-// unless the object is gone. (A gate taint that may not be set is TestGateTaintDenied's.)
+// TestConflicts: a conflict is no error, and the object is reconciled again. Any other failure is an error, unless the
+// object is gone. (TestGateTaintDenied tests a gate taint that may not be set.)
 func TestConflicts(t *testing.T) {
 	yes := true
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "o", Namespace: "default", UID: "p",

@@ -26,12 +26,13 @@ import (
 // nodeNameField is the field that pods are indexed by.
 const nodeNameField = "spec.nodeName"
 
-// DeletionCost corrects the deletion costs of our scheduler's pods if their pool has changed, because the list was
-// edited or a node was relabelled. With Others, it also gives a cost to pods that other schedulers bound. Without
-// Others, it removes its earlier costs from such pods, once: a cost that returns was written by another component,
-// which would write it for ever. It changes only pods of ReplicaSets (of all other controllers, only
-// ReplicationControllers read the cost), and keeps a cost that another component set. It changes a pod on a burst node
-// only after the pod has started: if a pod changes earlier, virtual-kubelet creates it again, which may lose it.
+// DeletionCost sets the deletion costs of our scheduler's pods, and corrects them when the pods' pool changes because
+// the list was edited or a node was relabelled. With Others, it also sets the costs of pods that other schedulers
+// bound. Without Others, it removes its earlier costs from such pods, once for each pod: a cost that returns was
+// written by another component, which would write it for ever. It changes only pods of ReplicaSets, because other
+// workloads do not read the cost, except ReplicationControllers. It keeps a cost that another component set. It changes
+// a pod on a burst node only after the pod has started: if a pod changes earlier, virtual-kubelet may create it again,
+// which may lose it.
 type DeletionCost struct {
 	Client client.Client
 	Pools  pool.List
@@ -49,8 +50,8 @@ type DeletionCost struct {
 
 var _ reconcile.Reconciler = &DeletionCost{}
 
-// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet when it changes, and for the
-// pods of a node when its labels change.
+// SetupWithManager has the manager call the reconciler for every bound pod of a ReplicaSet when the pod changes, and
+// for the pods of a node when the node's labels change.
 func (r *DeletionCost) SetupWithManager(ctx context.Context, m ctrl.Manager) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, nodeNameField, func(o client.Object) []string {
 		return []string{o.(*corev1.Pod).Spec.NodeName}
@@ -127,7 +128,7 @@ func (r *DeletionCost) wanted(name types.NamespacedName, pod *corev1.Pod, node *
 	return wanted
 }
 
-// annotate writes the annotations, unless the pod has changed.
+// annotate writes the annotations, unless the pod has changed since it was read.
 func (r *DeletionCost) annotate(ctx context.Context, pod *corev1.Pod, wanted map[string]string) (reconcile.Result, error) {
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	if pod.Annotations == nil {

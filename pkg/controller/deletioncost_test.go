@@ -19,8 +19,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestWhoseCosts: pods of our scheduler get a cost and, where that is wanted, those of others, but none of
-// kube-system's and none on a burst node that has not started.
+// TestWhoseCosts: pods of our scheduler get a cost. With others: true, so do pods of other schedulers outside
+// kube-system. A pod on a burst node gets no cost before it has started.
 func TestWhoseCosts(t *testing.T) {
 	const ours = "pool-priority-scheduler"
 	yes := true
@@ -58,8 +58,8 @@ func TestWhoseCosts(t *testing.T) {
 	}
 }
 
-// TestCostsOfOthersAreTakenBack: what was written to pods of other schedulers, with others: true, is taken off again,
-// and only once. What their owners wrote stays.
+// TestCostsOfOthersAreTakenBack: costs that were set with others: true are removed from pods of other schedulers, but
+// only once. Costs that the pods' owners set stay.
 func TestCostsOfOthersAreTakenBack(t *testing.T) {
 	yes := true
 	marked := map[string]string{scalein.PoolAnnotation: "user", scalein.CostAnnotation: "1000", scalein.OwnCostAnnotation: "1000"}

@@ -37,7 +37,7 @@ const (
 		"the policy \"Cannot Edit Individual Nodes\""
 )
 
-// DenialAdvice returns what to do about the error with which a change of a node was denied.
+// DenialAdvice returns the consequence of a denied change of a node, and what to do about it. err is the denial.
 func DenialAdvice(err error) string {
 	if WithoutRight(err) {
 		return consequence + "; " + rightsAdvice
@@ -46,7 +46,7 @@ func DenialAdvice(err error) string {
 }
 
 // TryGateTaint tests by a dry run, which changes nothing, whether the client may put the gate taint on a node. It
-// prefers a node of a burst pool. It returns the node, or nil if no node has room for the taint.
+// prefers a node of a burst pool. It returns the node, or nil if every node has another installation's gate taint.
 func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes []corev1.Node) (*corev1.Node, error) {
 	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return pools.IsBurstNode(n.Labels) && pools.OtherOf(&n) == "" })
 	if i < 0 {
@@ -58,11 +58,11 @@ func TryGateTaint(ctx context.Context, c client.Client, pools pool.List, nodes [
 	node := &nodes[i]
 	tried := node.DeepCopy()
 	tried.Spec.Taints = slices.DeleteFunc(tried.Spec.Taints, pools.Owns)
-	// From a node that has the taint, the dry run removes it: a request that changes nothing might be allowed.
+	// If the node has the taint, the dry run removes it, because a request that changes nothing might be allowed.
 	if !slices.ContainsFunc(node.Spec.Taints, pools.Owns) {
 		tried.Spec.Taints = append(tried.Spec.Taints, pools.GateTaint())
 	}
-	// Without the lock, the patch would drop a taint that was added meanwhile, and a policy that forbids that would
+	// Without the lock, the patch would drop a taint that was added meanwhile, and a policy that forbids this would
 	// deny the request.
 	if err := c.Patch(ctx, tried, client.MergeFromWithOptions(node, client.MergeFromWithOptimisticLock{}), client.DryRunAll); err != nil {
 		return node, fmt.Errorf("trying by a dry run to put the gate taint on node %s: %w", node.Name, err)
@@ -87,8 +87,8 @@ func Denied(err error) bool {
 	return strings.Contains(s.Message, "denied the request") // a webhook may choose another code
 }
 
-// WithoutRight reports whether RBAC, not an admission rule, denied the request. The text is from k8s.io/apiserver,
-// pkg/endpoints/handlers/responsewriters/errors.go.
+// WithoutRight reports whether RBAC, not an admission rule, denied the request. The texts that it searches for are from
+// k8s.io/apiserver, pkg/endpoints/handlers/responsewriters/errors.go.
 func WithoutRight(err error) bool {
 	return apierrors.IsForbidden(err) && (strings.Contains(err.Error(), " cannot patch resource ") || strings.Contains(err.Error(), " cannot impersonate resource "))
 }
@@ -102,8 +102,8 @@ func (r *GateTaint) backoff() *flowcontrol.Backoff {
 	return r.denials
 }
 
-// try tests once whether nodes may be changed, because a later node may need a change. It always returns nil: an error
-// would end the controller.
+// try tests once whether the controller may change nodes, and reports a denial before any node needs a change. It
+// always returns nil, because an error would end the controller.
 func (r *GateTaint) try(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	err := r.Client.List(ctx, nodes)

@@ -24,7 +24,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// answered is the API server's answer with the code.
+// answered returns an error of the API server with the code.
 func answered(code int32, message string) error {
 	return fmt.Errorf("changing: %w", &apierrors.StatusError{ErrStatus: metav1.Status{Code: code, Message: message}})
 }
@@ -59,8 +59,8 @@ func TestDenied(t *testing.T) {
 	}
 }
 
-// nodeClient is a client of the nodes, whose patches are answered by the function, if they are valid: a node has one
-// taint of a key and an effect.
+// nodeClient returns a client with the nodes. It rejects a patch that gives a node two taints with the same key and
+// effect. For any other patch, answer returns the error, or nil if the patch is allowed.
 func nodeClient(answer func(dryRun bool) error, nodes ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(nodes...).
 		WithInterceptorFuncs(interceptor.Funcs{Patch: func(ctx context.Context, c client.WithWatch, o client.Object, p client.Patch, opts ...client.PatchOption) error {
@@ -79,8 +79,8 @@ func nodeClient(answer func(dryRun bool) error, nodes ...client.Object) client.C
 		}}).Build()
 }
 
-// TestGateTaintDenied: a denied change is told, is tried again ever later however often the node's status changes, and
-// is made once it is let pass.
+// TestGateTaintDenied: a denied change is reported in an event and tried again with backoff, however often the node's
+// status changes. It is made when it is no longer denied.
 func TestGateTaintDenied(t *testing.T) {
 	denial, patches := answered(http.StatusForbidden, `admission webhook "w" denied the request: nodes are not to be edited`), 0
 	c := nodeClient(func(bool) error { patches++; return denial }, node("virtual", map[string]string{"type": "virtual-kubelet"}))
@@ -124,7 +124,7 @@ func TestGateTaintDenied(t *testing.T) {
 	}
 }
 
-// TestTryGateTaint: what is tried is a change, of a burst node if there is one, and by a dry run.
+// TestTryGateTaint: TryGateTaint tests a change by a dry run, on a burst node if there is one.
 func TestTryGateTaint(t *testing.T) {
 	vm, burst := node("vm", map[string]string{"mode": "user"}), map[string]string{"type": "virtual-kubelet"}
 	for _, tc := range []struct {

@@ -43,7 +43,7 @@ type GateTaint struct {
 var _ reconcile.Reconciler = &GateTaint{}
 
 // SetupWithManager has the manager call the reconciler for every node that changes. It also adds try, a dry run that
-// shows whether the controller may change a node. The manager calls it once this process leads.
+// shows whether the controller may change a node. The manager calls try when this process begins to lead.
 func (r *GateTaint) SetupWithManager(m ctrl.Manager) error {
 	if !r.Off {
 		if err := m.Add(manager.RunnableFunc(r.try)); err != nil {
@@ -86,11 +86,13 @@ func (r *GateTaint) Reconcile(ctx context.Context, request reconcile.Request) (r
 	if r.InLine(node) {
 		return reconcile.Result{}, nil
 	}
-	// The answer of the API server differs from the request: a webhook or a policy changed it, and no event may come.
+	// The answer of the API server differs from the request, because a webhook or a policy changed the node. There may
+	// be no watch event for it, so the node is reconciled again after a backoff.
 	return reconcile.Result{RequeueAfter: r.undone(ctx, node, side, now)}, nil
 }
 
-// mention logs once that a node of a burst pool has another installation's gate taint. Such a node is left alone.
+// mention logs, once for each node, that a node of a burst pool has another installation's gate taint. The controller
+// leaves such a node alone.
 func (r *GateTaint) mention(ctx context.Context, node *corev1.Node) {
 	other := r.Pools.OtherOf(node)
 	if other == "" || !r.Pools.IsBurstNode(node.Labels) {
@@ -119,14 +121,15 @@ func (r *GateTaint) InLine(node *corev1.Node) bool {
 }
 
 // wants reports whether the node should have the installation's gate taint. A node with another installation's gate
-// taint should not: it is hidden from autoscalers and from our scheduler already, and has no room for a second gate
-// taint.
+// taint should not: it is already hidden from autoscalers and from our scheduler, and it cannot have two taints with
+// the same key and effect.
 func (r *GateTaint) wants(node *corev1.Node) bool {
 	return !r.Off && r.Pools.IsBurstNode(node.Labels) && r.Pools.OtherOf(node) == ""
 }
 
-// taints returns the taints that the node should have. A gate taint with the installation's name is ours. If its effect
-// is a different one, which has no use or would evict pods, it is removed. Other installations' taints stay.
+// taints returns the taints that the node should have. A gate taint whose value is the installation's name is ours. It
+// is removed if its effect is not NoSchedule: PreferNoSchedule hides the node from no autoscaler, and NoExecute evicts
+// pods. Other installations' taints stay.
 func (r *GateTaint) taints(node *corev1.Node) []corev1.Taint {
 	want, own := r.wants(node), r.Pools.GateTaint()
 	has := false

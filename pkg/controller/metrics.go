@@ -54,8 +54,9 @@ func countCostWrite(err error) {
 	}
 }
 
-// Gauges returns the collector of the burst nodes' gauges. It has series once elected is closed, which means that this
-// process leads. It has no series if the gate taint is off. The client must have a cache.
+// Gauges returns a collector for the number of burst nodes without the gate taint. It has no series before elected is
+// closed, that is, before this process leads. It has none if the gate taint is off, either. The client must have a
+// cache.
 func (r *GateTaint) Gauges(elected <-chan struct{}) metrics.StableCollector {
 	return &gauges{taint: r, elected: elected}
 }

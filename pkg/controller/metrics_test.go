@@ -21,10 +21,10 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// registered has the counters count.
+// registered registers the counters. Before that, they count nothing.
 var registered = sync.OnceFunc(func() { legacyregistry.MustRegister(Metrics()...) })
 
-// count is what the counter with the labels says.
+// count returns the value of the counter with the labels.
 func count(t *testing.T, c *metrics.CounterVec, labels ...string) float64 {
 	t.Helper()
 	registered()
@@ -32,7 +32,7 @@ func count(t *testing.T, c *metrics.CounterVec, labels ...string) float64 {
 	return n
 }
 
-// TestTaintGauge: burst nodes without the taint are counted by a controller that leads, until they have it.
+// TestTaintGauge: a controller that leads counts the burst nodes without the gate taint.
 func TestTaintGauge(t *testing.T) {
 	burst := map[string]string{"type": "virtual-kubelet"}
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(node("a", burst), node("b", burst, gateTaint), node("vm", map[string]string{"mode": "user"}), node("c", burst, soft)).Build()

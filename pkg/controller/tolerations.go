@@ -23,11 +23,11 @@ import (
 )
 
 // Tolerations adds the burst pool's tolerations to pods that run on a burst node. The scheduler placed these pods as if
-// they had the tolerations. The pod's spec is then true for every other component. It changes no pending pod: a pending
-// pod that tolerates the gate taint keeps autoscalers from adding nodes for it, and a toleration cannot be removed
-// again. It changes no pod that does not run yet: virtual-kubelet syncs a pod again when its tolerations change, and
-// the ACI connector may then create a container group twice, which loses the pod (azure-aci v1.6.4). A pod that the
-// provider refused, or that has ended, needs no tolerations.
+// they had the tolerations. With the tolerations in its spec, a pod fits its node for every other component, too.
+// Tolerations changes no pod that is not bound: autoscalers add no node for a pod that tolerates the gate taint, and a
+// toleration cannot be removed again. It changes no pod that does not run yet: virtual-kubelet syncs a pod again when
+// its tolerations change, and the ACI connector may then create a container group twice, which loses the pod (azure-aci
+// v1.6.4). A pod that the provider refused, or that has ended, needs no tolerations.
 type Tolerations struct {
 	Client   client.Client
 	Pools    pool.List
@@ -36,8 +36,8 @@ type Tolerations struct {
 
 var _ reconcile.Reconciler = &Tolerations{}
 
-// SetupWithManager has the manager call the reconciler for every running pod, when it begins to run and when it
-// changes, and for the running pods of a burst node whose taints change.
+// SetupWithManager has the manager call the reconciler for a pod when it begins to run and when it changes later, and
+// for the running pods of a burst node when the node's taints change.
 func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 	runs := predicate.NewPredicateFuncs(func(o client.Object) bool { return running(o.(*corev1.Pod)) })
 	tainted := predicate.Funcs{
@@ -53,7 +53,8 @@ func (r *Tolerations) SetupWithManager(m ctrl.Manager) error {
 		Complete(r.Progress.Reconciler("tolerations", r))
 }
 
-// running reports whether the pod needs the tolerations and may be changed: it is bound, has started, and is not over.
+// running reports whether the pod needs the tolerations and may be changed: it is bound, has started, and is neither
+// terminating nor ended.
 func running(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName != "" && pod.DeletionTimestamp == nil && pod.Status.Phase == corev1.PodRunning && refusal.Started(pod)
 }
@@ -91,8 +92,8 @@ func (r *Tolerations) Reconcile(ctx context.Context, request reconcile.Request) 
 	if len(missing) == 0 {
 		return reconcile.Result{}, nil
 	}
-	// The API server rejects the removal of tolerations. The lock keeps tolerations that other components add at the
-	// same time.
+	// Without the lock, the patch would drop tolerations that another component adds at the same time, and the API
+	// server rejects the removal of tolerations.
 	patch := client.MergeFromWithOptions(pod.DeepCopy(), client.MergeFromWithOptimisticLock{})
 	pod.Spec.Tolerations = append(pod.Spec.Tolerations, missing...)
 	if err := r.Client.Patch(ctx, pod, patch); err != nil {

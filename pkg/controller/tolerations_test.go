@@ -23,8 +23,8 @@ var (
 	refused = corev1.PodStatus{Phase: corev1.PodPending, Reason: refusal.ReasonProviderFailed, Message: "no"}
 )
 
-// TestTolerations: a pod that runs on a burst node tolerates what is there, with what it lacks for that and nothing
-// else.
+// TestTolerations: a pod that runs on a burst node gets the tolerations that it lacks for the node's taints and the
+// gate taint, and no others.
 func TestTolerations(t *testing.T) {
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	anyEffect := corev1.Toleration{Key: gate.Key, Operator: corev1.TolerationOpExists}
@@ -85,7 +85,7 @@ func TestTolerations(t *testing.T) {
 	}
 }
 
-// TestPodsOfATaintedNode: a taint that comes later is tolerated by the pods that run there already.
+// TestPodsOfATaintedNode: if the taints of a burst node change, the pods that run on it are reconciled.
 func TestPodsOfATaintedNode(t *testing.T) {
 	of := func(name, node string, status corev1.PodStatus) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: corev1.PodSpec{NodeName: node}, Status: status}

@@ -8,8 +8,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// ConflictRetry is the delay before an object is reconciled again after a conflict. The cache usually delivers the
-// other change earlier.
+// ConflictRetry is the delay before an object is reconciled again after a conflict. Usually the watch event of the
+// conflicting write triggers the reconciler before this delay ends.
 const ConflictRetry = time.Second
 
 // NotWritten returns the result of a reconciler that could not write an object. After a conflict, which is no error,

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// Announce wraps the lock so that the leadership follows it. The leadership begins when this process first holds the
-// lock. It ends when another process can hold the lock, or when this process releases it.
+// Announce wraps the lock so that its writes update the leadership. The leadership begins when this process first holds
+// the lock. It ends when another process could hold the lock, or when this process releases the lock.
 func Announce(lock resourcelock.Interface, leadership *Leadership) resourcelock.Interface {
 	return &announcingLock{Interface: lock, leadership: leadership}
 }
@@ -33,7 +33,7 @@ func (l *announcingLock) Update(ctx context.Context, record resourcelock.LeaderE
 			return err
 		}
 		// The release of the lease lost a race with a renewal that was in flight, so this process still holds the
-		// lease. Without another try no process leads until the lease expires.
+		// lease. Without a second try, no process could lead until the lease expires.
 		current, _, getErr := l.Get(ctx)
 		if getErr != nil || current.HolderIdentity != l.Identity() {
 			return err
@@ -49,11 +49,11 @@ func (l *announcingLock) announce(record resourcelock.LeaderElectionRecord, writ
 	}
 	asked := time.Now()
 	if l.leadership.Ended(asked) {
-		// The lease expired while this process was stopped. If no other process took it, leader election would acquire
-		// it again, with a stale cache, as if it were a renewal. Without the renewal the process ends.
+		// The lease expired while this process was stopped. If no other process took it, leader election would renew
+		// it, although the cache is stale. Because of the error, leader election gives up and the process ends.
 		return errors.New("the lease has expired: this scheduler must restart")
 	}
-	// Other processes count from when they see the answer, which is later.
+	// Other processes count the lease from when they see this write, which is later.
 	if err := write(); err != nil {
 		return err
 	}

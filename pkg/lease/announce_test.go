@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// recorder is a lock that notes what becomes of the leadership while it is written.
+// recorder is a lock that records whether it was written, and whether the leadership had ended by then.
 type recorder struct {
 	resourcelock.Interface
 	err        error
@@ -29,8 +29,8 @@ func (r *recorder) Update(ctx context.Context, record resourcelock.LeaderElectio
 	return r.Create(ctx, record)
 }
 
-// TestAnnounce: the lease counts from before it was asked for, and one that is given up has ended before anybody else
-// can take it.
+// TestAnnounce: the leadership lasts for the lease's duration, counted from before the request. If the lease is
+// released, the leadership ends before another process can take the lease.
 func TestAnnounce(t *testing.T) {
 	failed := errors.New("no")
 	for _, tc := range []struct {

@@ -19,7 +19,7 @@ var ErrNotLeading = errors.New("this scheduler's lease has expired: another sche
 // Leadership tracks the lease of this process. A scheduler that was stopped for longer than the lease lasts (a frozen
 // process, a paused machine) resumes with a stale cache. It would bind pods to nodes that another leader has filled
 // meanwhile, because leader election notices the lost lease only afterwards. Therefore its bindings end with the lease,
-// and an expired lease is not renewed: the process has to restart. Bound and Pods of a nil Leadership set no limit.
+// and an expired lease is not renewed: the process has to restart. With a nil Leadership, Bound and Pods set no limit.
 type Leadership struct {
 	began chan struct{}
 	ended context.Context
@@ -58,12 +58,11 @@ func (l *Leadership) Extend(until time.Time) {
 	l.until = until
 }
 
-// End records that this process gives up its lease. It then does nothing more as the leader.
+// End records that this process gives up its lease. After that, the process does nothing more as the leader.
 func (l *Leadership) End() { l.end(ErrNotLeading) }
 
 // Ended reports whether the leadership has ended: the process has led and cannot be sure that it still leads. It checks
-// both clocks, because the monotonic clock stands still while a machine is suspended, and the wall clock may be set
-// back.
+// two clocks: the monotonic clock stands still while a machine is suspended, and the wall clock may be set back.
 func (l *Leadership) Ended(now time.Time) bool {
 	l.mu.Lock()
 	over := !l.until.IsZero() && (!now.Before(l.until) || !now.Round(0).Before(l.until.Round(0)))
@@ -86,8 +85,8 @@ func (l *Leadership) check() error {
 }
 
 // Bound returns a context that ends with the leadership, or an error if the process does not lead. The context has no
-// deadline. With a deadline, client-go would reject a request at once if its rate limit delays the request beyond the
-// deadline, although the lease will have been renewed by then.
+// deadline. With a deadline, client-go would reject a request at once if the rate limit delays the request beyond the
+// deadline, although the lease may be renewed before that.
 func (l *Leadership) Bound(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	if l == nil {
 		return ctx, func() {}, nil
@@ -100,9 +99,8 @@ func (l *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	return bounded, func() { stop(); cancel(nil) }, nil
 }
 
-// Pods returns a client for pods that shares the rate limit of the client given, which was made from the configuration.
-// It checks the leadership once more when the rate limit lets a request pass. Without a configuration it returns the
-// client given.
+// Pods returns a client for pods that is made from config and shares the rate limit of the client shared. It checks the
+// leadership again after the rate limit has let a request pass. If l or config is nil, Pods returns shared.
 func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interface) (typedcorev1.PodsGetter, error) {
 	if l == nil || config == nil {
 		return shared, nil
@@ -115,7 +113,8 @@ func (l *Leadership) Pods(config *rest.Config, shared typedcorev1.CoreV1Interfac
 
 // Fence blocks all writes of the client while this process does not lead. This covers writes that happen outside the
 // scheduling cycle and do not check the lease themselves, such as preemption's deletions and queued API calls. The
-// client is part of a kubernetes.Clientset, whose clients share connections, and must not be in use yet.
+// client must be part of a kubernetes.Clientset and must not be in use yet. Fence covers all clients of the Clientset,
+// because they share one http.Client.
 func (l *Leadership) Fence(client rest.Interface) error {
 	c, ok := client.(*rest.RESTClient)
 	if !ok || c == nil || c.Client == nil {

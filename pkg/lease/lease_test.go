@@ -20,8 +20,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestLeadership: a scheduler binds while its lease lasts, by either clock no longer, and never again once it has run
-// out.
+// TestLeadership: a scheduler may bind while its lease lasts by both clocks. Once the lease has expired, the scheduler
+// may never bind again.
 func TestLeadership(t *testing.T) {
 	now := time.Now()
 	for _, tc := range []struct {
@@ -69,7 +69,7 @@ func TestLeadership(t *testing.T) {
 	}
 }
 
-// TestLeadershipEnds: a binding under way ends with the lease, and when it is given up.
+// TestLeadershipEnds: a binding that is under way is cancelled when the lease expires or is released.
 func TestLeadershipEnds(t *testing.T) {
 	for _, end := range []func(*Leadership){func(l *Leadership) { l.Extend(time.Now().Add(20 * time.Millisecond)) }, (*Leadership).End} {
 		l := NewLeadership()
@@ -85,8 +85,8 @@ func TestLeadershipEnds(t *testing.T) {
 	}
 }
 
-// TestBindMany: bindings that wait for their turn for longer than a lease lasts are made as long as it is renewed, and
-// those that have their turn after it are not sent.
+// TestBindMany: a binding that the rate limit delays for longer than the lease lasts is sent if the lease is renewed
+// meanwhile. A binding that is delayed beyond the end of the leadership is not sent.
 func TestBindMany(t *testing.T) {
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -143,7 +143,7 @@ func TestBindMany(t *testing.T) {
 	}
 }
 
-// TestFence: a request whose turn comes after the lease is not sent.
+// TestFence: a request that is delayed beyond the end of the lease is not sent.
 func TestFence(t *testing.T) {
 	l := NewLeadership()
 	l.Extend(time.Now().Add(-time.Second))
@@ -153,8 +153,8 @@ func TestFence(t *testing.T) {
 	}
 }
 
-// TestFenceOfAllThatChanges: what preemption deletes goes by the lease, whenever it comes to that; watches and lists do
-// not.
+// TestFenceOfAllThatChanges: writes, such as preemption's deletions, are sent only while the process leads. Reads are
+// always sent.
 func TestFenceOfAllThatChanges(t *testing.T) {
 	var methods []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

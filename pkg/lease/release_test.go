@@ -9,10 +9,10 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// changedLock is a lock that somebody has written since this process last read it, until it is read.
+// changedLock is a lock that was written after this process last read it. Updates conflict until the process reads it.
 type changedLock struct {
 	resourcelock.Interface
-	holder string // by what was written
+	holder string // of the other write
 	read   bool
 }
 
@@ -30,8 +30,8 @@ func (l *changedLock) Update(context.Context, resourcelock.LeaderElectionRecord)
 	return nil
 }
 
-// TestRelease: a lease is given up although a renewal came through that this process gave up waiting for, and never
-// that of another.
+// TestRelease: a release that conflicts with this process's own renewal is tried again. If another process holds the
+// lease, the release is not tried again.
 func TestRelease(t *testing.T) {
 	for _, tc := range []struct {
 		name, holder, record string

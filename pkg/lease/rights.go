@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// rightsGrace bounds how long a starting process waits for rights that it lacks: rights that are installed with it
-	// may come a moment later. It checks them every rightsRetry.
+	// rightsGrace bounds how long a starting process waits for missing rights, because its RBAC objects may be created
+	// a moment after it. The process checks its rights every rightsRetry.
 	rightsGrace, rightsRetry = 10 * time.Second, time.Second
 	// rightsInterval is the time between later checks.
 	rightsInterval = 30 * time.Second
@@ -33,8 +33,8 @@ type Rights struct {
 	Clock           clock.Clock
 }
 
-// Await returns once the process has the rights, or if they cannot be checked. After 10 s it returns an error that
-// lists the missing rights.
+// Await returns nil when the process has the rights, or if they cannot be checked. After 10 s without the rights, it
+// returns an error that lists those that are missing.
 func (r *Rights) Await(ctx context.Context) error {
 	for begun := r.Clock.Now(); ; {
 		err := r.missing(ctx)
@@ -50,8 +50,8 @@ func (r *Rights) Await(ctx context.Context) error {
 	}
 }
 
-// Watch calls lost, once, when the process has lost the rights. Two checks in a row, 30 s apart, must fail. Watch
-// returns after that call, or when the context ends.
+// Watch calls lost, once, when the process has lost the rights. Two checks in a row, 30 s apart, must find rights
+// missing. Watch returns after that call, or when the context ends.
 func (r *Rights) Watch(ctx context.Context, lost func(error)) {
 	for inARow := 0; ; {
 		select {
@@ -88,12 +88,12 @@ func (r *Rights) missing(ctx context.Context) error {
 		`Check resourceName and resourceNamespace of leaderElection in the configuration`, r.Name, strings.Join(verbs, " or "), r.Namespace)
 }
 
-// denied reports whether the process certainly lacks the right to the verb on its lease. The right to create counts
-// only if the lease does not exist.
+// denied reports whether the process certainly lacks the right to the verb on its lease. A missing right to create
+// counts only if the lease does not exist.
 func (r *Rights) denied(ctx context.Context, verb string) bool {
 	attributes := &authorizationv1.ResourceAttributes{Group: coordinationv1.GroupName, Resource: "leases", Namespace: r.Namespace, Name: r.Name, Verb: verb}
 	if verb == "create" {
-		attributes.Name = "" // the authorizer has no name for a created object
+		attributes.Name = "" // the API server authorizes create without a name
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
 	answer, err := r.Client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})

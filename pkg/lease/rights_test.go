@@ -18,7 +18,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// account answers what it may do with the lease.
+// account answers reviews of its rights to the lease.
 type account struct {
 	may    atomic.Pointer[[]string] // the verbs
 	broken string                   // the authorizer's error
@@ -46,7 +46,8 @@ func (a *account) allow(verbs string) {
 	a.may.Store(&all)
 }
 
-// TestRightsMissing: what a process may not is told by the verbs; what cannot be told is nothing missing.
+// TestRightsMissing: the error lists the verbs that the process lacks. If the rights cannot be checked, none counts as
+// missing.
 func TestRightsMissing(t *testing.T) {
 	for _, tc := range []struct {
 		name, may, broken string
@@ -74,7 +75,7 @@ func TestRightsMissing(t *testing.T) {
 	}
 }
 
-// step moves the clock on whenever somebody waits for it, until the channel is closed.
+// step advances the clock by d whenever a goroutine waits for it, until done is closed.
 func step(clock *testingclock.FakeClock, d time.Duration, done <-chan struct{}) {
 	for {
 		select {
@@ -88,7 +89,7 @@ func step(clock *testingclock.FakeClock, d time.Duration, done <-chan struct{}) 
 	}
 }
 
-// TestAwait: rights that come a moment later are waited for, and others not for long.
+// TestAwait: Await waits for rights that are granted a moment later, but not for long.
 func TestAwait(t *testing.T) {
 	for _, come := range []bool{true, false} {
 		a := &account{}
@@ -111,7 +112,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-// TestWatch: it takes two looks in a row to believe that the rights are gone.
+// TestWatch: the rights count as lost when two checks in a row find them missing.
 func TestWatch(t *testing.T) {
 	a := &account{}
 	a.allow("get update create")

@@ -31,15 +31,15 @@ import (
 
 const (
 	// quietSyncs is the number of passes in a row that must find nothing, because a controller that is about to end may
-	// undo a removal. There is one pass in each syncInterval, and at most maxSyncs.
+	// undo a removal. Passes are syncInterval apart, and at most maxSyncs follow the first.
 	quietSyncs, syncInterval, maxSyncs = 3, 2 * time.Second, 30
 
 	// workers bounds how many pods are written concurrently. page is the page size of lists.
 	workers, page = 10, 500
 )
 
-// ownAnnotations lists the annotations that we write on pods, except the deletion cost. That is removed only if it is
-// still the one that we wrote.
+// ownAnnotations lists the annotations that we write on pods, except the deletion cost. The cost is removed only if it
+// still has the value that we wrote.
 var ownAnnotations = []string{scalein.PoolAnnotation, scalein.OwnCostAnnotation, gate.DecisionAnnotation, refusal.BoundAtAnnotation, returner.BackoffAnnotation}
 
 // Cleaner removes the gate taint of nodes, the annotations written on pods, the leases and the published state. The
@@ -52,10 +52,10 @@ type Cleaner struct {
 	Installation string
 	// TaintOnly limits the clean-up to the gate taint.
 	TaintOnly bool
-	// SchedulerName restricts the clean-up to pods of this scheduler. Empty: all pods, unless the cluster has another
-	// installation, because a pod does not show which one wrote its annotations.
+	// SchedulerName restricts the clean-up to pods of this scheduler. Empty: all pods or, if the cluster has another
+	// installation, none, because a pod does not show which installation wrote its annotations.
 	SchedulerName string
-	// Namespace is the namespace of the Leases and ConfigMaps with these names.
+	// Namespace is the namespace of the objects that Leases and ConfigMaps name.
 	Namespace          string
 	Leases, ConfigMaps []string
 }
@@ -69,9 +69,9 @@ type found struct {
 	errs                 []error
 }
 
-// Run removes what Cleaner lists, in passes, until nothing comes back. If an object cannot be changed, Run goes on with
-// the rest. It waits for pods on burst nodes that have not started, a minute in all, because a change may lose such
-// pods. Pods that do not start in that time keep their annotations.
+// Run removes what Cleaner lists, in passes, until nothing comes back. If an object cannot be changed, Run continues
+// with the others. It waits for pods on burst nodes that have not started, a minute in all, because a change may lose
+// such pods. Pods that do not start in that time keep their annotations.
 func (c *Cleaner) Run(ctx context.Context) error {
 	taint, err := c.taint()
 	if err != nil {
@@ -105,7 +105,8 @@ func (c *Cleaner) taint() (*controller.GateTaint, error) {
 	return &controller.GateTaint{Client: c.Client, Pools: none, Off: true}, err
 }
 
-// left logs and returns what stays because it is, or may be, of another installation.
+// left logs which other installations have gate taints, which stay. It returns an error if the pods were left alone
+// because they may be another installation's.
 func (f *found) left(ctx context.Context) error {
 	others := strings.Join(sets.List(f.others), ", ")
 	if others != "" {
@@ -117,7 +118,7 @@ func (f *found) left(ctx context.Context) error {
 	return nil
 }
 
-// result returns the error of a clean-up whose last pass still found something.
+// result returns the error if the last pass still found something.
 func (f *found) result(ctx context.Context) error {
 	if f.starting > 0 {
 		klog.FromContext(ctx).Info("Pods on burst nodes that have not started keep their annotations, which do no harm: a change of such a pod might lose it", "pods", f.starting)

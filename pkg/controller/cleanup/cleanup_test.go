@@ -54,7 +54,7 @@ func world() []client.Object {
 	}
 }
 
-// cleaner returns one whose clock runs by itself, and what to call in the end.
+// cleaner returns a Cleaner whose clock advances by itself until the test ends.
 func cleaner(t *testing.T, c client.Client) *Cleaner {
 	clock, done := testingclock.NewFakeClock(time.Now()), make(chan struct{})
 	t.Cleanup(func() { close(done) })
@@ -73,7 +73,7 @@ func cleaner(t *testing.T, c client.Client) *Cleaner {
 	return &Cleaner{Client: c, Clock: clock, Namespace: "mine", Leases: []string{"lease", "gone"}, ConfigMaps: []string{"status"}}
 }
 
-// state is what is there: annotations and taints by object, and the objects of the namespace.
+// state returns the annotations of pods, the taints of nodes, and the names of leases and ConfigMaps, by object.
 func state(t *testing.T, c client.Client) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -102,7 +102,7 @@ func state(t *testing.T, c client.Client) map[string]string {
 	return got
 }
 
-// TestRun: all that we wrote is gone, and nothing else is.
+// TestRun: Run removes all that we wrote, and nothing else.
 func TestRun(t *testing.T) {
 	gone := map[string]string{
 		"node virtual": "other ",
@@ -130,8 +130,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestOtherInstallation: another installation's taint stays, and of pods only those are looked at of which it is said
-// whose they are.
+// TestOtherInstallation: another installation's taint stays. Pods are cleaned only if SchedulerName is set, and only
+// those of that scheduler.
 func TestOtherInstallation(t *testing.T) {
 	const theirs = "pod-deletion-cost=7 pod-deletion-cost=7 pool=user"
 	for _, tc := range []struct {
@@ -164,7 +164,7 @@ func TestOtherInstallation(t *testing.T) {
 	}
 }
 
-// TestTaintOnly: nothing but the taint is touched.
+// TestTaintOnly: only the gate taint is removed.
 func TestTaintOnly(t *testing.T) {
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(world()...).Build()
 	want := state(t, c)
@@ -179,8 +179,8 @@ func TestTaintOnly(t *testing.T) {
 	}
 }
 
-// TestComesBack: what comes back and what is denied is said, and the rest is done all the same; a pod that starts
-// meanwhile is cleaned, too.
+// TestComesBack: Run reports what comes back and what is denied, and removes the rest. It also cleans a pod that starts
+// meanwhile.
 func TestComesBack(t *testing.T) {
 	looks := 0
 	c := fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(world()...).WithInterceptorFuncs(interceptor.Funcs{
@@ -201,7 +201,7 @@ func TestComesBack(t *testing.T) {
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, opts ...client.PatchOption) error {
 			if _, ok := object.(*corev1.Node); ok {
-				return nil // somebody puts it back at once
+				return nil // another component puts it back at once
 			}
 			return c.Patch(ctx, object, patch, opts...)
 		},

@@ -54,10 +54,10 @@ const (
 	// reconcileTimeout bounds how long a reconciler waits for the API server.
 	reconcileTimeout = 2 * time.Minute
 
-	// cleanupRate bounds the requests of a cleanup in a second. A cleanup may have to change every pod of a large
+	// cleanupRate bounds the requests of a cleanup per second. A cleanup may have to change every pod of a large
 	// cluster.
 	cleanupRate = 500
-	// preflightRate bounds the requests of a preflight in a second.
+	// preflightRate bounds the requests of a preflight per second.
 	preflightRate = 20
 )
 
@@ -204,8 +204,8 @@ func setUpMetrics(pools pool.List, gauges metrics.StableCollector) error {
 	return errors.Join(append(errs, ctrlmetrics.Registry.Register(gauges))...)
 }
 
-// setUp adds the reconcilers that the configuration asks for. In mode Observe it adds none that writes to anything but
-// nodes.
+// setUp adds the reconcilers that the configuration asks for. In mode Observe it adds only the one that removes gate
+// taints.
 func setUp(ctx context.Context, m ctrl.Manager, watch *watchdog.Watch, profile *schedconfigv1.KubeSchedulerProfile, args *configv1.PoolPriorityArgs, pools pool.List) error {
 	observe, recorder := args.Mode == configv1.ModeObserve, m.GetEventRecorderFor(leaseName)
 	taint := &controller.GateTaint{Client: m.GetClient(), Pools: pools, Off: !*args.GateTaint || observe, Recorder: recorder, Clock: clock.RealClock{}, Progress: watch}
@@ -251,8 +251,8 @@ func parse(file string, data []byte) (*schedconfigv1.KubeSchedulerProfile, *conf
 	return profile, args, pools, err
 }
 
-// newClient returns a client without a cache, for commands that end. rate bounds its requests in a second. It acts as
-// the user or, if user is "", with the own account.
+// newClient returns a client without a cache, for commands that end. rate bounds its requests per second. The client
+// impersonates the user, unless user is "".
 func newClient(user string, rate float32) (client.Client, error) {
 	restConfig, err := config.GetConfig()
 	if err != nil {

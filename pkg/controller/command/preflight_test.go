@@ -20,8 +20,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestTry: whether nodes may be edited is asked for the controller's account, and for oneself only where that cannot be
-// known.
+// TestTry: the dry run acts as the controller's account. It acts as the user only if that account has no rights or may
+// not be impersonated.
 func TestTry(t *testing.T) {
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{{Name: "aci", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"type": "virtual-kubelet"}}, Burst: &configv1.Burst{}}}})
 	must.NoError(t, err)

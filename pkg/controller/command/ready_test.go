@@ -18,7 +18,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// answers is a lock that answers as told.
+// answers is a lock that answers each request with err.
 type answers struct {
 	resourcelock.Interface
 	err error
@@ -30,7 +30,7 @@ func (a *answers) Get(context.Context) (*resourcelock.LeaderElectionRecord, []by
 func (a *answers) Create(context.Context, resourcelock.LeaderElectionRecord) error { return a.err }
 func (a *answers) Update(context.Context, resourcelock.LeaderElectionRecord) error { return a.err }
 
-// TestWatchedLock: a process is ready as long as the lease is in reach, whoever holds it.
+// TestWatchedLock: a process is ready while the API server answers requests for the lease, whichever process holds it.
 func TestWatchedLock(t *testing.T) {
 	leases, away := schema.GroupResource{Resource: "leases"}, errors.New("connection refused")
 	for _, tc := range []struct {
@@ -80,7 +80,7 @@ func TestWatchedLock(t *testing.T) {
 	}
 }
 
-// TestElectionStopped: that nobody asks for the lease any more is noticed, too.
+// TestElectionStopped: the check also fails if leader election sends no more requests for the lease.
 func TestElectionStopped(t *testing.T) {
 	c := clocktesting.NewFakeClock(time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC))
 	l := &watchedLock{Interface: &answers{}, clock: c}

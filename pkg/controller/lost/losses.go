@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// evictionsPerMinute and evictionsAtOnce limit the evictions in a burst pool. Pods that a quota refuses are
-	// replaced within a minute, and an outage of the provider does not overload the API server.
+	// evictionsPerMinute and evictionsAtOnce limit the evictions in a burst pool. With these limits, 70 pods that a
+	// quota refuses are evicted from a pool within a minute, and an outage of the provider does not overload the API
+	// server.
 	evictionsPerMinute, evictionsAtOnce = 60, 10
 	// againPause is the first backoff, and maxAgainPause the longest, before the eviction of a refused pod that
 	// replaced a refused pod.
@@ -49,11 +50,11 @@ type notStartedPod struct {
 
 // ownerFailures counts the failures of an owner's pods.
 type ownerFailures struct {
-	// slowness counts the evictions in a row of pods that did not start in time. Pods that were bound before the first
-	// of these evictions count as one.
+	// slowness counts the evictions in a row of pods that did not start in time. Pods that were first seen at the same
+	// slowness raise it only once.
 	slowness int
-	// rounds counts the rounds in a row in which its pods were refused. All pods that were bound before the first
-	// eviction of a round count as one. since is the time of that eviction in the last round.
+	// rounds counts the rounds in a row in which its pods were refused. A round begins with the eviction of a pod that
+	// was first seen after the last round began. since is when the last round began.
 	rounds int
 	since  time.Time
 }

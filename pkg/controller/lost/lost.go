@@ -32,10 +32,10 @@ import (
 const evictionTimeout = 5 * time.Second
 
 // Reconciler evicts pods that failed to start on a burst node: pods that the provider refused, for any reason, and pods
-// that did not start within startWithin of their pool. The provider does not retry a refused pod in a way that the API
-// shows, and the owner does not replace it. After the eviction the owner creates a new pod, for which the scheduler
-// decides again. Reconciler evicts only pods of our own scheduler that a controller replaces. It also ends pods of Jobs
-// that would never end by themselves (neverEnds).
+// that did not start within startWithin of their pool. A refused pod may stay pending for ever: the owner does not
+// replace it, and the API does not show whether the provider tries it again. After the eviction the owner creates a new
+// pod, for which the scheduler decides again. Reconciler evicts only pods of our own scheduler, and only if their owner
+// replaces them. It also sets the phase of a Job's pod to Failed if the pod would never end by itself (neverEnds).
 type Reconciler struct {
 	Client client.Client
 	Pools  pool.List

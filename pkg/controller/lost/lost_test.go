@@ -24,7 +24,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestFailedPods: which pods are taken back, and when.
+// TestFailedPods: which pods are evicted, and when.
 func TestFailedPods(t *testing.T) {
 	const never = -1
 	with := func(change func(p *corev1.Pod)) func(*corev1.Pod) { return change }
@@ -83,8 +83,8 @@ func TestFailedPods(t *testing.T) {
 	}
 }
 
-// TestNeverEnds: a pod of a Job that was deleted before it started, and that the Job does not let go of, is had fail;
-// others are left alone.
+// TestNeverEnds: a pod of a Job that was deleted before it started, and that keeps the Job's finalizer, gets the phase
+// Failed. Other pods are left alone.
 func TestNeverEnds(t *testing.T) {
 	deleted := func(change func(*corev1.Pod)) func(*corev1.Pod) {
 		return func(p *corev1.Pod) {
@@ -131,7 +131,8 @@ func TestNeverEnds(t *testing.T) {
 	}
 }
 
-// TestEvictionSays: the event on the pod says why, with what the provider said, and both are counted.
+// TestEvictionSays: the event on the pod has the reason for the eviction and the provider's message. Evictions are
+// counted by reason.
 func TestEvictionSays(t *testing.T) {
 	metrics.NewKubeRegistry().MustRegister(Metrics()...)
 	count := func(reason string) float64 {
@@ -155,7 +156,7 @@ func TestEvictionSays(t *testing.T) {
 	}
 }
 
-// TestOnlyRefused: with startWithin 0, a pod has all the time that it takes, and is taken back when it is refused.
+// TestOnlyRefused: with startWithin 0, a pod has unlimited time to start, and is evicted only when it is refused.
 func TestOnlyRefused(t *testing.T) {
 	w := newWorld(t, 0, young("p", "web"))
 	w.goOn(48 * time.Hour)
@@ -169,8 +170,8 @@ func TestOnlyRefused(t *testing.T) {
 	}
 }
 
-// TestStartsInTime: a pod that starts just in time is left alone, and so is one that starts while its eviction is on
-// its way.
+// TestStartsInTime: a pod that starts just in time is not evicted. Neither is a pod that starts while its eviction is
+// under way.
 func TestStartsInTime(t *testing.T) {
 	w := newWorld(t, 15*time.Minute, young("just", "a"), young("race", "b"))
 	w.answers["race"] = []error{apierrors.NewConflict(schema.GroupResource{Resource: "pods"}, "race", errors.New("the ResourceVersion in the precondition does not match"))}
@@ -184,7 +185,8 @@ func TestStartsInTime(t *testing.T) {
 	}
 }
 
-// TestDoubling: each further late pod of an owner has twice as long, up to 16 times; another owner's has not.
+// TestDoubling: each late pod of an owner doubles the time of the owner's next pod, up to 16 times startWithin. Pods of
+// other owners keep their time.
 func TestDoubling(t *testing.T) {
 	w := newWorld(t, time.Minute)
 	var took []time.Duration
@@ -209,8 +211,8 @@ func TestDoubling(t *testing.T) {
 	}
 }
 
-// TestSiblings: pods that were bound together are taken back together; what replaces them has twice as long, until one
-// starts in time.
+// TestSiblings: pods that were bound together are evicted together. Their replacements have twice the time, until one
+// of them starts in time.
 func TestSiblings(t *testing.T) {
 	w := newWorld(t, time.Minute, young("a", "web"), young("b", "web"), young("c", "web"))
 	w.goOn(30 * time.Second)
@@ -236,7 +238,7 @@ func TestSiblings(t *testing.T) {
 	}
 }
 
-// TestQuota: what a quota refuses is back within a minute, at a rate.
+// TestQuota: 40 pods that a quota refuses are evicted within a minute, at a limited rate.
 func TestQuota(t *testing.T) {
 	w := newWorld(t, 15*time.Minute)
 	for i := range 40 {
@@ -252,7 +254,8 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestRefusedAgainAndAgain: a pod whose replacements are refused as well comes back ever later, until one starts.
+// TestRefusedAgainAndAgain: if the replacements of a refused pod are refused, too, they are evicted after growing
+// backoffs, until one starts.
 func TestRefusedAgainAndAgain(t *testing.T) {
 	w := newWorld(t, 15*time.Minute)
 	var took []time.Duration
@@ -281,7 +284,8 @@ func TestRefusedAgainAndAgain(t *testing.T) {
 	}
 }
 
-// TestEvictionAnswers: an eviction that is refused is asked for again, ever later; that it is forbidden is reported once, with what to do.
+// TestEvictionAnswers: a refused eviction is tried again with backoff. If evictions are forbidden, that is logged once,
+// with what to do.
 func TestEvictionAnswers(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
@@ -310,7 +314,7 @@ func TestEvictionAnswers(t *testing.T) {
 	}
 }
 
-// TestPodFailuresAreBounded: what is remembered of owners is not more than a thousand, and not for longer than a day.
+// TestPodFailuresAreBounded: at most a thousand owners are remembered, each for at most a day.
 func TestPodFailuresAreBounded(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC))
 	l := newPodFailures(clock)

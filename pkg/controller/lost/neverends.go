@@ -19,10 +19,11 @@ import (
 // endsWithin bounds how long a Job may take to remove its finalizer from a pod that its kubelet has deleted.
 const endsWithin = 10 * time.Second
 
-// neverEnds returns whether the pod never ends by itself, and when that is certain. With podReplacementPolicy Failed,
-// which a podFailurePolicy implies, a Job replaces a pod only once it has failed, and until then keeps its finalizer on
-// the pod. A kubelet sets the phase of a pod that it ends to Failed. virtual-kubelet does not do that when it deletes a
-// pod that never started (v1.11, node/pod.go), and the Job would wait for ever.
+// neverEnds reports whether the pod will never end by itself, and from when on that is certain. With
+// podReplacementPolicy Failed, which a podFailurePolicy implies, a Job replaces a pod only after the pod has failed,
+// and until then keeps its finalizer on the pod. A kubelet sets the phase of a pod that it ends to Failed.
+// virtual-kubelet does not do that when it deletes a pod that never started (v1.11, node/pod.go), and the Job would
+// wait for ever.
 func neverEnds(pod *corev1.Pod) (known time.Time, is bool) {
 	grace := pod.DeletionGracePeriodSeconds
 	if pod.DeletionTimestamp == nil || grace == nil || *grace > 0 || pod.Status.Phase != corev1.PodPending || refusal.Began(pod) ||

@@ -34,8 +34,7 @@ var (
 	refused = corev1.PodStatus{Phase: corev1.PodPending, Reason: refusal.ReasonProviderFailed, Message: "no"}
 )
 
-// world is a reconciler with a clock that goes on from one request for a pod to the next, as controller-runtime would
-// have them.
+// world is a reconciler with a fake clock and a queue of requests like controller-runtime's.
 type world struct {
 	*testing.T
 	*Reconciler
@@ -43,14 +42,14 @@ type world struct {
 	clock   *clocktesting.FakeClock
 	events  *record.FakeRecorder
 	began   time.Time
-	again   map[types.NamespacedName]time.Time // when pods are looked at again
-	evicted map[string]time.Duration           // when
-	tried   map[string][]time.Duration         // likewise, whatever came of it
-	answers map[string][]error                 // by pod; without one, it is evicted
+	again   map[types.NamespacedName]time.Time // when pods are reconciled next
+	evicted map[string]time.Duration           // when, since began
+	tried   map[string][]time.Duration         // when evictions were tried, since began
+	answers map[string][]error                 // errors of the next evictions, by pod
 	log     strings.Builder
 }
 
-// newWorld has a burst pool "aci" whose pods have the time to start.
+// newWorld returns a world with the pods and with a burst pool "aci" that has startWithin.
 func newWorld(t *testing.T, startWithin time.Duration, pods ...*corev1.Pod) *world {
 	t.Helper()
 	list, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
@@ -95,14 +94,14 @@ func (w *world) evict(ctx context.Context, c client.Client, subresource string, 
 	return c.Delete(ctx, stored)
 }
 
-// add creates a pod, which is seen at once.
+// add creates the pod and queues a request for it.
 func (w *world) add(p *corev1.Pod) {
 	w.Helper()
 	must.NoError(w, w.Client.Create(w.ctx, p))
 	w.again[client.ObjectKeyFromObject(p)] = w.clock.Now()
 }
 
-// becomes gives the pod another status, which is seen at once.
+// becomes sets the pod's status and queues a request for it.
 func (w *world) becomes(name string, status corev1.PodStatus) {
 	w.Helper()
 	key := types.NamespacedName{Namespace: "default", Name: name}
@@ -113,7 +112,7 @@ func (w *world) becomes(name string, status corev1.PodStatus) {
 	w.again[key] = w.clock.Now()
 }
 
-// goOn goes on for the time.
+// goOn advances the clock by d and reconciles each pod when it is due.
 func (w *world) goOn(d time.Duration) {
 	w.Helper()
 	for end := w.clock.Now().Add(d); ; {
@@ -147,7 +146,7 @@ func (w *world) goOn(d time.Duration) {
 	}
 }
 
-// young is a pod of a ReplicaSet on the virtual node that has not started.
+// young returns a pod of a ReplicaSet that is bound to the virtual node and has not started.
 func young(name, owner string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", UID: types.UID(name),
 		OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: owner, UID: types.UID(owner), Controller: ptr.To(true)}}},

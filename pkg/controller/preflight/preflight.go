@@ -110,10 +110,11 @@ func mayRunOn(w *Workload, node *corev1.Node) bool {
 	return !untolerated
 }
 
-// passing reports whether the taint shows a state of the node, and so comes and goes.
+// passing reports whether the taint comes and goes with a condition of the node.
 func passing(t *corev1.Taint) bool { return len(nodegroups.LastingTaints([]corev1.Taint{*t})) == 0 }
 
-// Workloads lists the workloads of the cluster. Pods and ReplicaSets count for their owners.
+// Workloads lists the workloads of the cluster. A Deployment's ReplicaSet or a CronJob's Job is not listed: its pods
+// count for its owner.
 func Workloads(ctx context.Context, c client.Reader, pools pool.List, nodes []corev1.Node) ([]Workload, error) {
 	f := finder{position: map[string]int{}, owners: map[string]string{}}
 	if err := f.findTemplates(ctx, c); err != nil {

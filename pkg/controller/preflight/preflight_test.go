@@ -64,7 +64,7 @@ func TestCheck(t *testing.T) {
 		kind        string
 		spec        corev1.PodSpec
 		onBurst     int
-		lockedOut   string // in the message; "" is not found
+		lockedOut   string // part of the message; "": no finding
 		toleratesAl bool
 	}{
 		{name: "plain", spec: corev1.PodSpec{}},
@@ -98,7 +98,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWorkloads: each is listed once, with the pods that it has on burst nodes through whatever it made.
+// TestWorkloads: each workload is listed once, with the number of its pods on burst nodes. Pods of its ReplicaSets and
+// Jobs count.
 func TestWorkloads(t *testing.T) {
 	versions := map[string]string{"Deployment": "apps/v1", "ReplicaSet": "apps/v1", "CronJob": "batch/v1", "Job": "batch/v1", "Rollout": "argoproj.io/v1alpha1"}
 	meta := func(name string, owner ...string) metav1.ObjectMeta {

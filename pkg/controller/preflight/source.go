@@ -22,7 +22,7 @@ import (
 type Source struct {
 	// Config is the KubeSchedulerConfiguration.
 	Config []byte
-	// Namespace and ServiceAccount are those of its controller, empty if unknown.
+	// Namespace and ServiceAccount are those of the controller with this configuration; empty if unknown.
 	Namespace, ServiceAccount string
 }
 
@@ -31,9 +31,10 @@ const (
 	controllerName = "pool-priority-controller"
 )
 
-// Find finds the configuration in the given YAML: a KubeSchedulerConfiguration, a ConfigMap that holds it, or objects
-// that have pods with the annotation. Such objects are Deployments as Helm and kustomize render them or as the API
-// server returns them. There may be several documents and lists. Unrelated objects are ignored.
+// Find finds the configuration in the given YAML: a KubeSchedulerConfiguration, a ConfigMap that holds it, or a pod or
+// pod template that has it in the annotation configv1.ConfigAnnotation. So it finds the configuration in Deployments,
+// whether Helm or kustomize rendered them or the API server returned them. There may be several documents and lists.
+// Unrelated objects are ignored.
 func Find(data []byte) (*Source, error) {
 	f := found{source: &Source{}}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))

@@ -8,7 +8,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestFind: the configuration is found in all that a user has of it, and it is said what is wrong where it is not.
+// TestFind: Find finds the configuration in every form in which users have it. If there is none, the error says why.
 func TestFind(t *testing.T) {
 	const config = "# Ours.\napiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles: []\n"
 	indented := func(text string, n int) string {

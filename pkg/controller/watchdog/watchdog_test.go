@@ -26,7 +26,7 @@ func TestCheck(t *testing.T) {
 		close(done)
 	}()
 	<-began
-	for i := 0; ; i++ { // until it is in there
+	for i := 0; ; i++ { // until the reconciler has begun
 		w.mu.Lock()
 		n := len(w.began)
 		w.mu.Unlock()
@@ -35,7 +35,7 @@ func TestCheck(t *testing.T) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	end := w.Begin("gate-taint") // another, that ends in time
+	end := w.Begin("gate-taint") // a second piece of work, which ends in time
 	c.Step(Limit)
 	end()
 	if err := w.Check(nil); err != nil {
@@ -52,7 +52,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestNil: what nobody watches goes on as ever.
+// TestNil: with a nil Watch, work goes on as usual.
 func TestNil(t *testing.T) {
 	var w *Watch
 	w.Begin("x")()
