@@ -24,10 +24,10 @@ import (
 // notPublished has the fields of the gate's inputs that are not published, each with the reason.
 var notPublished = map[string]string{
 	"v1.PoolPriorityArgs.Installation":   "the value of a taint, by which the gate decides nothing",
-	"nodegroups.GroupStatus.Members":     "the group's nodes, of which Shapes has the kinds",
-	"nodegroups.GroupStatus.Seen":        "what Shapes is made from",
-	"nodegroups.GroupStatus.LastScaleUp": "Moved has it",
-	"nodegroups.GroupStatus.Version":     "Touched has when it changed",
+	"nodegroups.GroupStatus.Members":     "the group's nodes, of which NodeTemplates has the kinds",
+	"nodegroups.GroupStatus.Seen":        "what NodeTemplates is made from",
+	"nodegroups.GroupStatus.LastScaleUp": "LastActivity has it",
+	"nodegroups.GroupStatus.Version":     "LastChanged has when it changed",
 	"nodegroups.Group.Settled":           "the status has it, for the next leader",
 	"nodegroups.Group.Newest":            "the status has it, for the next leader",
 }

@@ -90,8 +90,7 @@ type world struct {
 	override override
 }
 
-// override is what an operator says of the gate: Open, Closed or nothing, until some time or the nodes always have the
-// taint.
+// override is an operator's override of the gate: Open, Closed or none. Without until, it never ends.
 type override struct {
 	gate  string
 	until time.Time
