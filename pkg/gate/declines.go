@@ -135,8 +135,8 @@ func (d *Decline) Believed(pod types.UID, now time.Time) map[string]time.Time {
 	return known.believed(now, func() bool { return known.needsTrial(now) || known.trial == pod })
 }
 
-// Remembered returns declines by KeyDigest. If there are more than n keys, it returns only the n keys with the latest
-// declines.
+// Remembered returns declines by KeyDigest. If there are more than n keys, it returns the declines of the n keys with
+// the latest ones.
 func (k *Declines) Remembered(n int) map[string]Decline {
 	k.mu.Lock()
 	defer k.mu.Unlock()

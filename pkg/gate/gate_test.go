@@ -25,7 +25,7 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// declining returns the configuration with this declineGrace for all pools.
+// declining returns a Capacity with the declineGrace.
 func declining(grace time.Duration) configv1.Capacity {
 	return configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: grace}}
 }

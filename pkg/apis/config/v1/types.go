@@ -34,8 +34,8 @@ type PoolPriorityArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// Order sets how the order of the pools counts. `Strict`: no pod goes to a pool while a node of an earlier pool is
-	// feasible. `Preferred`: the rank is a score from 0 to 100, weighed against other score plugins. The gate applies
-	// in both cases.
+	// feasible. `Preferred`: the place of a node's pool is a score from 0 to 100, weighed against other score plugins.
+	// The gate applies in both cases.
 	Order Order `json:"order,omitempty"`
 
 	// Mode sets whether the gate acts. With `Observe`, the gate decides, logs and counts, but no pod is held, no node
@@ -238,15 +238,15 @@ const (
 
 // BurstLimits are a burst pool's budget. A field that is not set limits nothing.
 type BurstLimits struct {
-	// Pods is the number of pods. 0: no limit.
+	// Pods is the largest number of pods. 0: no limit.
 	Pods int32 `json:"pods,omitempty"`
 
-	// CPU is the CPU that the provider bills for all pods: their requests, and on Azure Container Instances 1 CPU for a
-	// container without a request.
+	// CPU is the most CPU that the provider may bill for all pods: their requests, and on Azure Container Instances 1
+	// CPU for a container without a request.
 	CPU *resource.Quantity `json:"cpu,omitempty"`
 
-	// Memory is the memory that the provider bills for all pods: their requests, and on Azure Container Instances 1.5
-	// GB for a container without a request.
+	// Memory is the most memory that the provider may bill for all pods: their requests, and on Azure Container
+	// Instances 1.5 GB for a container without a request.
 	Memory *resource.Quantity `json:"memory,omitempty"`
 }
 
