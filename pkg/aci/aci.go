@@ -37,8 +37,8 @@ func PlatformOf(onACI, v2 bool) Platform {
 // does.
 func IsV2(labels map[string]string) bool { return labels[virtualizationLabel] == virtualNodesV2 }
 
-// IsExtendedResource reports whether a node that does not list the resource has none of it. That does not hold for CPU,
-// memory and ephemeral storage, which a node that has not reported yet may not list.
+// IsExtendedResource reports whether a node that does not list the resource has none of it. For CPU, memory and
+// ephemeral storage this is unknown: a new node may not have reported them yet.
 func IsExtendedResource(name corev1.ResourceName) bool {
 	return name != corev1.ResourceCPU && name != corev1.ResourceMemory && name != corev1.ResourceEphemeralStorage
 }

@@ -44,15 +44,15 @@ func Billed(pod *corev1.Pod, onACI bool) Use {
 	return use.Plus(requested(pod.Spec.Overhead, Use{}))
 }
 
-// ofContainers returns what the containers request together. A container without requests counts with the given
-// amounts, an init container without requests with none.
+// ofContainers returns what the containers request together. The given amounts replace the missing requests of
+// containers. Missing requests of init containers count as zero.
 func ofContainers(pod *corev1.Pod, given Use) Use {
 	var sum, sidecars, most Use
 	for i := range pod.Spec.Containers {
 		sum = sum.Plus(requested(pod.Spec.Containers[i].Resources.Requests, given))
 	}
-	// An init container runs before the containers, beside the sidecars that precede it, and uses the resources that
-	// the pod has for all of them.
+	// An init container runs before the containers, beside the sidecars that precede it. It can use the resources that
+	// the containers use later.
 	for i := range pod.Spec.InitContainers {
 		use := requested(pod.Spec.InitContainers[i].Resources.Requests, Use{})
 		if isSidecar(&pod.Spec.InitContainers[i]) {
@@ -76,7 +76,7 @@ func requested(list corev1.ResourceList, given Use) Use {
 	return given
 }
 
-// Plus returns the sum of the two. CPU and memory are limited to the range from 0 to math.MaxInt64.
+// Plus returns the sum of u and other. CPU and memory are limited to the range from 0 to math.MaxInt64.
 func (u Use) Plus(other Use) Use {
 	return Use{Pods: u.Pods + other.Pods, MilliCPU: plus(u.MilliCPU, other.MilliCPU), Memory: plus(u.Memory, other.Memory)}
 }

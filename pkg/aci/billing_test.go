@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// asking is a container that requests the CPU and the memory; "" is none.
+// asking returns a container that requests the CPU and the memory; "" means no request.
 func asking(cpu, memory string) corev1.Container {
 	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}
 	for name, quantity := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {

@@ -25,7 +25,7 @@ func TestDifferences(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		pod  func(*corev1.Pod)
-		want string // what one of the sentences begins with; "" is none
+		want string // the beginning of one of the sentences; "" if there must be none
 	}{
 		{"plain", func(*corev1.Pod) {}, ""},
 		{"the token that every pod is given", volume("kube-api-access-x7k2p", token), ""},

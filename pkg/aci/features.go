@@ -31,8 +31,8 @@ func anyVolume(match func(*corev1.Volume) bool) func(*corev1.Pod) bool {
 
 func isPVC(v *corev1.Volume) bool { return v.PersistentVolumeClaim != nil || v.Ephemeral != nil }
 
-// isUnknownVolume reports whether the volume is of a type that neither runs nor belongs to another feature of the
-// table.
+// isUnknownVolume reports whether no virtual node on Azure Container Instances supports the type of the volume. It
+// leaves out types that have their own row in features.
 func isUnknownVolume(v *corev1.Volume) bool {
 	inlineFiles := v.CSI != nil && v.CSI.Driver == AzureFilesDriver
 	return v.HostPath == nil && !isPVC(v) && v.DownwardAPI == nil &&
@@ -66,7 +66,8 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// isDemanding reports whether an init container has a feature that Azure Container Instances does not support there.
+// isDemanding reports whether an init container has a feature that Azure Container Instances does not support in init
+// containers.
 func isDemanding(c *corev1.Container) bool {
 	return len(c.Ports) > 0 || len(c.Resources.Requests) > 0 || len(c.Resources.Limits) > 0 ||
 		c.LivenessProbe != nil || c.ReadinessProbe != nil || c.StartupProbe != nil || c.Lifecycle != nil
@@ -91,8 +92,8 @@ func namesNoPort(probe *corev1.Probe, c *corev1.Container) bool {
 	return !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == probe.HTTPGet.Port.StrVal })
 }
 
-// hasLateField reports whether a variable comes from the pod's status. The connector sets variables only once, when it
-// creates the container group.
+// hasLateField reports whether an environment variable comes from the pod's status. The connector sets environment
+// variables only once, when it creates the container group.
 func hasLateField(c *corev1.Container) bool {
 	for i := range c.Env {
 		if from := c.Env[i].ValueFrom; from != nil && from.FieldRef != nil && strings.HasPrefix(from.FieldRef.FieldPath, "status.") {

@@ -12,8 +12,8 @@ const (
 	cpuStep, memoryStep = 10, 100_000_000
 )
 
-// TooLarge describes the resource of which the pod needs more than the largest pod that the provider runs has, or
-// returns "".
+// TooLarge describes the first resource of which the pod needs more than largest, the size of the largest pod that the
+// provider runs. It returns "" if there is none.
 func TooLarge(pod *corev1.Pod, onACI bool, largest corev1.ResourceList) string {
 	if len(largest) == 0 {
 		return ""

@@ -27,9 +27,9 @@ const (
 )
 
 // features lists what a virtual kubelet cannot run: on any platform if Any is set, otherwise on Azure Container
-// Instances. The sources are measurements of what azure-aci v1.6.4, the connector of AKS's virtual nodes, refuses or
-// loses, and the limitations in the documentation of AKS virtual nodes. Virtual nodes v2 have a different connector.
-// For them, the documentation is the source, and features that it does not mention count as supported.
+// Instances. There are two sources: tests of which features azure-aci v1.6.4, the connector of AKS's virtual nodes,
+// refuses or drops, and the limitations in the documentation of AKS virtual nodes. Virtual nodes v2 have a different
+// connector. For them, only the documentation is the source, and features that it does not mention count as supported.
 var features = []Feature{
 	{Code: "DaemonSetPod", What: "DaemonSet pods", used: ownedByDaemonSet, Any: true},
 	{Code: "MirrorPod", What: "static pods", Any: true, used: func(p *corev1.Pod) bool { _, ok := p.Annotations[corev1.MirrorPodAnnotationKey]; return ok }},

@@ -41,8 +41,8 @@ type Rules struct {
 	Evidence time.Duration
 	// FirstBackoff is the first backoff of a refusing pool; it doubles with each failed trial, up to MaxBackoff.
 	FirstBackoff, MaxBackoff time.Duration
-	// InFlight is how long after the pool has closed pods may still be bound by earlier decisions. It counts from the
-	// binding of the last pod that was seen before the pool closed.
+	// InFlight is how long earlier decisions may still bind pods after the pool has closed. It counts from the binding
+	// of the last pod that was seen before the pool closed.
 	InFlight time.Duration
 	// Template is how long a template is ineligible after its last pod error. Curable replaces Template for an error
 	// that may pass.
@@ -159,8 +159,8 @@ type Template struct {
 // own. It is not safe for concurrent use.
 //
 // Times of binding come from the leader or the API server, and are only compared with one another. A failure no longer
-// counts once a pod that was bound later has started. A pool that has closed opens once a pod has started that was
-// bound more than InFlight after the last pod that was seen before the pool closed.
+// counts once a pod that was bound later has started. A pool that has closed opens once a later pod has started. A pod
+// is later if it was bound more than InFlight after all pods that were seen before the pool closed.
 type Breaker struct {
 	rules     Rules
 	pods      map[types.UID]*known
@@ -179,7 +179,7 @@ type Breaker struct {
 	since, until time.Time
 	rests        int       // how many times in a row the pool has closed
 	code, text   string    // those of the failure that last closed the pool
-	newest       time.Time // the latest binding time of all pods that were ever seen
+	newest       time.Time // the latest binding time of all pods that have been seen
 	accepted     time.Time // the latest binding time of all pods that have started
 	closed       time.Time // the value of newest when the pool closed
 	probed       time.Time // the value of newest when the pool became half-open

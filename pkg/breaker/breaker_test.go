@@ -18,7 +18,7 @@ import (
 
 var begin = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// script is a Breaker that is told what happens at which second.
+// script is a Breaker with a clock that the test sets.
 type script struct {
 	*testing.T
 	*Breaker
@@ -34,7 +34,7 @@ func (s *script) at(after time.Duration) *script {
 	return s
 }
 
-// bound is a pod named namespace/owner/number, which was bound now.
+// bound returns a pod that is bound now. Its name has the form namespace/owner/number.
 func (s *script) bound(name string) Pod {
 	parts := strings.Split(name, "/")
 	p := Pod{UID: types.UID(name), Namespace: parts[0], Owner: types.UID(parts[0] + "/" + parts[1]), TemplateKey: parts[1], Bound: s.now}
@@ -49,7 +49,7 @@ func (s *script) refuse(p Pod, cause refusal.Cause) Change {
 
 func (s *script) start(p Pod) { p.Started = true; s.See(p, s.now) }
 
-// hand has the next leader's Breaker go on.
+// hand replaces the Breaker with that of the next leader.
 func (s *script) hand() {
 	s.Helper()
 	data := must.Get(json.Marshal(s.Memory()))(s)
@@ -104,10 +104,10 @@ func TestOnePodClosesAfterTwoMinutes(t *testing.T) {
 	s = newScript(t)
 	s.refuse(s.bound("ns/web/1"), refusal.PoolError)
 	s.at(time.Minute).Gone("ns/web/1")
-	s.at(time.Hour - time.Second).is(Open) // it is gone
+	s.at(time.Hour - time.Second).is(Open) // the pod is gone
 }
 
-// TestSuccessBetween: what was refused before a pod that was bound later started counts for nothing.
+// TestSuccessBetween: a refusal no longer counts once a pod that was bound later has started.
 func TestSuccessBetween(t *testing.T) {
 	s := newScript(t)
 	s.refuse(s.bound("ns/web/1"), refusal.PoolError)
@@ -118,13 +118,13 @@ func TestSuccessBetween(t *testing.T) {
 	s = newScript(t)
 	early := s.bound("ns/web/1")
 	s.at(10*time.Second).refuse(s.bound("ns/web/2"), refusal.PoolError)
-	s.at(20 * time.Second).start(early) // it was bound before: that says nothing of now
+	s.at(20 * time.Second).start(early) // bound before the refused pods, so the start does not cancel their refusals
 	s.at(21*time.Second).refuse(s.bound("ns/web/3"), refusal.PoolError)
 	s.is(Refusing)
 }
 
-// TestBackOff goes through a pool that refuses for a while: each probe that fails doubles the rest, and one that starts
-// opens the pool.
+// TestBackOff follows a pool whose provider refuses pods for a while. Each failed trial doubles the backoff, and a
+// trial that starts opens the pool.
 func TestBackOff(t *testing.T) {
 	s := newScript(t)
 	s.refuse(s.bound("ns/web/a"), refusal.PoolError)
@@ -157,7 +157,7 @@ func TestBackOff(t *testing.T) {
 	}
 }
 
-// TestHalfOpen: what a probe comes to.
+// TestHalfOpen checks the possible results of a trial.
 func TestHalfOpen(t *testing.T) {
 	probing := func(t *testing.T) (*script, Pod) {
 		s := newScript(t)
@@ -213,8 +213,8 @@ func TestHalfOpen(t *testing.T) {
 	})
 }
 
-// TestHalfOpenWithoutPods: a pool that is to be tried, and that no pod needs, counts as open an hour after the last
-// refusal, whoever leads.
+// TestHalfOpenWithoutPods: a half-open pool that no pod tries counts as open an hour after the last refusal, also after
+// a change of leader.
 func TestHalfOpenWithoutPods(t *testing.T) {
 	s := newScript(t)
 	s.refuse(s.bound("ns/web/a"), refusal.PoolError)
@@ -242,8 +242,8 @@ func TestHalfOpenWithoutPods(t *testing.T) {
 	}
 }
 
-// TestOneImageDoesNotClose: failures that may be a pod's own count only if pods in two namespaces fail and none starts
-// between.
+// TestOneImageDoesNotClose: failures that a pod may have caused itself close the pool only if pods in two namespaces
+// fail and no pod starts in between.
 func TestOneImageDoesNotClose(t *testing.T) {
 	s := newScript(t)
 	for i := range 5 {
@@ -272,7 +272,8 @@ func TestOneImageDoesNotClose(t *testing.T) {
 	s.at(time.Hour).is(Open)
 }
 
-// TestLargeImages: an owner whose pods are late gets twice as long for each, until one is quick again.
+// TestLargeImages: each time that pods of an owner are late, its next pods have twice the time, until a pod starts in
+// time again.
 func TestLargeImages(t *testing.T) {
 	s := newScript(t)
 	s.bound("ns/big/1")
@@ -328,7 +329,7 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestSeenLater: a kubelet that tries again may be told what counts only then.
+// TestSeenLater: when a kubelet tries again, the second refusal may have a cause that counts.
 func TestSeenLater(t *testing.T) {
 	s := newScript(t)
 	a, b := s.bound("ns/web/1"), s.bound("ns/web/2")
@@ -346,7 +347,7 @@ func TestSeenLater(t *testing.T) {
 	}
 }
 
-// TestHandedOn: the next leader goes on where the last one stopped, and counts no failure twice.
+// TestHandedOn: the next leader's Breaker continues from the state of the previous one, and counts no failure twice.
 func TestHandedOn(t *testing.T) {
 	s := newScript(t)
 	if m := s.Memory(); !m.IsZero() {
@@ -395,7 +396,7 @@ func TestHandedOn(t *testing.T) {
 	}
 }
 
-// TestRestoreNonsense: what is handed on comes from outside.
+// TestRestoreNonsense: Restore drops or limits impossible values.
 func TestRestoreNonsense(t *testing.T) {
 	s := newScript(t)
 	s.Restore(Memory{State: Refusing, Until: begin.Add(1000 * time.Hour), Backoffs: -3, Failures: []Failure{{}, {UID: "a", At: begin.Add(1000 * time.Hour)}},
@@ -408,7 +409,7 @@ func TestRestoreNonsense(t *testing.T) {
 	s.is(Open)
 }
 
-// TestMayStart: a pod's status and what a Breaker keeps of it say the same.
+// TestMayStart: refusal.MayStart and the Breaker's Pod agree on whether a pod may still start.
 func TestMayStart(t *testing.T) {
 	with := func(change func(*corev1.Pod)) *corev1.Pod {
 		p := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending}}
@@ -444,7 +445,7 @@ func TestMayStart(t *testing.T) {
 	}
 }
 
-// TestStarting: who is waited for while a pool is tried with one pod.
+// TestStarting checks which pods count as starting while a pool is half-open.
 func TestStarting(t *testing.T) {
 	s := newScript(t)
 	is := func(what string, want int, placed ...types.UID) {
@@ -486,8 +487,9 @@ func TestStarting(t *testing.T) {
 	is("where no pod is late, one of 14 minutes", 1)
 }
 
-// TestStartIsDatedBack: the connector dates a pod's binding to its creation once it runs. That pods started which had
-// waited for the pool opens it all the same; and a pod that has started stays so, unless it is refused.
+// TestStartIsDatedBack: once a pod runs, the connector reports the pod's creation as the time of its binding. The start
+// of a pod that had waited for the pool opens the pool all the same. A pod that has started stays started, unless it is
+// refused.
 func TestStartIsDatedBack(t *testing.T) {
 	breaker := New(NewRules(15 * time.Minute))
 	now := begin
@@ -513,7 +515,7 @@ func TestStartIsDatedBack(t *testing.T) {
 	if got := breaker.Status(now).State; got != Open {
 		t.Errorf("after the probe started: %s", got)
 	}
-	see("probe", begin.Add(-time.Hour), false, nil) // its group is repaired
+	see("probe", begin.Add(-time.Hour), false, nil) // its container group is repaired
 	if got := breaker.Status(now.Add(time.Hour)); got.Failed > 0 || got.Starting > 0 {
 		t.Errorf("a pod whose group is repaired counts as failed or starting: %+v", got)
 	}

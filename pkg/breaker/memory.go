@@ -25,8 +25,8 @@ type Memory struct {
 	Backoffs int       `json:"rests,omitempty"`
 	Code     string    `json:"code,omitempty"`
 	Message  string    `json:"message,omitempty"`
-	// Accepted, Closed and HalfOpened are the latest binding times: of the pods that have started, of the pods seen
-	// before the pool closed, and of the pods seen before it became half-open.
+	// Accepted is the latest binding time of the pods that have started. Closed is that of the pods that were seen
+	// before the pool closed, and HalfOpened that of the pods that were seen before it became half-open.
 	Accepted   time.Time `json:"accepted,omitzero"`
 	Closed     time.Time `json:"closed,omitzero"`
 	HalfOpened time.Time `json:"probed,omitzero"`
@@ -85,8 +85,8 @@ func (b *Breaker) Memory() Memory {
 	return m
 }
 
-// Restore sets a Breaker that has seen no pods to the state that was handed on, at the time now. It drops impossible
-// values, because the memory comes from outside.
+// Restore sets a Breaker that has seen no pods to the state that was handed on, at the time now. It drops or limits
+// impossible values, because the memory comes from a ConfigMap that others can change.
 func (b *Breaker) Restore(m Memory, now time.Time) {
 	if m.State == Refusing || m.State == HalfOpen {
 		b.state, b.since, b.rests = m.State, m.Since, min(max(m.Backoffs, 1), 30)

@@ -19,24 +19,25 @@ import (
 
 var histories = flag.Int("histories", 1500, "how many random histories are compared")
 
-// step is a moment at which something may have happened to one pod, and the pool is judged.
+// step is a time at which one pod may have changed. The states are compared after each step.
 type step struct {
 	at   time.Time
-	pod  *Pod      // as it is from then on
-	gone types.UID // the pod that is gone from then on
+	pod  *Pod      // the changed pod
+	gone types.UID // the pod that is gone
 }
 
-// history is all that ever happened, and says of each moment what follows, by looking at all of it again.
+// history has all steps. For each step, it computes the expected state from all steps up to it.
 type history struct {
 	rules Rules
 	steps []step
-	late  map[types.UID]int           // the step at which a pod was found to be late, or -1; each is looked for once
-	may   map[types.UID]time.Duration // how long it may take
-	// expired is how often the pool was open again because nothing was refused for long enough.
+	late  map[types.UID]int           // the step at which a pod was found to be late, or -1; computed once for each pod
+	may   map[types.UID]time.Duration // how long a pod may take to start
+	// expired is how often a half-open pool opened because its failures were too old.
 	expired int
 }
 
-// seen returns the pod as it was last seen by the step k, when it was first seen, and whether it is gone.
+// seen returns the pod's last state up to step k, the step at which it was first seen, and whether it is gone at step
+// k.
 func (h *history) seen(uid types.UID, k int) (p Pod, first int, gone bool) {
 	first = -1
 	for i := 0; i <= k; i++ {
@@ -64,7 +65,8 @@ func (h *history) uids(k int) []types.UID {
 	return all
 }
 
-// accepted and newest are when the last pod was bound that had started, or had been seen, by the step k.
+// accepted returns the latest binding time of the pods that had started by step k. newest returns that of all pods that
+// had been seen.
 func (h *history) accepted(k int) (t time.Time) {
 	for _, s := range h.steps[:k+1] {
 		if s.pod != nil && s.pod.Started {
@@ -83,7 +85,7 @@ func (h *history) newest(k int) (t time.Time) {
 	return t
 }
 
-// slowness is how often in a row pods of the owner had been late when the step k began.
+// slowness returns how many times in a row pods of the owner had been late before step k.
 func (h *history) slowness(owner types.UID, k int) int {
 	n := 0
 	for i := range k {
@@ -101,7 +103,7 @@ func (h *history) slowness(owner types.UID, k int) int {
 	return n
 }
 
-// within is how long the pod may take.
+// within returns how long the pod may take to start.
 func (h *history) within(uid types.UID) time.Duration {
 	if _, known := h.may[uid]; !known {
 		p, first, _ := h.seen(uid, len(h.steps)-1)
@@ -110,7 +112,7 @@ func (h *history) within(uid types.UID) time.Duration {
 	return h.may[uid]
 }
 
-// lateSince is the step at which the pod was found to be late, or -1.
+// lateSince returns the step at which the pod was found to be late, or -1.
 func (h *history) lateSince(uid types.UID) int {
 	if _, known := h.late[uid]; !known {
 		h.late[uid] = h.findLate(uid)
@@ -132,7 +134,7 @@ func (h *history) findLate(uid types.UID) int {
 	return -1
 }
 
-// failures are those that count at the step k.
+// failures returns the failures that count at step k.
 func (h *history) failures(k int) []Failure {
 	var all []Failure
 	for _, uid := range h.uids(k) {
@@ -158,8 +160,8 @@ func (h *history) failures(k int) []Failure {
 	return all
 }
 
-// pacing is what must be said of the owner at the step k, in the state, since when there has been the same leader (a
-// step).
+// pacing returns the expected pacing of the owner at step k. since is the step at which the present leader started, and
+// state is the pool's state at step k.
 func (h *history) pacing(owner types.UID, k, since int, state State) *Pacing {
 	var p Pacing
 	var known OwnerPacing
@@ -200,8 +202,8 @@ func (h *history) pacing(owner types.UID, k, since int, state State) *Pacing {
 	return &p
 }
 
-// peaks are the most that ran at once by the step k, since a leader came or a pod was refused for the pool, and the
-// most since one started after none had for long.
+// peaks returns the expected Peak and Recent at step k. Both count from the step since, at which the leader started, or
+// from the last pool error. Recent also counts anew when a pod starts after a long time without a start.
 func (h *history) peaks(k, since int) (peak, recent Size) {
 	var lastStart time.Time
 	for i := since; i <= k; i++ {
@@ -225,7 +227,7 @@ func (h *history) peaks(k, since int) (peak, recent Size) {
 	return peak, recent
 }
 
-// running is what had started, and was there, at the step k.
+// running returns the sum of the pods that had started and were not gone at step k.
 func (h *history) running(k int) (sum Size) {
 	for _, uid := range h.uids(k) {
 		if p, _, gone := h.seen(uid, k); !gone && p.Started {
@@ -235,13 +237,13 @@ func (h *history) running(k int) (sum Size) {
 	return sum
 }
 
-// verdict is the pool's state after a step.
+// verdict is the expected state of the pool after a step.
 type verdict struct {
 	state State
 	until time.Time
 }
 
-// verdicts states for each step what must be said: the rules of the state as they are written in the documentation.
+// verdicts returns the expected state after each step, by the rules in the documentation.
 func (h *history) verdicts() []verdict {
 	var all []verdict
 	state, rest := Open, time.Duration(0)
@@ -283,7 +285,7 @@ func (h *history) verdicts() []verdict {
 	return all
 }
 
-// randomHistory is one in which pods come, start, are refused, and go. Without ends, no pod goes.
+// randomHistory returns a history in which pods are bound, start, are refused, and go. If ends is false, no pod goes.
 func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 	h := &history{rules: rules, late: map[types.UID]int{}, may: map[types.UID]time.Duration{}}
 	at, pods, number := begin, []*Pod{}, 0
@@ -324,9 +326,9 @@ func randomHistory(r *rand.Rand, rules Rules, length int, ends bool) *history {
 	return h
 }
 
-// TestAgainstTheWholeHistory compares a Breaker, at each moment of random histories, with a statement that looks at all
-// that ever happened. In every other history pods never go and are never late, and leaders do: what is handed on must
-// make no difference.
+// TestAgainstTheWholeHistory compares a Breaker, at each step of random histories, with a model that computes the state
+// from all steps. In every other history the leader changes, and no pod goes or is late. The state that a leader hands
+// on must then give the same results as the whole history.
 func TestAgainstTheWholeHistory(t *testing.T) {
 	n := *histories
 	if testing.Short() {
@@ -361,7 +363,7 @@ func TestAgainstTheWholeHistory(t *testing.T) {
 			if got := (verdict{j.State, j.Until}); got.state != want[k].state || !got.until.Equal(want[k].until) {
 				t.Fatalf("seed %d, step %d, %v after the begin: %v, want %v\nfailures %+v", seed, k, s.at.Sub(begin), got, want[k], h.failures(k))
 			}
-			if r.IntN(30) == 0 { // to state it takes long
+			if r.IntN(30) == 0 { // only sometimes, because the model's pacing takes long
 				owner := types.UID([]string{"a/web", "a/api", "b/web", "b/api"}[r.IntN(4)])
 				pacing := breaker.Pacing(owner, nil, s.at)
 				if diff := cmp.Diff(h.pacing(owner, k, since, want[k].state), pacing, cmpopts.EquateEmpty()); diff != "" {
@@ -403,7 +405,7 @@ func (s *pacingSeen) count(p *Pacing, owner types.UID) {
 	}
 }
 
-// successor is the breaker of the next leader.
+// successor returns the Breaker of the next leader.
 func successor(t *testing.T, before *Breaker, there map[types.UID]Pod, now time.Time) *Breaker {
 	data := must.Get(json.Marshal(before.Memory()))(t)
 	var m Memory

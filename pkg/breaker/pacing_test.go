@@ -23,7 +23,7 @@ func TestCountsFailures(t *testing.T) {
 		"a Job's, Never":     {corev1.RestartPolicyNever, true, true},
 		"a Job's, OnFailure": {corev1.RestartPolicyOnFailure, true, true},
 		"a Deployment's":     {corev1.RestartPolicyAlways, true, false},
-		"a bare pod":         {corev1.RestartPolicyNever, false, false}, // it has nothing that makes another
+		"a bare pod":         {corev1.RestartPolicyNever, false, false}, // no controller replaces it
 		"without a policy":   {"", true, false},
 	} {
 		p := &corev1.Pod{Spec: corev1.PodSpec{RestartPolicy: tc.policy}}
@@ -36,7 +36,7 @@ func TestCountsFailures(t *testing.T) {
 	}
 }
 
-// ofJob is a pod of a Job of one CPU, which was bound now.
+// ofJob returns a pod of a Job that requests one CPU and is bound now.
 func (s *script) ofJob(name string) Pod {
 	p := s.bound(name)
 	s.Gone(p.UID)
@@ -59,7 +59,7 @@ func TestPacing(t *testing.T) {
 	of := func(o OwnerPacing) map[types.UID]OwnerPacing { return map[types.UID]OwnerPacing{"ns/job": o} }
 	s.paces("at first", Pacing{})
 	a, b := s.ofJob("ns/job/1"), s.ofJob("ns/job/2")
-	s.bound("ns/web/1") // of an owner that counts nothing
+	s.bound("ns/web/1") // its owner counts no failures
 	due := begin.Add(10 * time.Second)
 	s.at(time.Second).paces("two are starting", Pacing{Used: Size{3, 2000}, Owners: of(OwnerPacing{Starting: []time.Time{due, due}})})
 	s.paces("and one that is not bound yet", Pacing{Used: Size{3, 2000}, Owners: of(OwnerPacing{Starting: []time.Time{due, due, due.Add(time.Second)}})}, "ns/job/1", "ns/job/3")
@@ -109,13 +109,13 @@ func TestPacing(t *testing.T) {
 	}
 }
 
-// refusedOf is how many pods of ns/job count as refused.
+// refusedOf returns, for each pod of ns/job that counts as refused, when its refusal is forgotten.
 func (s *script) refusedOf() []time.Time {
 	return s.Pacing("ns/job", nil, s.now).Owners["ns/job"].Refused
 }
 
-// TestLateIsRefused: a pod that does not start in time is evicted, which its owner counts, unless it starts before
-// that.
+// TestLateIsRefused: a pod that does not start in time counts as refused, because its owner counts the eviction. It
+// does not count if it starts before the eviction.
 func TestLateIsRefused(t *testing.T) {
 	s := newScript(t)
 	p := s.ofJob("ns/job/1")
@@ -129,7 +129,7 @@ func TestLateIsRefused(t *testing.T) {
 	}
 }
 
-// TestRecall: pods that were refused while nobody looked count as of their binding, once.
+// TestRecall: pods that were refused while no scheduler ran count once, as of their binding.
 func TestRecall(t *testing.T) {
 	refused := func(name string, cause refusal.Cause, age time.Duration) Pod {
 		return Pod{UID: types.UID(name), Namespace: "ns", Owner: "ns/job", TemplateKey: "t-" + name, CountsFailures: true, Bound: begin.Add(-age), Refusal: &refusal.Refusal{Code: "C", Cause: cause}}

@@ -99,8 +99,8 @@ func (b *Breaker) refuses(now time.Time) bool {
 	return ofPool >= 2 || len(namespaces) >= 2
 }
 
-// expires reports whether a half-open pool that no pod has tried counts as open at the time now, because its failures
-// are too old.
+// expires reports whether a half-open pool counts as open at the time now, because its failures are too old and no pod
+// has tried it.
 func (b *Breaker) expires(now time.Time) bool {
 	return len(b.failures) == 0 && !now.Before(b.shut.Add(b.rules.Evidence))
 }
@@ -169,7 +169,7 @@ func (b *Breaker) schedule(j *Status, now time.Time) {
 	}
 }
 
-// trim drops the oldest entries until no more than the given number remain.
+// trim drops the oldest entries until at most the given number of them remain.
 func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) {
 	for len(entries) > most {
 		var oldest *K
@@ -184,7 +184,8 @@ func trim[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.T
 	}
 }
 
-// newestOf returns the keys of the newest entries, at most the given number, sorted by age and name.
+// newestOf returns the keys of the newest entries, at most the given number, oldest first. Keys of the same age are in
+// the order of their names.
 func newestOf[K comparable, V any](entries map[K]V, most int, age func(K, V) (time.Time, string)) []K {
 	keys := slices.SortedFunc(maps.Keys(entries), func(a, b K) int {
 		atA, idA := age(a, entries[a])

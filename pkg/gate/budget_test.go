@@ -15,7 +15,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// burstPool is user, then aci.
+// burstPool returns the pools user and aci.
 func burstPool(t testing.TB, burst configv1.Burst) pool.List {
 	t.Helper()
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
@@ -24,7 +24,7 @@ func burstPool(t testing.TB, burst configv1.Burst) pool.List {
 	return pools
 }
 
-// asking is a container that requests the CPU and the memory; "" is none.
+// asking returns a container that requests the CPU and the memory; "" means no request.
 func asking(cpu, memory string) corev1.Container {
 	c := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{}}}
 	for name, quantity := range map[corev1.ResourceName]string{corev1.ResourceCPU: cpu, corev1.ResourceMemory: memory} {
@@ -116,7 +116,8 @@ func TestLargest(t *testing.T) {
 	}
 }
 
-// TestNamespaceSelector: whose pods may burst, whatever they say themselves.
+// TestNamespaceSelector: the namespaceSelector decides which namespaces' pods may burst, whatever the pods' annotations
+// are.
 func TestNamespaceSelector(t *testing.T) {
 	labelled := func(labels map[string]string) *corev1.Namespace {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: labels}}

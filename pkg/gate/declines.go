@@ -12,8 +12,9 @@ import (
 )
 
 const (
-	// TrialAfter is the age from which a decline no longer counts for one pod, the trial. The trial waits on its own
-	// clock. If it does not end within TrialLimit, the next pod with the same key becomes the trial.
+	// TrialAfter is the age after which one pod, the trial, tests a decline again. The decline does not count for the
+	// trial, which waits until the group declines the trial itself. If the trial does not end within TrialLimit, the
+	// next pod with the same key becomes the trial.
 	TrialAfter, TrialLimit = 5 * time.Minute, 10 * time.Minute
 	// maxKeys bounds how many keys are remembered.
 	maxKeys = 5000
@@ -30,7 +31,7 @@ type Declines struct {
 // keyDeclines are the declines of one AutoscalerKey.
 type keyDeclines struct {
 	declined map[string]time.Time // when a group last declined, by DeclineKey
-	// trial is the pod that has waited on its own clock since trialSince.
+	// trial is the pod that has been the trial since trialSince; empty if there is none.
 	trial      types.UID
 	trialSince time.Time
 }
@@ -47,8 +48,8 @@ func (k *Declines) Known() bool {
 	return len(k.byKey) > 0
 }
 
-// Learn remembers the node groups that, according to d, declined a pod with the key by the pod's own clock. It reports
-// whether one of these declines is new or replaces one that is older than TrialAfter.
+// Learn remembers the node groups that declined a pod with the key (Verdict.Declined), according to the pod's decision
+// d. It reports whether one of these declines is new or replaces one that is older than TrialAfter.
 func (k *Declines) Learn(key string, d *Decision, now time.Time) bool {
 	if key == "" {
 		return false
@@ -122,7 +123,7 @@ func (known *keyDeclines) needsTrial(now time.Time) bool {
 type Decline struct {
 	// Groups has the time at which each node group last declined, by DeclineKey.
 	Groups map[string]time.Time `json:"groups"`
-	// Trial is the pod that waits on its own clock; empty if there is none. TrialSince is when its wait began.
+	// Trial is the pod that tests the declines; empty if there is none. TrialSince is when the pod became the trial.
 	Trial      types.UID `json:"probe,omitempty"`
 	TrialSince time.Time `json:"probing,omitzero"`
 }
@@ -134,8 +135,8 @@ func (d *Decline) Believed(pod types.UID, now time.Time) map[string]time.Time {
 	return known.believed(now, func() bool { return known.needsTrial(now) || known.trial == pod })
 }
 
-// Remembered returns the declines of the n keys with the latest declines, or of all keys if there are fewer, by
-// KeyDigest.
+// Remembered returns declines by KeyDigest. If there are more than n keys, it returns the declines of the n keys with
+// the latest ones.
 func (k *Declines) Remembered(n int) map[string]Decline {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -59,7 +59,7 @@ func TestEligible(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		pod  func(*corev1.Pod)
-		v1   string // code of the reason; "" is eligible
+		v1   string // code of the reason; "" if the pod is eligible
 		v2   string
 	}{
 		{"plain", func(*corev1.Pod) {}, "", ""},
@@ -165,7 +165,7 @@ func TestEligible(t *testing.T) {
 					}
 				}
 			}
-			other := "" // nothing is known of it but that it runs no pods of DaemonSets and no static pods
+			other := "" // any other virtual kubelet counts as unable to run only pods of DaemonSets and static pods
 			if tc.v1 == "DaemonSetPod" || tc.v1 == "MirrorPod" {
 				other = tc.v1
 			}
@@ -176,7 +176,7 @@ func TestEligible(t *testing.T) {
 			pod.Annotations[pool.BurstAnnotation] = pool.BurstAlways
 			check("", "", "", "")
 			delete(pod.Annotations, pool.BurstAnnotation)
-			if tc.v2 == "PersistentVolume" { // Azure Files are what virtual nodes v2 can mount
+			if tc.v2 == "PersistentVolume" { // virtual nodes v2 can mount Azure Files
 				azureFiles = true
 				check("", "", tc.v1, other)
 			}
@@ -190,7 +190,8 @@ func TestEligible(t *testing.T) {
 	}
 }
 
-// TestMissingTopology: a pod that must be spread over what a burst pool does not have never bursts, and is told so.
+// TestMissingTopology: a pod never bursts if a DoNotSchedule constraint spreads it over a label that the burst pool's
+// nodes lack. The reason says so.
 func TestMissingTopology(t *testing.T) {
 	virtual := nodegroups.Pool{NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"type": "virtual-kubelet"}}}, Places: map[string]bool{corev1.LabelHostname: true}}
 	for _, tc := range []struct {

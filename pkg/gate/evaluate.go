@@ -22,7 +22,7 @@ func (r *Rule) Decide(req Request, view *nodegroups.View, now time.Time) Decisio
 	return r.DecideFor(req, r.Assess(req, view), view, now)
 }
 
-// DecideFor is like Decide, but takes the Assessment for the pod's alike.View.
+// DecideFor is like Decide, but takes the Assessment for the pod's alike.View and AzureFiles, which pods can share.
 func (r *Rule) DecideFor(req Request, a *Assessment, view *nodegroups.View, now time.Time) Decision {
 	d := Decision{Regular: make([]Verdict, r.Pools.Regular()), Burst: make([]Verdict, r.Pools.Len())}
 	e := newEvaluation(r, &req, a, view, now)
@@ -68,8 +68,8 @@ type evaluation struct {
 	a    *Assessment
 	view *nodegroups.View
 	now  time.Time
-	// clock is when the pod's time for a scale-up began, and came is when a node that fits the pod last became usable
-	// (clocks).
+	// clock is the time from which the pod waits for a scale-up, and came is when a node that fits the pod last became
+	// usable (clocks).
 	clock, came time.Time
 	// earlier is the verdict of all regular pools together, and of the pod's Wait.
 	earlier Verdict
@@ -132,8 +132,8 @@ func (e *evaluation) annotation(i int, v Verdict) Verdict {
 }
 
 // template closes the gate to pods whose template the provider has refused. The annotation poolpriority.dev/burst:
-// Always does not override that. It overrides the table of what a virtual kubelet cannot run, but this template was
-// tried.
+// Always does not open the gate to them. It overrides only what the gate infers from the pod, and here the provider
+// itself has refused a pod.
 func (e *evaluation) template(i int, v Verdict) Verdict {
 	templates := e.view.Pools[i].Provider.Templates
 	if len(templates) == 0 {
@@ -148,7 +148,8 @@ func (e *evaluation) template(i int, v Verdict) Verdict {
 	return v
 }
 
-// spread closes the gate to pods that must be spread over a label that the pool's nodes lack.
+// spread closes the gate to pods with a DoNotSchedule topology spread constraint whose topology key is not a label of
+// the pool's nodes.
 func (e *evaluation) spread(i int, v Verdict) Verdict {
 	if key := e.a.burst[i].topology; key != "" {
 		return closed(reasonTopologyMissing, "label "+key)

@@ -17,8 +17,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// FuzzEligibility looks for pods at which the table, the budget or the warnings panic, and for answers that contradict
-// one another.
+// FuzzEligibility looks for pods for which the table of features, the budget or the warnings panic or contradict one
+// another.
 func FuzzEligibility(f *testing.F) {
 	files, err := filepath.Glob("testdata/pods/*.json")
 	if err != nil || len(files) == 0 {

@@ -1,5 +1,5 @@
-// Package gate holds the rule that opens a burst pool for a pod. It is pure: all inputs, including the time, are
-// arguments. The plugin, the controller and the tools use the rule and its sentences.
+// Package gate holds the rule that opens a burst pool for a pod. The rule is pure: all inputs, including the time, are
+// arguments. The plugin, the controller and the tools use the rule, and the sentences of its reasons.
 package gate
 
 import (
@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// staleSnapshotLimit bounds how long a snapshot that differs from the view (behind) keeps the gate closed. The time
-// counts from when the view was built.
+// staleSnapshotLimit bounds how long the gate stays closed because the cycle's snapshot does not match the view
+// (behind). The time counts from when the view was built.
 const staleSnapshotLimit = 30 * time.Second
 
 // Rule has the configuration of the gate. It is immutable.
@@ -36,7 +36,7 @@ type Rule struct {
 	Observe bool
 }
 
-// NewRule returns the rule that the configuration states for its pools. The configuration must be valid and defaulted.
+// NewRule returns the rule for the pools of the configuration. The configuration must be valid and defaulted.
 func NewRule(args *configv1.PoolPriorityArgs, pools pool.List) Rule {
 	c := &args.Capacity
 	return Rule{
@@ -109,7 +109,7 @@ func (req *Request) AutoscalerKey() string {
 	return alike.Autoscaler(req.Pod, req.AzureFiles, req.NotSelected)
 }
 
-// Wait keeps the gate closed for a pod that will, or may, fit into an earlier pool once other pods have ended.
+// Wait keeps the gate closed for a pod that fits, or may fit, into an earlier pool when other pods have ended.
 type Wait struct {
 	// Reason is ReasonRolloutTerminating or ReasonVictimsTerminating, with the node as its detail, or
 	// ReasonReplicaSetUnknown.
@@ -138,9 +138,10 @@ type Verdict struct {
 	Reason nodegroups.Reason
 	// Until is when a closed gate may open without any event; zero if it cannot.
 	Until time.Time
-	// Closes is the reason that the closed gate gives if this regular pool or node group holds it; nil if it does not.
+	// Closes is the reason of the closed gate if this regular pool or node group holds it; nil if it does not.
 	Closes *nodegroups.Reason
-	// Declined lists the node groups of a regular pool that declined the pod by the pod's own clock.
+	// Declined lists the node groups of a regular pool that declined this pod. It leaves out groups that are open only
+	// because they declined another pod (Request.Declined).
 	Declined []string
 	// Trial is set if the gate is open for one pod only, to test whether the pool's provider accepts pods again.
 	Trial bool
@@ -161,8 +162,8 @@ func (v *Verdict) Holds() bool { return !v.Open }
 // Passes reports whether the gate is closed for a moment only.
 func (v *Verdict) Passes() bool { return !v.Open && Lookup(v.Reason.Code).Kind == Momentary }
 
-// behind reports whether the snapshot and the view of the pool with index i differ in age. The snapshot then has fewer
-// nodes than the view, or more nodes that are starting, being removed or tainted.
+// behind reports whether the snapshot of the pool with index i does not match the view, because one of the two is
+// older. The snapshot then has fewer nodes than the view, or more nodes that are starting, being removed or tainted.
 func (req *Request) behind(i int, p *nodegroups.Pool) bool {
 	if req.Snapshot == nil {
 		return false

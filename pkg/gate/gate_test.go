@@ -25,12 +25,13 @@ func matching(key, value string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
 }
 
-// declining are the settings of all pools with the grace for Declined.
+// declining returns a Capacity with the declineGrace.
 func declining(grace time.Duration) configv1.Capacity {
 	return configv1.Capacity{DeclineGrace: &metav1.Duration{Duration: grace}}
 }
 
-// rule is user, then system, then aci, with a grace of 15 minutes for Unknown and of 5 minutes for Declined.
+// rule returns a Rule for the pools user, system and aci, with an unknownGrace of 15 minutes and a declineGrace of 5
+// minutes. template is the nodeTemplate of user.
 func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 	t.Helper()
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
@@ -42,12 +43,12 @@ func rule(t *testing.T, template *configv1.NodeTemplate) *Rule {
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute}
 }
 
-// in is a pool of one node group that has been in the state since then, and to which nothing has happened for long.
+// in returns a pool with one node group, which has been in the state for the given time and has never been active.
 func in(state nodegroups.State, since time.Duration) nodegroups.Pool {
 	return of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: state}, Since: ago(since)})
 }
 
-// of is a pool of the groups.
+// of returns a pool with the groups.
 func of(groups ...nodegroups.Group) nodegroups.Pool {
 	for i := range groups {
 		groups[i].Reason = nodegroups.Reason{Code: "Test", Sentence: "as the test says", Detail: "some numbers"}
@@ -55,8 +56,8 @@ func of(groups ...nodegroups.Group) nodegroups.Pool {
 	return nodegroups.Pool{State: groups[0].State, Groups: groups}
 }
 
-// looked is the pool of an autoscaler that has looked at all pods in as many loops as it takes, with something
-// happening to its groups so long ago.
+// looked returns the pool as it is after the autoscaler has considered all pods in enough loops. The last activity of
+// its groups was the given time ago.
 func looked(p nodegroups.Pool, moved time.Duration) nodegroups.Pool {
 	p.ScannedBefore = now
 	p.Groups = slices.Clone(p.Groups)
@@ -85,12 +86,12 @@ func TestDecide(t *testing.T) {
 		name         string
 		user, system nodegroups.Pool
 		unschedFor   time.Duration
-		stopped      bool          // for something else than room
+		stopped      bool          // the pod waits for something other than resources
 		ignored      time.Duration // ago
-		declined     time.Duration // ago, by the first pool for another of the kind
+		declined     time.Duration // how long ago the first pool declined another pod with the same key
 		priority     int32
 		annotations  map[string]string
-		room         time.Duration // for how long room is waited for
+		room         time.Duration // how long the pod still waits for old pods of its rollout
 		wantOpen     bool
 		wantCode     string
 		wantUntil    time.Duration // from now; 0: never
@@ -172,7 +173,7 @@ func TestDecide(t *testing.T) {
 				t.Errorf("Until = %v, want %v", got.Until, wantUntil)
 			}
 			if tc.wantUntil > 0 && !tc.wantOpen && len(tc.annotations) == 0 {
-				// A moment before Until nothing has changed: no requeue is due too late.
+				// Just before Until the gate is still closed, so that a requeue at Until is not too late.
 				if before := r.Decide(request, view, wantUntil.Add(-time.Millisecond)); before.Burst[2].Open {
 					t.Error("the gate opened before Until")
 				}
@@ -290,7 +291,7 @@ func TestApplicable(t *testing.T) {
 	}
 }
 
-// TestEmptyGroups: a pool that may get other kinds of nodes than it has is not ruled out by those that it has.
+// TestEmptyGroups: a pool that may get other nodes than it has is not excluded because of the nodes that it has.
 func TestEmptyGroups(t *testing.T) {
 	user := in(nodegroups.CanGrow, 0)
 	user.Groups[0].NodeTemplates = []nodegroups.NodeTemplate{{Labels: map[string]string{"mode": "user", "agentpool": "a"}}}
@@ -368,7 +369,8 @@ func TestAsksForBurst(t *testing.T) {
 			pod := &corev1.Pod{}
 			tc.pod(pod)
 			r := &Rule{Pools: pools, UnknownGrace: time.Hour}
-			// The regular pool has no nodes and might take anything: only a pod that asks for the burst pool passes.
+			// The regular pool has no nodes and might fit any pod. The gate opens only for a pod that selects the burst
+			// pool.
 			decision := r.Decide(Request{Pod: pod}, &nodegroups.View{Pools: []nodegroups.Pool{of(nodegroups.Group{GroupStatus: nodegroups.GroupStatus{State: nodegroups.CanGrow}}), {}}}, now)
 			if got := decision.Burst[1]; got.Open != tc.want || tc.want && got.Reason.Code != "SelectedByPod" {
 				t.Errorf("Decide() = %+v, want open %v", got, tc.want)
@@ -423,7 +425,7 @@ func TestWaitLimitAndBudget(t *testing.T) {
 	}
 }
 
-// TestLimits: a pool with limits is full for the pods that request more than they leave, and for no others.
+// TestLimits: a pool with limits is full for pods that request more than the limits leave, and for no other pods.
 func TestLimits(t *testing.T) {
 	user := in(nodegroups.CanGrow, 0)
 	user.Groups[0].Remaining = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), "nvidia.com/gpu": resource.MustParse("0")}
@@ -454,8 +456,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestNewNodes: what the source knows of new nodes says which pods an empty pool is for; a template in the
-// configuration comes first.
+// TestNewNodes: what the source knows of new nodes determines which pods fit an empty pool. A nodeTemplate in the
+// configuration has precedence.
 func TestNewNodes(t *testing.T) {
 	user := in(nodegroups.CanGrow, 0)
 	user.Groups[0].New = &nodegroups.NewNodes{
@@ -498,7 +500,7 @@ func TestNewNodes(t *testing.T) {
 	}
 }
 
-// TestObserve: what is only observed opens every gate, and says which would have been closed, and why.
+// TestObserve: with mode: Observe every gate is open, and the verdict shows whether it would be closed, and why.
 func TestObserve(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
@@ -527,8 +529,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestHoldLimit: nobody is held for ever, and a node that came, in a pool that the pod can use, gives the others a
-// chance once more.
+// TestHoldLimit: no pod is held for ever. The time counts again from when a node that the pod can use became usable.
 func TestHoldLimit(t *testing.T) {
 	const hour = time.Hour
 	came := func(p nodegroups.Pool, ago time.Duration) nodegroups.Pool {
@@ -581,7 +582,7 @@ func TestHoldLimit(t *testing.T) {
 	}
 }
 
-// TestGroups: each group of a pool is judged for the pod by its own nodes.
+// TestGroups: whether a pod fits a node group depends on the nodes of that group only.
 func TestGroups(t *testing.T) {
 	gpuTaint := corev1.Taint{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
 	general := func(state nodegroups.State) nodegroups.Group {
@@ -605,7 +606,7 @@ func TestGroups(t *testing.T) {
 		pod        *corev1.Pod
 		unschedFor time.Duration
 		wantOpen   bool
-		wantCode   string // of the pool's verdict or, while it is closed, of the gate's
+		wantCode   string // the code of the pool's verdict or, if the gate is closed, of the gate's verdict
 	}{
 		{"beside a tainted group that can grow a plain pod bursts at once", []nodegroups.Group{general(nodegroups.Full), gpu(nodegroups.CanGrow, 0)}, plain, 0, true, "Test"},
 		{"one that tolerates the taint does not", []nodegroups.Group{general(nodegroups.Full), gpu(nodegroups.CanGrow, 0)}, tolerant, 0, false, "PoolCanGrow"},
@@ -646,7 +647,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestVariedLabel: if nearly every node has a different value of a label, a new node may have any value of it, also the one that a pod selects.
+// TestVariedLabel: if the nodes have different values of a label, a new node may have any value, also the one that a
+// pod selects.
 func TestVariedLabel(t *testing.T) {
 	group := &nodegroups.Group{NodeTemplates: []nodegroups.NodeTemplate{{Labels: map[string]string{"disk": "ssd"}, Varied: []string{"owner"}}}}
 	p := &pool.Pool{Pool: configv1.Pool{NodeSelector: &metav1.LabelSelector{}}}

@@ -10,16 +10,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// DelayAnnotation is a pod annotation. The cluster autoscaler ignores the pod until the pod is as old as its value.
-// Source: cluster-autoscaler/core/podlistprocessor or, before 1.30, core/static_autoscaler.go.
+// DelayAnnotation is the pod annotation with the age below which the cluster autoscaler ignores the pod. Source:
+// cluster-autoscaler/core/podlistprocessor or, before 1.30, core/static_autoscaler.go.
 const DelayAnnotation = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 
-// expendable is the value of --expendable-pods-priority-cutoff. Autoscalers do not scale up for a pod with a lower
-// priority, and such a pod does not prevent a scale-down.
+// expendable is the default of the cluster autoscaler's --expendable-pods-priority-cutoff. The autoscaler does not
+// scale up for a pod with a lower priority, and such a pod does not prevent a scale-down.
 const expendable = -10
 
-// applicability has, by the index of a pool's node group, why no node of the group would run the pod. The mismatch is
-// empty if a node might.
+// applicability has a mismatch for each node group of a pool, by the group's index. The mismatch is why no node of the
+// group can run the pod. It is empty if a node might run the pod.
 type applicability []mismatch
 
 // Assessment is the part of a decision that is equal for all pods with the same alike.View and AzureFiles.
@@ -55,8 +55,9 @@ func (r *Rule) Assess(req Request, view *nodegroups.View) *Assessment {
 	return a
 }
 
-// clocks returns when the pod's time for a scale-up began (clock), and when a node that fits the pod last became usable
-// (came). clock is zero while that time has not begun, for example while nodes that fit the pod are upcoming.
+// clocks returns the time from which the pod waits for a scale-up (clock), and when a node that fits the pod last
+// became usable (came). A node group declines the pod when this wait is long enough. clock is zero while the wait has
+// not begun, for example while nodes that fit the pod are upcoming.
 func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock, came time.Time) {
 	growing := false
 	for i := range a.applicable {
@@ -75,7 +76,7 @@ func (r *Rule) clocks(req *Request, a *Assessment, view *nodegroups.View) (clock
 	return latest(latest(clock, req.NoRoomSince), latest(req.IgnoredUntil, r.seenFrom(req.Pod))), came
 }
 
-// seenFrom returns when the autoscaler begins to consider the pod.
+// seenFrom returns when the autoscaler begins to consider the pod; zero if it does so at once.
 func (r *Rule) seenFrom(pod *corev1.Pod) time.Time {
 	delay := r.NewPodDelay
 	if text, ok := pod.Annotations[DelayAnnotation]; ok {

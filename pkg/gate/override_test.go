@@ -16,7 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestOverride: Closed stops every pod, and Open only what the earlier pools say and what pods wait for.
+// TestOverride: Closed closes the gate to every pod. Open overrides only the states of earlier pools and the Wait of a
+// pod.
 func TestOverride(t *testing.T) {
 	const minute = time.Minute
 	full, canGrow := in(nodegroups.Full, 0), in(nodegroups.CanGrow, 0)

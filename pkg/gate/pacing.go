@@ -13,7 +13,7 @@ import (
 
 const (
 	// maxStarting bounds how many pods of an owner that counts failures may be starting while the pool is beyond its
-	// recent concurrency. The bound is one if no pod has started for a while, or since a refusal.
+	// recent concurrency. The bound is one if no pod has started in the last ten minutes, or since a refusal.
 	maxStarting = 2
 	// maxRefused bounds how many pods of an owner that counts failures may be refused in a day. It is half of the
 	// default backoffLimit of Jobs.

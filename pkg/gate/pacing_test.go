@@ -21,7 +21,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// ofJob is a pod of a Job of one CPU.
+// ofJob returns a pod of a Job that requests one CPU.
 func ofJob(policy corev1.RestartPolicy) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{{Kind: "Job", Name: "sums", UID: "j", Controller: ptr.To(true)}}},
@@ -30,7 +30,7 @@ func ofJob(policy corev1.RestartPolicy) *corev1.Pod {
 	}
 }
 
-// twoPlainBurstPools is vm, which is full, then aci, then eci, without limits.
+// twoPlainBurstPools returns a Rule for the pools vm, aci and eci, without limits.
 func twoPlainBurstPools(t *testing.T) *Rule {
 	t.Helper()
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Pools: []configv1.Pool{
@@ -42,7 +42,7 @@ func twoPlainBurstPools(t *testing.T) *Rule {
 	return &Rule{Pools: pools}
 }
 
-// startsOf is the pacing of ofJob's owner with so many pods that are starting, and that were refused.
+// startsOf returns p with the given numbers of starting and refused pods of ofJob's owner.
 func startsOf(starting, refused int, p breaker.Pacing) *breaker.Pacing {
 	var known breaker.OwnerPacing
 	for i := range starting {
@@ -55,7 +55,7 @@ func startsOf(starting, refused int, p breaker.Pacing) *breaker.Pacing {
 	return &p
 }
 
-// TestPaced: how a pod of a Job is let in to a burst pool that is open.
+// TestPaced checks when the gate of an open burst pool lets in a pod of a Job.
 func TestPaced(t *testing.T) {
 	size := func(pods int) breaker.Size { return breaker.Size{Pods: pods, MilliCPU: int64(pods) * 1000} }
 	type pacing = breaker.Pacing
@@ -124,7 +124,8 @@ func TestPaced(t *testing.T) {
 	}
 }
 
-// TestWhoIsPaced: pods whose owner counts no failures are let in as ever, and what else closes the gate is said first.
+// TestWhoIsPaced: pacing does not apply to pods whose owner counts no failures. Other reasons for a closed gate have
+// precedence over it.
 func TestWhoIsPaced(t *testing.T) {
 	r := twoPlainBurstPools(t)
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {}, {}}}
@@ -169,14 +170,14 @@ func TestWhoIsPaced(t *testing.T) {
 	}
 }
 
-// TestJobsAgainstQuotas plays Jobs of 100 pods against a provider with a quota in pods, which answers after two
-// seconds: the gate decides, a Tracker watches, a refused pod fails and is replaced. No Job may fail.
+// TestJobsAgainstQuotas simulates Jobs of 100 pods and a provider with a quota of pods that answers after two seconds.
+// The gate decides, and a Breaker sees the pods. A refused pod fails, and the Job replaces it. No Job may fail.
 func TestJobsAgainstQuotas(t *testing.T) {
-	const backoffLimit = 6 // of Jobs by default
+	const backoffLimit = 6 // the default of Jobs
 	for _, tc := range []struct {
 		name   string
-		quotas []int         // of one Job after the other, with 30 minutes between them
-		runs   time.Duration // each pod
+		quotas []int         // one for each Job; the Jobs run one after the other, 30 minutes apart
+		runs   time.Duration // how long each pod runs
 	}{
 		{"no Job reaches it", []int{200}, time.Minute},
 		{"40", []int{40}, time.Minute},
@@ -201,7 +202,7 @@ func TestJobsAgainstQuotas(t *testing.T) {
 	}
 }
 
-// provider is Container Instances as far as quotas go.
+// provider simulates the quota of Azure Container Instances.
 type provider struct {
 	*testing.T
 	tracker *breaker.Breaker
@@ -210,7 +211,7 @@ type provider struct {
 	made    int
 }
 
-// runJob returns how many of the Job's pods failed until so many were complete.
+// runJob runs a Job until the given number of its pods are complete. It returns how many of its pods failed.
 func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (failed int) {
 	job := ofJob(corev1.RestartPolicyNever)
 	job.OwnerReferences[0].UID = types.UID(name)
@@ -255,7 +256,7 @@ func (p *provider) runJob(name string, pods, quota int, runs time.Duration) (fai
 	return failed
 }
 
-// isOpen reports whether the gate lets a pod of the Job in.
+// isOpen reports whether the gate is open for a pod of the Job.
 func (p *provider) isOpen(job *corev1.Pod) bool {
 	judged := p.tracker.Status(p.now)
 	view := &nodegroups.View{Pools: []nodegroups.Pool{in(nodegroups.Full, time.Hour), {Provider: judged}, {Provider: breaker.Status{State: breaker.Refusing}}}}

@@ -17,7 +17,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// twoBurstPools is vm, then aci, then eci.
+// twoBurstPools returns a Rule for the pools vm, aci and eci.
 func twoBurstPools(t *testing.T) *Rule {
 	t.Helper()
 	pools, err := pool.ListOf(&configv1.PoolPriorityArgs{Capacity: declining(5 * time.Minute), Pools: []configv1.Pool{
@@ -29,8 +29,8 @@ func twoBurstPools(t *testing.T) *Rule {
 	return &Rule{Pools: pools, UnknownGrace: 15 * time.Minute, HoldLimit: time.Hour}
 }
 
-// TestRefusing: a burst pool whose provider refuses pods is closed for all of them, whatever else would open it, and
-// others are not.
+// TestRefusing: a burst pool whose provider refuses pods is closed to all pods, whatever else would open it. The next
+// burst pool is open.
 func TestRefusing(t *testing.T) {
 	r := twoBurstPools(t)
 	refusing := breaker.Status{State: breaker.Refusing, Since: ago(90 * time.Second), Until: now.Add(time.Minute), Code: "ContainerGroupQuotaReached", Message: "no cores"}
@@ -89,7 +89,7 @@ func TestRefusing(t *testing.T) {
 	}
 }
 
-// TestObservingARefusal: where gates are only observed, it is said what would be closed.
+// TestObservingARefusal: with mode: Observe, the verdict shows that a refusing provider would close the gate.
 func TestObservingARefusal(t *testing.T) {
 	r := twoBurstPools(t)
 	r.Observe = true
@@ -100,8 +100,8 @@ func TestObservingARefusal(t *testing.T) {
 	}
 }
 
-// TestTemplateRefused: a template is ineligible for the pool whose provider refused it, until it changes or is tried
-// again, and Always does not help.
+// TestTemplateRefused: a template is ineligible for the pool whose provider refused it, until the template changes or
+// is tried again. The annotation's value Always does not change that.
 func TestTemplateRefused(t *testing.T) {
 	r := twoBurstPools(t)
 	owned := func(uid, revision, burst string) *corev1.Pod {

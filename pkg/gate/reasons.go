@@ -8,7 +8,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// Kind is the meaning of a reason for a pod.
+// Kind classifies reasons by what they mean for a pod.
 type Kind int
 
 const (
@@ -45,8 +45,8 @@ func define(kind Kind, code, sentence, hint string) nodegroups.Reason {
 	return reason
 }
 
-// These are the reasons. The sentence of a reason that closes a gate, or for which a node cannot be used, completes
-// "0/5 nodes are available: 1 …". No such sentence contains another such sentence.
+// These are the reasons. If InCondition reports true for the kind of a reason, the reason's sentence completes "0/5
+// nodes are available: 1 …". No such sentence contains another such sentence.
 var (
 	ReasonCanGrow = define(Earlier, "PoolCanGrow", "node(s) in a burst pool, which opens when no earlier pool can grow", "")
 	ReasonGrowing = define(Earlier, "PoolGrowing", "node(s) in a burst pool, which stays closed while nodes of an earlier pool are on their way", "")

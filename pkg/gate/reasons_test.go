@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestReasons: codes are fit for metrics and differ; of two sentences in a pod's condition none is in the other, so
-// that they can be told apart; and there is a hint if, and only if, the gate does not open by itself.
+// TestReasons: codes are unique and valid as values in metrics. No sentence of a pod's condition contains another one,
+// so that tools can tell them apart. A reason has a hint if and only if its kind is Lasting.
 func TestReasons(t *testing.T) {
 	code := regexp.MustCompile(`^[A-Z][A-Za-z0-9]+$`)
 	for i, a := range table {

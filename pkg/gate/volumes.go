@@ -8,7 +8,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// azureFilesInTree is the in-tree provisioner of Azure Files. aci.AzureFilesDriver provisions them, too.
+// azureFilesInTree is the in-tree provisioner of Azure Files. The CSI driver aci.AzureFilesDriver provisions them, too.
 const azureFilesInTree = "kubernetes.io/azure-file"
 
 // Volumes looks up the volumes and provisioners behind the PersistentVolumeClaims of pods.

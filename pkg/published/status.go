@@ -83,7 +83,7 @@ func OfBurst(name string, p *nodegroups.Pool) BurstPool {
 	return BurstPool{Name: name, State: cmp.Or(j.State, breaker.Open), Since: utc(j.Since), Until: utc(j.Until), Code: j.Code, Message: j.Message, Refused: j.Failed, Nodes: p.Nodes}
 }
 
-// utc returns the time in UTC, as it is published. A zero time stays zero.
+// utc returns the time in UTC. A zero time stays zero.
 func utc(t time.Time) time.Time {
 	if t.IsZero() {
 		return time.Time{}
@@ -99,7 +99,7 @@ type Group struct {
 	State  nodegroups.State `json:"state"`
 	Reason string           `json:"reason"`
 	Detail string           `json:"detail,omitempty"`
-	// Since is when the group entered the state. LastActivity is when pods that fit the group last began to wait again.
+	// Since is when the group entered the state. LastActivity is as in nodegroups.Group.
 	Since        time.Time `json:"since"`
 	LastActivity time.Time `json:"moved"`
 	// Nodes is the number of the group's nodes, and Starting is the number of its nodes that are not usable yet.
@@ -149,8 +149,8 @@ type Memory struct {
 	BurstPools map[string]breaker.Memory `json:"burstPools,omitempty"`
 	// Override is the last override that could be read from its ConfigMap.
 	Override Override `json:"override,omitzero"`
-	// Unschedulable has the times since which pods have been unschedulable, for pods whose condition does not show it.
-	// These are pods that had scheduling gates.
+	// Unschedulable has the times since which pods have been unschedulable. It has only pods whose condition does not
+	// show this time, because they had scheduling gates.
 	Unschedulable map[types.UID]time.Time `json:"unschedulable,omitempty"`
 }
 

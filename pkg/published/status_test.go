@@ -63,7 +63,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// FuzzDecode: whatever is in the ConfigMap, it is an error or a status, and never a panic.
+// FuzzDecode: for any content of the ConfigMap, Decode returns an error or a status, and does not panic.
 func FuzzDecode(f *testing.F) {
 	f.Add("pools: [{name: user, state: Full, since: 2026-11-21T10:00:00Z}]", "written: 2026-11-21T10:00:00Z\nunschedulable: {u: 2026-11-21T10:00:00Z}")
 	f.Add("", "clusterAutoscaler: {groups: {a: {target: 1}}}")
@@ -79,18 +79,18 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// source says what is asked of it.
+// source is a source with a fixed status.
 type source nodegroups.SourceStatus
 
 func (s source) Status(nodes []*corev1.Node, _ time.Time) nodegroups.SourceStatus {
 	j := nodegroups.SourceStatus(s)
 	for i := range j.Groups {
-		j.Groups[i].Members = nodes[:i] // the first has none, the second has one
+		j.Groups[i].Members = nodes[:i] // the first group has no node, the second has one
 	}
 	return j.Summarized()
 }
 
-// published is what the next leader knows of the pool.
+// published returns the pool as the next leader restores it.
 func published(t *testing.T, name string, p *nodegroups.Pool) nodegroups.Pool {
 	t.Helper()
 	data := must.Get((&Status{Pools: []Pool{Of(name, p)}}).Encode())(t)
@@ -98,8 +98,8 @@ func published(t *testing.T, name string, p *nodegroups.Pool) nodegroups.Pool {
 	return read.Pools[0].Restored()
 }
 
-// TestNextLeader: a leader that starts from what was published has pools and groups be in their states since when they
-// came into them, and knows when something last happened to them, as long as it finds them as they were.
+// TestNextLeader: a leader that starts from the published state keeps the times at which pools and groups entered their
+// states, and the times of their last activity, if it finds the same states.
 func TestNextLeader(t *testing.T) {
 	nodes := []*corev1.Node{{}, {}, {}}
 	groups := func(a, b nodegroups.State, code string) source {
@@ -115,7 +115,7 @@ func TestNextLeader(t *testing.T) {
 	for _, tc := range []struct {
 		name         string
 		groups       source
-		since, moved [2]int // of the groups, by the minute
+		since, moved [2]int // of the two groups, in minutes
 	}{
 		{"nothing changed", groups(nodegroups.CanGrow, nodegroups.CanGrow, "X"), [2]int{0, 5}, [2]int{0, 5}},
 		{"a group is Full now", groups(nodegroups.CanGrow, nodegroups.Full, "X"), [2]int{0, 10}, [2]int{0, 10}},

@@ -45,7 +45,7 @@ type View struct {
 	Version string `json:"version,omitempty"`
 	// Args is the active configuration, with all defaults.
 	Args *configv1.PoolPriorityArgs `json:"args"`
-	// Installation is the installation of Args. The configuration's format does not have it.
+	// Installation is Args.Installation, which the encoded Args do not contain.
 	Installation string `json:"installation,omitempty"`
 	// Capacity is the view of the pools, by their index in Args.
 	Capacity nodegroups.View `json:"capacity"`
@@ -63,14 +63,15 @@ type View struct {
 	Override gate.Override `json:"override,omitzero"`
 	// Declines has the declines of each AutoscalerKey, by gate.KeyDigest.
 	Declines map[string]gate.Decline `json:"declines,omitempty"`
-	// Waits has the waiting times of pods whose condition does not show them, by the pod's UID.
+	// Waits has the times since which pods have waited, by the pod's UID. It has only pods whose condition does not
+	// show these times.
 	Waits map[types.UID]Wait `json:"waits,omitempty"`
 	// Held counts the pods that the gate holds back.
 	Held Held `json:"held"`
 	// Problems lists mistakes that the user can fix, one sentence for each.
 	Problems []string `json:"problems,omitempty"`
-	// LeftOut names the parts that would have made the View too large: waits, declines, shapes. Decisions from such a
-	// View may differ from the scheduler's.
+	// LeftOut names the parts that are missing, because the View would be too large with them: waits, declines, or
+	// shapes (the node templates). Decisions from such a View may differ from the scheduler's.
 	LeftOut []string `json:"leftOut,omitempty"`
 }
 
@@ -208,11 +209,10 @@ func DecodeView(data []byte) (*View, error) {
 	return v, nil
 }
 
-// IsForeign reports whether a different version of the format wrote the View. The meaning of its fields may then
-// differ.
+// IsForeign reports whether the View has a different version of the format. The meaning of its fields may then differ.
 func (v *View) IsForeign() bool { return v.APIVersion != ViewVersion }
 
-// Pools returns the pools of the configuration, for its installation.
+// Pools returns the pools of Args, for the View's Installation.
 func (v *View) Pools() (pool.List, error) {
 	args := *v.Args
 	args.Installation = v.Installation

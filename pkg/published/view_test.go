@@ -21,21 +21,21 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// notPublished are the fields of what the gate goes by that are not published, each with the reason.
+// notPublished has the fields of the gate's inputs that are not published, each with the reason.
 var notPublished = map[string]string{
 	"v1.PoolPriorityArgs.Installation":   "the value of a taint, by which the gate decides nothing",
-	"nodegroups.GroupStatus.Members":     "the group's nodes, of which Shapes has the kinds",
-	"nodegroups.GroupStatus.Seen":        "what Shapes is made from",
-	"nodegroups.GroupStatus.LastScaleUp": "Moved has it",
-	"nodegroups.GroupStatus.Version":     "Touched has when it changed",
+	"nodegroups.GroupStatus.Members":     "the group's nodes, of which NodeTemplates has the kinds",
+	"nodegroups.GroupStatus.Seen":        "what NodeTemplates is made from",
+	"nodegroups.GroupStatus.LastScaleUp": "LastActivity has it",
+	"nodegroups.GroupStatus.Version":     "LastChanged has when it changed",
 	"nodegroups.Group.Settled":           "the status has it, for the next leader",
 	"nodegroups.Group.Newest":            "the status has it, for the next leader",
 }
 
-// filler gives each field of what it fills a value of its own that is not zero.
+// filler gives each field of a value its own nonzero value.
 type filler struct {
 	n    int
-	left map[string]bool // the fields that are not published, as found
+	left map[string]bool // the fields that it left out, because their JSON tag is "-"
 	all  []string        // the fields that it filled
 }
 
@@ -45,7 +45,7 @@ func (f *filler) fill(t *testing.T, v reflect.Value, path string) {
 	case time.Time:
 		v.Set(reflect.ValueOf(now.Add(time.Duration(f.n) * time.Second)))
 		return
-	case metav1.Time: // it is written in whole seconds
+	case metav1.Time: // it is encoded in whole seconds
 		v.Set(reflect.ValueOf(metav1.NewTime(now.Truncate(time.Second).Add(time.Duration(f.n) * time.Second))))
 		return
 	case metav1.Duration:
@@ -92,7 +92,7 @@ func (f *filler) fill(t *testing.T, v reflect.Value, path string) {
 	}
 }
 
-// TestViewHasAll: everything that the gate goes by is published, and read back.
+// TestViewHasAll: all inputs of the gate are published, and DecodeView reads them back.
 func TestViewHasAll(t *testing.T) {
 	f := filler{left: map[string]bool{}}
 	want := &View{}
@@ -126,8 +126,7 @@ func TestViewHasAll(t *testing.T) {
 
 func isExported(name string) bool { return strings.ToUpper(name[:1]) == name[:1] }
 
-// TestWhatTheGateGoesBy: of each field of the gate's rule and of what it is asked is known where who reads the view has
-// it from.
+// TestWhatTheGateGoesBy: for each field of Rule and Request, the test names where a reader of the View gets it from.
 func TestWhatTheGateGoesBy(t *testing.T) {
 	from := map[string]string{
 		"Rule.Pools": "args", "Rule.UnknownGrace": "args", "Rule.NewPodDelay": "args", "Rule.HoldLimit": "args", "Rule.Observe": "args",
@@ -175,7 +174,7 @@ func testView() *View {
 	}
 }
 
-// TestLargeView: what is too large to be published is left out, the least needed first, and it is said.
+// TestLargeView: parts that make the View too large are left out, the least important first, and LeftOut names them.
 func TestLargeView(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
@@ -255,7 +254,8 @@ func TestDecodeView(t *testing.T) {
 	}
 }
 
-// FuzzDecodeView: whatever is published, it is an error or decides for a pod, and never panics.
+// FuzzDecodeView: for any published data, DecodeView returns an error or a View that decides for a pod, and nothing
+// panics.
 func FuzzDecodeView(f *testing.F) {
 	good := must.Get(testView().Encode(now))(f)
 	f.Add(string(good))

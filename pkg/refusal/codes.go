@@ -80,7 +80,7 @@ var plain = []string{
 }
 
 var (
-	// missingSecret matches a lister's error for an imagePullSecret that does not exist.
+	// missingSecret matches the connector's error for an imagePullSecret that does not exist.
 	missingSecret = regexp.MustCompile(`^secrets? "[^"]*" not found`)
 	// credentials matches the error of a connector that gets no token, whatever HTTP status the error contains.
 	credentials = regexp.MustCompile(`Credential: |Credential authentication failed|failed to acquire a token|Failed to refresh the Token|AADSTS\d+`)
@@ -180,8 +180,8 @@ func codeIn(message string) string {
 	return first
 }
 
-// textAfter returns the human-readable text after the code, or else the first in the message, shortened; empty if there
-// is none.
+// textAfter returns the human-readable text after the code, or else the first such text in the message, shortened. It
+// returns "" if there is none.
 func textAfter(message, code string) string {
 	_, rest, _ := strings.Cut(message, code)
 	text := group(said.FindStringSubmatch(code + rest))

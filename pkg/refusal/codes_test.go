@@ -8,7 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// responseError is how azcore writes an answer.
+// responseError returns the message of azcore's ResponseError.
 func responseError(status, code, body string) string {
 	const line = "--------------------------------------------------------------------------------\n"
 	return "PUT https://management.azure.com/subscriptions/0000/resourceGroups/MC_rg/providers/Microsoft.ContainerInstance/containerGroups/default-web-1\n" +
@@ -88,7 +88,7 @@ func TestLabel(t *testing.T) {
 	}
 }
 
-// FuzzClassify: whatever a connector writes, what is kept is short, of one line, and of a class.
+// FuzzClassify: for any message of a connector, the refusal has a valid cause, and a short message in one line.
 func FuzzClassify(f *testing.F) {
 	f.Add(responseError("409: 409 Conflict", "ERROR CODE: ContainerGroupQuotaReached", `{"error":{"code":"ContainerGroupQuotaReached","message":"no"}}`))
 	f.Add(`StatusCode=429 -- Original Error: Code="TooManyRequests" Message="a \"b\" \u00e9"`)

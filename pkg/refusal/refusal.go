@@ -92,8 +92,8 @@ func MayStart(pod *corev1.Pod) bool {
 	return pod.Status.Reason != ReasonProviderFailed && pod.Status.Phase != corev1.PodFailed && pod.DeletionTimestamp == nil && !Began(pod)
 }
 
-// TimeToStart returns how long a pod may take to start. Each time in a row that pods of its owner were late doubles
-// startWithin, at most four times.
+// TimeToStart returns how long a pod may take to start. It doubles startWithin for each time in a row that a pod of the
+// owner was late, at most four times.
 func TimeToStart(startWithin time.Duration, late int) time.Duration {
 	return startWithin << min(max(late, 0), 4)
 }
@@ -112,8 +112,8 @@ func hasRun(pod *corev1.Pod) bool {
 
 // BoundAtAnnotation is the annotation with the time at which the scheduler bound a pod to a burst node, in RFC 3339.
 // The scheduler writes it in the Binding. The pod's status does not have this time, because the ACI connector drops the
-// condition PodScheduled. When the pod runs, the connector dates the condition to the pod's creation (azure-aci
-// v1.6.4).
+// condition PodScheduled. When the pod runs, the connector sets the condition again, with the time of the pod's
+// creation (azure-aci v1.6.4).
 const BoundAtAnnotation = "poolpriority.dev/bound-at"
 
 // BoundAt returns when the pod was bound. It is the latest of the times in its annotation, its condition PodScheduled

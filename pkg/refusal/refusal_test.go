@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestFailedBeforeItRan: a pod that failed without having run was refused, unless Kubernetes ended it.
+// TestFailedBeforeItRan: a pod that failed before any container ran counts as refused, unless Kubernetes ended it.
 func TestFailedBeforeItRan(t *testing.T) {
 	ran := corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{StartedAt: metav1.NewTime(time.Unix(1, 0))}}}
 	for name, tc := range map[string]struct {

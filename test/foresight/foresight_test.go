@@ -1,5 +1,6 @@
-// Package foresight plays the gate on a virtual cluster with the simulated autoscaler, and judges by what would have
-// happened: a model that states the gate's rules may share the code's error, the future does not.
+// Package foresight runs the gate on a virtual cluster with the simulated autoscaler. It judges each decision by what
+// would have happened if the pod had stayed pending. A model of the gate's rules may have the same error as the code.
+// The simulated future cannot.
 package foresight
 
 import (
@@ -41,8 +42,8 @@ var (
 const (
 	unknownGrace, provisionGrace, backoffGrace, declineGrace, holdLimit = 15 * time.Minute, 15 * time.Minute, 2 * time.Minute, time.Minute, time.Hour
 
-	// maxInVain is the share of the pods that waited which may have done so in vain: groups that fail, and status that
-	// is missing, are waited for.
+	// maxInVain is the largest allowed share of waiting pods that wait in vain. Some must: the gate waits for groups
+	// that fail, and for a status that is missing.
 	maxInVain = 0.1
 
 	schedulerDelay = 10 * time.Millisecond
@@ -50,7 +51,7 @@ const (
 	modeLabel, agentPoolLabel = "kubernetes.azure.com/mode", "kubernetes.azure.com/agentpool"
 )
 
-// aks is user, then system if there is a group of it, then aci, with the default graces.
+// aks returns the pools user, system (if there is a group for it) and aci, with the default durations.
 func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 	t.Helper()
 	matching := func(key, value string) *metav1.LabelSelector {
@@ -68,7 +69,7 @@ func aks(t testing.TB, groups []simcluster.Group) ([]configv1.Pool, pool.List) {
 	return configs, pools
 }
 
-// player is a scheduler beside the cluster, made of the code under test.
+// player is a cluster, and a scheduler that is made of the code under test.
 type player struct {
 	*simcluster.Cluster
 	pools   pool.List
@@ -77,30 +78,30 @@ type player struct {
 	sources []clusterautoscaler.Source
 	view    *nodegroups.View
 	kinds   *gate.Declines
-	waiting map[types.UID]time.Time // since when pods have had no room
-	heldFor map[types.UID]*spells   // by what
+	waiting map[types.UID]time.Time // since when pods have lacked resources
+	heldFor map[types.UID]*spells   // how long each waiting pod was held for each reason
 	pods    map[types.UID]*corev1.Pod
-	stopped map[string]time.Time // until when a pod, by its name, is unschedulable for something else
+	stopped map[string]time.Time // until when a pod, by its name, waits for something other than resources
 
-	watch  func()           // is told of each look; may be nil
-	static *static.MaxNodes // judges the first pool, if it is there
+	watch  func()           // called after each look; may be nil
+	static *static.MaxNodes // the source of the first pool, if not nil
 
-	seen int      // writes of the status
-	let  []string // pods that were let in since the last one
+	seen int      // the number of writes of the status up to the last look
+	let  []string // pods that were let in since the last write
 	now  time.Time
 	due  time.Time // when the gate may open for a pod by time alone; zero: never
 
 	tally
 }
 
-// spells are for how long a pod has been held for which reason.
+// spells has how long a pod has been held for each reason.
 type spells struct {
 	by  map[string]time.Duration
-	why string    // it is held for now
-	at  time.Time // since then
+	why string    // the present reason; empty if the pod is not held
+	at  time.Time // when why last changed
 }
 
-// turn notes that the pod is held for another reason from now on; "" if it is not held any more.
+// turn records that the pod is held for the reason why from now on; "" means that it is no longer held.
 func (s *spells) turn(why string, now time.Time) {
 	if s.why != "" {
 		s.by[s.why] += now.Sub(s.at)
@@ -108,7 +109,7 @@ func (s *spells) turn(why string, now time.Time) {
 	s.why, s.at = why, now
 }
 
-// longest is the reason for which it was held for the longest.
+// longest returns the reason for which the pod was held for the longest time.
 func (s *spells) longest() string {
 	reasons := slices.Sorted(maps.Keys(s.by))
 	if len(reasons) == 0 {
@@ -117,11 +118,11 @@ func (s *spells) longest() string {
 	return slices.MaxFunc(reasons, func(a, b string) int { return cmp.Compare(s.by[a], s.by[b]) })
 }
 
-// tally is what came of the pods.
+// tally has the results for the pods.
 type tally struct {
-	held, inVain int                  // pods that were held, and those of them for which nothing was ordered in the time
-	vainly       map[string]int       // those in vain, by the reason for which they were held for the longest
-	bursts       map[string]int       // by what let them in
+	held, inVain int                  // pods that waited, and those of them for which no node was ordered
+	vainly       map[string]int       // the pods in vain, by the reason for which they were held for the longest
+	bursts       map[string]int       // by the reason that let them in
 	at           map[string]time.Time // when pods were let in, by name
 	early        []string
 }
@@ -142,8 +143,8 @@ func newPlayer(t testing.TB, options simcluster.Options) *player {
 	return p
 }
 
-// status is the autoscaler's ConfigMap with what is read of it: encoding and parsing the rest would be most of the
-// time.
+// status returns the autoscaler's ConfigMap with only the fields that the code reads. Encoding and parsing all fields
+// would take most of the test's time.
 func (p *player) status() *corev1.ConfigMap {
 	w, made := p.Written()
 	if w == nil {
@@ -165,12 +166,12 @@ func (p *player) status() *corev1.ConfigMap {
 	}
 }
 
-// look makes the view anew, as the gatekeeper does.
+// look builds the view again, as the gatekeeper does.
 func (p *player) look() {
 	now := p.Now()
 	if p.seen != p.Writes() || p.now.IsZero() {
 		p.seen, p.let = p.Writes(), nil
-		_ = p.tracker.Observe(p.status(), now) // what is wrong with a status is its pools' reason
+		_ = p.tracker.Observe(p.status(), now) // an error in the status becomes the reason of its pools
 	}
 	p.now = now
 	nodes := p.Nodes()
@@ -191,10 +192,10 @@ func (p *player) look() {
 	p.view = nodegroups.Build(facts, p.view, now)
 }
 
-// opener says whether the gate is open for the pod.
+// opener decides whether the gate is open for the pod, and why.
 type opener func(p *player, pod *corev1.Pod) (open bool, why string)
 
-// ours is the code under test.
+// ours decides with the code under test.
 func ours(p *player, pod *corev1.Pod) (bool, string) {
 	since := p.waiting[pod.UID]
 	kind := alike.Autoscaler(pod, false, nil)
@@ -210,7 +211,7 @@ func ours(p *player, pod *corev1.Pod) (bool, string) {
 	return v.Open, v.Reason.Code
 }
 
-// knowing opens when it would not be early.
+// knowing knows the future: it opens when a burst would not be early.
 func knowing(p *player, pod *corev1.Pod) (bool, string) {
 	_, early := p.ordered(pod)
 	return !early, "Open"
@@ -219,7 +220,7 @@ func knowing(p *player, pod *corev1.Pod) (bool, string) {
 // closed never opens.
 func closed(*player, *corev1.Pod) (bool, string) { return false, "" }
 
-// believing opens when the last status says that no group that the pod fits is below its maximum or not failing.
+// believing opens when, by the last status, every group that the pod fits is at its maximum or in backoff.
 func believing(p *player, pod *corev1.Pod) (bool, string) {
 	groups := p.LastWrite().Status.NodeGroups
 	for _, g := range groups {
@@ -230,7 +231,7 @@ func believing(p *player, pod *corev1.Pod) (bool, string) {
 	return len(groups) > 0, "Believed"
 }
 
-// play lets everything happen for the time.
+// play runs the cluster and the scheduler for the time d.
 func (p *player) play(d time.Duration, open opener) {
 	until := p.Now().Add(d)
 	for {
@@ -240,11 +241,11 @@ func (p *player) play(d time.Duration, open opener) {
 		}
 		next, ok := p.Next()
 		if !ok || next.Sub(p.Now()) > schedulerDelay {
-			p.decide(open) // the scheduler has had its look at the VMs
+			p.decide(open) // the scheduler has already tried the VMs
 			next, ok = p.Next()
 		}
 		if due := nodegroups.Earliest(p.view.Until(), p.due); !due.IsZero() && due.After(p.Now()) && (!ok || due.Before(next)) {
-			next = due // something changes by time alone
+			next = due // the view or a gate changes without an event
 		}
 		if !ok && next.IsZero() || next.After(until) {
 			break
@@ -254,7 +255,7 @@ func (p *player) play(d time.Duration, open opener) {
 	p.RunUntil(until)
 }
 
-// decide lets the pods in for which the gate is open, and judges.
+// decide lets in the pods for which the gate is open, and evaluates these decisions.
 func (p *player) decide(open opener) {
 	p.due = time.Time{}
 	pending := map[types.UID]bool{}
@@ -288,7 +289,7 @@ func (p *player) decide(open opener) {
 		if pending[uid] {
 			continue
 		}
-		if pod := p.pods[uid]; p.Pod(pod.Name) == nil { // one that is bound was worth the wait, or has been counted
+		if pod := p.pods[uid]; p.Pod(pod.Name) == nil { // the pod is deleted; a bound pod did not wait in vain, or was counted when it burst
 			p.waitEnded(pod, p.waiting[uid])
 		}
 		delete(p.waiting, uid)
@@ -297,7 +298,8 @@ func (p *player) decide(open opener) {
 	}
 }
 
-// because is why the pod was let in, with what counts as full only because somebody gave up waiting told apart.
+// because returns why the pod was let in. It replaces the reason Open if a group that the pod fits counts as full only
+// because it failed, or was unknown, for too long.
 func (p *player) because(pod *corev1.Pod, why string) string {
 	if why != "Open" {
 		return why
@@ -324,17 +326,17 @@ func (p *player) because(pod *corev1.Pod, why string) string {
 	return why
 }
 
-// evaluate notes if the pod would burst early.
+// evaluate records the pod if its burst is early.
 func (p *player) evaluate(pod *corev1.Pod) {
 	if order, early := p.ordered(pod); early {
 		p.early = append(p.early, fmt.Sprintf("%s at %s: %s (fits) is ordered %v later; %s", pod.Name, p.Now().Format(time.TimeOnly), order.Group, order.At.Sub(p.Now()), p.says()))
 	}
 }
 
-// ordered returns the first VM that the pod fits and that the autoscaler would order, were it and those let in since
-// the last status kept pending: in ten loops, or in provisionGrace if a group that it fits was growing. An order of a
-// group that was at its maximum, with all its nodes and none about to go, does not count: the room for it was made
-// later. Nor does one of a group whose VMs the cloud does not make: nobody could have used it.
+// ordered returns the first order of a VM that the pod fits, if the pod and the pods let in since the last status had
+// stayed pending. It looks ten loops ahead, or provisionGrace if a group that the pod fits is growing. Two kinds of
+// orders do not count. If the group is at its maximum now, has all its nodes, and none is being removed, the order
+// became possible only later. If the cloud fails for the group, no pod could have used the VM.
 func (p *player) ordered(pod *corev1.Pod) (simcluster.Order, bool) {
 	var atLeast time.Duration
 	nodes, leaving := map[string]int{}, map[string]bool{}
@@ -359,7 +361,7 @@ func (p *player) ordered(pod *corev1.Pod) (simcluster.Order, bool) {
 	return simcluster.Order{}, false
 }
 
-// says is what is known of the groups.
+// says describes the states of the pools.
 func (p *player) says() string {
 	s := ""
 	for i := range p.sources {
@@ -368,8 +370,8 @@ func (p *player) says() string {
 	return s
 }
 
-// waitEnded counts the pod as held in vain if it was held for longer than it takes to see that nothing is ordered, and
-// nothing was.
+// waitEnded counts the pod as held in vain if it was held for longer than a decline takes, and no VM was ordered that
+// the pod fits.
 func (p *player) waitEnded(pod *corev1.Pod, since time.Time) {
 	slack := declineGrace + 5*10*time.Second + 10*time.Second
 	if p.Now().Sub(since) <= slack {
@@ -415,10 +417,10 @@ func toleratesGPU(p *corev1.Pod) {
 
 func onSystem(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{modeLabel: "system"} }
 
-// groupName is AKS's for an agent pool.
+// groupName returns AKS's name of an agent pool's scale set.
 func groupName(agentPool string) string { return "aks-" + agentPool + "-12345678-vmss" }
 
-// randomOptions is a cluster of a general and a system group, and of some others.
+// randomOptions returns a cluster with a general group, a system group and sometimes other groups.
 func randomOptions(r *rand.Rand) simcluster.Options {
 	options := simcluster.Options{
 		Seed: r.Uint64(), Start: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Autoscaler: autoscaler.Real(), VirtualNode: true, PodTriggers: r.IntN(2) == 0,
@@ -456,8 +458,8 @@ func randomPods(p *player, r *rand.Rand, i int) {
 	}
 }
 
-// disturb makes one thing happen: pods come or go, a cloud fails or recovers, a VM is lost, the autoscaler is
-// restarted.
+// disturb makes one random change: pods come or go, a group's cloud fails or recovers, a VM is lost, the autoscaler is
+// restarted, or a group or the cluster becomes unhealthy. It may also change nothing.
 func disturb(p *player, r *rand.Rand, i int) {
 	groups := p.Groups()
 	group := groups[r.IntN(len(groups))].Name
@@ -490,13 +492,13 @@ func disturb(p *player, r *rand.Rand, i int) {
 	}
 }
 
-// newHistory is a random cluster whose future is the seed's.
+// newHistory returns a random cluster and the source of its random changes, both from the seed.
 func newHistory(t testing.TB, seed uint64) (*player, *rand.Rand) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	return newPlayer(t, randomOptions(r)), r
 }
 
-// live lets forty things happen, with some time after each.
+// live makes forty random changes, with some time after each.
 func (p *player) live(r *rand.Rand, open opener) {
 	for i := range 40 {
 		disturb(p, r, i)
@@ -507,14 +509,14 @@ func (p *player) live(r *rand.Rand, open opener) {
 	}
 }
 
-// history plays one and returns what came of it.
+// history plays one history and returns its results.
 func history(t testing.TB, seed uint64, open opener) tally {
 	p, r := newHistory(t, seed)
 	p.live(r, open)
 	return p.tally
 }
 
-// playAll plays histories beside one another, and returns what came of all.
+// playAll plays n histories in parallel, and returns the sum of their results.
 func playAll(t testing.TB, seed uint64, n int, open opener) tally {
 	tallies := make([]tally, n)
 	next := make(chan int)
@@ -548,8 +550,9 @@ func playAll(t testing.TB, seed uint64, n int, open opener) tally {
 	return sum
 }
 
-// TestEvaluate: in random histories nothing bursts early, whatever the rules say. A gate that believes the status does,
-// and one that holds everything holds in vain: the judge sees both.
+// TestEvaluate: in random histories no pod bursts early. Three other gates test the evaluation itself. A gate that
+// believes the status must be early. A gate that holds all pods must hold too many in vain. A gate that knows the
+// future must let pods in, and never early.
 func TestEvaluate(t *testing.T) {
 	s := *seed
 	if s == 0 {

@@ -14,7 +14,7 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler/simcluster"
 )
 
-// scenario is a cluster of the groups with the real autoscaler's flags: VMs of 2 CPUs that take a minute.
+// scenario returns a cluster with the groups, and the flags of the real autoscaler, after two minutes.
 func scenario(t testing.TB, groups ...simcluster.Group) *player {
 	options := simcluster.Options{
 		Seed: 1, Start: time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC), Groups: groups, Autoscaler: autoscaler.Real(), VirtualNode: true,
@@ -29,14 +29,14 @@ func vms(agentPool, mode string, nodes, maximum, priority int, taints ...corev1.
 	return simcluster.Group{Name: groupName(agentPool), Nodes: nodes, Max: maximum, Priority: priority, Template: node(mode, agentPool, "2", taints...), Boot: time.Minute}
 }
 
-// add makes pods that fill a VM each.
+// add creates n pods, each of which fills a VM.
 func (p *player) add(name string, n int, changes ...func(*corev1.Pod)) {
 	for i := range n {
 		p.AddPod(pod(fmt.Sprint(name, "-", i), "1500m", changes...))
 	}
 }
 
-// burst is how many pods of the name were let in.
+// burst returns how many of the pods that add created with the name were let in.
 func (p *player) burst(name string) int {
 	n := 0
 	for i := 0; p.Pod(fmt.Sprint(name, "-", i)) != nil; i++ {
@@ -57,7 +57,7 @@ func (p *player) expectBurst(t *testing.T, name string, want int) {
 	}
 }
 
-// TestHistories are those that real clusters are made of.
+// TestHistories plays histories that are typical of real clusters.
 func TestHistories(t *testing.T) {
 	const minute, hour = time.Minute, time.Hour
 	t.Run("a stockout of the first pool: nothing bursts until the second is full, too", func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestHistories(t *testing.T) {
 		p.play(15*minute, ours)
 		p.expectBurst(t, "web", 0)
 		p.play(10*minute, ours)
-		p.expectBurst(t, "web", 0) // the second pool has them
+		p.expectBurst(t, "web", 0) // they run in the second pool
 	})
 	t.Run("VMs that take eight minutes", func(t *testing.T) {
 		slow := vms("general", "user", 1, 5, 20)
@@ -145,7 +145,7 @@ func TestHistories(t *testing.T) {
 	})
 	t.Run("beside one at zero that was seen before: at once", func(t *testing.T) {
 		p := scenario(t, vms("general", "user", 2, 2, 20), vms("gpu", "user", 1, 4, 10, gpuTaint))
-		p.play(20*minute, ours) // the GPU VM is not needed
+		p.play(20*minute, ours) // the GPU VM is removed, because no pod needs it
 		if p.Target(groupName("gpu")) != 0 {
 			t.Fatal("the GPU group is not at zero")
 		}
@@ -240,7 +240,7 @@ func TestHistories(t *testing.T) {
 		slow := vms("general", "user", 1, 2, 20)
 		slow.StartupTaint, slow.StartupFor = "example.com/agent-not-there", 40*time.Second
 		p := scenario(t, slow)
-		p.play(16*minute, ours) // the first VM has become an old one
+		p.play(16*minute, ours) // the first VM is then old enough to serve as a template
 		p.add("web", 2)
 		p.play(5*minute, ours)
 		p.expectBurst(t, "web", 0)
@@ -250,7 +250,7 @@ func TestHistories(t *testing.T) {
 	})
 }
 
-// TestSpikes: forty pods come in each phase of a scale-in. None bursts while a group that it could use could grow.
+// TestSpikes creates forty pods at different times of a scale-in. No pod bursts while a group that it fits can grow.
 func TestSpikes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -13,7 +13,7 @@ import (
 
 var story = flag.Uint64("story", 1, "seed of the history that TestStory tells; with -v")
 
-// TestStory tells one history, step by step. To be watched changes nothing in it: the same comes of it as unwatched.
+// TestStory logs one history, step by step. Logging must not change the results of the history.
 func TestStory(t *testing.T) {
 	p, r := newHistory(t, *story)
 	s := &storyteller{T: t, player: p}

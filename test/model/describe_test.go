@@ -18,7 +18,7 @@ func (k *podKind) describe(now time.Time) string {
 		k.disk, k.agentPool, k.tolerates, k.cpu, k.virtual, k.priority, k.burst, ago(now, k.created), k.delay, ago(now, k.since), ago(now, k.noRoom), ago(now, k.ignored), k.counts, k.pacing)
 }
 
-// describe tells the last part of the history.
+// describe returns a description of the last part of the history.
 func (h *history) describe(k int) string {
 	var b strings.Builder
 	now := h.looks[k].at
@@ -76,7 +76,7 @@ func (h *history) describe(k int) string {
 	return b.String()
 }
 
-// describe tells what the view says of the groups.
+// describe returns a description of the groups in the view.
 func (s *subject) describe(now time.Time) string {
 	var b strings.Builder
 	for i := range s.rule.Pools.Regular() {

@@ -1,6 +1,6 @@
-// Package model compares the gate with a deliberately naive statement of its rules (rules_test.go), over random
-// histories of a cluster with its autoscaler (world_test.go). The statement keeps all that was to be seen and looks
-// through all of it each time; the code under test (subject_test.go) is shown the same.
+// Package model compares the gate with a deliberately naive model of its rules (rules_test.go), over random histories
+// of a cluster and its autoscaler (world_test.go). The model keeps everything that was observed, and goes through all
+// of it for each decision. The code under test (subject_test.go) observes the same.
 package model
 
 import (
@@ -24,7 +24,7 @@ var (
 )
 
 const (
-	steps   = 120 // of a history
+	steps   = 120 // the steps of a history
 	perStep = 16  // decisions
 )
 
@@ -61,16 +61,16 @@ func newHistory(w *world) *history {
 	return h
 }
 
-// counts are what the histories covered.
+// counts has what the histories covered.
 type counts struct {
 	compared, requeues, restarts int
-	published                    int            // held pods for which what is published was asked, too
-	states                       map[string]int // groups by state, and why
-	statuses                     map[string]int // looks by what the status was
-	whys                         map[string]int // decisions by the rule that made them
+	published                    int            // held pods that were also decided from the published View
+	states                       map[string]int // groups, by state and reason
+	statuses                     map[string]int // looks, by the kind of the status
+	whys                         map[string]int // decisions, by the rule that made them
 }
 
-// covered must not be zero in the counts.
+// covered lists the entries of counts that must not be zero.
 var covered = struct{ states, statuses, whys []string }{
 	[]string{"CanGrow BelowMax", "CanGrow BackingOff", "CanGrow UnhealthyRecently", "CanGrow Shrinking", "CanGrow StatusBehind", "Full AtMax", "Full Backoff", "Full Unhealthy",
 		"Full NodesMissing", "Growing Provisioning", "Growing NodesStarting", "Unknown"},
@@ -79,7 +79,8 @@ var covered = struct{ states, statuses, whys []string }{
 		"HoldLimit", "HoldLimitTwice", "Ineligible", "OptedOut", "OverriddenClosed", "OverriddenOpen", "FailureLimit", "RateLimited", "Starting", "Unknown", "UnknownTooLong", "WaitLimit"},
 }
 
-// TestGate compares every decision, and checks that a held pod's requeue is due no later than its gate opens by itself.
+// TestGate compares all decisions with the model. It also checks that the requeue of a held pod is due no later than
+// its gate opens without an event.
 func TestGate(t *testing.T) {
 	s := *seed
 	if s == 0 {
@@ -112,7 +113,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// play goes through one history.
+// play runs one history.
 func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 	show := func() {
 		h.see(w.look())
@@ -124,7 +125,7 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 		from := w.now
 		w.passTime()
 		to := w.now
-		// The subject looks when its view changes by itself, as its timer would have it.
+		// When the view changes without an event, the subject looks again, as the scheduler's timer makes it.
 		for until := sub.view.Until(); !until.IsZero() && !until.After(to); until = sub.view.Until() {
 			if !until.After(from) {
 				t.Fatalf("the view is due at once, again and again: %v", until)
@@ -133,7 +134,7 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 			show()
 		}
 		w.now = to
-		if w.chance(4) && !h.isRefreshed() { // and it is as it must be until then
+		if w.chance(4) && !h.isRefreshed() { // the view must be right until then, too
 			compareStates(t, h.with(w.look()), sub, c)
 		}
 		if w.chance(40) {
@@ -164,7 +165,7 @@ func play(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 	}
 }
 
-// compareDecisions compares what the gate says for the pod, and returns it.
+// compareDecisions compares the decisions of the model and of the gate for the pod, and returns both.
 func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burstPods int, c *counts) (verdict, gate.Decision) {
 	k, burst := h.last(), len(h.settings.pools)
 	now := h.looks[k].at
@@ -184,8 +185,8 @@ func compareDecisions(t *testing.T, h *history, sub *subject, pod *podKind, burs
 	return want, decision
 }
 
-// compareClass holds the decision for the pod against that by what was found of another pod of its class, if one was
-// looked at since the view is the one that it is.
+// compareClass compares the decision for the pod with the decision from the Assessment of another pod of its class
+// (alike.View). It does so only if the present view has such an Assessment.
 func compareClass(t *testing.T, sub *subject, request gate.Request, decision *gate.Decision, now time.Time) {
 	if sub.assessed != sub.view {
 		sub.assessed, sub.classes = sub.view, map[string]*gate.Assessment{}
@@ -201,7 +202,7 @@ func compareClass(t *testing.T, sub *subject, request gate.Request, decision *ga
 	}
 }
 
-// compareStates compares what the view says of the groups.
+// compareStates compares the states of the groups in the view with the model.
 func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 	k := h.last()
 	note := &h.notes[k]
@@ -221,7 +222,7 @@ func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 		groups := sub.view.Pools[s.pool].Groups
 		i := slices.IndexFunc(groups, func(g nodegroups.Group) bool { return g.Name == s.group })
 		if i < 0 && want == nodegroups.Unknown {
-			continue // it is known by its nodes that have lasted for long enough by now: that is looked at with the next look
+			continue // the group is now known from its nodes, which are old enough; the view has that after the next look
 		}
 		if i < 0 || groups[i].State != want {
 			t.Fatalf("group %s of pool %d must be %s (%s)\n%s%s", s.group, s.pool, want, why, sub.describe(h.looks[k].at), h.describe(k))
@@ -229,7 +230,7 @@ func compareStates(t *testing.T, h *history, sub *subject, c *counts) {
 	}
 }
 
-// with returns the history with more looks, and leaves it as it is.
+// with returns a copy of the history with more looks.
 func (h *history) with(looks ...look) *history {
 	with := *h
 	with.looks, with.notes = slices.Clip(h.looks), slices.Clip(h.notes)
@@ -239,13 +240,13 @@ func (h *history) with(looks ...look) *history {
 	return &with
 }
 
-// isRefreshed reports whether a node's taint may be a startup taint, by what is remembered of its group, which
-// is looked at anew with the next look, whenever that is.
+// isRefreshed reports whether a node has a taint that may be a startup taint. What is remembered of the node's group
+// decides that, and it may change with the next look.
 func (h *history) isRefreshed() bool {
 	return slices.ContainsFunc(h.looks[h.last()].nodes, func(n node) bool { return n.startupTaint })
 }
 
-// statusAt says what the status was like at the look.
+// statusAt returns the kind of the status at the look.
 func (h *history) statusAt(k int) string {
 	switch s := h.looks[k].status; {
 	case s == nil:
@@ -257,8 +258,8 @@ func (h *history) statusAt(k int) string {
 	}
 }
 
-// lookAhead checks that the requeues of pods that are held now are due no later than their gates open, if nothing but
-// time goes by.
+// lookAhead checks that the requeues of pods that are held now are due no later than their gates open, if nothing
+// changes but the time.
 func lookAhead(t *testing.T, w *world, h *history, sub *subject, c *counts) {
 	type heldPod struct {
 		pod       podKind

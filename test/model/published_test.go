@@ -18,7 +18,7 @@ import (
 
 var publications = flag.Int("published", 5000, "held pods for which TestGate compares the gate's decision with that of who reads the published view")
 
-// reader is somebody who knows of the scheduler only what it publishes.
+// reader decides with nothing but the published View.
 type reader struct {
 	args  configv1.PoolPriorityArgs
 	kinds *gate.Declines
@@ -30,8 +30,8 @@ func newReader(sub *subject) *reader {
 		DeclineGrace: duration(time.Minute), NewPodDelay: duration(rule.NewPodDelay), HoldLimit: duration(rule.HoldLimit)}}}
 }
 
-// agrees reports whether what is said of a pool's groups is what is said of the pool: that holds the gate if one of
-// them does, for its reason.
+// agrees reports whether the verdicts of a pool's groups match the pool's verdict. The pool holds the gate if one of
+// its groups does, and has the reason of one of them.
 func agrees(p gate.Verdict, groups []gate.Verdict) bool {
 	holds, known := false, false
 	for _, g := range groups {
@@ -41,8 +41,8 @@ func agrees(p gate.Verdict, groups []gate.Verdict) bool {
 	return len(groups) == 0 || holds == !p.Open && known
 }
 
-// compare holds the scheduler's decision for a pod that it holds against the reader's, and returns how many decisions
-// that were.
+// compare compares the scheduler's decision for a held pod with the reader's. It returns the number of compared
+// decisions: 0 if the gate is open, otherwise 1.
 func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decision *gate.Decision, now time.Time) int {
 	t.Helper()
 	if decision.Opens() {
@@ -57,7 +57,7 @@ func (r *reader) compare(t *testing.T, sub *subject, request gate.Request, decis
 
 	view := published.View{Args: &r.args, Capacity: *sub.view, Burst: request.Burst, Override: sub.rule.Override, Declines: r.kinds.Remembered(1000)}
 	if request.NoRoomSince.Equal(request.UnschedulableSince) && request.IgnoredUntil.IsZero() && request.UnschedulableSince.Nanosecond() == 0 {
-		if !request.UnschedulableSince.IsZero() { // the API says it
+		if !request.UnschedulableSince.IsZero() { // the pod's condition shows the times
 			request.Pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
 				LastTransitionTime: metav1.NewTime(request.UnschedulableSince)}}
 		}

@@ -9,7 +9,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// settings are what the configuration says.
+// settings has the configuration.
 type settings struct {
 	staleAfter, unknownGrace, newPodDelay, wait, hold time.Duration
 	maxPods                                           int
@@ -17,32 +17,32 @@ type settings struct {
 	pools                                             []poolSettings
 }
 
-// poolSettings are those of one regular pool.
+// poolSettings has the configuration of one regular pool.
 type poolSettings struct {
 	name                        string
 	mode                        string // of its nodes
-	agentPool                   string // its selector names it
-	pattern                     string // its groups are those whose name begins so
+	agentPool                   string // the agent pool in its selector, or ""
+	pattern                     string // the prefix of the names of its groups, or ""
 	provision, backoff, decline time.Duration
 }
 
-// byNodes says that only nodes tell the pool's groups.
+// byNodes reports whether only nodes show which groups the pool has.
 func (p *poolSettings) byNodes() bool { return p.agentPool == "" && p.pattern == "" }
 
 const (
 	backoffMemory = 5 * time.Minute
 	lasting       = 15 * time.Minute // provisionGrace of all pools
 	sizeTold      = 30 * time.Second
-	firstNode     = 3 * time.Minute // for how long a group's first node may have taints that do not last
+	firstNode     = 3 * time.Minute // how long the taints of a group's first node may be startup taints
 )
 
-// podKind is a pod that asks.
+// podKind is a pod for which the gate decides.
 type podKind struct {
 	disk      string // "" asks for none
 	agentPool string // "" asks for none
 	tolerates bool
 	cpu       int64
-	virtual   bool // asks for the virtual node itself
+	virtual   bool // selects the virtual node itself
 	hostNet   bool
 	init      bool
 	burst     string
@@ -52,41 +52,41 @@ type podKind struct {
 	since     time.Time // unschedulable
 	noRoom    time.Time
 	ignored   time.Time
-	counts    bool // its owner counts how many of its pods fail
+	counts    bool // its owner counts failures
 	pacing    pacing
 }
 
-// pacing is what is known of the virtual node and of the owner of a pod.
+// pacing has the facts about the virtual node and a pod's owner that pacing depends on.
 type pacing struct {
 	starting, refused     int  // pods of the owner
-	trusted               bool // a pod has started lately, and none was refused since
-	peakPods, peakCPU     int  // what ran at once
+	trusted               bool // a pod has started recently, and none has been refused since
+	peakPods, peakCPU     int  // the most that ran at once
 	recentPods, recentCPU int
 }
 
-// history is all that was to be seen, and what the configuration says. The functions look through all of it.
+// history has everything that was observed, and the configuration. Its functions go through all of it.
 type history struct {
 	settings
-	known map[string]*group // all groups that there are, for what they are like
+	known map[string]*group // all groups, for their properties
 	looks []look
-	notes []note // what the rules said at each look, so that it is not counted again
+	notes []note // the results of the rules for each look, so that they are not computed again
 }
 
-// note is what the rules say of one look.
+// note has the results of the rules for one look.
 type note struct {
 	believed, write, takeover, quiet bool
 	seats                            []seat
 	states                           map[seat]nodegroups.State
 	whys                             map[seat]string
 	moved                            map[seat]bool
-	starting                         []seat             // groups that have nodes on their way
+	starting                         []seat             // groups with nodes that are starting
 	sights                           map[string][]int   // by group
 	memory                           map[string]memory  // by group
-	rests                            map[int][]shape    // of nodes of a pool that are in none of its groups
-	kinds                            map[string][]shape // those that a group has or had last
+	rests                            map[int][]shape    // by pool: the kinds of nodes that are in none of the pool's groups
+	kinds                            map[string][]shape // by group: the kinds of nodes that it has or had last
 }
 
-// seat is a group in a pool. A pool of which no group is known has one without a name.
+// seat is a group in a pool. A pool without known groups has one seat without a name.
 type seat struct {
 	pool  int
 	group string
@@ -94,13 +94,13 @@ type seat struct {
 
 func (h *history) last() int { return len(h.looks) - 1 }
 
-// G4: the status at the look is one to go by.
+// believed reports whether the status at the look is readable and not stale.
 func (h *history) believed(k int) bool {
 	s := h.looks[k].status
 	return s != nil && s.kind == "running" && h.looks[k].at.Sub(h.changed(k)) < h.staleAfter
 }
 
-// changed is when the status of the look came.
+// changed returns when the status of the look was first seen.
 func (h *history) changed(k int) time.Time {
 	for ; k > 0 && h.isSame(k-1, k); k-- {
 	}
@@ -117,14 +117,15 @@ func (h *history) isWrite(k int) bool {
 	return h.looks[k].status != nil && (k == 0 || !h.isSame(k-1, k))
 }
 
-// isReadable reports whether the look showed a status that tells of the groups.
+// isReadable reports whether the look showed a status with node groups.
 func (h *history) isReadable(k int) bool {
 	s := h.looks[k].status
 	return s != nil && s.kind == "running"
 }
 
-// isTakeover reports whether the look showed that another autoscaler writes: it says that it starts, the ConfigMap was
-// made anew, or the time at which the cluster became as healthy as it is is another.
+// isTakeover reports whether the look showed that another autoscaler writes the status. It shows this if the status is
+// Initializing, if the ConfigMap was recreated, or if the lastTransitionTime of the cluster's health changed without a
+// change of the health.
 func (h *history) isTakeover(k int) bool {
 	s := h.looks[k].status
 	if s == nil || !h.isWrite(k) {
@@ -146,14 +147,14 @@ func (h *history) isTakeover(k int) bool {
 	}
 	for j := k - 1; j >= 0; j-- {
 		if before := h.looks[j].status; before != nil && (before.kind == "running" || before.kind == "unhealthy") {
-			return before.began != s.began && before.kind == s.kind // that it became unhealthy, or healthy again, is another such time, too
+			return before.began != s.began && before.kind == s.kind // a change between healthy and unhealthy also changes the time
 		}
 	}
 	return false
 }
 
-// findSights returns the looks, up to k, that showed for the first time a status to go by that has the group, since it
-// was last absent from one.
+// findSights returns the looks up to k that showed a new readable status with the group. It starts after the last
+// readable status without the group.
 func (h *history) findSights(name string, k int) []int {
 	var before []int
 	if k > 0 {
@@ -179,7 +180,7 @@ func (h *history) isIn(n *node, p int) bool {
 	return ok && of == p
 }
 
-// nodesOf are the group's nodes at the look.
+// nodesOf returns the group's nodes at the look.
 func (h *history) nodesOf(name string, k int) []*node {
 	var nodes []*node
 	for i := range h.looks[k].nodes {
@@ -190,7 +191,7 @@ func (h *history) nodesOf(name string, k int) []*node {
 	return nodes
 }
 
-// pools are the pools that the group is in, as far as is known at the look.
+// pools returns the pools that the group may belong to, as far as is known at the look.
 func (h *history) pools(name string, k int) []int {
 	g := h.known[name]
 	for p := range h.settings.pools {
@@ -213,7 +214,8 @@ func (h *history) pools(name string, k int) []int {
 	return nil
 }
 
-// isOrphan reports whether neither the configuration nor a node, now or before, tells whose the group is.
+// isOrphan reports whether neither the configuration nor a present or earlier node shows which pool the group belongs
+// to.
 func (h *history) isOrphan(name string, k int) bool {
 	g := h.known[name]
 	for p := range h.settings.pools {
@@ -224,7 +226,7 @@ func (h *history) isOrphan(name string, k int) bool {
 	return len(h.nodesOf(name, k)) == 0 && len(h.remembered(name, k)) == 0
 }
 
-// poolOf is the pool that nodes of the group are in.
+// poolOf returns the pool that the group's nodes are in, and whether there is one.
 func (h *history) poolOf(g *group) (int, bool) {
 	for p := range h.settings.pools {
 		if h.settings.pools[p].mode == g.mode {
@@ -234,8 +236,7 @@ func (h *history) poolOf(g *group) (int, bool) {
 	return 0, false
 }
 
-// findSeats returns the groups of all pools at the look: those in the status or, while there is none to go by, in the
-// last one.
+// findSeats returns the groups of all pools at the look. They are the groups in the last readable status.
 func (h *history) findSeats(k int) []seat {
 	var seats []seat
 	from := k
@@ -259,7 +260,7 @@ func (h *history) findSeats(k int) []seat {
 	return seats
 }
 
-// state is rules G3, G4 and G17 at look k, and why it is so.
+// state returns the state of the group at look k, and the reason for it.
 func (h *history) state(s seat, k int) (nodegroups.State, string) {
 	if !h.notes[k].believed || s.group == "" {
 		return nodegroups.Unknown, ""
@@ -290,7 +291,8 @@ func (h *history) state(s seat, k int) (nodegroups.State, string) {
 	return nodegroups.CanGrow, "BelowMax"
 }
 
-// upcoming is the number of nodes that were ordered and did not come. Those that came since are believed at once.
+// upcoming returns the number of nodes that were ordered and are not usable. It subtracts usable nodes that the status
+// does not count yet.
 func (h *history) upcoming(name string, k int) int {
 	g, usable := h.at(k, name), 0
 	for _, n := range h.nodesOf(name, k) {
@@ -301,8 +303,8 @@ func (h *history) upcoming(name string, k int) int {
 	return min(g.upcoming(), g.target-usable)
 }
 
-// progress is when the group was last ordered a node, got one, or had none to wait for, or when another autoscaler took
-// over.
+// progress returns the last time at which a node was ordered for the group, a node arrived, the group had no upcoming
+// node, or another autoscaler took over.
 func (h *history) progress(name string, k int) time.Time {
 	var progress time.Time
 	sights := h.sights(name, k)
@@ -314,21 +316,22 @@ func (h *history) progress(name string, k int) time.Time {
 	}
 	for j := 1; j <= k; j++ {
 		if h.notes[j].takeover && len(h.sights(name, j-1)) > 0 {
-			progress = latest(progress, h.looks[j].at) // it gives the nodes their full time again
+			progress = latest(progress, h.looks[j].at) // the new autoscaler waits for the nodes from the start
 		}
 	}
 	return progress
 }
 
-// shrinking is G17: the group has a node that is being taken away, or lost one that the target may still have in it:
-// for two writes of the status, unless the target fell.
+// shrinking returns the reason why the target of the group may soon fall, or "". A node of the group is being removed,
+// or a node is gone that the target may still count. The target may count it until it falls, for at most two writes of
+// the status.
 func (h *history) shrinking(name string, k int) string {
 	for _, n := range h.nodesOf(name, k) {
 		if n.leaving {
 			return "Shrinking"
 		}
 	}
-	var lost []int // the writes since, for each
+	var lost []int // for each lost node, the number of writes since it was lost
 	for j := 1; j <= k; j++ {
 		if h.notes[j].write && h.isReadable(j) {
 			sights := h.sights(name, j)
@@ -347,7 +350,7 @@ func (h *history) shrinking(name string, k int) string {
 			}
 		}
 		if h.looks[j].restarted && (len(h.sights(name, j-1)) == 0 || len(h.sights(name, j)) == 0) {
-			lost = nil // nodes are remembered by their groups, and no status told of it
+			lost = nil // nodes are remembered by their groups, and no status had this group
 			continue
 		}
 		for _, n := range h.nodesOf(name, j-1) {
@@ -371,7 +374,8 @@ func (h *history) exists(node string, k int) bool {
 	return false
 }
 
-// sinceTakeover returns the looks since the last takeover up to look k: the autoscaler that writes is the same at all of them.
+// sinceTakeover returns the given looks without those before the last takeover up to look k. The same autoscaler writes
+// the status at all of them.
 func (h *history) sinceTakeover(looks []int, k int) []int {
 	began := 0
 	for j := 0; j <= k; j++ {
@@ -385,7 +389,8 @@ func (h *history) sinceTakeover(looks []int, k int) []int {
 	return looks
 }
 
-// unhealthy is since when the group has been unhealthy without a break: the autoscaler skips it.
+// unhealthy returns since when the group has been unhealthy without a break; zero if it is healthy. The autoscaler
+// skips unhealthy groups.
 func (h *history) unhealthy(name string, k int) time.Time {
 	var from time.Time
 	for _, j := range h.sinceTakeover(h.sights(name, k), k) {
@@ -398,7 +403,8 @@ func (h *history) unhealthy(name string, k int) time.Time {
 	return from
 }
 
-// backoff is when the group was first and last seen in the back-off that is remembered, and whether it is shown now.
+// backoff returns when the group was first and last seen in its latest backoff, and whether the status shows the
+// backoff now.
 func (h *history) backoff(name string, k int) (from, to time.Time, shown bool) {
 	all := h.sights(name, k)
 	sights := h.sinceTakeover(all, k)
@@ -409,7 +415,7 @@ func (h *history) backoff(name string, k int) (from, to time.Time, shown bool) {
 			before = append(before, sights[i-1])
 		}
 		if h.isRestartedBetween(last, j) {
-			to = to.Truncate(time.Minute) // that is how it is remembered
+			to = to.Truncate(time.Minute) // a restart keeps only the minute
 		}
 		last = j
 		g := h.at(j, name)
@@ -438,8 +444,8 @@ func (h *history) isRestartedBetween(j, k int) bool {
 	return false
 }
 
-// isStarting is G19: the node, which has these taints that need not last, exists, is not usable yet, and is on its way
-// to be.
+// isStarting reports whether the node is starting: it is not usable yet, and is expected to be. startup has its startup
+// taints.
 func (h *history) isStarting(n *node, startup []string, k int) bool {
 	if p, listed := h.poolOf(n.group); n.leaving || !listed || h.looks[k].at.Sub(n.created) >= h.settings.pools[p].provision {
 		return false
@@ -447,7 +453,7 @@ func (h *history) isStarting(n *node, startup []string, k int) bool {
 	return !n.ready || n.startup || len(startup) > 0
 }
 
-// findStarting returns the pool's groups that have nodes on their way.
+// findStarting returns the pool's groups with nodes that are starting.
 func (h *history) findStarting(p, k int) []seat {
 	var found []seat
 	rest := h.rest(p, k)
@@ -463,8 +469,8 @@ func (h *history) findStarting(p, k int) []seat {
 	return found
 }
 
-// startupTaints are those of the node's taints that need not last: neither an older node, now or before, nor the
-// template has them.
+// startupTaints returns the startup taints of the node: neither a present or earlier older node nor the template has
+// them.
 func (h *history) startupTaints(n *node, k int) []string {
 	kinds := slices.Clone(h.remembered(n.group.name, k))
 	if n.group.template != nil {
@@ -473,7 +479,7 @@ func (h *history) startupTaints(n *node, k int) []string {
 	return h.startupAmong(n, h.nodesOf(n.group.name, k), kinds, k)
 }
 
-// startupAmong are those of the node's taints that none of the others that are older has, nor any of the kinds.
+// startupAmong returns the taints of the node that neither an older node among others nor one of the kinds has.
 func (h *history) startupAmong(n *node, others []*node, kinds []shape, k int) []string {
 	p, listed := h.poolOf(n.group)
 	taints := n.taints()
@@ -501,7 +507,7 @@ func (h *history) startupAmong(n *node, others []*node, kinds []shape, k int) []
 	return startup
 }
 
-// nodesIn are the pool's nodes at the look.
+// nodesIn returns the pool's nodes at the look.
 func (h *history) nodesIn(p, k int) []*node {
 	var nodes []*node
 	for i := range h.looks[k].nodes {
@@ -512,7 +518,7 @@ func (h *history) nodesIn(p, k int) []*node {
 	return nodes
 }
 
-// taints are those of the node's that are not known to pass.
+// taints returns the node's taints, except for those that are known to be temporary.
 func (n *node) taints() []string {
 	var taints []string
 	if n.group.kind.tainted {
@@ -524,7 +530,7 @@ func (n *node) taints() []string {
 	return taints
 }
 
-// shape is a kind of node as pods see it.
+// shape is a kind of node: the properties that matter to pods.
 type shape struct {
 	group     string
 	disk      string
@@ -542,13 +548,13 @@ func templateOf(g *group) shape {
 	return (&node{group: &group{agentPool: g.agentPool, kind: *g.template}}).shape(nil)
 }
 
-// rest are the nodes of a pool that are in no group which a status told of, as far as is known at the look. They are
-// taken for one group: without a status, nothing tells what groups the autoscaler has.
+// rest returns the nodes of a pool that are in none of its known groups at the look. They count as one group, because
+// without a status the autoscaler's groups are unknown.
 func (h *history) rest(p, k int) []*node {
 	return slices.DeleteFunc(h.nodesIn(p, k), func(n *node) bool { return slices.Contains(h.notes[k].seats, seat{p, n.group.name}) })
 }
 
-// restKinds are the kinds of such nodes.
+// restKinds returns the kinds of the nodes that rest returns.
 func (h *history) restKinds(p, k int) []shape {
 	var kinds []shape
 	nodes := h.rest(p, k)
@@ -558,8 +564,8 @@ func (h *history) restKinds(p, k int) []shape {
 	return sameSize(kinds)
 }
 
-// sized is the kind of the node without its size if it does not tell that yet: it does once it has been ready for a
-// while.
+// sized returns the kind s, without its size if the node has not been ready for sizeTold. Before that, the node may not
+// report its full size.
 func (h *history) sized(s shape, n *node, k int) shape {
 	if !n.ready || n.startup || h.looks[k].at.Sub(n.readyAt) < sizeTold {
 		s.cpu = 0
@@ -567,7 +573,7 @@ func (h *history) sized(s shape, n *node, k int) shape {
 	return s
 }
 
-// sameSize has kinds that look alike be of one size.
+// sameSize gives kinds with the same group and taints the same size.
 func sameSize(kinds []shape) []shape {
 	for i := range kinds {
 		for j := range kinds {
@@ -579,7 +585,7 @@ func sameSize(kinds []shape) []shape {
 	return kinds
 }
 
-// kindsOf are the kinds of nodes that the group has or, if it has none, was last seen with.
+// kindsOf returns the kinds of the group's nodes or, if it has no node, the remembered kinds.
 func (h *history) kindsOf(name string, k int) []shape {
 	var kinds []shape
 	for _, n := range h.nodesOf(name, k) {
@@ -591,7 +597,7 @@ func (h *history) kindsOf(name string, k int) []shape {
 	return sameSize(kinds)
 }
 
-// memory is the kinds of nodes that a group was last seen with, and when it was looked at.
+// memory has the kinds of the nodes that a group last had, and when they were recorded.
 type memory struct {
 	kinds []shape
 	at    time.Time
@@ -599,9 +605,9 @@ type memory struct {
 
 func (h *history) remembered(name string, k int) []shape { return h.notes[k].memory[name].kinds }
 
-// remember returns the kinds of nodes that the group was last seen with at look k, by those that had lasted: for
-// provisionGrace or, if none was ever seen, for three minutes. It is looked at every ten seconds. A group that the
-// autoscaler does not have any more is forgotten.
+// remember returns the memory of the group at look k. It counts only nodes that are older than provisionGrace or, if
+// the group has no memory yet, at least three minutes old. The memory is updated at most every ten seconds. It is
+// dropped when the status no longer has the group.
 func (h *history) remember(name string, k int) memory {
 	var before memory
 	if k > 0 {
@@ -654,7 +660,7 @@ func (h *history) applicable(s seat, k int, pod *podKind) bool {
 	}
 	if s.group == "" {
 		kinds := h.notes[k].rests[s.pool]
-		return len(kinds) == 0 || h.isUnread(k) || slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) }) // nothing may be known
+		return len(kinds) == 0 || h.isUnread(k) || slices.ContainsFunc(kinds, func(s shape) bool { return s.fits(pod) }) // without known kinds, any pod may fit
 	}
 	g := h.known[s.group]
 	kinds := h.notes[k].kinds[s.group]
@@ -665,10 +671,10 @@ func (h *history) applicable(s seat, k int, pod *podKind) bool {
 		s := templateOf(g)
 		return s.fits(pod)
 	}
-	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool // its name tells
+	return pod.agentPool == "" || g.windows || pod.agentPool == g.agentPool // otherwise the group's name contains its agent pool
 }
 
-// isUnread reports whether there has been no status to go by yet.
+// isUnread reports whether there has been no readable status yet.
 func (h *history) isUnread(k int) bool {
 	for ; k >= 0; k-- {
 		if h.isReadable(k) {
@@ -678,12 +684,11 @@ func (h *history) isUnread(k int) bool {
 	return true
 }
 
-// isOnItsWay reports whether the group has an existing node that is still starting, whatever the status says. It is so
-// for all pods that the group could run: the nodes of a group are of one kind, but for what one of them has just lost
-// or is about to lose, and that shows only when it is there.
+// isOnItsWay reports whether the group has a node that is still starting, whatever the status says. That holds for
+// every pod that the group fits. The nodes of a group are of one kind, apart from their startup taints.
 func (h *history) isOnItsWay(s seat, k int) bool { return slices.Contains(h.notes[k].starting, s) }
 
-// clock is when the time began that the autoscaler is given for the pod.
+// clock returns the time from which the pod waits for a scale-up.
 func (h *history) clock(k int, pod *podKind) time.Time {
 	start := latest(pod.noRoom, pod.created.Add(max(pod.delay, h.newPodDelay)), pod.ignored)
 	for _, s := range h.notes[k].seats {
@@ -701,8 +706,8 @@ func (h *history) clock(k int, pod *podKind) time.Time {
 
 func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
-// moved reports whether the look showed that something happened to the group: it rose, got nodes or came into another
-// state. What it was in before the status was away is compared with what it is in afterwards.
+// moved reports whether the look showed activity of the group: its target rose, it got a node, or its state or the
+// state's reason changed. States of Unknown are skipped: the state before them is compared with the state after them.
 func (h *history) moved(s seat, j int) bool {
 	if j == 0 {
 		return true
@@ -724,7 +729,7 @@ func (h *history) moved(s seat, j int) bool {
 	return h.notes[j].write && h.rises(s.group, j)
 }
 
-// rises reports whether the status of the look shows for the first time that the group rose or began to fail.
+// rises reports whether the status of the look is the first with a higher target of the group.
 func (h *history) rises(name string, j int) bool {
 	sights := h.sights(name, j)
 	n := len(sights)
@@ -734,13 +739,14 @@ func (h *history) rises(name string, j int) bool {
 	return h.at(j, name).target > h.at(sights[n-2], name).target
 }
 
-// fails reports whether the status of the look shows for the first time that the group is in back-off or unhealthy.
+// fails reports whether the status of the look is the first that shows the group in backoff or unhealthy.
 func (h *history) fails(name string, j int) bool {
 	from, _, _ := h.backoff(name, j)
 	return from.Equal(h.looks[j].at) || h.unhealthy(name, j).Equal(h.looks[j].at)
 }
 
-// waited is for how long the autoscaler has had time since then: spells in which it did not look are left out.
+// waited returns how long the autoscaler has run since then. It leaves out periods in which it wrote no readable
+// status.
 func (h *history) waited(since time.Time, k int) time.Duration {
 	var waited time.Duration
 	end := h.looks[k].at
@@ -754,8 +760,8 @@ func (h *history) waited(since time.Time, k int) time.Duration {
 	return waited
 }
 
-// isSilent reports whether the status of the look stayed for so long, as is known at look k, that the autoscaler did
-// not look meanwhile.
+// isSilent reports whether the status of look j stayed unchanged up to look k, for so long that the autoscaler did not
+// run meanwhile.
 func (h *history) isSilent(j, k int) bool {
 	end := j
 	for end < k && h.isSame(j, end) {
@@ -764,9 +770,9 @@ func (h *history) isSilent(j, k int) bool {
 	return h.looks[end].at.Sub(h.changed(j)) >= h.staleAfter
 }
 
-// lookedAt is such that a pod which has waited since before was there for four whole loops of the autoscaler that
-// writes now, in which no group rose or began to fail. A loop began, at the earliest, when the one before it had
-// written.
+// lookedAt returns the time before which a pod must have begun to wait, so that four whole loops of the present
+// autoscaler have considered it. Only loops in which no target rose and no group began to fail count. A loop begins
+// when the previous loop has written its status, or later.
 func (h *history) lookedAt(k int) time.Time {
 	quiet, end := 0, -1
 	for j := k; j >= 0; j-- {
@@ -786,7 +792,7 @@ func (h *history) lookedAt(k int) time.Time {
 	return time.Time{}
 }
 
-// isQuiet reports whether no group rose or entered back-off in the loop that the look shows the end of.
+// isQuiet reports whether no target rose and no group began to fail in the loop whose status the look shows.
 func (h *history) isQuiet(j int) bool {
 	for name := range h.looks[j].status.groups {
 		if h.rises(name, j) || h.fails(name, j) {
@@ -796,7 +802,7 @@ func (h *history) isQuiet(j int) bool {
 	return true
 }
 
-// came is when a node that can be used became ready last, of groups that the pod can use.
+// came returns when a usable node last became ready in the groups that the pod fits.
 func (h *history) came(k int, pod *podKind) time.Time {
 	var came time.Time
 	for _, s := range h.notes[k].seats {
@@ -820,13 +826,13 @@ func (h *history) came(k int, pod *podKind) time.Time {
 	return came
 }
 
-// verdict is what the gate must say, and by which rule.
+// verdict is the expected decision of the gate, and the rule that made it.
 type verdict struct {
 	open bool
 	why  string
 }
 
-// overridden is what an operator's word makes of the gate at the look: nothing once it is over.
+// overridden returns the operator's override at the look, or "" if there is none or it has ended.
 func (h *history) overridden(k int) string {
 	o := h.looks[k].override
 	if !o.until.IsZero() && h.looks[k].at.Sub(o.until) >= 0 {
@@ -835,16 +841,15 @@ func (h *history) overridden(k int) string {
 	return o.gate
 }
 
-// decide is rules G2, G6 to G9, G16 and G18 at look k, and what an operator says: who may burst, and how many, is not
-// his to say.
+// decide returns the expected decision for the pod at look k. It adds pacing to decideForAnybody.
 func (h *history) decide(pod *podKind, k, burstPods int) verdict {
 	v := h.decideForAnybody(pod, k, burstPods)
 	if !v.open || !pod.counts {
 		return v
 	}
-	// Of an owner that counts failures no more than three pods may be refused. Up to what ran at once recently they go
-	// freely while pods start; beyond that two may be starting, one if none has started lately; and one at a time up to
-	// what ever ran at once, whatever was refused.
+	// At most three pods of an owner that counts failures may be refused. While pods start, there is no limit up to the
+	// number that ran at once recently. Beyond that, two pods may be starting, or one if no pod has started recently.
+	// Up to the number that ever ran at once, one pod at a time may try, whatever was refused.
 	fits := func(pods, cpu int) bool { return burstPods+1 <= pods && burstPods+int(pod.cpu) <= cpu }
 	p := pod.pacing
 	switch {
@@ -860,7 +865,8 @@ func (h *history) decide(pod *podKind, k, burstPods int) verdict {
 	return v
 }
 
-// decideForAnybody does so for pods that it costs nobody anything to have refused.
+// decideForAnybody returns the expected decision without pacing, as for a pod whose owner counts no failures. An
+// override does not change which pods, and how many, may burst.
 func (h *history) decideForAnybody(pod *podKind, k, burstPods int) verdict {
 	now := h.looks[k].at
 	switch {
@@ -892,7 +898,7 @@ func (h *history) decideForAnybody(pod *podKind, k, burstPods int) verdict {
 	return v
 }
 
-// earlier is what the earlier pools say.
+// earlier returns the decision that follows from the earlier pools.
 func (h *history) earlier(pod *podKind, k int) verdict {
 	why := "Full"
 	for _, s := range h.notes[k].seats {
@@ -924,7 +930,7 @@ func (h *history) earlier(pod *podKind, k int) verdict {
 func (h *history) declines(s seat, k int, pod *podKind) string {
 	switch h.notes[k].whys[s] {
 	case "BackingOff", "UnhealthyRecently", "Shrinking", "StatusBehind":
-		return "CanGrow: backing off" // the autoscaler cannot grow it yet, and so does not decline
+		return "CanGrow: backing off" // the autoscaler cannot scale up the group yet, so that it does not decline
 	}
 	if pod.noRoom.IsZero() {
 		return "CanGrow: it does not want room"
@@ -942,14 +948,14 @@ func (h *history) declines(s seat, k int, pod *podKind) string {
 	return ""
 }
 
-// unknownSince is since when the group has been Unknown without a break.
+// unknownSince returns since when the group has been Unknown without a break.
 func (h *history) unknownSince(s seat, k int) time.Time {
 	for ; k > 0 && h.notes[k-1].states[s] == nodegroups.Unknown; k-- {
 	}
 	return h.looks[k].at
 }
 
-// see adds a look.
+// see adds a look and the results of the rules for it.
 func (h *history) see(l look) {
 	h.looks = append(h.looks, l)
 	k := h.last()

@@ -27,7 +27,7 @@ import (
 
 const agentPoolLabel = "kubernetes.azure.com/agentpool"
 
-// subject is the code under test, fed with the same history.
+// subject is the code under test, which observes the same history.
 type subject struct {
 	t          *testing.T
 	configs    []configv1.Pool
@@ -37,7 +37,7 @@ type subject struct {
 	sources    []clusterautoscaler.Source
 	view       *nodegroups.View
 	reader     *reader
-	// classes are what is known of pods by their class, by the view that was assessed.
+	// classes has the Assessments of pods by their class (alike.View), for the view assessed.
 	classes  map[string]*gate.Assessment
 	assessed *nodegroups.View
 }
@@ -83,7 +83,7 @@ func newSubject(t *testing.T, h *history) *subject {
 	return s
 }
 
-// start makes what a scheduler that starts has.
+// start sets the tracker and the sources to those of a scheduler that has just started.
 func (s *subject) start() {
 	s.tracker = clusterautoscaler.NewTracker(s.staleAfter, lasting)
 	s.sources = nil
@@ -93,7 +93,7 @@ func (s *subject) start() {
 	}
 }
 
-// publish is what a leader publishes at the time now.
+// publish returns the data that a leader publishes at the time now.
 func (s *subject) publish(now time.Time) map[string]string {
 	state := &published.Status{Memory: published.Memory{Written: now, ClusterAutoscaler: s.tracker.Memory(true, now)}}
 	for i := range s.rule.Pools.Regular() {
@@ -106,7 +106,7 @@ func (s *subject) publish(now time.Time) map[string]string {
 	return data
 }
 
-// restart has another scheduler take over what was published, at the time now.
+// restart replaces the scheduler with one that restores the published data at the time now.
 func (s *subject) restart(data map[string]string, now time.Time) {
 	state, err := published.Decode(&corev1.ConfigMap{Data: data})
 	if err != nil {
@@ -120,14 +120,14 @@ func (s *subject) restart(data map[string]string, now time.Time) {
 	}
 }
 
-// look makes the view anew, as the gatekeeper does.
+// look builds the view again, as the gatekeeper does.
 func (s *subject) look(l *look) {
 	s.rule.Override = gate.Override{Gate: gate.OverriddenGate(l.override.gate), Until: l.override.until}
 	var nodes []*corev1.Node
 	for i := range l.nodes {
 		nodes = append(nodes, l.nodes[i].object())
 	}
-	_ = s.tracker.Observe(l.status.configMap(), l.at) // what it says of garbage is checked elsewhere
+	_ = s.tracker.Observe(l.status.configMap(), l.at) // another test checks the error for an unreadable status
 	byPool, _ := s.rule.Pools.Group(nodes)
 	var claims []clusterautoscaler.OwnedGroups
 	for i := range s.sources {
@@ -255,7 +255,7 @@ func (k *podKind) request(burst, burstPods int) gate.Request {
 	return gate.Request{Pod: k.pod(), UnschedulableSince: k.since, NoRoomSince: k.noRoom, IgnoredUntil: k.ignored, Burst: uses}
 }
 
-// paces has the subject know the pacing of the pod's owner at the time now.
+// paces sets the pacing of the pod's owner in the view at the time now.
 func (s *subject) paces(k *podKind, burst int, now time.Time) {
 	owner := breaker.OwnerPacing{}
 	for range k.pacing.starting {
@@ -290,7 +290,7 @@ func randomPod(r *rand.Rand, now time.Time) podKind {
 	if r.IntN(15) > 0 {
 		k.since = k.created.Add(time.Duration(r.IntN(int(now.Sub(k.created)/time.Second)+1)) * time.Second)
 		switch r.IntN(12) {
-		case 0: // it waits for something else
+		case 0: // it waits for something other than resources
 		case 1:
 			k.noRoom = k.since.Add(now.Sub(k.since) / 2)
 		default:

@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// kind is what the nodes of a group are like, as far as pods care.
+// kind has the properties of a group's nodes that matter to pods.
 type kind struct {
 	disk    string
 	tainted bool // for good
 	cpu     int64
 }
 
-// group is a node group of the world: what it is, and what the autoscaler and the cloud have made of it.
+// group is a node group of the world, with its properties and its present state.
 type group struct {
 	name      string
 	agentPool string
 	mode      string // of its nodes
-	size      string // of a group that is one size of an agent pool of several
+	size      string // if the group is one of several sizes of an agent pool
 	kind      kind
-	template  *kind // what the configuration says of its nodes; nil: nothing
-	windows   bool  // its name does not tell its agent pool
+	template  *kind // the nodeTemplate of its nodes in the configuration, or nil
+	windows   bool  // its name does not contain its agent pool
 
 	target, max        int
 	backoff, unhealthy bool
-	readyTaint         bool // its nodes have a taint of their own when they start, that nobody knows
+	readyTaint         bool // its nodes have a taint while they start, which the configuration does not name
 	unlisted           bool // its nodes are in no pool
 }
 
@@ -36,37 +36,38 @@ type node struct {
 	name         string
 	group        *group
 	created      time.Time
-	readyAt      time.Time // when it came to be ready or not
+	readyAt      time.Time // when its condition Ready last changed
 	ready        bool
-	startup      bool // it has a taint that is known to go when it has started
-	startupTaint bool // it has a taint that nobody knows
+	startup      bool // it has a startup taint of the cluster autoscaler
+	startupTaint bool // it has the taint of readyTaint
 	leaving      bool
 	deleted      bool // by a deletion timestamp rather than by a taint
 	passing      bool // it is cordoned, or being drained
 }
 
-// groupStatus is what the autoscaler says of one group.
+// groupStatus is the autoscaler's status of one group.
 type groupStatus struct {
 	target, max                      int
 	ready, unready, longUnregistered int
 	backoff, unhealthy               bool
 }
 
-// moment is what the autoscaler wrote: missing, garbage, initializing, unhealthy (the cluster) or running with groups.
+// moment is a status that the autoscaler wrote. Its kind is garbage, initializing, unhealthy (the whole cluster) or
+// running.
 type moment struct {
 	serial int
 	kind   string
-	made   int // how often the ConfigMap was made anew before
-	began  int // which of the autoscaler's transitions of its health it tells of
+	made   int // how often the ConfigMap had been recreated
+	began  int // identifies the lastTransitionTime of the cluster's health
 	groups map[string]groupStatus
 }
 
-// look is what there was to be seen at one time.
+// look is what could be observed at one time.
 type look struct {
 	at        time.Time
 	status    *moment
 	nodes     []node
-	restarted bool // another scheduler looks, which knows what was published
+	restarted bool // another scheduler, which has restored the published data, makes this look
 	override  override
 }
 
@@ -81,15 +82,15 @@ type world struct {
 	made   int
 	began  int
 	names  int
-	calm   int  // steps for which nothing but time and writes happen
+	calm   int  // the number of steps in which nothing happens but writes of the status
 	quiet  bool // the autoscaler writes nothing
-	sick   bool // clusterWide
-	mixed  bool // the status has groups at random
+	sick   bool // the whole cluster is unhealthy
+	mixed  bool // the status leaves out some groups at random
 
 	override override
 }
 
-// override is what an operator says of the gate: Open, Closed or nothing, until some time or for good.
+// override is an operator's override of the gate: Open, Closed or none. Without until, it never ends.
 type override struct {
 	gate  string
 	until time.Time
@@ -148,7 +149,7 @@ func newWorld(r *rand.Rand) *world {
 	return w
 }
 
-// count is the number of the group's nodes that are not being taken away.
+// count returns the number of the group's nodes that are not being removed.
 func (w *world) count(g *group) int {
 	n := 0
 	for i := range w.nodes {
@@ -159,8 +160,8 @@ func (w *world) count(g *group) int {
 	return n
 }
 
-// isListed reports whether the group is in the status, if there is one that lists groups: what is in none is another
-// source's.
+// isListed reports whether the status lists the group, or no status lists groups. A group that the status does not list
+// does not belong to the autoscaler.
 func (w *world) isListed(g *group) bool {
 	if w.status == nil || w.status.groups == nil {
 		return true
@@ -178,7 +179,7 @@ func (w *world) create(g *group) {
 	w.nodes = append(w.nodes, node{name: fmt.Sprintf("node-%d", w.names), group: g, created: w.now.Add(time.Duration(w.names)*time.Microsecond - time.Second), readyAt: w.now, startup: w.chance(3), startupTaint: g.readyTaint})
 }
 
-// of returns the nodes that there are and that the condition holds for.
+// of returns the indices of the nodes that match the condition.
 func (w *world) of(condition func(*node) bool) []int {
 	var found []int
 	for i := range w.nodes {
@@ -191,7 +192,7 @@ func (w *world) of(condition func(*node) bool) []int {
 
 func (w *world) pick(found []int) *node { return &w.nodes[found[w.r.IntN(len(found))]] }
 
-// passTime lets time go by: mostly about as long as a loop of the autoscaler's takes.
+// passTime lets time pass, usually about as long as a loop of the autoscaler takes.
 func (w *world) passTime() {
 	d := time.Duration(5000+w.r.IntN(9000)) * time.Millisecond
 	switch {
@@ -205,7 +206,7 @@ func (w *world) passTime() {
 	w.now = w.now.Add(d)
 }
 
-// step is what happens next, if anything.
+// step makes random changes to the world, or none.
 func (w *world) step() {
 	if w.chance(30) {
 		w.override = override{gate: []string{"", "Open", "Closed"}[w.r.IntN(3)]}
@@ -213,7 +214,7 @@ func (w *world) step() {
 			w.override.until = w.now.Add(time.Duration(w.r.IntN(900)) * time.Second)
 		}
 	} else if w.chance(10) {
-		w.override = override{} // or hardly anything else would be decided
+		w.override = override{} // otherwise the override would decide nearly everything
 	}
 	if w.calm > 0 {
 		w.calm--
@@ -273,7 +274,7 @@ func (w *world) change() {
 			case w.chance(6) && !n.deleted:
 				n.leaving = false
 			case w.chance(3):
-				n.group.target = max(n.group.target-1, 0) // before the Node goes
+				n.group.target = max(n.group.target-1, 0) // before the Node is deleted
 			default:
 				n.group.target = max(n.group.target-w.r.IntN(2), 0)
 				w.remove(n.name)
@@ -310,7 +311,7 @@ func (w *world) remove(name string) {
 	w.nodes = slices.DeleteFunc(slices.Clone(w.nodes), func(n node) bool { return n.name == name })
 }
 
-// write has the autoscaler write what it found, the nodes as given, if it writes anything.
+// write lets the autoscaler write its status for the given nodes. It may also write nothing.
 func (w *world) write(nodes []node) {
 	if w.quiet {
 		w.quiet = !w.chance(6)
@@ -330,7 +331,7 @@ func (w *world) write(nodes []node) {
 		w.began++
 		w.status = &moment{serial: w.serial, kind: "initializing", made: w.made, began: w.began}
 		return
-	case n == 3: // its Initializing is not seen
+	case n == 3: // the autoscaler restarts, and no look shows its status Initializing
 		w.began++
 	}
 	if missing {
@@ -364,7 +365,7 @@ func (w *world) write(nodes []node) {
 	w.status = m
 }
 
-// look is the world as it is now.
+// look returns what can be observed of the world now.
 func (w *world) look() look {
 	l := look{at: w.now, nodes: slices.Clone(w.nodes), override: w.override}
 	if w.status != nil {

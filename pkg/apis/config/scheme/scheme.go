@@ -12,12 +12,12 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// Register adds PoolPriorityArgs to the scheduler's scheme: it is then decoded strictly, defaulted, and written by
-// --write-config-to. It must run before a configuration is read; the scheduler would otherwise hand the plugin
-// undecoded bytes.
+// Register adds PoolPriorityArgs to the scheduler's scheme. The scheduler then decodes the arguments strictly, sets
+// their defaults, and writes them with --write-config-to. Register must run before a configuration is read, because the
+// scheduler would otherwise give the plugin undecoded bytes.
 func Register() {
-	// The first scheme decodes files, the second converts plugin arguments between versions. One Go type serves as
-	// the v1 and as the internal form.
+	// The first scheme decodes files, the second converts plugin arguments between versions. One Go type is both the v1
+	// and the internal version.
 	for _, s := range []*runtime.Scheme{schedscheme.Scheme, schedconversion.GetPluginArgConversionScheme()} {
 		for _, gv := range []schema.GroupVersion{schedconfigv1.SchemeGroupVersion, schedconfig.SchemeGroupVersion} {
 			s.AddKnownTypes(gv, &configv1.PoolPriorityArgs{})

@@ -45,11 +45,11 @@ func decode(data []byte) (map[string]*configv1.PoolPriorityArgs, error) {
 	return found, nil
 }
 
-// decodeOurs reads a configuration as tools do that do not link the scheduler.
+// decodeOurs reads a configuration with Decode, as tools that do not link the scheduler do.
 func decodeOurs(data []byte) (map[string]*configv1.PoolPriorityArgs, error) {
 	config, err := configv1.Decode(data)
 	if err != nil {
-		return nil, errors.Unwrap(err) // without what it was that failed
+		return nil, errors.Unwrap(err) // without the prefix "decoding the configuration"
 	}
 	found := map[string]*configv1.PoolPriorityArgs{}
 	for _, profile := range config.Profiles {
@@ -62,11 +62,11 @@ func decodeOurs(data []byte) (map[string]*configv1.PoolPriorityArgs, error) {
 	return found, nil
 }
 
-// TestDecodersAgree holds the decoder that needs no scheduler against the scheduler's own, over every configuration
-// that there is, good and bad: both refuse it with the same words, or both read the same arguments out of it.
+// TestDecodersAgree compares Decode with the scheduler's own decoder, for every configuration in the repository, valid
+// or not. Both return the same error, or the same arguments.
 func TestDecodersAgree(t *testing.T) {
 	const root = "../../../../"
-	files := map[string]bool{} // by pattern: they hold arguments alone
+	files := map[string]bool{} // whether the file has only the arguments, by the file's name
 	for pattern, argsAlone := range map[string]bool{
 		"pkg/apis/config/v1/testdata/bad/*.yaml":      true,
 		"test/integration/testdata/bad-config/*.yaml": false,
@@ -96,7 +96,7 @@ func TestDecodersAgree(t *testing.T) {
 	}
 }
 
-// TestDecodersAgreeOnOtherPlugins: what is wrong with the arguments of Kubernetes' own plugins is seen by both.
+// TestDecodersAgreeOnOtherPlugins: both decoders find errors in the arguments of Kubernetes' own plugins.
 func TestDecodersAgreeOnOtherPlugins(t *testing.T) {
 	for _, tc := range []struct {
 		plugin, args string
@@ -110,7 +110,7 @@ func TestDecodersAgreeOnOtherPlugins(t *testing.T) {
 		{"PoolPriority", "kind: NodeAffinityArgs\napiVersion: kubescheduler.config.k8s.io/v1", true},
 		{"PoolPriority", "kind: PoolPriorityArgs\napiVersion: kubescheduler.config.k8s.io/v1", false},
 		{"PoolPriority", "kind: PoolPriorityArgs\napiVersion: kubescheduler.config.k8s.io/v1\npoools: []", true},
-		{"PoolPriority", "", false}, // its validation refuses it
+		{"PoolPriority", "", false}, // decoded without an error, but not valid
 		{"Elsewhere", "what: ever", false},
 	} {
 		if err := agree(t, tc.plugin+" with "+tc.args, configuration(tc.plugin, tc.args)); (err != nil) != tc.bad {
@@ -119,7 +119,7 @@ func TestDecodersAgreeOnOtherPlugins(t *testing.T) {
 	}
 }
 
-// TestDecodersAgreeOnNothing: a profile that names the plugin and has no arguments for it.
+// TestDecodersAgreeOnNothing decodes profiles that name the plugin without arguments.
 func TestDecodersAgreeOnNothing(t *testing.T) {
 	for _, profile := range []string{"{pluginConfig: [{name: PoolPriority}]}", "{plugins: {score: {enabled: [{name: PoolPriority}]}}}",
 		"{plugins: {score: {disabled: [{name: PoolPriority}]}}}", "{}"} {
@@ -127,7 +127,7 @@ func TestDecodersAgreeOnNothing(t *testing.T) {
 	}
 }
 
-// TestSameTypes: the types that are listed for our decoder are those that the scheduler knows.
+// TestSameTypes: Decode knows the same types as the scheduler's decoder.
 func TestSameTypes(t *testing.T) {
 	for name := range schedscheme.Scheme.KnownTypes(schedconfigv1.SchemeGroupVersion) {
 		plugin, ok := strings.CutSuffix(name, "Args")
@@ -140,13 +140,13 @@ func TestSameTypes(t *testing.T) {
 	}
 }
 
-// configuration is one with the plugin's arguments.
+// configuration returns a KubeSchedulerConfiguration with the plugin's arguments.
 func configuration(plugin, args string) []byte {
 	return fmt.Appendf(nil, "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: %s\n    args:\n      %s\n",
 		plugin, strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      "))
 }
 
-// agree compares what the two decoders say, and returns the scheduler's error.
+// agree compares the results of the two decoders, and returns the error of the scheduler's decoder.
 func agree(t *testing.T, name string, data []byte) error {
 	t.Helper()
 	want, wantErr := decode(data)
@@ -160,7 +160,7 @@ func agree(t *testing.T, name string, data []byte) error {
 	return wantErr
 }
 
-// TestRoundTrip: the scheduler writes the defaulted arguments out.
+// TestRoundTrip: the scheduler can write the defaulted arguments.
 func TestRoundTrip(t *testing.T) {
 	found := must.Get(decode(configuration("PoolPriority", "pools: [{name: user, nodeSelector: {matchLabels: {mode: user}}, clusterAutoscaler: {}}]")))(t)
 	info, _ := runtime.SerializerInfoForMediaType(schedscheme.Codecs.SupportedMediaTypes(), runtime.ContentTypeYAML)
@@ -172,8 +172,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// TestShippedClientLimits: every configuration that ships sets the client's limits. With kube-scheduler's default of 50
-// requests a second, 10,000 pods whose message changes stop scheduling for minutes.
+// TestShippedClientLimits: every shipped configuration sets the limits of the API client. With kube-scheduler's default
+// of 50 requests a second, scheduling stops for minutes when the conditions of 10,000 pods change.
 func TestShippedClientLimits(t *testing.T) {
 	found := 0
 	err := filepath.WalkDir("../../../../manifests", func(path string, entry os.DirEntry, err error) error {

@@ -9,13 +9,13 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// configuration is a KubeSchedulerConfiguration with the arguments.
+// configuration returns a KubeSchedulerConfiguration with the arguments.
 func configuration(args string) []byte {
 	return []byte("apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\nprofiles:\n- pluginConfig:\n  - name: PoolPriority\n    args:\n" +
 		"      " + strings.ReplaceAll(strings.TrimSpace(args), "\n", "\n      ") + "\n")
 }
 
-// decodeArgs reads arguments out of a KubeSchedulerConfiguration.
+// decodeArgs returns the arguments as Decode reads them from a KubeSchedulerConfiguration.
 func decodeArgs(args string) (*PoolPriorityArgs, error) {
 	config, err := Decode(configuration(args))
 	if err != nil {
@@ -37,7 +37,7 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestBurstDefaults: what a burst pool has that says nothing, and all that one can say.
+// TestBurstDefaults checks the defaults of a burst pool, and a burst pool with its own values.
 func TestBurstDefaults(t *testing.T) {
 	args, err := decodeArgs(`
 pools:
@@ -79,7 +79,8 @@ func TestZeroGraceIsKept(t *testing.T) {
 	}
 }
 
-// TestLoad: whose arguments they are, and what is said where there are none or too many.
+// TestLoad checks which profile's arguments Load returns, and its errors if no profile, or more than one, has
+// arguments.
 func TestLoad(t *testing.T) {
 	const (
 		head    = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
@@ -126,7 +127,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestBadArguments reads the files in testdata. Their comments name the messages that must come: all of them at once.
+// TestBadArguments reads the files in testdata. Their comments have the error messages that must be returned, all at
+// once.
 func TestBadArguments(t *testing.T) {
 	files, err := filepath.Glob("testdata/bad/*.yaml")
 	if err != nil || len(files) == 0 {

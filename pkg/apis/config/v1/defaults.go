@@ -8,8 +8,8 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// SetDefaults_PoolPriorityArgs fills in what the user left out.
-func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,stylecheck // the name that defaulters have
+// SetDefaults_PoolPriorityArgs sets the defaults of fields that are not set.
+func SetDefaults_PoolPriorityArgs(args *PoolPriorityArgs) { //nolint:revive,stylecheck // the usual form of a defaulting function's name
 	args.Order = cmp.Or(args.Order, OrderStrict)
 	args.Mode = cmp.Or(args.Mode, ModeEnforce)
 	args.StatusConfigMap = cmp.Or(args.StatusConfigMap, PodNamespace()+"/"+StatusName)

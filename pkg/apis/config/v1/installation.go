@@ -11,14 +11,14 @@ const (
 	// DefaultInstallation is the name of the installation if the configuration names no lease.
 	DefaultInstallation = "pool-priority-scheduler"
 
-	// stockLease is the lease's name by kube-scheduler's defaults.
+	// stockLease is kube-scheduler's default for the name of the lease.
 	stockLease = "kube-scheduler"
 )
 
 // InstallationOf returns the name of the installation: the name of its leader's lease (leaderElection.resourceName). A
 // name that cannot be the value of a taint is an error.
 func InstallationOf(lease string) (string, *field.Error) {
-	if lease == "" || lease == stockLease { // without leader election it has no owner
+	if lease == "" || lease == stockLease { // without leader election, the default is left in place and no process holds this lease
 		return DefaultInstallation, nil
 	}
 	if errs := utilvalidation.IsValidLabelValue(lease); len(errs) > 0 {

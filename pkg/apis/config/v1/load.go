@@ -15,21 +15,22 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// PluginName is the name of the plugin that PoolPriorityArgs configure.
+// PluginName is the name of the plugin that PoolPriorityArgs configures.
 const PluginName = "PoolPriority"
 
 // ConfigAnnotation is the annotation of the scheduler's and the controller's pods that holds their
-// KubeSchedulerConfiguration. A downwardAPI volume gives it to them as a file, byte for byte. It is in the pod
-// template, so that each ReplicaSet keeps the configuration that it was made with. The API server takes 256 KiB of
-// annotations per object.
+// KubeSchedulerConfiguration. A downwardAPI volume mounts its value as a file. The annotation is in the pod template,
+// so that each ReplicaSet keeps the configuration that it was created with. The API server limits the annotations of an
+// object to 256 KiB.
 const ConfigAnnotation = "poolpriority.dev/config"
 
-// ErrEmpty is returned for an empty configuration file: a downwardAPI volume shows a missing annotation that way.
+// ErrEmpty is returned for an empty configuration file. If the annotation is missing, the downwardAPI volume has an
+// empty file.
 var ErrEmpty = errors.New("the configuration is empty: the pod has no annotation " + ConfigAnnotation +
 	". With kustomize, add the component manifests/components/config and generate the ConfigMap pool-priority-config beside it")
 
-// Load reads a KubeSchedulerConfiguration as Decode does and returns the profile that configures the plugin, which has
-// a scheduler's name, and the arguments in it, defaulted and validated.
+// Load reads a KubeSchedulerConfiguration as Decode does. It returns the profile that configures the plugin, and the
+// plugin's arguments in this profile, defaulted and validated. The profile must have a schedulerName.
 func Load(data []byte) (*configv1.KubeSchedulerProfile, *PoolPriorityArgs, error) {
 	config, err := Decode(data)
 	if err != nil {
@@ -65,8 +66,8 @@ func Configures(config *configv1.KubeSchedulerConfiguration) bool {
 	return slices.ContainsFunc(config.Profiles, configures)
 }
 
-// CheckProfiles returns an error if several profiles configure the plugin: they would publish over each other's state
-// of the pools, and there is one controller.
+// CheckProfiles returns an error if several profiles configure the plugin. They would overwrite each other's published
+// state of the pools, and the controller serves only one list of pools.
 func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 	var names []string
 	for i := range config.Profiles {
@@ -80,10 +81,11 @@ func CheckProfiles(config *configv1.KubeSchedulerConfiguration) error {
 	return nil
 }
 
-// Decode reads a KubeSchedulerConfiguration without the scheduler's own packages, and refuses what the scheduler's
-// decoder refuses: an unknown or a duplicate field, in the arguments of Kubernetes' own plugins and of PoolPriority,
-// too. One that is empty is ErrEmpty. PoolPriority's arguments are there, defaulted, in every profile that enables the
-// plugin. Of the rest only the name of a single profile is defaulted.
+// Decode reads a KubeSchedulerConfiguration without the scheduler's own packages. Like the scheduler's decoder, it
+// rejects unknown and duplicate fields, also in the arguments of Kubernetes' own plugins and of PoolPriority. For an
+// empty configuration it returns ErrEmpty. In every profile that enables the plugin, it adds missing arguments of
+// PoolPriority and sets their defaults. Apart from that, it sets only one default: the schedulerName of a single
+// profile.
 func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, ErrEmpty
@@ -105,8 +107,8 @@ func Decode(data []byte) (*configv1.KubeSchedulerConfiguration, error) {
 	return config, nil
 }
 
-// newScheme returns a scheme of what may be in a configuration. The types are listed and not added by
-// configv1.AddToScheme: in a program that links the scheduler, that adds the scheduler's defaults and conversions, too.
+// newScheme returns a scheme with the types that a configuration may contain. It lists them itself: in a program that
+// links the scheduler, configv1.AddToScheme would add the scheduler's defaults and conversions, too.
 func newScheme() *runtime.Scheme {
 	s := runtime.NewScheme()
 	s.AddKnownTypes(configv1.SchemeGroupVersion,
@@ -124,7 +126,8 @@ func newScheme() *runtime.Scheme {
 	return s
 }
 
-// setDefaultArgs defaults the plugin's arguments in the profile, and adds them if it enables the plugin and has none.
+// setDefaultArgs sets the defaults of the plugin's arguments in the profile. It adds the arguments if the profile
+// enables the plugin and has none.
 func setDefaultArgs(profile *configv1.KubeSchedulerProfile) {
 	args := argsOf(profile)
 	if args == nil {
@@ -150,7 +153,7 @@ func enables(profile *configv1.KubeSchedulerProfile) bool {
 	})
 }
 
-// argsOf returns the plugin's arguments in the profile, nil if it has none.
+// argsOf returns the plugin's arguments in the profile; nil if it has none.
 func argsOf(profile *configv1.KubeSchedulerProfile) *PoolPriorityArgs {
 	for _, plugin := range profile.PluginConfig {
 		if args, ok := plugin.Args.Object.(*PoolPriorityArgs); ok && plugin.Name == PluginName {

@@ -20,8 +20,8 @@ const (
 // tests.
 var serviceAccountNamespace = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
-// PodNamespace returns the namespace of this process's leases and published state: POD_NAMESPACE, else the namespace of
-// the pod's ServiceAccount, else (outside of a cluster) pool-priority-system.
+// PodNamespace returns the namespace of this process's leases and published state. It is the value of POD_NAMESPACE, or
+// else the namespace of the pod's ServiceAccount, or else, outside of a cluster, pool-priority-system.
 func PodNamespace() string {
 	mounted, _ := os.ReadFile(serviceAccountNamespace) // empty outside of a pod
 	return cmp.Or(os.Getenv(NamespaceVariable), strings.TrimSpace(string(mounted)), outsideCluster)

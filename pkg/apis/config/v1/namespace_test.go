@@ -8,7 +8,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestPodNamespace: what is published follows the pod, unless the arguments say where.
+// TestPodNamespace: the state is published in the pod's namespace, unless the arguments name another.
 func TestPodNamespace(t *testing.T) {
 	mounted := filepath.Join(t.TempDir(), "namespace")
 	must.NoError(t, os.WriteFile(mounted, []byte("mounted\n"), 0o600))

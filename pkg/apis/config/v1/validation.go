@@ -17,11 +17,11 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// minStaleAfter is three writes of the cluster autoscaler, which writes its status every 10 s.
+// minStaleAfter is the time of three writes of the cluster autoscaler, which writes its status every 10 s.
 const minStaleAfter = 30 * time.Second
 
-// Validate returns every error in args, each with the path of its field and what to do about it. It expects defaulted
-// arguments.
+// Validate returns all errors in args. Each has the path of its field and says how to correct it. The arguments must be
+// defaulted.
 func Validate(args *PoolPriorityArgs) field.ErrorList {
 	var errs field.ErrorList
 	errs = oneOf(errs, field.NewPath("order"), args.Order, OrderStrict, OrderPreferred)
@@ -77,7 +77,7 @@ func validatePool(pool *Pool, hasBurst bool, p *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateSelector validates a selector that must not be empty. whatToDo is the advice if it is.
+// validateSelector validates a selector that must not be empty. whatToDo is the advice for an empty selector.
 func validateSelector(selector *metav1.LabelSelector, p *field.Path, whatToDo string) field.ErrorList {
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(p, whatToDo)}
@@ -169,7 +169,7 @@ func validateBurst(burst *Burst, p *field.Path) field.ErrorList {
 	return append(errs, validateReturn(&burst.Return, p.Child("return"))...)
 }
 
-// validateLimits validates the limits of a pool that has some.
+// validateLimits validates the limits of a burst pool.
 func validateLimits(burst *Burst, burstPath *field.Path) field.ErrorList {
 	limits, p := burst.Limits, burstPath.Child("limits")
 	errs := when(nil, *limits == (BurstLimits{}), field.Required(p, "set pods, cpu or memory, or remove limits"))
@@ -226,12 +226,12 @@ func validateConfigMapID(id string, p *field.Path) field.ErrorList {
 	return nil
 }
 
-// duration is the value of a field and the range that it must be in.
+// duration is the value of a field, and the range in which the value must be.
 type duration struct {
 	name     string
 	value    *metav1.Duration
 	min, max time.Duration
-	zero     string // how to say that it may be 0; empty if it may not
+	zero     string // the words for an allowed 0 in the error; empty if the value must not be 0
 }
 
 func validateDurations(p *field.Path, durations []duration) field.ErrorList {
@@ -249,7 +249,7 @@ func validateDurations(p *field.Path, durations []duration) field.ErrorList {
 	return errs
 }
 
-// graceRanges are the ranges of the graces that a pool may have of its own.
+// graceRanges returns the ranges of the durations that a pool can override.
 func graceRanges(provision, backoff, decline *metav1.Duration) []duration {
 	return []duration{
 		{"provisionGrace", provision, 0, 24 * time.Hour, ""},
@@ -268,7 +268,7 @@ func validateCapacity(c *Capacity, p *field.Path) field.ErrorList {
 	}...))...)
 }
 
-// maxHoldLimit is the longest that a pod can reasonably be held.
+// maxHoldLimit is the longest holdLimit that is reasonable.
 const maxHoldLimit = 30 * 24 * time.Hour
 
 func validateName(name string, p *field.Path, whatToDo string, isValid func(string) []string) field.ErrorList {
@@ -290,7 +290,7 @@ func when(errs field.ErrorList, wrong bool, err *field.Error) field.ErrorList {
 	return errs
 }
 
-// oneOf adds an error unless the value is one of those that are supported.
+// oneOf adds an error unless the value is one of the supported values.
 func oneOf[T ~string](errs field.ErrorList, p *field.Path, value T, supported ...T) field.ErrorList {
 	return when(errs, !slices.Contains(supported, value), field.NotSupported(p, value, supported))
 }
