@@ -111,7 +111,7 @@ func writes(c *Cluster, d time.Duration) []Write {
 	return result
 }
 
-// TestWrites: writes returns the status that is written at the end of the time, and none from before.
+// TestWrites: writes returns the last status of the time, and no status from before.
 func TestWrites(t *testing.T) {
 	c := recorded(nil)
 	begin, loops := c.Now(), c.Loops()
