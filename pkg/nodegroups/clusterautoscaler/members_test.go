@@ -45,7 +45,7 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 			{"", tainted("a", "b", "c"), "Shrinking"},
 			{group(group1, 3, 3, 3), tainted("a", "b", "c"), "Shrinking"}, // by the loop that set the taints
 			{group(group1, 3, 3, 3), tainted("a", "b", "c"), "Shrinking"},
-			{"", nil, "StatusBehind"}, // before StatusBehind existed, 4 of 5 new pods burst here
+			{"", nil, "StatusBehind"}, // without StatusBehind, 4 of 5 new pods burst here
 			{group(group1, 0, 3, 3), nil, "BelowMaxSize"},
 		}},
 		{"the loop that is under way when they go writes what it saw at its start", []moment{
