@@ -24,8 +24,8 @@ type Facts struct {
 	ProvisionGrace time.Duration
 }
 
-// Build returns the view of the pools, by their index in the list, at the time now. A pool or group keeps its Since if
-// it is in the same state as in the view before.
+// Build returns the view of the pools, by their index in the list, at the time now. before is the view that the new one
+// replaces. A pool or group that is in the same state in both keeps its Since.
 func Build(pools []Facts, before *View, now time.Time) *View {
 	view := &View{Pools: make([]Pool, len(pools)), Built: now}
 	for i := range pools {
@@ -141,8 +141,8 @@ func settled(state State, code string) string {
 	return string(state) + " " + code
 }
 
-// Restored returns g as a leader published it, with the name and the state. An empty g.Settled stands for the state
-// with the code of its reason.
+// Restored returns the group g that another leader published, with its name and state. If g.Settled is empty, it is set
+// to the state and the code of its reason.
 func Restored(name string, state State, code string, g Group) Group {
 	if g.Settled == "" {
 		g.Settled = settled(state, code)
@@ -160,7 +160,7 @@ func (g *Group) follow(old *Group, now time.Time) {
 		g.Settled = old.Settled
 	}
 	came := g.Nodes > old.Nodes || g.Newest.After(old.Newest)
-	arrived := old.Starting > 0 && g.Starting == 0 // or its grace has ended
+	arrived := old.Starting > 0 && g.Starting == 0 // the last starting node is usable, or late
 	if g.Settled == old.Settled && !came && !arrived && !old.LastActivity.After(now) {
 		g.LastActivity = old.LastActivity
 	} else {

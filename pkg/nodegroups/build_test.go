@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// says is a source that says the same of any nodes.
+// says is a source that returns this state for any nodes.
 type says State
 
 func (s says) Status(nodes []*corev1.Node, _ time.Time) SourceStatus {
@@ -18,7 +18,8 @@ func (s says) Status(nodes []*corev1.Node, _ time.Time) SourceStatus {
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// node is of that age, and has reported how it is since it was made unless ready is empty.
+// node returns a node of this age. Its condition Ready has been the same since its creation. With ready "", it has no
+// condition.
 func node(age time.Duration, ready corev1.ConditionStatus, taints ...string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(now.Add(-age)), Labels: map[string]string{"disk": "ssd"}}}
 	if ready != "" {
@@ -32,7 +33,7 @@ func node(age time.Duration, ready corev1.ConditionStatus, taints ...string) *co
 
 func TestBuild(t *testing.T) {
 	const grace = 15 * time.Minute
-	// what is compared of a pool
+	// the compared fields of a pool
 	type pool struct {
 		State           State
 		Since           time.Duration // ago
@@ -45,7 +46,7 @@ func TestBuild(t *testing.T) {
 		facts  Facts
 		before Pool
 		want   pool
-		until  time.Duration // when the shapes change, from now; 0: never
+		until  time.Duration // when the templates change, from now; 0: never
 	}{
 		{name: "a pool in the state that it was in", facts: Facts{Source: says(Full)}, before: Pool{State: Full, Since: now.Add(-time.Hour)},
 			want: pool{State: Full, Since: time.Hour}},
@@ -92,7 +93,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestChanged: what a kubelet reports every few seconds is no change.
+// TestChanged: a kubelet's regular reports are no change.
 func TestChanged(t *testing.T) {
 	base := func() *corev1.Node {
 		return &corev1.Node{
@@ -126,7 +127,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestFollow: what of a group has changed since the last view, and what that sets back.
+// TestFollow: the differences between a group and the group in the view before, and which of its times they reset.
 func TestFollow(t *testing.T) {
 	const before = time.Hour
 	old := func(state State, code string) Group {
@@ -149,7 +150,7 @@ func TestFollow(t *testing.T) {
 		name                  string
 		old                   Group
 		now                   GroupStatus
-		since, moved, touched bool // now, and not before
+		since, moved, touched bool // whether Since, LastActivity and LastChanged are reset
 	}{
 		{"nothing", old(CanGrow, "BelowMax"), is(CanGrow, "BelowMax"), false, false, false},
 		{"it is full now", old(CanGrow, "BelowMax"), is(Full, "AtMax"), true, true, false},
@@ -190,12 +191,12 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// groups is a source that says these of any nodes.
+// groups is a source that returns these groups for any nodes.
 type groups []GroupStatus
 
 func (g groups) Status([]*corev1.Node, time.Time) SourceStatus { return SourceStatus{Groups: g} }
 
-// TestSummary: what is said of a pool whose groups are in several states.
+// TestSummary: the state and the reason of a pool whose groups have several states.
 func TestSummary(t *testing.T) {
 	group := func(state State, detail string) GroupStatus {
 		return GroupStatus{State: state, Reason: Reason{Code: string(state), Detail: detail}}

@@ -10,10 +10,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// passingTaint is a taint that controllers, the cloud or the autoscalers put on a node for a time. The kind of the node
-// stays the same.
+// passingTaint is a temporary taint that a controller, the cloud or an autoscaler puts on a node. It is no part of the
+// node's template.
 type passingTaint struct {
-	key     string // or a prefix of keys, which ends in a slash, or a suffix of keys, which begins with a slash
+	key     string // a key, a prefix of keys that ends in a slash, or a suffix of keys that begins with a slash
 	startup bool   // it keeps pods out of a new node until something has been set up on it
 }
 
@@ -46,8 +46,8 @@ var passingTaints = []passingTaint{
 	{"medik8s.io/", false},
 }
 
-// stayingTaints are taints for a node's purpose, which are never startup taints. An entry that ends in a slash is a
-// prefix.
+// stayingTaints are taints that mark a node's purpose. They are never startup taints. An entry that ends in a slash is
+// a prefix.
 var stayingTaints = []string{
 	"CriticalAddonsOnly",
 	"kubernetes.azure.com/scalesetpriority",
@@ -74,7 +74,7 @@ func passing(key string) *passingTaint {
 	return nil
 }
 
-// LastingTaints returns the taints that keep pods out of nodes of this kind permanently. It leaves out cordons,
+// LastingTaints returns the taints that belong to the node's template and keep pods out. It leaves out cordons,
 // conditions, startup taints with known keys, and marks of autoscalers.
 func LastingTaints(taints []corev1.Taint) []corev1.Taint {
 	var lasting []corev1.Taint
@@ -152,10 +152,10 @@ func IsStarting(node *corev1.Node) bool {
 	return !IsReady(node) || karpenters && node.Labels[karpenterInitialized] != "true"
 }
 
-// toBeDeletedTaint is the taint of nodes that the cluster autoscaler removes.
+// toBeDeletedTaint is the taint of nodes that the cluster autoscaler is removing.
 const toBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// disruptedTaint is the taint of nodes that Karpenter removes and no longer counts.
+// disruptedTaint is the taint of nodes that Karpenter is removing and no longer counts.
 const disruptedTaint = "karpenter.sh/disrupted"
 
 // IsLeaving reports whether the node is being removed.

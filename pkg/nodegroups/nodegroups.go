@@ -80,10 +80,11 @@ type GroupStatus struct {
 	New *NewNodes `json:"new,omitempty"`
 	// LastScaleUp is when a scale-up of the group was last seen; zero if never.
 	LastScaleUp time.Time `json:"-"`
-	// Version changes with the number of ordered nodes and with the limits. A new version drops remembered declines.
+	// Version changes with the number of ordered nodes, with the limits, and when another autoscaler takes over. A new
+	// version drops remembered declines.
 	Version string `json:"-"`
-	// Remaining is the amount of each resource that a group that can grow may still order; nil if there is no limit.
-	// The group cannot grow for a pod that requests more of a resource than remains.
+	// Remaining is how much of each resource a group in state CanGrow may still order; nil if there is no limit, or if
+	// it is unknown. The group cannot grow for a pod that requests more of a resource than remains.
 	Remaining corev1.ResourceList `json:"remaining,omitempty"`
 	// BackingOff is set if the autoscaler cannot grow the group now, but may later. Such a group declines no pod.
 	BackingOff bool `json:"skipped,omitempty"`
@@ -96,7 +97,7 @@ type GroupStatus struct {
 	MaxNodes *int `json:"maxNodes,omitempty"`
 }
 
-// bySummary lists the states by precedence: the pool's state is the first that one of its groups has.
+// bySummary lists the states by precedence. A pool has the first of these states that one of its groups has.
 var bySummary = []State{Growing, CanGrow, Unknown, Full}
 
 // Summarized returns the status with the pool's state, the reason of the first group in that state, the details of all
@@ -132,18 +133,19 @@ type Group struct {
 	GroupStatus
 	// Since is when the group entered its state.
 	Since time.Time `json:"since,omitzero"`
-	// LastActivity is the time of the last event after which pods must give the autoscaler time: a scale-up, a new
-	// node, the end of the last node's start, or another state. Periods in state Unknown are ignored.
+	// LastActivity is when the wait for the autoscaler last began anew. These events begin it: a scale-up, a new node,
+	// another state or reason, and the moment at which the last starting node is usable or late. State Unknown is
+	// ignored.
 	LastActivity time.Time `json:"moved,omitzero"`
 	// LastChanged is when the group's Version or its node templates last changed.
 	LastChanged time.Time `json:"touched,omitzero"`
-	// Nodes is the number of the group's nodes, and Starting is the number of them that are not usable yet.
+	// Nodes is the number of the group's nodes. Starting is the number of those that are not usable yet and not late.
 	Nodes    int `json:"nodes"`
 	Starting int `json:"starting,omitempty"`
 	// LastReady is the latest time at which one of the group's usable nodes became ready; zero if no node is usable.
 	LastReady time.Time `json:"lastReady,omitzero"`
-	// NodeTemplates are the templates of the group's nodes. If it has no nodes, they are those of its earlier nodes;
-	// empty if none are known.
+	// NodeTemplates are the templates of the group's nodes. If the group has no nodes, they are the templates of its
+	// earlier nodes; empty if none are known.
 	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 
 	// Newest is the creation time of the group's newest node; zero if the group has no nodes. Newest and Settled are
@@ -174,8 +176,8 @@ type Pool struct {
 	NodeTemplates []NodeTemplate `json:"shapes,omitempty"`
 	// Provider is the status of a burst pool's provider; empty if provider failures are not evaluated.
 	Provider breaker.Status `json:"provider,omitzero"`
-	// Places are the keys of the place labels (IsPlaceLabel) on a burst pool's nodes. NodeTemplates leave these labels
-	// out.
+	// Places has the keys of the burst pool's node labels whose values differ between nodes of one template, such as
+	// zone and host name (IsPlaceLabel). NodeTemplates leave these labels out.
 	Places map[string]bool `json:"places,omitempty"`
 }
 
@@ -206,7 +208,7 @@ func (p *Pool) MaxNodes() *int {
 
 // NewNodes describes nodes that a group may get.
 type NewNodes struct {
-	// Choices maps the labels that all these nodes have to their possible values. Nothing is known of other labels.
+	// Choices maps each label that all these nodes have to its possible values. Nothing is known of other labels.
 	Choices map[string][]string `json:"choices,omitempty"`
 	// Taints are the lasting taints that keep pods out.
 	Taints []corev1.Taint `json:"taints,omitempty"`
@@ -224,17 +226,17 @@ type NodeTemplate struct {
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 }
 
-// View is the state of all pools at one moment, by the pools' index in the list. It is never changed: a new View
-// replaces it.
+// View is the state of all pools at one moment. It is never changed: a new View replaces it.
 type View struct {
+	// Pools are the pools, by their index in the list.
 	Pools []Pool `json:"pools"`
 	// Built is when the view was made.
 	Built time.Time `json:"built,omitzero"`
-	// TemplatesUntil is when node templates change without an event; zero if they do not.
+	// TemplatesUntil is when node templates next change without an event; zero if never.
 	TemplatesUntil time.Time `json:"shapesUntil,omitzero"`
 }
 
-// Until returns the earliest time at which the view changes without an event; zero if it does not.
+// Until returns when the view next changes without an event; zero if never.
 func (v *View) Until() time.Time {
 	until := v.TemplatesUntil
 	for i := range v.Pools {
@@ -251,7 +253,7 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// Source derives one pool's status from one external object.
+// Source derives the status of one pool.
 type Source interface {
 	// Status returns the status of the pool's groups at the time now. nodes are the pool's existing nodes.
 	Status(nodes []*corev1.Node, now time.Time) SourceStatus

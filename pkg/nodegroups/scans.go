@@ -7,11 +7,12 @@ import (
 
 // Scans shows which pods the autoscaler has had enough time for.
 type Scans struct {
-	// ScannedBefore is the earliest start of the last four whole loops in which no group was scaled up or began to
-	// fail. One autoscaler ran all four. A pod must have begun to wait before this time. It is zero if there were fewer
-	// such loops.
+	// ScannedBefore shows when the last four quiet loops began. In a quiet loop, no group was scaled up or began to
+	// fail. One autoscaler ran all four. ScannedBefore is the earliest possible start of the first of them: all four
+	// scanned the pods that began to wait before. It is zero if there were fewer such loops.
 	ScannedBefore time.Time `json:"looked,omitzero"`
-	// Uncounted is set if the source does not show the autoscaler's loops. Then only time counts.
+	// Uncounted is set if the source does not show the autoscaler's loops. Then only the time for which a pod has
+	// waited counts.
 	Uncounted bool `json:"uncounted,omitempty"`
 	// Outages are the periods in which the autoscaler ran no loops, the earliest first.
 	Outages []Outage `json:"pauses,omitempty"`
@@ -53,8 +54,8 @@ func (a *Scans) HasScanned(since time.Time) bool {
 // maxOutages bounds the number of remembered outages. The latest ones are kept.
 const maxOutages = 20
 
-// OutageBegan returns the outages with one that has not ended. If the last one has ended, it adds an outage that began
-// at from.
+// OutageBegan returns the outages with one more, which began at from. It adds none if the last outage has not ended.
+// The argument is not changed.
 func OutageBegan(pauses []Outage, from time.Time) []Outage {
 	n := len(pauses)
 	if n > 0 && pauses[n-1].To.IsZero() {
@@ -63,7 +64,8 @@ func OutageBegan(pauses []Outage, from time.Time) []Outage {
 	return append(slices.Clone(pauses[max(0, n+1-maxOutages):]), Outage{From: from})
 }
 
-// OutageEnded returns the outages. If the last one has not ended, it ends at the time at.
+// OutageEnded returns the outages after the last one has ended at the time at. It changes nothing if the last outage
+// has ended before. The argument is not changed.
 func OutageEnded(pauses []Outage, at time.Time) []Outage {
 	n := len(pauses)
 	if n == 0 || !pauses[n-1].To.IsZero() {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestWaitedAt compares with a naive count, second by second.
+// TestWaitedAt compares WaitedAt with a naive count of seconds.
 func TestWaitedAt(t *testing.T) {
 	start := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	at := func(s int) time.Time { return start.Add(time.Duration(s) * time.Second) }
@@ -25,7 +25,7 @@ func TestWaitedAt(t *testing.T) {
 				for s := from; s < 300; s++ {
 					paused[s] = true
 				}
-				break // it goes on
+				break // the outage does not end
 			}
 			pauses = OutageEnded(pauses, at(to))
 			for s := from; s < to; s++ {
@@ -50,7 +50,7 @@ func TestWaitedAt(t *testing.T) {
 	}
 }
 
-// TestOutages: one goes on until it ends, and what was handed out before does not change.
+// TestOutages: an outage lasts until it ends. OutageBegan and OutageEnded do not change their arguments.
 func TestOutages(t *testing.T) {
 	at := func(s int) time.Time { return time.Unix(int64(s), 0) }
 	first := OutageBegan(nil, at(1))

@@ -19,9 +19,9 @@ type nodeSet struct {
 	nodes []*corev1.Node
 	grace time.Duration
 	now   time.Time
-	// startupTaints are, by node, the taints of a new node that no template and no older node has. Older nodes that are
-	// starting themselves do not count. Startup taints have no fixed names (CNI agents, AKS's nodeInitializationTaints,
-	// GPU operators).
+	// startupTaints has the startup taints of each new node. A startup taint is one that neither a template nor an
+	// older node has. An older node does not count while it has startup taints itself. There is no list of such taints:
+	// CNI agents, AKS's nodeInitializationTaints and GPU operators set them under any key.
 	startupTaints map[*corev1.Node][]corev1.Taint
 	// until is when a taint next stops counting as a startup taint without an event; zero if never.
 	until time.Time
@@ -88,9 +88,10 @@ func (k *nodeSet) taints(node *corev1.Node) []corev1.Taint {
 	return slices.DeleteFunc(slices.Clone(node.Spec.Taints), func(t corev1.Taint) bool { return has(startup, t) })
 }
 
-// startWith counts the nodes that are starting. If there are any, a group that is CanGrow or Full becomes Growing. An
-// Unknown group stays Unknown, but IsGrowing. Each node counts until the grace after its creation is over. Within the
-// grace, a node that was ready and no longer is counts, too, because it may become ready again.
+// startWith counts the nodes that are starting and not being removed. If there are any, a group that is CanGrow or Full
+// becomes Growing. An Unknown group keeps its state. IsGrowing reports true for it. Each node counts until the grace
+// after its creation is over. Within the grace, a node that has become unready counts, too, because it may become ready
+// again.
 func (g *Group) startWith(k *nodeSet) {
 	var until time.Time
 	for _, node := range k.nodes {

@@ -51,7 +51,8 @@ func TestStarting(t *testing.T) {
 	}
 }
 
-// TestStartupTaints: a node is on its way while it has a taint that no older node of its group has, and no template.
+// TestStartupTaints: a node counts as starting while it has a taint that no older node of its group and no template
+// has.
 func TestStartupTaints(t *testing.T) {
 	ready := func(age time.Duration, taints ...string) *corev1.Node {
 		return node(age, corev1.ConditionTrue, taints...)
@@ -64,7 +65,7 @@ func TestStartupTaints(t *testing.T) {
 		seen         []NodeTemplate
 		template     *corev1.Node
 		wantStarting int
-		wantTaints   string        // of all kinds
+		wantTaints   string        // of all templates
 		wantUntil    time.Duration // from now; 0: never
 	}{
 		{name: "an older node has it", nodes: []*corev1.Node{ready(time.Hour, "gpu"), ready(time.Minute, "gpu")}, wantTaints: "gpu"},

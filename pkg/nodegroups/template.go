@@ -19,13 +19,14 @@ import (
 // settleTime bounds the time that a ready node takes to report its devices.
 const settleTime = 30 * time.Second
 
-// maxTemplates bounds the number of templates of a group. If there are more, labels that differ from node to node (a
-// timestamp, an owner) cause them.
+// maxTemplates bounds the number of templates of a group. Usually, labels that differ from node to node (a timestamp,
+// an owner) cause more. The templates leave such labels out.
 const maxTemplates = 50
 
 // templates returns the templates of the nodes, in a stable order, and when they next change without an event (zero:
 // never). The allocatable resources of a node do not count while it is starting, or until it has been ready for
-// settleTime. templates is called often, with all nodes of a pool, and therefore allocates memory for templates only.
+// settleTime. templates is called often, with all nodes of a pool. It therefore allocates memory for templates, but not
+// for nodes.
 func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 	found, until := k.find(nil, maxTemplates)
 	if len(found) > maxTemplates {
@@ -34,7 +35,7 @@ func (k *nodeSet) templates() ([]NodeTemplate, time.Time) {
 			found, until = k.find(varied[:n], maxTemplates)
 		}
 		if len(found) > maxTemplates {
-			found, until = k.find(varied, math.MaxInt) // taints cause the number: there is no limit
+			found, until = k.find(varied, math.MaxInt) // the taints differ, and no taint is left out: there is no limit
 		}
 	}
 	byKey := make(map[string]*NodeTemplate, len(found))
@@ -67,7 +68,7 @@ func (k *nodeSet) find(varied []string, limit int) ([]*NodeTemplate, time.Time) 
 				until = Earliest(until, settled)
 			}
 		}
-		if last == nil || !last.isOf(node.Labels, taints) { // usually it matches
+		if last == nil || !last.isOf(node.Labels, taints) { // usually the node has the template of the node before it
 			last = nil
 			hash := templateHash(node.Labels, taints, varied)
 			for _, template := range byHash[hash] {
@@ -176,7 +177,8 @@ func (s *NodeTemplate) isOf(labels map[string]string, taints []corev1.Taint) boo
 
 var hashSeed = maphash.MakeSeed()
 
-// templateHash returns a hash that is equal for all nodes of a template, in whatever order their labels and taints are.
+// templateHash returns a hash that is equal for all nodes of a template. It does not depend on the order of labels and
+// taints.
 func templateHash(labels map[string]string, taints []corev1.Taint, varied []string) uint64 {
 	var sum uint64
 	for key, value := range labels {

@@ -18,9 +18,9 @@ func TestLastingTaints(t *testing.T) {
 	lasting := []corev1.Taint{
 		{Key: "CriticalAddonsOnly", Value: "true", Effect: corev1.TaintEffectNoSchedule},
 		{Key: "dedicated", Effect: corev1.TaintEffectNoExecute},
-		{Key: "node.kubernetes.io.example/x", Effect: corev1.TaintEffectNoSchedule}, // looks like a condition, is not one
+		{Key: "node.kubernetes.io.example/x", Effect: corev1.TaintEffectNoSchedule}, // similar to a condition's key
 		{Key: "kubernetes.azure.com/scalesetpriority", Value: "spot", Effect: corev1.TaintEffectNoSchedule},
-		{Key: "agent-not-ready", Effect: corev1.TaintEffectNoSchedule}, // of nobody's
+		{Key: "agent-not-ready", Effect: corev1.TaintEffectNoSchedule}, // without an agent's prefix
 	}
 	passing := []corev1.Taint{
 		{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
@@ -43,7 +43,7 @@ func TestLastingTaints(t *testing.T) {
 	}
 }
 
-// templatesOf are the kinds of the nodes.
+// templatesOf returns the templates of the nodes.
 func templatesOf(nodes []*corev1.Node, now time.Time) ([]NodeTemplate, time.Time) {
 	facts := Facts{ProvisionGrace: 15 * time.Minute}
 	return facts.nodeSet(nodes, nil, nil, now).templates()
@@ -84,7 +84,7 @@ func TestNodeTemplates(t *testing.T) {
 		t.Errorf("most CPU of the ssd nodes = %s, want 4", got)
 	}
 
-	// What a node offers is not known before it has been ready for a while.
+	// The allocatable resources of a node count once it has been ready for settleTime.
 	for _, tc := range []struct {
 		name      string
 		node      *corev1.Node
@@ -106,8 +106,8 @@ func TestNodeTemplates(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfManyNodes compares random nodes with the kinds that a naive grouping finds, and counts what many nodes
-// of few kinds cost.
+// TestTemplatesOfManyNodes compares the templates of random nodes with a naive grouping. It also bounds the memory
+// allocations for each node.
 func TestTemplatesOfManyNodes(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -192,8 +192,8 @@ func TestContradiction(t *testing.T) {
 	}
 }
 
-// TestVariedLabels: labels that nearly each node has another value of make no kinds, and nothing is said of them; those
-// of which there are few values do as ever.
+// TestVariedLabels: a label whose value differs on nearly every node makes no templates, and becomes Varied. Labels
+// with few values are kept.
 func TestVariedLabels(t *testing.T) {
 	k := nodeSet{nodes: []*corev1.Node{{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"role": ""}}}, {}}}
 	if got := k.mostVaried(); !slices.Equal(got, []string{"role"}) {

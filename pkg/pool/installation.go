@@ -50,6 +50,6 @@ func IsGateTaint(t corev1.Taint) bool {
 	return t.Key == configv1.GateTaintKey && t.Effect == corev1.TaintEffectNoSchedule
 }
 
-// HasGateTaint reports whether the node has the gate taint of any installation. Autoscalers and other schedulers do not
-// count on such a node.
+// HasGateTaint reports whether the node has the gate taint of any installation. Autoscalers and other schedulers expect
+// no pod to fit on such a node.
 func HasGateTaint(node *corev1.Node) bool { return slices.ContainsFunc(node.Spec.Taints, IsGateTaint) }

@@ -12,7 +12,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestInstallation: of gate taints it is known whose they are, and which of them a pod is given a toleration of.
+// TestInstallation: which installation a gate taint belongs to, and which gate taints a burst pool's pods tolerate.
 func TestInstallation(t *testing.T) {
 	list, err := ListOf(&configv1.PoolPriorityArgs{Installation: "blue", Pools: []configv1.Pool{
 		{Name: "aci", NodeSelector: selector("type", "virtual-kubelet"), Burst: &configv1.Burst{}}}})

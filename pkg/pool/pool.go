@@ -70,8 +70,8 @@ type List struct {
 	installation string
 }
 
-// ListOf returns the list that the arguments state, for their installation. The arguments must be validated. A selector
-// that does not parse is an error.
+// ListOf returns the list of the pools in the arguments. The arguments must be validated. A selector that does not
+// parse is an error.
 func ListOf(args *configv1.PoolPriorityArgs) (List, error) {
 	l := List{pools: make([]Pool, len(args.Pools)), installation: cmp.Or(args.Installation, configv1.DefaultInstallation)}
 	for i := range args.Pools {

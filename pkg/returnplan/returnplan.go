@@ -41,8 +41,8 @@ const (
 	vacantAfter = time.Minute
 	// unreadyAfter is the time after which a replacement that is not ready counts as never ready.
 	unreadyAfter = 10 * time.Minute
-	// maxRooms bounds the number of pods for which capacity is reserved at a time, and maxRoomsOfOne the number of
-	// those in one workload.
+	// maxRooms bounds the number of pods for which a round reserves capacity. maxRoomsOfOne bounds those of one
+	// workload, unless Rules.PerWorkload is higher.
 	maxRooms, maxRoomsOfOne = 100, 10
 )
 
@@ -50,7 +50,7 @@ const (
 var replaced = map[string]string{"ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "ReplicationController": "v1"}
 
 // Stays returns why a pod must not be returned even if there is capacity, or "" if it may be. A pod stays if it has
-// opted out, is terminating or over, or has no controller that would replace it with an equal pod.
+// opted out, is terminating or has terminated, or has no controller that would replace it with an equal pod.
 func Stays(pod *corev1.Pod) string {
 	for _, a := range []struct{ key, value string }{{safeToEvict, "false"}, {doNotDisrupt, "true"}, {Annotation, Never}} {
 		if pod.Annotations[a.key] == a.value {
@@ -73,8 +73,8 @@ func Stays(pod *corev1.Pod) string {
 type Rules struct {
 	// StableFor is the time for which there must have been capacity for a pod.
 	StableFor time.Duration
-	// PerMinute bounds the evictions in a minute. PerWorkload bounds the pods of a workload that are without a ready
-	// replacement.
+	// PerMinute bounds the evictions in a minute. PerWorkload bounds the evicted pods of a workload that have no ready
+	// replacement yet.
 	PerMinute, PerWorkload int
 	// Interval is the time between calls of Round.
 	Interval time.Duration
@@ -146,7 +146,7 @@ type evicted struct {
 }
 
 // NewPlanner returns a planner without a history. rules has the rules of each burst pool, by its index; nil for a pool
-// that is not planned for.
+// from which no pod is returned.
 func NewPlanner(rules []*Rules) *Planner {
 	p := &Planner{pools: make([]plan, len(rules)), workloads: map[types.UID]*workload{}}
 	for b, r := range rules {
@@ -159,7 +159,7 @@ func NewPlanner(rules []*Rules) *Planner {
 }
 
 // Round returns the pods to evict from the burst pool with the index b at the time now. pods are all its pods that may
-// be returned. room reserves capacity for a pod on a node until the round is over, and reports whether there is any.
+// be returned. room reserves capacity for a pod on a node until the round is over, and reports whether it found any.
 func (p *Planner) Round(now time.Time, b int, pods []Pod, room func(Pod) bool) []Pod {
 	plan := &p.pools[b]
 	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {

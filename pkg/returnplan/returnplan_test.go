@@ -56,7 +56,7 @@ func rules() Rules {
 	return Rules{StableFor: time.Minute, PerMinute: 2, PerWorkload: 1, Interval: interval}
 }
 
-// script is a planner for one pool and one workload, whose pods are told by hand.
+// script runs a planner for one pool and one workload. The test sets the workload's pods and the number of free slots.
 type script struct {
 	*testing.T
 	*Planner
@@ -71,7 +71,8 @@ func newScript(t *testing.T) *script {
 	return &script{T: t, Planner: NewPlanner([]*Rules{&r}), now: start, free: 1}
 }
 
-// next goes on by an interval and returns the UIDs of the pods that are chosen, with how the evictions before failed.
+// next moves the clock by an interval and runs a round. It returns the UIDs of the chosen pods, and why earlier
+// evictions did not help.
 func (s *script) next(pods ...Pod) (chosen []types.UID, failed []string) {
 	s.now = s.now.Add(interval)
 	for _, a := range s.Arrive(s.now, func(types.UID) []Member { return s.members }) {
@@ -88,7 +89,7 @@ func (s *script) next(pods ...Pod) (chosen []types.UID, failed []string) {
 	return chosen, failed
 }
 
-// quiet goes on for the time, in which nothing may be chosen and nothing fail.
+// quiet runs rounds until d is over. It fails if a pod is chosen, or if an eviction turns out not to have helped.
 func (s *script) quiet(what string, d time.Duration, pods ...Pod) {
 	s.Helper()
 	for end := s.now.Add(d); s.now.Add(interval).Before(end); {
@@ -109,7 +110,7 @@ func bound(uid types.UID, burst, ready bool) Member {
 	return Member{UID: uid, Owner: "rs", Bound: true, Burst: burst, Ready: ready}
 }
 
-// TestRound goes through the life of one workload.
+// TestRound follows one workload through an eviction.
 func TestRound(t *testing.T) {
 	old, young := Pod{UID: "old", Created: start.Add(-time.Hour), Owner: "rs", Workload: "web"}, Pod{UID: "young", Created: start, Owner: "rs", Workload: "web"}
 	s := newScript(t)
@@ -148,7 +149,7 @@ func TestRound(t *testing.T) {
 	s.expect("when it is ready", chosen, "young")
 }
 
-// TestInVain: each way in which an eviction does not help.
+// TestInVain: the ways in which an eviction does not help.
 func TestInVain(t *testing.T) {
 	pod := Pod{UID: "pod", Created: start, Owner: "rs", Workload: "web"}
 	for _, tc := range []struct {
@@ -183,8 +184,8 @@ func TestInVain(t *testing.T) {
 	}
 }
 
-// TestPauses: they grow with each replacement that lands in a burst pool again, and a planner that takes over goes on
-// with them.
+// TestPauses: the pauses of a workload grow with each replacement that lands in a burst pool again. Restore sets the
+// pause in a new planner.
 func TestPauses(t *testing.T) {
 	pod := Pod{UID: "pod-0", Created: start, Owner: "rs", Workload: "web"}
 	s := newScript(t)
@@ -220,7 +221,8 @@ func TestPauses(t *testing.T) {
 	next.expect("after the pause", chosen, pod.UID)
 }
 
-// TestOwners: where one pod has no room, others of its owner are asked for only if they may differ.
+// TestOwners: if there is no capacity for one pod, Round tries the other pods of its owner only if they may need
+// something else.
 func TestOwners(t *testing.T) {
 	for _, alike := range []bool{true, false} {
 		r := rules()
@@ -237,7 +239,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestRefused: a workload whose evictions are refused is left alone for longer and longer, and others are not.
+// TestRefused: a workload's pause grows with each refused eviction. Other workloads are not paused.
 func TestRefused(t *testing.T) {
 	r := rules()
 	p := NewPlanner([]*Rules{&r})
@@ -268,7 +270,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// model is a cluster of which only slots are known: free ones on VMs, and as many as one likes in the burst pool.
+// model is a cluster with a limited number of slots on VMs, and any number in the burst pool.
 type model struct {
 	r        *rand.Rand
 	slots    int
@@ -294,15 +296,16 @@ func (m *model) free() int {
 	return n
 }
 
-// place puts a pod of the workload where the scheduler does.
+// place adds a pod of the workload: on a VM if a slot is free, otherwise in the burst pool.
 func (m *model) place(now time.Time, workload types.UID) {
 	m.serial++
 	uid := types.UID(fmt.Sprintf("pod-%d", m.serial))
 	m.pods[uid] = &modelPod{Pod{UID: uid, Created: now, Owner: workload, Workload: workload, Alike: true}, m.free() <= 0}
 }
 
-// TestNoPingPong plays a random day: VMs come and go, workloads grow and shrink, and room is taken by others in the
-// moment of an eviction. No rate is exceeded, no pod leaves without room, and pods are not moved to and fro.
+// TestNoPingPong plays random days: VMs come and go, workloads grow and shrink, and sometimes another pod takes the
+// free slot at the moment of an eviction. It checks the rate, that there was capacity for every chosen pod for long
+// enough, and that few replacements land in the burst pool again.
 func TestNoPingPong(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -317,7 +320,7 @@ func TestNoPingPong(t *testing.T) {
 			switch m.r.IntN(60) {
 			case 0:
 				m.slots = max(0, m.slots+m.r.IntN(9)-4)
-				for _, pod := range m.pods { // the pods of VMs that go are placed anew
+				for _, pod := range m.pods { // pods of removed VMs are placed again
 					if m.free() < 0 && !pod.burst {
 						delete(m.pods, pod.UID)
 						m.pending = append(m.pending, pod.Workload)
@@ -373,7 +376,7 @@ func TestNoPingPong(t *testing.T) {
 				p.Evicted(now, 0, pod, before)
 				m.evicted = append(m.evicted, now)
 				total++
-				if m.r.IntN(10) == 0 { // somebody else is faster
+				if m.r.IntN(10) == 0 { // another pod takes the slot
 					m.slots--
 				}
 				wasFree := m.free() > 0
@@ -402,7 +405,7 @@ func TestNoPingPong(t *testing.T) {
 	}
 }
 
-// TestHopeless: a workload whose pods never land better is evicted a few times a day.
+// TestHopeless: pods of a workload are evicted only a few times a day if all replacements land in the burst pool again.
 func TestHopeless(t *testing.T) {
 	pod := Pod{UID: "pod-0", Created: start, Owner: "rs", Workload: "web"}
 	s := newScript(t)

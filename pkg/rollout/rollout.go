@@ -31,9 +31,9 @@ const (
 type Rollout struct {
 	// Deployment and New are the UIDs of the Deployment and of its newest ReplicaSet.
 	Deployment, New types.UID
-	// Old is the present size of each other ReplicaSet of the Deployment.
+	// Old is spec.replicas of each other ReplicaSet of the Deployment.
 	Old map[types.UID]int
-	// Wanted is the present size of the newest ReplicaSet.
+	// Wanted is spec.replicas of the newest ReplicaSet.
 	Wanted int
 	// Replacing is set if old ReplicaSets still have pods that are not terminating.
 	Replacing bool
@@ -42,7 +42,7 @@ type Rollout struct {
 	// Deadline bounds how long the rollout may make no progress.
 	Deadline time.Duration
 
-	spare   int  // the number of wanted pods minus the number that must be available
+	spare   int  // spec.replicas of all ReplicaSets, minus the number of pods that must be available
 	stopped bool // no old pod is deleted before a new pod is available, or no old pod is deleted at all
 }
 
@@ -84,8 +84,8 @@ func Of(d *appsv1.Deployment, all []*appsv1.ReplicaSet, own types.UID) *Rollout 
 	return r
 }
 
-// GoesOn reports whether the Deployment controller will delete old pods while new pods are pending, because some pods
-// may be unavailable. If no pod may be unavailable, the rollout waits for the new pods.
+// GoesOn reports whether the Deployment controller will delete old pods while this many new pods are pending. It
+// deletes some if some pods may be unavailable. If no pod may be unavailable, the rollout waits for the new pods.
 func (r *Rollout) GoesOn(pending int) bool { return r.Replacing && !r.stopped && r.spare-pending > 0 }
 
 func replicas(n *int32) int {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// deployment has 20 replicas and a surge of 5.
+// deployment returns a Deployment with 20 replicas, a maxSurge of 5 pods and this maxUnavailable.
 func deployment(unavailable string, changes ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "web", UID: "web"}, Spec: appsv1.DeploymentSpec{
 		Replicas: ptr.To(int32(20)),
@@ -71,7 +71,7 @@ func TestGoesOn(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		d        *appsv1.Deployment
-		old, new int32 // wanted
+		old, new int32 // spec.replicas
 		pending  int
 		expect   bool
 	}{
@@ -96,8 +96,8 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
-// TestAsTheController: what the package works out by itself, so as to need no client, is what the Deployment controller
-// does.
+// TestAsTheController: maxUnavailable and the constants are those of the Deployment controller. The package has its own
+// copies because the controller's package needs a client.
 func TestAsTheController(t *testing.T) {
 	for wanted := range int32(30) {
 		for _, unavailable := range []string{"0", "1", "7", "50", "0%", "1%", "10%", "25%", "33%", "100%"} {

@@ -69,8 +69,8 @@ func Annotations(pools pool.List, nodeLabels, current map[string]string) (wanted
 	return wanted, false
 }
 
-// Undo returns the annotations of ours to remove from a pod of another scheduler: empty values, as in Annotations. A
-// cost is ours if it has the value that we wrote. A different value stays.
+// Undo returns our annotations that must be removed from a pod of another scheduler. Their values are empty, as in
+// Annotations. A cost is ours if it has the value that we wrote. A different value stays.
 func Undo(current map[string]string) map[string]string {
 	unwanted := map[string]string{}
 	cost, set := current[CostAnnotation]

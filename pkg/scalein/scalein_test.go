@@ -24,7 +24,7 @@ func pools(t *testing.T) pool.List {
 	return list
 }
 
-// TestCost: from the first to be deleted to the last.
+// TestCost: the cases are in the order in which a ReplicaSet deletes the pods.
 func TestCost(t *testing.T) {
 	for _, tc := range []struct {
 		pool string
@@ -74,7 +74,7 @@ func TestAnnotations(t *testing.T) {
 	}
 }
 
-// TestUndo: what we wrote is taken away, and what others did stays.
+// TestUndo: Undo removes what we wrote, and keeps what others wrote.
 func TestUndo(t *testing.T) {
 	for _, tc := range []struct {
 		name          string

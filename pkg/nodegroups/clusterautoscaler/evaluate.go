@@ -35,13 +35,13 @@ func (s Source) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceSta
 	}
 	j.Groups = s.groups(nodes, problem, now)
 	if slices.ContainsFunc(j.Groups, func(g nodegroups.GroupStatus) bool { return len(g.Seen) == 0 }) {
-		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // then the templates of a group without Seen are known
+		j.Until = nodegroups.Earliest(j.Until, nodegroups.SettlesAt(nodes, now)) // from then on, a group without Seen has templates
 	}
 	return j.Summarized()
 }
 
 // groups returns the pool's groups. If there is a problem with the status, it returns the remembered groups with their
-// nodes, so that their history is kept. While no group is remembered, the pool may have any group.
+// nodes, so that their history is kept. Without remembered groups, it returns one Open group.
 func (s Source) groups(nodes []*corev1.Node, problem nodegroups.Reason, now time.Time) (groups []nodegroups.GroupStatus) {
 	t, inhabited, rest := s.Tracker, map[string]bool{}, notScaled
 	members, elsewhere, anywhere := s.split(nodes)
@@ -139,7 +139,7 @@ func (s Source) group(name string, members []*corev1.Node) nodegroups.GroupStatu
 	return j
 }
 
-// unknown returns a remembered group as Unknown. The first such group has the problem's detail.
+// unknown returns a remembered group as Unknown. If first is set, its reason has the problem's detail.
 func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.Reason, first bool) nodegroups.GroupStatus {
 	j := s.group(name, members)
 	j.State, j.Reason = nodegroups.Unknown, problem.With("%s", name)
@@ -149,7 +149,7 @@ func (s Source) unknown(name string, members []*corev1.Node, problem nodegroups.
 	return j
 }
 
-// groupStatus returns the status of a group of the autoscaler's status.
+// groupStatus returns the status of a group that is in the autoscaler's status.
 func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time) nodegroups.GroupStatus {
 	t := s.Tracker
 	j := s.group(g.Name, members)
@@ -178,9 +178,10 @@ func (s Source) groupStatus(g *nodeGroup, members []*corev1.Node, now time.Time)
 	return j
 }
 
-// spread assigns the nodes of rest, which do not show their group, to the inhabited groups without known nodes. If
-// there are no such groups, it assigns them to all groups without known nodes. Several such groups cannot be told
-// apart, and become one. If all groups have known nodes, rest becomes one more group.
+// inhabited has the groups that have nodes by the autoscaler's status. spread assigns the nodes of rest, which do not
+// show their group, to the inhabited groups without known nodes. If there are no such groups, it assigns them to all
+// groups without known nodes. Several such groups cannot be told apart, and become one. If all groups have known nodes,
+// rest becomes one more group.
 func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabited map[string]bool) []nodegroups.GroupStatus {
 	var told, empty, homes []nodegroups.GroupStatus
 	for _, g := range groups {
@@ -207,7 +208,7 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	all := nodegroups.GroupStatus{State: one.State, Reason: one.Reason, Until: one.Until, Members: rest.Members, Open: open}
 	names, versions, most := make([]string, len(homes)), make([]string, len(homes)), 0
 	for i := range homes {
-		if homes[i].MaxNodes != nil { // each group has it while there is a status
+		if homes[i].MaxNodes != nil { // nil only without a status
 			most += *homes[i].MaxNodes
 			all.MaxNodes = &most
 		}
@@ -221,8 +222,8 @@ func spread(groups []nodegroups.GroupStatus, rest nodegroups.GroupStatus, inhabi
 	return append(told, all)
 }
 
-// evaluate sets the state of a group, its reason and, if the state changes without an event, when it does. missing is
-// the number of ordered nodes that have not come.
+// evaluate sets a group's state and reason, and when the state next changes without an event. missing is the number of
+// ordered nodes that have not come.
 func (t *Tracker) evaluate(j *nodegroups.GroupStatus, g *nodeGroup, missing int, graces pool.Graces, now time.Time) {
 	m, leaving, lost := t.memory[g.Name], t.members.leaving[g.Name], len(t.members.removals[g.Name])
 	is := func(state nodegroups.State, until time.Time, reason nodegroups.Reason, format string, args ...any) {

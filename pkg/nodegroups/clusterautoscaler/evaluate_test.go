@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// grown is a node of the agent pool that has been ready for an hour, with the label kind, which says what else it is.
+// grown returns a node of the agent pool that has been ready for an hour. Its label kind distinguishes templates.
 func grown(name, agentPool, kind string, change ...func(*corev1.Node)) *corev1.Node {
 	n := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(epoch.Add(-time.Hour)), Labels: map[string]string{"kind": kind}},
@@ -57,7 +57,7 @@ func madeAt(at time.Duration) func(*corev1.Node) {
 	}
 }
 
-// described is all that the gate goes by of a group, and its reason.
+// described returns the parts of a group's status that the gate reads, and the reason's code.
 func described(g *nodegroups.GroupStatus) string {
 	text := fmt.Sprintf("%s: %s %s", g.Name, g.State, g.Reason.Code)
 	for _, node := range g.Members {
@@ -81,7 +81,7 @@ func described(g *nodegroups.GroupStatus) string {
 	return text
 }
 
-// TestGroups: which groups a pool has, with what is known of their nodes.
+// TestGroups: the groups of a pool, with the known templates of their nodes.
 func TestGroups(t *testing.T) {
 	byNodes := GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
 	system := GroupsOf(&configv1.Pool{Name: "system", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "system"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
@@ -99,8 +99,8 @@ func TestGroups(t *testing.T) {
 		nodes  []*corev1.Node    // the pool's
 		others []*corev1.Node    // of the pool "system"
 		at     time.Duration
-		anew   bool // by another tracker, that starts from the memory
-		frozen bool // the status was not written anew
+		anew   bool // another tracker has restored the state
+		frozen bool // the status has not been written since the step before
 	}
 	for _, tc := range []struct {
 		name   string
@@ -257,7 +257,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// again returns a tracker that starts from what the other remembers.
+// again returns a tracker that has restored the state of the old one.
 func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
 	t.Helper()
 	data := must.Get(yaml.Marshal(old.Memory(true, now)))(t)
@@ -268,7 +268,7 @@ func again(t *testing.T, old *Tracker, now time.Time) *Tracker {
 	return tracker
 }
 
-// TestOrphansAreReported: those of which nothing tells whose they are, and no others.
+// TestOrphansAreReported: ObserveNodes returns the groups that neither nodes nor the configuration assign to a pool.
 func TestOrphansAreReported(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	must.NoError(t, tracker.Observe(running(group("aks-b-1-vmss", 0, 0, 3), group("aks-a-1-vmss", 0, 0, 3), group("aks-c-1-vmss", 1, 1, 3), group("aks-d-1-vmss", 0, 0, 3)), epoch))
@@ -278,8 +278,8 @@ func TestOrphansAreReported(t *testing.T) {
 	}
 }
 
-// TestElsewhere: a group at zero whose nodes were in no pool is no orphan, unless there is a pool by now that they
-// would be in.
+// TestElsewhere: a group without nodes whose earlier nodes were in no pool is no orphan, unless these nodes may match a
+// pool of the present list.
 func TestElsewhere(t *testing.T) {
 	by := func(key, value string) OwnedGroups {
 		return OwnedGroups{Source: Source{Graces: graces, Groups: GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})}}
@@ -306,7 +306,7 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
-// TestGracesOfAPool: a pool's own graces are what its groups are judged by.
+// TestGracesOfAPool: the groups of a pool have the pool's own graces.
 func TestGracesOfAPool(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	must.NoError(t, tracker.Observe(running(group("aks-a-1-vmss", 1, 1, 3, inBackoff), group("aks-b-1-vmss", 3, 1, 3)), epoch))
@@ -333,8 +333,8 @@ func TestGracesOfAPool(t *testing.T) {
 	}
 }
 
-// TestVersion: what a group declined, it may do once more is ordered or given up, its limits are others, or another
-// autoscaler is there.
+// TestVersion: the version changes with the number of ordered nodes, with the maximum, and when another autoscaler
+// takes over.
 func TestVersion(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	n := 0
@@ -358,7 +358,7 @@ func TestVersion(t *testing.T) {
 		{"it rises", running(group(a, 2, 1, 3)), false},
 		{"it falls", running(group(a, 1, 1, 3)), false},
 		{"another maximum", running(group(a, 1, 1, 4)), false},
-		{"another ConfigMap", made("another", running(group(a, 1, 1, 4))), true}, // there was none with a UID before
+		{"another ConfigMap", made("another", running(group(a, 1, 1, 4))), true}, // the ConfigMaps before had no UID
 		{"one that was made anew", made("yet another", running(group(a, 1, 1, 4))), false},
 	} {
 		got := version(tc.cm)
@@ -369,7 +369,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// TestSizes: how many nodes of a group are on their way without existing yet, and how many it may have.
+// TestSizes: the number of ordered nodes without a Node, and the maximum number of nodes.
 func TestSizes(t *testing.T) {
 	const a, b = "aks-a-1-vmss", "aks-a-2-vmss"
 	starting := grown("new", "a", "", inScaleSet(a), tainted(corev1.TaintNodeNotReady))
@@ -380,7 +380,7 @@ func TestSizes(t *testing.T) {
 		nodes    []*corev1.Node
 		after    time.Duration
 		arriving int
-		most     int // -1: not known
+		most     int // -1: unknown
 	}{
 		{"all are there", running(group(a, 1, 1, 3)), []*corev1.Node{old}, 0, 0, 3},
 		{"two are ordered", running(group(a, 3, 1, 3)), []*corev1.Node{old}, 0, 2, 3},

@@ -92,8 +92,8 @@ func labelsOf(group string) map[string][]string {
 	return known
 }
 
-// isVMSS reports whether name is the name of the agent pool's scale set on AKS, aks-<pool>-<digits>-vmss. Pool names
-// have no dashes, so that "pool1" does not match "pool10".
+// isVMSS reports whether name is the name of the agent pool's scale set on AKS, aks-<pool>-<digits>-vmss. Names of
+// agent pools have no dashes. isVMSS compares whole parts between dashes: "pool1" does not match "aks-pool10-1-vmss".
 func isVMSS(agentPool, name string) bool {
 	parts := strings.SplitN(name, "-", 5)
 	return len(parts) == 4 && strings.EqualFold(parts[0], "aks") && strings.EqualFold(parts[1], agentPool) && agentPool != "" &&

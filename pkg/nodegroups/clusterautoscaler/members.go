@@ -16,13 +16,13 @@ import (
 // therefore show earlier than the status that a group is below its maximum.
 type members struct {
 	observations int
-	writes       int // of the status
+	writes       int // how many statuses the autoscaler has written
 	byName       map[string]*member
 	leaving      map[string]int   // by group: how many nodes are being removed
-	removals     map[string][]int // by group, for each deleted node that the target may still include, the oldest first: writes at its deletion
-	strays       map[place]int    // by place in no group of the last status: how many nodes went since
+	removals     map[string][]int // by group: the value of writes at each deletion of a node that the target may still include, the oldest first
+	strays       map[place]int    // by place that is in no group of the last status: how many nodes were deleted since
 	targets      map[string]int   // by group, of the last status
-	names        []string         // of the groups of the last status that could be read
+	names        []string         // the groups of the last readable status
 	groups       map[place][]string
 	before       map[string]inhabitants // by group: the nodes that another tracker saw; nil after the first observe
 }
@@ -181,7 +181,7 @@ func (m *members) groupsOf(node *corev1.Node) (names []string, placed bool) {
 	return m.groupsAt(p), p != (place{})
 }
 
-// groupsAt returns the node groups of the place. They are looked up once for each status.
+// groupsAt returns the node groups of the place. It looks them up once for each status.
 func (m *members) groupsAt(p place) []string {
 	found, ok := m.groups[p]
 	if ok || p == (place{}) {
@@ -196,7 +196,7 @@ func (m *members) groupsAt(p place) []string {
 	return found
 }
 
-// maxRemovals bounds the deleted nodes that are restored from another tracker.
+// maxRemovals bounds the number of deleted nodes that removed records at once. A published state can have any number.
 const maxRemovals = 20_000
 
 // inhabitants summarizes a group's nodes for the published state, where all names would take too much space.
@@ -252,7 +252,7 @@ func (m *members) compare() {
 	m.before = nil
 }
 
-// removed records that this number of nodes of the group was deleted after this number of statuses.
+// removed records that this many nodes of the group were deleted. writes is the value of members.writes at that time.
 func (m *members) removed(name string, nodes, writes int) {
 	m.removals[name] = append(m.removals[name], slices.Repeat([]int{writes}, min(max(nodes, 0), maxRemovals))...)
 }

@@ -11,8 +11,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// TestNodesCorrectTheStatus: while VMs are taken away, the status says "at maximum" for one or two writes more (run H
-// of the recorded ones).
+// TestNodesCorrectTheStatus: while VMs are removed, the status shows the group at its maximum for one or two writes
+// longer than the nodes do (recorded run H).
 func TestNodesCorrectTheStatus(t *testing.T) {
 	const group1 = "aks-userpool-123-vmss"
 	plain := func(names ...string) []*corev1.Node {
@@ -32,7 +32,7 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 	both := func(a, b []*corev1.Node) []*corev1.Node { return append(a, b...) }
 	all := plain("a", "b", "c")
 	type moment struct {
-		write string // a status; "" is none
+		write string // the new status; "": none
 		nodes []*corev1.Node
 		want  string
 	}
@@ -43,9 +43,9 @@ func TestNodesCorrectTheStatus(t *testing.T) {
 		{"run H: three empty VMs are removed", []moment{
 			{group(group1, 3, 3, 3), all, "AtMaxSize"},
 			{"", tainted("a", "b", "c"), "Shrinking"},
-			{group(group1, 3, 3, 3), tainted("a", "b", "c"), "Shrinking"}, // of the loop that put the taints
+			{group(group1, 3, 3, 3), tainted("a", "b", "c"), "Shrinking"}, // by the loop that set the taints
 			{group(group1, 3, 3, 3), tainted("a", "b", "c"), "Shrinking"},
-			{"", nil, "StatusBehind"}, // a spike now burst 4 of 5 pods
+			{"", nil, "StatusBehind"}, // without StatusBehind, 4 of 5 new pods burst here
 			{group(group1, 0, 3, 3), nil, "BelowMaxSize"},
 		}},
 		{"the loop that is under way when they go writes what it saw at its start", []moment{

@@ -18,8 +18,8 @@ type OwnedGroups struct {
 
 // ObserveNodes updates the tracker with the pools that it is the source of and with the nodes of the cluster. It
 // remembers the templates of each group's nodes for the time when the group has none. It returns the orphans. An orphan
-// is a group without nodes that neither the configuration nor earlier nodes assign to a pool. It counts for every pool
-// that has the groups of its nodes, because a group that was scaled to zero can still grow.
+// is a group without nodes that neither the configuration nor earlier nodes assign to a pool. Every pool that may claim
+// an orphan (mayClaim) has it as a group, because a group that was scaled to zero can still grow.
 func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now time.Time) (orphans []string) {
 	t.members.observe(nodes)
 	pools := map[string]bool{}
@@ -35,7 +35,7 @@ func (t *Tracker) ObserveNodes(owned []OwnedGroups, nodes []*corev1.Node, now ti
 		}
 	}
 	t.orphans = map[string]bool{}
-	for _, name := range slices.Sorted(maps.Keys(t.memory)) { // the groups of the last status that could be read
+	for _, name := range slices.Sorted(maps.Keys(t.memory)) { // the groups of the last readable status
 		named := slices.ContainsFunc(owned, func(c OwnedGroups) bool { return c.Groups.owns(name) })
 		if !named && !inhabited[name] && !pools[t.memory[name].Pool] && !t.isElsewhere(name, owned) {
 			t.orphans[name] = true
@@ -82,7 +82,7 @@ func (t *Tracker) see(c *OwnedGroups, now time.Time) {
 			continue
 		}
 		if m.Pool == c.Groups.pool && len(m.Seen) > 0 {
-			// Taints that only new nodes have are startup taints.
+			// Nodes younger than the grace do not count: they may have startup taints.
 			nodes = slices.DeleteFunc(nodes, func(n *corev1.Node) bool { return !n.CreationTimestamp.Time.Before(grown) })
 		}
 		if templates := nodegroups.SettledTemplates(nodes, grown, now); len(templates) > 0 {

@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRestarts: a tracker that takes over judges as the one before would have.
+// TestRestarts: a tracker that takes over returns the same states as the one before would have.
 func TestRestarts(t *testing.T) {
 	const user = "aks-userpool-123-vmss"
 	type moment struct {
 		at      time.Duration
 		cm      *corev1.ConfigMap // nil: missing
-		nodes   string            // their names, a letter each
-		restart bool              // a new tracker looks
-		same    bool              // the status is the one before
+		nodes   string            // the nodes' names, each a letter
+		restart bool              // a new tracker takes over
+		same    bool              // the status has not been written since the moment before
 		want    string            // the code of the group's reason
 	}
 	health := func(health, transition, group string) *corev1.ConfigMap {

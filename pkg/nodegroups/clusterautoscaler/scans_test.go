@@ -13,7 +13,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/nodegroups"
 )
 
-// loopsAt are quiet loops that end at these seconds.
+// loopsAt returns quiet loops that end at these seconds.
 func loopsAt(seconds ...int) []write {
 	var writes []write
 	for _, at := range seconds {
@@ -22,23 +22,23 @@ func loopsAt(seconds ...int) []write {
 	return writes
 }
 
-// write is what the autoscaler does with its status: by itself, that of a loop in which nothing happened.
+// write is one change of the autoscaler's status. Without further fields, it is the status of a quiet loop.
 type write struct {
 	at           int // in seconds
 	target       int // 0: as before
 	backoff      bool
-	unhealthy    bool   // the group is
-	clusterWide  bool   // the cluster is
-	initializing bool   // or it has just been started
-	missing      bool   // or the ConfigMap is deleted
-	unreadable   bool   // or the API does not answer
-	frozen       bool   // nothing is written, the scheduler looks
+	unhealthy    bool   // the group is unhealthy
+	clusterWide  bool   // the cluster is unhealthy
+	initializing bool   // the autoscaler has just started
+	missing      bool   // the ConfigMap is deleted
+	unreadable   bool   // the API server does not answer
+	frozen       bool   // nothing is written, and the scheduler observes the status again
 	uid          string // "": as before
-	transition   string // clusterWide; "": as before
-	anew         bool   // before that, the scheduler is started again
+	transition   string // the time of the cluster's last transition; "": as before
+	anew         bool   // the scheduler is restarted first
 }
 
-// follower hands writes to a tracker.
+// follower is a tracker that observes writes.
 type follower struct {
 	*testing.T
 	tracker         *Tracker
@@ -102,8 +102,7 @@ func (f *follower) write(w write) {
 	}
 }
 
-// TestScans: a pod has been looked at once four loops that began after it came, and in which nothing happened, have
-// ended.
+// TestScans: ScannedBefore is the earliest start of the last four quiet loops.
 func TestScans(t *testing.T) {
 	const never = -1
 	pause := func(from, to int) nodegroups.Outage {
@@ -112,7 +111,7 @@ func TestScans(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		writes []write
-		looked int // at pods that came before that
+		looked int // ScannedBefore, in seconds
 		pauses []nodegroups.Outage
 	}{
 		{"when the first of four loops began is not known", loopsAt(0, 10, 20, 30), never, nil},

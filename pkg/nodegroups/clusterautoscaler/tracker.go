@@ -107,8 +107,8 @@ type Group struct {
 }
 
 // NewTracker returns a tracker that has not seen a status yet. A status that has not changed for staleAfter counts as
-// stale. provision is the provisionGrace of all pools: once a group's templates are known, nodes younger than that do
-// not change them.
+// stale. provision is the provisionGrace of all pools: once a group's templates are known, nodes younger than provision
+// do not change them.
 func NewTracker(staleAfter, provision time.Duration) *Tracker {
 	return &Tracker{staleAfter: staleAfter, provision: provision, problem: reasonMissing, memory: map[string]*Group{}, seen: map[string]time.Time{}, members: newMembers()}
 }
@@ -117,8 +117,9 @@ func NewTracker(staleAfter, provision time.Duration) *Tracker {
 // every 10 s.
 const quiet = time.Minute
 
-// Memory returns the state to publish at the time now. Loops matter only while pods wait. Without them, the state
-// changes at most once a minute if the autoscaler writes its status and nothing else changes.
+// Memory returns the state to publish at the time now. If loops is set, the state includes the autoscaler's last loops.
+// Callers set it only while pods are held. Without loops, the state changes at most once a minute if the autoscaler
+// writes its status and nothing else changes.
 func (t *Tracker) Memory(loops bool, now time.Time) Memory {
 	m := Memory{Outages: t.scans.Outages, Incarnation: t.incarnation, Unhealthy: t.unhealthy, UID: t.uid, Groups: make(map[string]Group, len(t.memory))}
 	if loops {
@@ -201,8 +202,8 @@ func (t *Tracker) Observe(cm *corev1.ConfigMap, now time.Time) error {
 	return t.err
 }
 
-// read reads the status. A known status was read before, by the tracker whose state was restored. It ends no loop, and
-// a backoff in it was not seen again.
+// read reads the status. known is set if the tracker whose state was restored has read this status before. A known
+// status ends no loop, and a backoff in it was not seen again.
 func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 	status, err := parse(cm.Data[StatusKey])
 	switch {
@@ -249,7 +250,7 @@ func (t *Tracker) read(cm *corev1.ConfigMap, known bool, now time.Time) error {
 }
 
 // identify resets the tracker if another autoscaler has written the status. That is so if the time of the cluster's
-// last transition has changed without a change of health. (An autoscaler that restarts during such a change first
+// last transition has changed without a change of health. (An autoscaler that restarts while the health changes first
 // writes Initializing.)
 func (t *Tracker) identify(status *status, now time.Time) {
 	incarnation, unhealthy := status.ClusterWide.Health.LastTransitionTime, status.ClusterWide.Health.Status == healthUnhealthy

@@ -27,7 +27,7 @@ var graces = pool.Graces{Provision: 15 * time.Minute, Backoff: 2 * time.Minute}
 
 var epoch = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// sample is a ConfigMap that a real cluster autoscaler wrote, or its status alone.
+// sample returns a recorded ConfigMap. A file can also have the status only.
 func sample(t testing.TB, name string) *corev1.ConfigMap {
 	t.Helper()
 	data := must.ReadFile(t, filepath.Join("testdata", name))
@@ -77,7 +77,7 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// group is the status of one node group; the missing counts are zero.
+// group returns the status of a node group. Its missing counts are zero.
 func group(name string, target, ready, maxSize int, more ...string) string {
 	return fmt.Sprintf("- name: %s\n  health: {status: Healthy, cloudProviderTarget: %d, maxSize: %d, nodeCounts: {registered: {ready: %d}}}\n%s", name, target, maxSize, ready, strings.Join(more, ""))
 }
@@ -88,16 +88,16 @@ func running(groups ...string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nnodeGroups:\n" + strings.Join(groups, "")}}
 }
 
-// unhealthy is the group's status if too many of its nodes are not ready.
+// unhealthy returns the group's status with the health Unhealthy.
 func unhealthy(group string) string { return strings.Replace(group, "Healthy", "Unhealthy", 1) }
 
-// made gives the ConfigMap its UID.
+// made returns the ConfigMap with the UID.
 func made(uid types.UID, cm *corev1.ConfigMap) *corev1.ConfigMap {
 	cm.UID = uid
 	return cm
 }
 
-// TestHistories follows pools through a series of statuses, one at each point in time.
+// TestHistories: the states of a pool over a series of statuses.
 func TestHistories(t *testing.T) {
 	const user, other = "aks-userpool-123-vmss", "aks-userpool-456-vmss"
 	type moment struct {
@@ -163,7 +163,7 @@ func TestHistories(t *testing.T) {
 			{0, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "UnhealthyRecently", 2 * time.Minute},
 			{2 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.Full, "Unhealthy", 0},
 			{3 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 2)), nodegroups.CanGrow, "BelowMaxSize", 0},
-			{4 * time.Minute, running(group(user, 1, 1, 3), group(other, 1, 1, 1)), nodegroups.CanGrow, "BelowMaxSize", 0}, // at once
+			{4 * time.Minute, running(group(user, 1, 1, 3), group(other, 1, 1, 1)), nodegroups.CanGrow, "BelowMaxSize", 0}, // the group is healthy again at once
 			{5 * time.Minute, running(unhealthy(group(user, 1, 1, 3)), group(other, 1, 1, 1)), nodegroups.CanGrow, "UnhealthyRecently", 7 * time.Minute},
 		}},
 		{"an unhealthy group whose nodes are on their way", []moment{
@@ -174,7 +174,7 @@ func TestHistories(t *testing.T) {
 			{time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Running\nclusterWide: {health: {status: Unhealthy}}\nnodeGroups:\n" + group(user, 3, 3, 3)}}, nodegroups.Unknown, "ClusterUnhealthy", 0},
 			{2 * time.Minute, running(group(user, 3, 3, 3)), nodegroups.Full, "AtMaxSize", 0},
 		}},
-		{"an autoscaler that was killed and started again has forgotten its backoff", []moment{ // run N of the recorded ones
+		{"an autoscaler that was killed and started again has forgotten its backoff", []moment{ // recorded run N
 			{0, running(group(user, 0, 0, 3, inBackoff)), nodegroups.CanGrow, "BackingOff", 0},
 			{2 * time.Minute, running(group(user, 0, 0, 3, inBackoff)), nodegroups.Full, "Backoff", 0},
 			{3 * time.Minute, &corev1.ConfigMap{Data: map[string]string{StatusKey: "autoscalerStatus: Initializing"}}, nodegroups.Unknown, "StatusInitializing", 0},
@@ -203,7 +203,7 @@ func TestHistories(t *testing.T) {
 			source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
 			for i, m := range tc.moments {
 				now := epoch.Add(m.at)
-				// The annotation does not change in the stale case: the status itself tells writes apart.
+				// In the stale case, the annotation does not change. The status itself shows whether it was written.
 				if m.cm != nil && !strings.Contains(tc.name, "stale") {
 					m.cm.Annotations = map[string]string{LastUpdatedAnnotation: fmt.Sprint(i)}
 				}
@@ -338,7 +338,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestOrphans: a group that no pool claims and that has no nodes may be that of a pool that tells its groups by its
+// TestOrphans: a group without nodes that no configuration names may belong to any pool that has the groups of its
 // nodes.
 func TestOrphans(t *testing.T) {
 	byNodes := GroupsOf(&configv1.Pool{Name: "user", NodeSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"mode": "user"}}, ClusterAutoscaler: &configv1.ClusterAutoscalerSource{}})
@@ -376,7 +376,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestFrozenBackoff: a backoff in a status that nobody writes any more is not seen again and again.
+// TestFrozenBackoff: a backoff in a status that is no longer written does not count as seen again.
 func TestFrozenBackoff(t *testing.T) {
 	tracker := NewTracker(staleAfter, graces.Provision)
 	source := Source{Tracker: tracker, Groups: agentPool("userpool"), Graces: graces}
@@ -390,8 +390,7 @@ func TestFrozenBackoff(t *testing.T) {
 	}
 }
 
-// TestRestore: what a tracker remembers outlives it: a backoff, which loops there were and when there were none, and
-// for how long it has been silent.
+// TestRestore: Restore takes over a backoff, the autoscaler's loops, outages, and the time of the last status.
 func TestRestore(t *testing.T) {
 	const user = "aks-userpool-123-vmss"
 	at := func(d time.Duration) time.Time { return epoch.Add(d) }
@@ -415,7 +414,7 @@ func TestRestore(t *testing.T) {
 		t.Fatalf("in backoff: %+v", j)
 	}
 	second := restart(first, at(150*time.Second))
-	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // nothing is pending: the status says no more of it
+	observe(second, stamped(running(group(user, 1, 1, 3)), "3"), at(4*time.Minute)) // no pod is pending: the backoff is not in the status any more
 	j := judge(second, at(4*time.Minute))
 	if j.State != nodegroups.Full || j.Reason.Code != "Backoff" || len(j.Outages) != 0 {
 		t.Errorf("after a restart: %+v, want the backoff remembered, and no pause", j)
@@ -424,7 +423,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("a backoff is remembered for too long: %+v", j)
 	}
 
-	// An autoscaler that is silent while schedulers come and go.
+	// The autoscaler writes nothing while the scheduler is restarted.
 	observe(second, stamped(running(group(user, 1, 1, 3)), "4"), at(20*time.Minute))
 	third := restart(second, at(22*time.Minute))
 	observe(third, stamped(running(group(user, 1, 1, 3)), "4"), at(22*time.Minute))
@@ -434,7 +433,7 @@ func TestRestore(t *testing.T) {
 	if j := judge(third, at(23*time.Minute)); j.State != nodegroups.Unknown || j.Reason.Code != "StatusStale" {
 		t.Errorf("silent since minute 20, at minute 23: %+v, want stale", j)
 	}
-	// It speaks again.
+	// It writes again.
 	observe(third, stamped(running(group(user, 1, 1, 3)), "5"), at(24*time.Minute))
 	j = judge(third, at(24*time.Minute))
 	pauses := []nodegroups.Outage{{From: at(4 * time.Minute), To: at(20 * time.Minute)}, {From: at(20 * time.Minute), To: at(24 * time.Minute)}}
@@ -442,7 +441,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("it speaks again: %+v, want CanGrow; pauses (-want,+got):\n%s", j, diff)
 	}
 
-	// And when it spoke while nobody looked, it is not known that it looked all the time.
+	// If it wrote while no scheduler ran, it may have written nothing for part of the time.
 	fourth := restart(third, at(30*time.Minute))
 	observe(fourth, stamped(running(group(user, 1, 1, 3)), "6"), at(30*time.Minute))
 	pauses = append(pauses, nodegroups.Outage{From: at(24 * time.Minute), To: at(30 * time.Minute)})
@@ -450,7 +449,7 @@ func TestRestore(t *testing.T) {
 		t.Errorf("it spoke while nobody looked: pauses (-want,+got):\n%s", diff)
 	}
 
-	// An autoscaler that starts anew while nobody looks has had no time for any pod yet.
+	// An autoscaler that restarts while no scheduler runs has scanned no pod yet.
 	incarnation := func(cm *corev1.ConfigMap, transition string) *corev1.ConfigMap {
 		cm.Data[StatusKey] += "clusterWide: {health: {lastTransitionTime: \"" + transition + "\"}}\n"
 		return cm
@@ -470,7 +469,7 @@ func TestRestore(t *testing.T) {
 		}
 	}
 
-	// While nothing but the time goes on, nothing new is worth publishing.
+	// If the autoscaler writes its status and nothing else changes, the state to publish does not change.
 	quiet := NewTracker(staleAfter, graces.Provision)
 	observe(quiet, stamped(running(group(user, 1, 1, 3)), "1"), at(0))
 	before := quiet.Memory(false, at(0))

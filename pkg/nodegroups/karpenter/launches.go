@@ -17,8 +17,8 @@ import (
 var NodeClaimResource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
 const (
-	// rememberFailure is how long after the last failure launches count as failing at most. Providers do not retry
-	// an offering without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
+	// rememberFailure bounds the time for which launches count as failing after the last failure. Providers do not
+	// retry an offering without capacity for 3 min, and Karpenter creates no NodeClaim meanwhile. Source:
 	// github.com/Azure/karpenter-provider-azure/pkg/cache, UnavailableOfferingsTTL.
 	rememberFailure = 5 * time.Minute
 	// maxMessage bounds the message of a failed launch, in bytes. Karpenter itself keeps 300.
@@ -45,8 +45,8 @@ type nodeClaim struct {
 
 // launch returns when the NodeClaim was launched, by Karpenter's clock, whether it was launched, and the message of a
 // failed launch. Karpenter retries a failed launch for 5 min. If there is no capacity or the node class is not ready,
-// it deletes the NodeClaim at once. Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle, launchNodeClaim
-// and launchTimeout.
+// Karpenter deletes the NodeClaim at once. Source: sigs.k8s.io/karpenter/pkg/controllers/nodeclaim/lifecycle,
+// launchNodeClaim and launchTimeout.
 func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	switch condition := meta.FindStatusCondition(c.Status.Conditions, conditionLaunched); {
 	case condition == nil, condition.Status == metav1.ConditionUnknown && condition.Reason == awaiting:
@@ -58,7 +58,7 @@ func (c *nodeClaim) launch() (at time.Time, ok bool, failure string) {
 	}
 }
 
-// says returns the text after the NodeClaim's name, in one line of at most maxMessage bytes.
+// says returns the NodeClaim's name and the text, in one line of at most maxMessage bytes.
 func (c *nodeClaim) says(text string) string {
 	text = strings.Join(strings.Fields(fmt.Sprintf("NodeClaim %s: %s", c.Metadata.Name, text)), " ")
 	return strings.ToValidUTF8(text[:min(len(text), maxMessage)], "")
@@ -148,8 +148,8 @@ func (l *Launches) Gone(object []byte, now time.Time) (changed bool, err error) 
 	return changed, nil
 }
 
-// leave records that a launched NodeClaim is being deleted, if it is: Karpenter no longer counts it. leave reports
-// whether that is new.
+// leave records that a launched NodeClaim is being deleted, if it is. Karpenter no longer counts such a NodeClaim.
+// leave reports whether it recorded this.
 func (l *Launches) leave(c *nodeClaim, now time.Time) bool {
 	if c.Metadata.DeletionTimestamp == nil || l.leaving[c.Metadata.UID] {
 		return false
@@ -192,8 +192,9 @@ func (l *Launches) fail(message string, now time.Time) {
 	l.memory.Failed, l.memory.Message = now, message
 }
 
-// since returns when launches began to fail; zero if they do not fail, or if the last failure was rememberFailure ago.
-// until is when they stop counting as failing without an event; zero if never.
+// since returns when launches began to fail; zero if they do not fail. rememberFailure after the last failure, they no
+// longer count as failing, unless a NodeClaim whose launch failed still exists. until is when they stop counting as
+// failing without an event; zero if never.
 func (l *Launches) since(now time.Time) (since, until time.Time) {
 	for _, failure := range l.unlaunched {
 		if failure != "" {
@@ -229,7 +230,7 @@ func (l *Launches) Memory() LaunchMemory {
 	return l.memory
 }
 
-// Restore sets the state that another process published, unless a launch was seen since.
+// Restore sets the state that another process published. It keeps launches and failures that were seen since.
 func (l *Launches) Restore(m LaunchMemory) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

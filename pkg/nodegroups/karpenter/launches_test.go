@@ -15,7 +15,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// claim is a NodeClaim in one of the phases that Karpenter's own go through; made is when it was launched, in minutes.
+// claim returns a NodeClaim in a phase of its life. launched is the minute at which it was launched.
 func claim(name, phase string, launched int) []byte {
 	const deleting = `,"deletionTimestamp":"2026-11-21T10:00:00Z"`
 	condition := func(status, reason, message string) string {
@@ -38,14 +38,14 @@ func claim(name, phase string, launched int) []byte {
 	return fmt.Appendf(nil, `{"apiVersion":"karpenter.sh/v1","kind":"NodeClaim","metadata":{"name":%q,"uid":%q%s},"status":{"conditions":[%s]}}`, name, name, metadata, conditions)
 }
 
-// TestLaunches: minute by minute, what Karpenter does with NodeClaims, and the state of a NodePool below its limits
-// whose backoffGrace is 2 min.
+// TestLaunches: a step is an event of a NodeClaim, and the expected state of a NodePool that is below its limits and
+// has a backoffGrace of 2 min.
 func TestLaunches(t *testing.T) {
 	type step struct {
 		minute      int
-		nodeClaim   string // name, phase and, of one that is launched, its minute; "-name" is gone
+		nodeClaim   string // name, phase, and the minute of its launch, if any; "-name": it is gone
 		state, code string
-		until       int // the minute at which it changes by itself; 0: never
+		until       int // the minute at which the state changes without an event; 0: never
 	}
 	const canGrow, full = "CanGrow", "Full"
 	for _, tc := range []struct {
@@ -127,7 +127,7 @@ func TestLaunches(t *testing.T) {
 	}
 }
 
-// TestLaunchMessage: what Karpenter says of the last launch that failed is told in one line, and not for ever.
+// TestLaunchMessage: Karpenter's message of the last failed launch is shortened, and put in one line.
 func TestLaunchMessage(t *testing.T) {
 	launches := NewLaunches()
 	tracker := NewTracker(pool.Graces{}, launches)
@@ -155,8 +155,8 @@ func TestLaunchMessage(t *testing.T) {
 	}
 }
 
-// TestStatusBehind: a NodePool whose node or NodeClaim goes is not at its limits for as long as its status may count it
-// still.
+// TestStatusBehind: after a node or a NodeClaim is deleted, the NodePool is not at its limits while its status may
+// still count the node.
 func TestStatusBehind(t *testing.T) {
 	second := func(n int) time.Time { return start.Add(time.Duration(n) * time.Second) }
 	const spec = `{limits: {cpu: 8}}`
@@ -190,7 +190,7 @@ func TestStatusBehind(t *testing.T) {
 			}
 			observe(2, `{cpu: 8, nodes: 2}`, start)
 			present, resources := tc.leave(launches)
-			if present == 1 { // another process takes over meanwhile
+			if present == 1 { // another process takes over now
 				memory := tracker.Memory()
 				tracker = NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 				tracker.Restore(memory, second(1))
@@ -209,8 +209,7 @@ func TestStatusBehind(t *testing.T) {
 	}
 }
 
-// TestRealNodeClaims reads the NodeClaims that Karpenter 1.8.0 wrote, with its kwok provider, each event as the API
-// told it.
+// TestRealNodeClaims reads the watch events of NodeClaims that Karpenter 1.8.0 wrote, with its kwok provider.
 func TestRealNodeClaims(t *testing.T) {
 	files, err := filepath.Glob("testdata/nodeclaims/*.json")
 	if err != nil || len(files) == 0 {

@@ -27,8 +27,7 @@ var Resource = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1",
 // sigs.k8s.io/karpenter/pkg/utils/resources, Node.
 const resourceNodes corev1.ResourceName = "nodes"
 
-// nodePool has the fields of a NodePool that this package reads, as Karpenter's own type documents them. Source:
-// sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
+// nodePool has the fields of a NodePool that this package reads. Source: sigs.k8s.io/karpenter/pkg/apis/v1, NodePool.
 type nodePool struct {
 	Metadata struct {
 		Name              string       `json:"name"`
@@ -130,8 +129,8 @@ func (n *nodePool) remaining() corev1.ResourceList {
 // cpuLabels are the providers' labels for the number of a node's CPUs. A NodePool can have requirements on them.
 var cpuLabels = []string{"karpenter.azure.com/sku-cpu", "karpenter.k8s.aws/instance-cpu", "karpenter.kwok.sh/instance-cpu"}
 
-// leastCPU returns the smallest number of CPUs that a node of the NodePool can have; zero if unknown. It comes from a
-// requirement on CPUs or, if there is a node of each instance type, from these nodes. own are the NodePool's nodes.
+// leastCPU returns the smallest number of CPUs that a node of the NodePool can have; zero if unknown. It follows from
+// requirements on CPUs, and from requirements on instance types if own, the NodePool's nodes, has a node of each type.
 // (Memory is not compared: Karpenter estimates it, and a real node has another amount.)
 func (n *nodePool) leastCPU(own []*corev1.Node) resource.Quantity {
 	byType := map[string]resource.Quantity{}

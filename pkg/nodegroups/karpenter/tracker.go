@@ -74,7 +74,7 @@ func (t *Tracker) Memory() Memory {
 	m := t.memory
 	m.Launches = t.launches.Memory()
 	if t.nodePool == nil || t.nodePool.nodes() <= m.Present {
-		m.Progress = time.Time{} // no node is on its way, and the time alone is not worth publishing
+		m.Progress = time.Time{} // no node is missing: Restore sets the time of the restart
 	}
 	return m
 }
@@ -88,7 +88,7 @@ func (t *Tracker) Restore(m Memory, now time.Time) {
 	t.launches.Restore(m.Launches)
 }
 
-// Lose records that there is no usable NodePool at the time now, for the reason.
+// Lose sets the tracker's problem to the reason: from the time now on, it has no usable NodePool.
 func (t *Tracker) Lose(reason nodegroups.Reason, now time.Time) {
 	t.problem, t.nodePool, t.own = reason, nil, nil
 	t.memory.Outages = nodegroups.OutageBegan(t.memory.Outages, now)
@@ -189,8 +189,8 @@ func (t *Tracker) behindUntil(now time.Time) time.Time {
 // sigs.k8s.io/karpenter, --batch-max-duration.
 const batching = 10 * time.Second
 
-// Status implements nodegroups.Source. The NodePool's own nodes are those of the last Observe, whatever pools they are
-// in.
+// Status implements nodegroups.Source. It counts all nodes that the NodePool had in the last Observe, also those in
+// other pools.
 func (t *Tracker) Status(nodes []*corev1.Node, now time.Time) nodegroups.SourceStatus {
 	j := nodegroups.SourceStatus{Scans: nodegroups.Scans{Uncounted: true, Outages: t.memory.Outages}}
 	g := nodegroups.GroupStatus{State: nodegroups.Unknown, Reason: t.problem, Members: nodes}
@@ -223,7 +223,7 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	case n.Spec.Replicas != nil:
 		return n.is(g, nodegroups.Full, reasonReplicas, "%d", *n.Spec.Replicas)
 	case limit != "" && !stale.IsZero():
-		g.Until = stale // not BackingOff: if nodes go all the time, pods must not be held for ever
+		g.Until = stale // not BackingOff: pods must not be held forever if nodes are removed all the time
 		return n.is(g, nodegroups.CanGrow, reasonBehind, "%s", limit)
 	case limit != "" && coming > 0:
 		return n.is(g, nodegroups.Full, reasonNodesMissing, "%d missing; %s", coming, limit)
@@ -238,7 +238,8 @@ func (t *Tracker) groupStatus(nodes []*corev1.Node, now time.Time) nodegroups.Gr
 	return t.belowLimits(g, now)
 }
 
-// belowLimits returns the status of a NodePool whose limits allow another node. It depends on whether launches fail.
+// belowLimits returns the status of a NodePool whose limits allow another node. The status depends on whether launches
+// fail.
 func (t *Tracker) belowLimits(g nodegroups.GroupStatus, now time.Time) nodegroups.GroupStatus {
 	n := t.nodePool
 	failing, forgotten, message := t.launches.failing(now)

@@ -22,7 +22,7 @@ import (
 
 var start = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// object is a ready NodePool "default" with the spec and the status.resources.
+// object returns a ready NodePool "default" with this spec and status.resources.
 func object(t testing.TB, spec, resources string) []byte {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(fmt.Sprintf(`
@@ -36,7 +36,7 @@ status: {resources: %s, conditions: [{type: Ready, status: "True", reason: Ready
 	return data
 }
 
-// nodes are n nodes of the NodePool "default" of the instance type s-4, and one of another NodePool.
+// nodes returns n nodes of the NodePool "default", of the instance type s-4, and a node of another NodePool.
 func nodes(n int) []*corev1.Node { return nodesOf(n, "s-4", "4") }
 
 func nodesOf(n int, instanceType, cpu string) []*corev1.Node {
@@ -100,12 +100,12 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestSizes: how many nodes are on their way without existing yet, and how many there may be.
+// TestSizes: the number of ordered nodes without a Node, and the maximum number of nodes.
 func TestSizes(t *testing.T) {
 	for _, tc := range []struct {
 		spec, resources string
 		nodes, arriving int
-		most            int // -1: not limited
+		most            int // -1: no maximum
 	}{
 		{`{limits: {cpu: 100}}`, `{cpu: 8, nodes: 2}`, 2, 0, -1},
 		{`{limits: {cpu: 100}}`, `{cpu: 12, nodes: 3}`, 1, 2, -1},
@@ -157,8 +157,8 @@ func TestWhyUnknown(t *testing.T) {
 	}
 }
 
-// TestNodesThatNeverCome: what was ordered counts as on its way for as long as provisionGrace since the last node came,
-// and the clock starts with the order.
+// TestNodesThatNeverCome: ordered nodes count as upcoming until provisionGrace after the order, or after the last node
+// came.
 func TestNodesThatNeverCome(t *testing.T) {
 	tracker := NewTracker(pool.Graces{Provision: 10 * time.Minute}, NewLaunches())
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
@@ -170,7 +170,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 		}
 	}
 	look(0, 1, 1, nodegroups.CanGrow, "BelowLimits")
-	look(61, 3, 1, nodegroups.Growing, "Provisioning") // it was not looked at for an hour
+	look(61, 3, 1, nodegroups.Growing, "Provisioning") // nothing was observed for an hour
 	if j := tracker.Status(nil, at(61)); !j.Until.Equal(at(71)) {
 		t.Errorf("it changes by itself at %v, want 10 minutes after the order", j.Until)
 	}
@@ -183,14 +183,14 @@ func TestNodesThatNeverCome(t *testing.T) {
 	look(76, 2, 2, nodegroups.CanGrow, "BelowLimits") // Karpenter gave up the third
 	look(77, 3, 3, nodegroups.Full, "AtLimits")
 
-	// A new order is not late because an old one is.
+	// A new order starts the grace anew, although an older order is late.
 	look(90, 3, 2, nodegroups.Growing, "Provisioning")
 	look(99, 4, 2, nodegroups.Growing, "Provisioning")
 	look(108, 4, 2, nodegroups.Growing, "Provisioning")
 	look(109, 4, 2, nodegroups.Full, "NodesMissing")
-	// A node that Karpenter takes away is not counted by it, and its replacement is on its way.
+	// Karpenter does not count a node that it is removing. The node's replacement is upcoming.
 	look(120, 3, 3, nodegroups.Full, "AtLimits")
-	at = func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Hour) } // for long, nobody looked
+	at = func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Hour) } // nothing was observed for days
 	leaving := nodes(3)
 	leaving[1].Spec.Taints = []corev1.Taint{{Key: "karpenter.sh/disrupted", Effect: corev1.TaintEffectNoSchedule}}
 	must.NoError(t, tracker.Observe(object(t, `{limits: {cpu: 12}}`, "{cpu: 12, nodes: 3}"), leaving, at(121)))
@@ -199,7 +199,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	}
 	look(122, 3, 3, nodegroups.Full, "AtLimits")
 
-	// Another tracker goes on from there.
+	// Another tracker takes over the state.
 	next := NewTracker(pool.Graces{Provision: 10 * time.Minute}, NewLaunches())
 	next.Restore(tracker.Memory(), at(130))
 	tracker = next
@@ -209,7 +209,7 @@ func TestNodesThatNeverCome(t *testing.T) {
 	}
 }
 
-// TestNewNodes: the template says which pods the pool's nodes could run.
+// TestNewNodes: the NodePool's template and requirements describe the nodes that the group may get.
 func TestNewNodes(t *testing.T) {
 	tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())
 	object := object(t, `{template: {metadata: {labels: {team: web}}, spec: {
@@ -226,8 +226,8 @@ func TestNewNodes(t *testing.T) {
 	}
 }
 
-// TestRealNodePools reads NodePools that Karpenter 1.8.0 wrote, with its kwok provider; 06 and 07 have another
-// status.resources.
+// TestRealNodePools reads NodePools that Karpenter 1.8.0 wrote, with its kwok provider. In the files 06 and 07,
+// status.resources was changed.
 func TestRealNodePools(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(files) == 0 {
@@ -252,7 +252,7 @@ func TestRealNodePools(t *testing.T) {
 	}
 }
 
-// TestOutages: while Karpenter does not use the NodePool, or nobody can read it, pods do not wait for it.
+// TestOutages: the time in which Karpenter does not use the NodePool, or in which it cannot be read, is an outage.
 func TestOutages(t *testing.T) {
 	const ready = `{"apiVersion":"karpenter.sh/v1","kind":"NodePool","metadata":{"name":"a"},"status":{"resources":{},"conditions":[{"type":"Ready","status":"True"}]}}`
 	at := func(minute int) time.Time { return start.Add(time.Duration(minute) * time.Minute) }
@@ -298,7 +298,7 @@ func TestOutages(t *testing.T) {
 	}
 }
 
-// TestVersion: what a NodePool declined, it may do with other limits, or when it has ordered more or less.
+// TestVersion: the version changes with the NodePool's limits, and with what it has ordered.
 func TestVersion(t *testing.T) {
 	version := func(spec, resources string) string {
 		tracker := NewTracker(pool.Graces{Provision: time.Minute}, NewLaunches())

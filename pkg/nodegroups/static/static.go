@@ -17,8 +17,8 @@ var (
 	reasonFixed    = nodegroups.Reason{Code: "Fixed", Sentence: "the pool does not grow"}
 )
 
-// MaxNodes is the source of a pool that is Full once it has this many nodes. Nodes without a Node yet are unknown to
-// it. A pod that has waited for MinWait without a new node counts as declined.
+// MaxNodes is the source of a pool that is Full once it has this many nodes. It does not know VMs that were ordered and
+// have no Node yet. A pod that has waited for MinWait without a new node counts as declined.
 type MaxNodes struct {
 	Nodes   int32
 	MinWait time.Duration

@@ -45,7 +45,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestVersion: what a pool declined while it had one number of nodes, it may do with another.
+// TestVersion: the version changes with the number of nodes and with the maximum.
 func TestVersion(t *testing.T) {
 	version := func(maximum int32, nodes int) string {
 		return MaxNodes{Nodes: maximum}.Status(make([]*corev1.Node, nodes), time.Time{}).Groups[0].Version

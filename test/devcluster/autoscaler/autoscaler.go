@@ -1,10 +1,10 @@
-// Package autoscaler decides as the cluster autoscaler does: it is handed nodes, pods, the cloud's node groups and the
-// time, and says what to order, what to remove and what the status reads. It knows no API server and no clock and
-// starts nothing, so that a copy of it can be asked what would happen.
+// Package autoscaler simulates the decisions of the cluster autoscaler. From nodes, pods, the cloud's node groups and
+// the time, it computes which nodes to order, which nodes to remove, and the status. It uses no API server, no clock
+// and no goroutine, so a test can clone an autoscaler and see what the clone does.
 //
-// It is written from the recorded runs of cluster-autoscaler 1.35 and from the rules in its sources, of versions up to
-// that one and not all of the same; they are named where they matter: core/static_autoscaler.go,
-// clusterstate/clusterstate.go, utils/backoff, loop/trigger.go.
+// It follows the recorded runs of cluster-autoscaler 1.35, and the sources of that version and of earlier ones.
+// Comments name the source files: core/static_autoscaler.go, clusterstate/clusterstate.go, utils/backoff,
+// loop/trigger.go.
 package autoscaler
 
 import (
@@ -16,44 +16,46 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Options are the autoscaler's flags. Real returns the real one's defaults; a zero field means what its comment says.
+// Options are the autoscaler's flags. Real returns the defaults of the real autoscaler. A zero field is no default: it
+// has the meaning that the field's comment states.
 type Options struct {
-	// ScanInterval is the time between two loops unless the first did something (Result.Again).
+	// ScanInterval is the time from the end of a loop to the start of the next, unless the first one sets Result.Again.
 	ScanInterval time.Duration
-	// UnneededTime is how long a VM must have been unneeded to be removed; 0 removes none.
+	// UnneededTime is the time for which a VM must have been unneeded before it is removed. With 0, no VM is removed.
 	UnneededTime time.Duration
-	// DelayAfterAdd, DelayAfterDelete and DelayAfterFailure are how long nothing is removed after a scale-up of any
-	// group, after a removal began, and after one failed.
+	// No VM is removed for DelayAfterAdd after a scale-up of any group, for DelayAfterDelete after a removal began, and
+	// for DelayAfterFailure after a removal failed.
 	DelayAfterAdd, DelayAfterDelete, DelayAfterFailure time.Duration
-	// InitialBackoff is how long a group is left alone that failed to grow. Each failure after that doubles it, to at
-	// most MaxBackoff; BackoffReset after the last failure it starts anew.
+	// InitialBackoff is the duration of a group's first backoff. A failure after the end of a backoff doubles the
+	// duration, up to MaxBackoff. BackoffReset after the last failure, the duration is InitialBackoff again.
 	InitialBackoff, MaxBackoff, BackoffReset time.Duration
-	// ForgetOnSuccess forgets a group's back-offs when a scale-up of it ends well, as older autoscalers did.
+	// ForgetOnSuccess ends a group's backoff when a scale-up of the group completes, as older autoscalers did.
 	ForgetOnSuccess bool
-	// MaxNodeProvisionTime is how long a VM may take to register; then it is given up.
+	// MaxNodeProvisionTime is how long a VM may take to register. After that, the autoscaler deletes the VM.
 	MaxNodeProvisionTime time.Duration
-	// MaxNodeStartupTime is how long after its creation a Node that is not ready counts as one that starts, and not as
-	// unready.
+	// MaxNodeStartupTime is how long after its creation a Node that is not ready counts as not started. After that, it
+	// counts as unready.
 	MaxNodeStartupTime time.Duration
-	// NewPodDelay is the age, new-pod-scale-up-delay, below which pods are ignored; their annotation may ask for more.
+	// NewPodDelay (--new-pod-scale-up-delay) is the age below which pods are ignored. A pod's annotation can ask for a
+	// higher age.
 	NewPodDelay time.Duration
-	// PodBatch is how old the oldest pending pod must be for anything to be ordered; the real one waits for more to
-	// come.
+	// PodBatch is the minimum age of the oldest pending pod. Before, no node is ordered: the real autoscaler waits for
+	// more pods.
 	PodBatch time.Duration
-	// Utilization is the share of requested CPU or memory below which a VM may be unneeded.
+	// A VM may be unneeded if its pods request less than the share Utilization of its CPU and of its memory.
 	Utilization float64
-	// UnreadyShare and OkUnready: the cluster is unhealthy when more than OkUnready nodes are, and more than this share
-	// of all.
+	// The cluster or a group is unhealthy if more than OkUnready of its nodes are unready, and more than the share
+	// UnreadyShare of all its nodes.
 	UnreadyShare float64
 	OkUnready    int
-	// ParallelRemovals and ParallelDrains bound the VMs that are being removed at a time, and those among them with
+	// ParallelRemovals bounds the VMs that are being removed at a time. ParallelDrains bounds those of them that have
 	// pods.
 	ParallelRemovals, ParallelDrains int
-	// Seed orders groups of one priority, as the random expander does; 0 takes them by name.
+	// Seed orders groups of the same priority at random, as the random expander does. With 0, they are ordered by name.
 	Seed uint64
 }
 
-// Real returns the real one's defaults. Source: config/flags.
+// Real returns the defaults of the real autoscaler. Source: config/flags.
 func Real() Options {
 	return Options{
 		ScanInterval: 10 * time.Second, UnneededTime: 10 * time.Minute,
@@ -64,74 +66,75 @@ func Real() Options {
 	}
 }
 
-// World is what a loop sees at its start. The loop changes nothing in it.
+// World is the cluster and the cloud at the start of a loop. The loop does not change it.
 type World struct {
 	Nodes  []*corev1.Node
 	Pods   []*corev1.Pod
 	Groups []Group
-	// Unhealthy makes the cluster unhealthy whatever its nodes are like.
+	// Unhealthy makes the cluster unhealthy, whatever the state of its nodes.
 	Unhealthy bool
 }
 
-// Group is a node group as the cloud describes it.
+// Group is a node group as the cloud provider describes it.
 type Group struct {
 	Name     string
 	Min, Max int
-	// Priority is that of the priority expander: the highest grows first.
+	// Priority is for the priority expander: the group with the highest priority grows first.
 	Priority int
-	// Target is the size that the cloud gives, which may be a cached one.
+	// Target is the group's size by the cloud provider, which may have cached it.
 	Target int
-	// Template is what a new node will be like, without its passing taints. Its name does not matter.
+	// Template is a new node of the group, without temporary taints. Its name does not matter.
 	Template *corev1.Node
 	// Instances are the VMs of the group.
 	Instances []Instance
-	// Unhealthy makes the group unhealthy whatever its nodes are like.
+	// Unhealthy makes the group unhealthy, whatever the state of its nodes.
 	Unhealthy bool
 }
 
 // Instance is a VM.
 type Instance struct {
-	// Name is the name of its Node, too.
+	// Name is also the name of the VM's Node.
 	Name string
-	// Deleting says that the cloud is taking it away: no Node is expected of it any more.
+	// Deleting is set while the cloud deletes the VM. It will not register any more.
 	Deleting bool
-	// Gone says that the cloud has it no more; only its Node is left.
+	// Gone is set if the VM does not exist any more, but its Node does.
 	Gone bool
-	// ErrorCode and ErrorMessage say why it could not be made.
+	// ErrorCode and ErrorMessage are the reason why the VM could not be created.
 	ErrorCode, ErrorMessage string
 }
 
-// Cloud takes orders while a loop runs.
+// Cloud executes the orders of a loop, while the loop runs.
 type Cloud interface {
-	// Grow orders n VMs more; an error is a refusal.
+	// Grow orders n further VMs. An error means that the cloud refuses the order.
 	Grow(group string, n int) error
-	// Delete takes VMs away that never became nodes, and lowers the target by them.
+	// Delete deletes VMs without a Node, and lowers the target by their number.
 	Delete(group string, instances []string) error
-	// Lower lowers the target by n of which there are no VMs.
+	// Lower lowers the target by n nodes for which no VM exists.
 	Lower(group string, n int) error
 }
 
-// Result is what a loop did and what remains to be done.
+// Result is what a loop did, and what its caller must do.
 type Result struct {
-	// Status is to be written when the loop ends.
+	// Status is the status to write when the loop ends.
 	Status Status
-	// Grown is the group that was grown, if any.
+	// Grown is the scale-up that the cloud accepted, if any.
 	Grown *Growth
-	// Failed is the group that refused to grow, if any.
+	// Failed is the scale-up that the cloud refused, if any.
 	Failed *Failure
-	// Remove are the nodes to taint before the loop ends. Beside the loops, each is then left for the delay after the
-	// taint, drained and deleted, and its group's target falls.
+	// Remove are the VMs to remove. The caller taints their nodes before the loop ends. While further loops run, it
+	// waits for the delay after the taint, drains each node, and deletes the VM, which lowers the group's target.
 	Remove []Removal
-	// Untaint are nodes that carry the taint of an autoscaler that ran before; it comes off before the loop ends.
+	// Untaint are the nodes that an earlier autoscaler tainted for removal. The caller removes this taint before the
+	// loop ends.
 	Untaint []string
-	// Unhelped are the pods that no group could be grown for, with the reason that their event gives.
+	// Unhelped are the pods for which no group could be grown. UnhelpedReason is the message of their event.
 	Unhelped       []*corev1.Pod
 	UnhelpedReason string
-	// Again says that the next loop follows at once.
+	// Again is set if the next loop follows at once.
 	Again bool
 }
 
-// Growth is an order that the cloud accepted, and the pods that it was made for.
+// Growth is an order that the cloud accepted. Pods are the pods for which it was made.
 type Growth struct {
 	Group         string
 	From, To, Max int
@@ -143,24 +146,24 @@ type Failure struct {
 	Group, Message string
 }
 
-// Removal is a VM to remove. Drain says that it has pods.
+// Removal is a VM to remove. Drain is set if the VM has pods.
 type Removal struct {
 	Group, Node string
 	Drain       bool
 }
 
-// Autoscaler is what an autoscaler remembers from loop to loop. One that starts anew remembers nothing.
+// Autoscaler is the state that an autoscaler keeps between loops. A restarted autoscaler has lost it.
 type Autoscaler struct {
 	options      Options
 	random       rand.PCG
 	ran          bool
 	backoffs     map[string]backoff
 	requests     map[string]request
-	unregistered map[string]time.Time // since when, by VM
-	broken       map[string]bool      // VMs that could not be made and were seen
+	unregistered map[string]time.Time // by VM: since when it has been known to have no Node
+	broken       map[string]bool      // VMs with an error, as of the last loop
 	sizes        map[string]wrongSize
-	unneeded     map[string]time.Time // since when, by node
-	removing     map[string]bool      // the nodes whose removal has begun, and whether they have pods
+	unneeded     map[string]time.Time // by node: since when
+	removing     map[string]bool      // by node whose removal has begun: whether it had pods
 	last         Status
 
 	scaledUp, removed, removalFailed, looked time.Time
@@ -176,7 +179,7 @@ func New(options Options) *Autoscaler {
 	}
 }
 
-// Clone returns a copy that shares nothing with the original and goes on as it would.
+// Clone returns an independent copy. It decides as the original would.
 func (a *Autoscaler) Clone() *Autoscaler {
 	b := *a
 	b.backoffs, b.requests, b.unregistered = maps.Clone(a.backoffs), maps.Clone(a.requests), maps.Clone(a.unregistered)
@@ -186,14 +189,14 @@ func (a *Autoscaler) Clone() *Autoscaler {
 	return &b
 }
 
-// RemovalFailed says that the node could not be drained or deleted and that its taint is off. For DelayAfterFailure
-// nothing is removed.
+// RemovalFailed records that the node could not be drained or deleted, and that its taint was removed. No VM is removed
+// for DelayAfterFailure.
 func (a *Autoscaler) RemovalFailed(node string, now time.Time) {
 	delete(a.removing, node)
 	a.removalFailed = now
 }
 
-// Loop is one pass. On an error there is no status to write, as after a real loop that fails early.
+// Loop runs one loop. If it returns an error, the caller writes no status: a real loop that fails early writes none.
 func (a *Autoscaler) Loop(world World, simulator Simulator, cloud Cloud, now time.Time) (Result, error) {
 	l := &loop{Autoscaler: a, world: world, simulator: simulator, cloud: cloud, now: now}
 	l.cleanUp()
@@ -203,7 +206,7 @@ func (a *Autoscaler) Loop(world World, simulator Simulator, cloud Cloud, now tim
 	return l.result, err
 }
 
-// loop is one pass over a world.
+// loop is one loop over a world.
 type loop struct {
 	*Autoscaler
 	world     World
@@ -211,13 +214,13 @@ type loop struct {
 	cloud     Cloud
 	now       time.Time
 
-	groups  []*group  // by name
-	total   readiness // of all nodes, those in no group too
-	holdOff bool      // nothing is removed in this loop
+	groups  []*group  // sorted by name
+	total   readiness // of all nodes, also of those in no group
+	holdOff bool      // no VM is removed in this loop
 	result  Result
 }
 
-// act does what a loop does once the state is known. Source: RunOnce.
+// act scales groups up or down, after the loop has read the state. Source: RunOnce.
 func (l *loop) act() error {
 	l.giveUpUnregistered() // even while the cluster is unhealthy
 	if !l.clusterHealthy() {
@@ -235,7 +238,7 @@ func (l *loop) act() error {
 	return l.scaleDown()
 }
 
-// cleanUp has the taints removed that an autoscaler before this one left.
+// cleanUp runs in the first loop only. It removes the taints of nodes that an earlier autoscaler was removing.
 func (l *loop) cleanUp() {
 	if l.ran {
 		return

@@ -2,14 +2,14 @@ package autoscaler
 
 import "time"
 
-// backoff is how long a group is left alone after a failure. Source: utils/backoff/exponential_backoff.go.
+// backoff is the backoff of a group after a failure. Source: utils/backoff/exponential_backoff.go.
 type backoff struct {
 	duration      time.Duration
 	until, failed time.Time
 	code, message string
 }
 
-// backOff puts the group in back-off. Only a failure after the last back-off's end doubles it.
+// backOff puts the group in backoff. The duration doubles only if the last backoff has ended.
 func (l *loop) backOff(name, code, message string) {
 	duration := l.options.InitialBackoff
 	if b, ok := l.backoffs[name]; ok && b.until.Before(l.now) {

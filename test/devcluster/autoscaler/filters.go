@@ -9,11 +9,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Filters is a Simulator that knows resources, node selectors, required node affinity, cordons and taints, and nothing
-// else: no spread, no pod affinity, no volumes.
+// Filters is a Simulator. It checks resources, node selectors, required node affinity, cordons and taints. It ignores
+// topology spread constraints, pod affinity and volumes.
 type Filters struct{}
 
-// Snapshot returns the nodes with the pods that are on them.
+// Snapshot returns a snapshot of the nodes, with the pods that run on them.
 func (Filters) Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) Snapshot {
 	s := &filtered{byName: map[string]*seats{}}
 	for _, node := range nodes {
@@ -27,7 +27,7 @@ func (Filters) Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) Snapshot {
 	return s
 }
 
-// Admits reports whether the node would take the pod if it were empty, whatever its condition.
+// Admits reports whether the pod would fit on the node if the node were empty. It ignores the node's conditions.
 func (Filters) Admits(node *corev1.Node, pod *corev1.Pod) bool {
 	return newSeats(node).fits(pod, requests(pod))
 }
@@ -37,7 +37,7 @@ type filtered struct {
 	byName map[string]*seats
 }
 
-// seats is a node with what is free on it.
+// seats is a node and its free resources.
 type seats struct {
 	node *corev1.Node
 	free map[corev1.ResourceName]int64
@@ -51,7 +51,7 @@ func newSeats(node *corev1.Node) *seats {
 	return s
 }
 
-// requests are the pod's in thousandths, and its seat.
+// requests returns the pod's requests in thousandths. The request for pods is one.
 func requests(pod *corev1.Pod) map[corev1.ResourceName]int64 {
 	wanted := map[corev1.ResourceName]int64{corev1.ResourcePods: 1000}
 	for name, quantity := range resource.PodRequests(pod, resource.PodResourcesOptions{}) {

@@ -10,37 +10,37 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// group is a node group in one loop.
+// group is a node group during one loop.
 type group struct {
 	Group
 	nodes []*corev1.Node
 	readiness
-	current int // the cloud's target after what the loop has ordered so far
-	shown   int // the target that the loop counts with and the status gives
+	current int // the cloud's target after the loop's orders so far
+	shown   int // the target that the loop uses and the status shows
 }
 
 // readiness counts nodes as the status does. Source: clusterstate.go, Readiness.
 type readiness struct {
 	registered, ready, unready, notStarted, beingDeleted int
 	unregistered, longUnregistered                       int
-	waiting                                              []string // the VMs that count as long unregistered
+	waiting                                              []string // the VMs that longUnregistered counts
 }
 
 func (r *readiness) empty() bool { return r.registered+r.unregistered+r.longUnregistered == 0 }
 
-// request is a scale-up under way.
+// request is a scale-up that has not completed.
 type request struct {
 	increase     int
 	at, expected time.Time
 }
 
-// wrongSize is a difference between a target and the nodes that exist.
+// wrongSize is a difference between a group's target and its nodes.
 type wrongSize struct {
 	registered, target int
 	since              time.Time
 }
 
-// register takes stock. Source: updateClusterStateRegistry.
+// register reads the state of the groups. Source: updateClusterStateRegistry.
 func (l *loop) register() {
 	l.count()
 	l.updateRequests()
@@ -48,7 +48,7 @@ func (l *loop) register() {
 	l.updateSizes()
 }
 
-// count sorts the nodes and VMs by group.
+// count counts the nodes and VMs of each group.
 func (l *loop) count() {
 	owner := map[string]*group{}
 	instance := map[string]Instance{}
@@ -79,7 +79,7 @@ func (l *loop) count() {
 		}
 	}
 	l.unregistered = seen
-	maps.DeleteFunc(l.removing, func(name string, _ bool) bool { // the cloud has accepted the deletion
+	maps.DeleteFunc(l.removing, func(name string, _ bool) bool { // the cloud has accepted its deletion
 		i, ok := instance[name]
 		return !ok || i.Deleting || i.Gone
 	})
@@ -99,7 +99,7 @@ func (l *loop) countNode(r *readiness, node *corev1.Node, gone bool) {
 	}
 }
 
-// countUnregistered counts a VM without a Node and returns since when it has been one.
+// countUnregistered counts a VM without a Node. It returns since when the VM has been known to have none.
 func (l *loop) countUnregistered(g *group, name string) time.Time {
 	since, ok := l.unregistered[name]
 	if !ok {
@@ -116,13 +116,14 @@ func (l *loop) countUnregistered(g *group, name string) time.Time {
 	return since
 }
 
-// upcoming is the number of nodes that are on their way, by the autoscaler's own formula (GetUpcomingNodes).
+// upcoming returns the number of upcoming nodes, by the autoscaler's own formula (GetUpcomingNodes).
 func (g *group) upcoming() int { return max(g.shown-(g.ready+g.unready+g.longUnregistered), 0) }
 
 // missing reports whether nodes have yet to register or to start.
 func (g *group) missing() bool { return g.shown > g.registered-g.notStarted }
 
-// updateRequests ends the scale-ups that are complete, and those that took too long: their groups go into back-off.
+// updateRequests drops the scale-ups that are complete, and those that took too long. The groups of the latter go into
+// backoff.
 func (l *loop) updateRequests() {
 	l.forgetBackoffs()
 	for _, g := range l.groups {
@@ -141,7 +142,7 @@ func (l *loop) updateRequests() {
 	}
 }
 
-// requested notes that the group was grown by n, or that n of what it was grown by failed if n is negative.
+// requested records that the group was grown by n. A negative n takes back VMs that failed.
 func (l *loop) requested(name string, n int) {
 	r, ok := l.requests[name]
 	if r.increase += n; r.increase <= 0 {
@@ -154,7 +155,7 @@ func (l *loop) requested(name string, n int) {
 	l.requests[name] = r
 }
 
-// updateBroken puts groups in back-off in which VMs failed to be made while they grew.
+// If VMs of a growing group have failed since the last loop, updateBroken puts the group in backoff.
 func (l *loop) updateBroken() {
 	seen := map[string]bool{}
 	for _, g := range l.groups {
@@ -176,7 +177,8 @@ func (l *loop) updateBroken() {
 	l.broken = seen
 }
 
-// updateSizes notes since when groups have had more nodes than they should, or fewer than the cloud has VMs for.
+// updateSizes records since when a group has had more nodes than its target, or fewer nodes and unregistered VMs than
+// its target. A group without any does not count.
 func (l *loop) updateSizes() {
 	sizes := map[string]wrongSize{}
 	for _, g := range l.groups {
@@ -204,7 +206,8 @@ func (l *loop) clusterHealthy() bool {
 	return !l.world.Unhealthy && !l.tooMany(l.total.unready, len(l.world.Nodes))
 }
 
-// healthy reports whether nearly all nodes that the group should have are ready. Source: IsNodeGroupHealthy.
+// healthy reports whether few enough of the nodes that the group should have are missing or unready. Source:
+// IsNodeGroupHealthy.
 func (l *loop) healthy(g *group) bool {
 	if g.Unhealthy {
 		return false
@@ -220,13 +223,13 @@ func (l *loop) tooMany(unready, of int) bool {
 	return unready > l.options.OkUnready && float64(unready) > l.options.UnreadyShare*float64(of)
 }
 
-// growing reports whether the status shows the group's scale-up as under way.
+// growing reports whether the status shows that the group is being scaled up.
 func (l *loop) growing(g *group) bool {
 	_, ok := l.requests[g.Name]
 	return ok && g.missing()
 }
 
-// giveUpUnregistered deletes VMs that did not register in time. The status of this loop does not show it yet.
+// giveUpUnregistered deletes VMs that did not register in time. The loop goes on with the old target.
 func (l *loop) giveUpUnregistered() {
 	for _, g := range l.groups {
 		names := g.waiting[:min(len(g.waiting), max(g.current-g.Min, 0))]
@@ -237,7 +240,7 @@ func (l *loop) giveUpUnregistered() {
 	}
 }
 
-// deleteBroken deletes VMs that could not be made.
+// deleteBroken deletes VMs that could not be created.
 func (l *loop) deleteBroken() {
 	deleted := false
 	for _, g := range l.groups {
@@ -258,7 +261,7 @@ func (l *loop) deleteBroken() {
 	}
 }
 
-// fixSizes lowers targets that have been above what exists for too long, and reports whether it did.
+// fixSizes lowers targets that have exceeded the number of nodes for too long. It reports whether it lowered any.
 func (l *loop) fixSizes() bool {
 	fixed := false
 	for _, g := range l.groups {

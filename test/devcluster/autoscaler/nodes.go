@@ -7,17 +7,17 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ToBeDeletedTaint is on the nodes that the autoscaler is about to remove.
+// ToBeDeletedTaint is the taint of nodes that the autoscaler is removing.
 const ToBeDeletedTaint = "ToBeDeletedByClusterAutoscaler"
 
-// startupTaints are the prefixes of taints by which the autoscaler knows a node that has not started yet. Source:
+// startupTaints are prefixes of taint keys. To the autoscaler, a node with such a taint has not started yet. Source:
 // utils/taints/taints.go.
 var startupTaints = []string{
 	"startup-taint.cluster-autoscaler.kubernetes.io/", "status-taint.cluster-autoscaler.kubernetes.io/", "ignore-taint.cluster-autoscaler.kubernetes.io/",
 }
 
-// Ready reports whether the node is ready and the taints that say otherwise are gone. Source:
-// utils/kubernetes/ready.go, which looks at both.
+// Ready reports whether the node's condition Ready is True, and no taint contradicts it. Source:
+// utils/kubernetes/ready.go, which checks both.
 func Ready(node *corev1.Node) bool {
 	for _, taint := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeDiskPressure, corev1.TaintNodeNetworkUnavailable} {
 		if HasTaint(node, taint) {
@@ -33,8 +33,8 @@ func HasTaint(node *corev1.Node, key string) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == key })
 }
 
-// started reports whether the autoscaler takes the node for a ready one: startup taints that it knows by their names
-// make it unready, any other taint does not.
+// started reports whether the autoscaler counts the node as ready. A startup taint with a known prefix makes the node
+// unready. Other taints do not.
 func started(node *corev1.Node) bool {
 	return Ready(node) && !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool {
 		return slices.ContainsFunc(startupTaints, func(prefix string) bool { return strings.HasPrefix(t.Key, prefix) })

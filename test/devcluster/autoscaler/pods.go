@@ -11,16 +11,17 @@ import (
 )
 
 const (
-	// ScaleUpDelay is the annotation with the age below which the autoscaler ignores a pod.
+	// ScaleUpDelay is the pod annotation with the age below which the autoscaler ignores the pod.
 	ScaleUpDelay = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 	safeToEvict  = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
-	// expendable is the priority below which a pod buys nothing and takes no room: expendable-pods-priority-cutoff.
+	// expendable is the priority below which a pod triggers no scale-up and takes no capacity
+	// (--expendable-pods-priority-cutoff).
 	expendable = -10
 )
 
-// pods returns the pods that take room on nodes, and those that are unschedulable, oldest first. A pod that is
-// nominated to an existing node counts as being there.
+// pods returns the pods that take capacity of nodes, and the unschedulable pods, oldest first. A pod that is nominated
+// to an existing node counts as placed on it.
 func (l *loop) pods() (placed, pending []*corev1.Pod) {
 	exists := map[string]bool{}
 	for _, node := range l.world.Nodes {
@@ -63,8 +64,8 @@ func isUnschedulable(c corev1.PodCondition) bool {
 	return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
 }
 
-// old returns the pods that are not too young to be helped. An annotation may raise the option, never lower it. Source:
-// filterOutYoungPods.
+// old returns the pods that are old enough for a scale-up. A pod's annotation can raise the option's age, but not lower
+// it. Source: filterOutYoungPods.
 func (l *loop) old(pods []*corev1.Pod) []*corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(pod *corev1.Pod) bool {
 		delay := l.options.NewPodDelay
@@ -95,7 +96,7 @@ func movable(pod *corev1.Pod) bool {
 	return metav1.GetControllerOf(pod) != nil
 }
 
-// utilization is the larger of the shares of CPU and memory that the pods request.
+// utilization returns the share of the node's CPU or memory that the pods request, whichever is larger.
 func utilization(node *corev1.Node, pods []*corev1.Pod) float64 {
 	var cpu, memory float64
 	for _, pod := range pods {

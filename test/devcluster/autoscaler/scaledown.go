@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// scaleDown notes which VMs are unneeded and begins to remove those that have been for long enough.
+// scaleDown records which VMs are unneeded, and begins to remove those that have been unneeded for long enough.
 func (l *loop) scaleDown() error {
 	if l.options.UnneededTime == 0 {
 		return nil
@@ -37,7 +37,8 @@ func (l *loop) scaleDown() error {
 	return l.remove(placed)
 }
 
-// cooling reports whether something happened so recently that nothing is removed now. Source: isScaleDownInCooldown.
+// cooling reports whether no VM may be removed now, because of a recent scale-up or removal. Source:
+// isScaleDownInCooldown.
 func (l *loop) cooling() bool {
 	o := l.options
 	return l.holdOff || l.scaledUp.Add(o.DelayAfterAdd).After(l.now) || l.removed.Add(o.DelayAfterDelete).After(l.now) ||
@@ -69,7 +70,8 @@ func divide(placed []*corev1.Pod, node string) (own, others []*corev1.Pod) {
 	return own, others
 }
 
-// fitElsewhere reports whether the pods may move and fit on the nodes, those named left out, beside the others.
+// fitElsewhere reports whether the pods may be evicted and fit on other nodes than those in without. others are the
+// pods that stay where they are.
 func (l *loop) fitElsewhere(pods, others []*corev1.Pod, without []string) (bool, error) {
 	var moved []*corev1.Pod
 	for _, pod := range pods {
@@ -83,7 +85,7 @@ func (l *loop) fitElsewhere(pods, others []*corev1.Pod, without []string) (bool,
 	return err == nil && len(unfit) == 0, err
 }
 
-// remove begins to remove VMs that have been unneeded for long enough: empty ones first, then those with pods.
+// remove begins to remove VMs that have been unneeded for long enough: first empty VMs, then VMs with pods.
 func (l *loop) remove(placed []*corev1.Pod) error {
 	r := &removal{loop: l, placed: placed}
 	for _, drain := range []bool{false, true} {
@@ -103,14 +105,14 @@ func (l *loop) remove(placed []*corev1.Pod) error {
 	return nil
 }
 
-// removal is the choice of the VMs that one loop removes.
+// removal chooses the VMs that one loop removes.
 type removal struct {
 	*loop
 	placed  []*corev1.Pod
 	leaving []string // the nodes chosen in this loop
 }
 
-// drains is the number of VMs with pods that are being removed.
+// drains returns the number of VMs with pods that are being removed.
 func (r *removal) drains() (n int) {
 	for _, drain := range r.removing {
 		if drain {
@@ -120,7 +122,9 @@ func (r *removal) drains() (n int) {
 	return n
 }
 
-// consider chooses the node if its time is over, there is leave to remove one more, and its pods still fit elsewhere.
+// consider chooses the node if it has been unneeded for long enough, the limits allow another removal, and the pods
+// still fit elsewhere. With drain, it considers nodes with pods only. Without drain, it considers nodes without pods
+// only.
 func (r *removal) consider(g *group, node *corev1.Node, drain bool) error {
 	own, others := divide(r.placed, node.Name)
 	since, ok := r.unneeded[node.Name]
@@ -141,7 +145,7 @@ func (r *removal) consider(g *group, node *corev1.Node, drain bool) error {
 	return nil
 }
 
-// leavingOf is the number of the group's VMs that are being removed and that the target still counts.
+// leavingOf returns the number of the group's VMs that are being removed and still count in the target.
 func (r *removal) leavingOf(g *group) (n int) {
 	for _, i := range g.Instances {
 		if _, leaving := r.removing[i.Name]; leaving {

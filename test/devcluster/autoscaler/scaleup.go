@@ -11,8 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// scaleUp executes one expansion option, if there is one, for the pods that fit neither on a node nor on one that is on
-// its way, and reports whether the loop ends with it. Source: RunOnce and orchestrator.go.
+// scaleUp makes at most one order, for the pods that fit on no existing node and on no upcoming node. It reports
+// whether it made one: the loop then ends. Source: RunOnce and orchestrator.go.
 func (l *loop) scaleUp() (done bool, err error) {
 	placed, pending := l.pods()
 	if len(pending) == 0 {
@@ -33,18 +33,18 @@ func (l *loop) scaleUp() (done bool, err error) {
 	case len(unfit) == 0:
 		return false, nil
 	case l.tooNew(unfit):
-		l.holdOff = true // nothing is removed either
+		l.holdOff = true // no VM is removed either
 		return false, nil
 	}
 	return l.expand(snapshot, unfit)
 }
 
-// destinations are the nodes that pods could go to now: those that are starting are stood for by upcoming ones.
+// destinations returns the nodes that can run pods now. It leaves out starting nodes: upcoming nodes represent them.
 func (l *loop) destinations() []*corev1.Node {
 	return slices.DeleteFunc(slices.Clone(l.world.Nodes), func(node *corev1.Node) bool { return !started(node) || node.Spec.Unschedulable })
 }
 
-// node is a node as the group's next one will be. It shares with the template what nobody changes.
+// node returns a new node of the group. It shares all fields of the template but its name and its labels.
 func (g *group) node(suffix string) *corev1.Node {
 	node := *g.Template
 	node.Name = fmt.Sprintf("template-node-for-%s-%s", g.Name, suffix)
@@ -54,7 +54,7 @@ func (g *group) node(suffix string) *corev1.Node {
 	return &node
 }
 
-// expand grows the group of the highest priority that would help a pod.
+// expand grows the group with the highest priority of those whose nodes could run one of the pods.
 func (l *loop) expand(snapshot Snapshot, pods []*corev1.Pod) (done bool, err error) {
 	skipped := map[string]int{}
 	for _, g := range l.byPriority() {
@@ -77,7 +77,8 @@ func (l *loop) expand(snapshot Snapshot, pods []*corev1.Pod) (done bool, err err
 	return false, nil
 }
 
-// byPriority orders the groups as the priority expander does, those of one priority at random.
+// byPriority sorts the groups as the priority expander does. With a seed, groups of the same priority are in random
+// order.
 func (l *loop) byPriority() []*group {
 	groups := slices.Clone(l.groups)
 	if l.options.Seed != 0 {
@@ -87,7 +88,7 @@ func (l *loop) byPriority() []*group {
 	return groups
 }
 
-// skip says why the group is not asked, in the real one's words, or "".
+// skip returns why the group must not be grown, in the real autoscaler's words, or "".
 func (l *loop) skip(g *group) string {
 	switch {
 	case !l.healthy(g):

@@ -4,27 +4,26 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Simulator knows the filters by which pods fit on nodes.
+// Simulator determines which pods fit on which nodes.
 type Simulator interface {
-	// Snapshot returns the nodes with the pods that are on them.
+	// Snapshot returns a snapshot of the nodes, with the pods that run on them.
 	Snapshot(nodes []*corev1.Node, pods []*corev1.Pod) Snapshot
 }
 
-// Snapshot is a set of nodes with pods on them, to place further pods on.
+// Snapshot is a set of nodes with pods. Further pods can be placed on the nodes.
 type Snapshot interface {
-	// Len is the number of nodes.
+	// Len returns the number of nodes.
 	Len() int
-	// Fits returns the name of the first node that the pod fits on, of those from the index on in their order; "" is
-	// none.
+	// Fits returns the name of the first node that the pod fits on, or "". It starts with the node at the index from.
 	Fits(pod *corev1.Pod, from int) (string, error)
 	// Place puts the pod on the node.
 	Place(pod *corev1.Pod, node string) error
-	// AddNode adds an empty node as the last one, RemoveLast takes the last one away.
+	// AddNode adds an empty node at the end. RemoveLast removes the last node.
 	AddNode(node *corev1.Node)
 	RemoveLast()
 }
 
-// placeAll puts each pod on a node that it fits on, and returns the pods that fit nowhere.
+// placeAll places each pod on the first node that it fits on. It returns the pods that fit on no node.
 func placeAll(s Snapshot, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	var unfit []*corev1.Pod
 	for _, pod := range pods {
@@ -42,7 +41,7 @@ func placeAll(s Snapshot, pods []*corev1.Pod) ([]*corev1.Pod, error) {
 	return unfit, nil
 }
 
-// fill puts pods on new nodes, at most room of them, and returns the pods that are on them and the number of new nodes,
+// fill places pods on new nodes, of which it adds at most room. It returns the placed pods and the number of new nodes,
 // which stay in the snapshot.
 func fill(s Snapshot, pods []*corev1.Pod, room int, template func(int) *corev1.Node) (helped []*corev1.Pod, count int, err error) {
 	from := s.Len()
@@ -70,7 +69,7 @@ func fill(s Snapshot, pods []*corev1.Pod, room int, template func(int) *corev1.N
 	return helped, count, nil
 }
 
-// fitsOnNew adds the node if the pod fits on it.
+// fitsOnNew adds the node if the pod fits on it. It returns the node's name, or "".
 func fitsOnNew(s Snapshot, pod *corev1.Pod, node *corev1.Node) (string, error) {
 	s.AddNode(node)
 	name, err := s.Fits(pod, s.Len()-1)

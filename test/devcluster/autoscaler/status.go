@@ -14,18 +14,18 @@ const StatusNamespace, StatusName = "kube-system", "cluster-autoscaler-status"
 
 const healthy, unhealthy, noActivity, inProgress = "Healthy", "Unhealthy", "NoActivity", "InProgress"
 
-// The status that cluster-autoscaler 1.35 writes, field by field as it writes it: null for times that are not set and
-// {} for a back-off that is not. It is written anew from the recorded ConfigMaps and shares nothing with what reads it.
-// Source of the field names: cluster-autoscaler/clusterstate/api/types.go.
+// These types are the status as cluster-autoscaler 1.35 writes it: null for times that are not set, and {} for a
+// backoff that is not set. They were written from the recorded ConfigMaps, and share no code with
+// pkg/nodegroups/clusterautoscaler. Source of the field names: cluster-autoscaler/clusterstate/api/types.go.
 type (
-	// Status is the whole of it.
+	// Status is the whole status.
 	Status struct {
 		Time             string        `json:"time"`
 		AutoscalerStatus string        `json:"autoscalerStatus"`
 		ClusterWide      ClusterWide   `json:"clusterWide"`
 		NodeGroups       []GroupStatus `json:"nodeGroups,omitempty"`
 	}
-	// ClusterWide is the part on the whole cluster.
+	// ClusterWide is the status of the whole cluster.
 	ClusterWide struct {
 		Health    ClusterHealth `json:"health"`
 		ScaleUp   Activity      `json:"scaleUp"`
@@ -37,7 +37,7 @@ type (
 		NodeCounts NodeCounts `json:"nodeCounts"`
 		Times
 	}
-	// GroupStatus is the part on a node group.
+	// GroupStatus is the status of a node group.
 	GroupStatus struct {
 		Name      string       `json:"name"`
 		Health    GroupHealth  `json:"health"`
@@ -67,43 +67,43 @@ type (
 		BeingDeleted int     `json:"beingDeleted,omitempty"`
 		Unready      Unready `json:"unready"`
 	}
-	// Unready counts Nodes that broke down after they had started, or never did in time.
+	// Unready counts Nodes that are not ready, and are too old to be still starting.
 	Unready struct {
 		Total           int `json:"total"`
 		ResourceUnready int `json:"resourceUnready"`
 	}
-	// Activity is whether something is being done.
+	// Activity is the state of scale-ups.
 	Activity struct {
 		Status string `json:"status,omitempty"`
 		Times
 	}
-	// GroupScaleUp is NoActivity, InProgress, Backoff or Unhealthy.
+	// GroupScaleUp has the status NoActivity, InProgress, Backoff or Unhealthy.
 	GroupScaleUp struct {
 		Activity
 		BackoffInfo BackoffInfo `json:"backoffInfo"`
 	}
-	// ScaleDown is NoCandidates or CandidatesPresent.
+	// ScaleDown has the status NoCandidates or CandidatesPresent.
 	ScaleDown struct {
 		Status     string `json:"status,omitempty"`
 		Candidates int    `json:"candidates,omitempty"`
 		Times
 	}
-	// BackoffInfo is the failure that a back-off followed.
+	// BackoffInfo is the failure that caused a backoff.
 	BackoffInfo struct {
 		ErrorCode    string `json:"errorCode,omitempty"`
 		ErrorMessage string `json:"errorMessage,omitempty"`
 	}
-	// Times are when a condition was looked at, and when it last changed.
+	// Times are when a condition was last checked, and when it last changed.
 	Times struct {
 		LastProbeTime      metav1.Time `json:"lastProbeTime"`
 		LastTransitionTime metav1.Time `json:"lastTransitionTime"`
 	}
 )
 
-// NotRunning is the status that the autoscaler writes when it starts: no groups.
+// NotRunning returns the status that the autoscaler writes when it starts. It has no groups.
 func NotRunning() Status { return Status{AutoscalerStatus: "Initializing"} }
 
-// ConfigMap is the status as the autoscaler stores it, with the time at which its loop began.
+// ConfigMap returns the ConfigMap in which the autoscaler stores the status. begun is when the loop began.
 func (s Status) ConfigMap(begun time.Time) (*corev1.ConfigMap, error) {
 	s.Time = begun.UTC().String()
 	data, err := yaml.Marshal(s)
@@ -119,7 +119,7 @@ func (s Status) ConfigMap(begun time.Time) (*corev1.ConfigMap, error) {
 	}, nil
 }
 
-// Of returns what the status says of the group, or nil.
+// Of returns the status of the group, or nil.
 func (s Status) Of(name string) *GroupStatus {
 	for i := range s.NodeGroups {
 		if s.NodeGroups[i].Name == name {
@@ -129,8 +129,8 @@ func (s Status) Of(name string) *GroupStatus {
 	return nil
 }
 
-// status describes the groups, in the order of their names: the counts are those of the loop's start, the targets those
-// that it ended with. Source: GetStatus.
+// status returns the loop's status. Its groups are sorted by name. The counts are from the start of the loop, and the
+// targets include the loop's scale-up. Source: GetStatus.
 func (l *loop) status() Status {
 	s := Status{AutoscalerStatus: "Running"}
 	candidates := 0
@@ -215,10 +215,11 @@ func health(is bool) string {
 	return unhealthy
 }
 
-// at is the time, or the zero one, which is written as null.
+// at returns the time for the status, which has null for the zero time.
 func at(t time.Time) metav1.Time { return metav1.NewTime(t) }
 
-// since are the times of a condition that was looked at now and is the same as it was, or not.
+// since returns the times of a condition that was checked now. same is set if the condition has not changed since it
+// was last checked.
 func since(same bool, last Times, now metav1.Time) Times {
 	if same {
 		return Times{LastProbeTime: now, LastTransitionTime: last.LastTransitionTime}

@@ -16,7 +16,7 @@ import (
 // recordings are ConfigMaps that a real cluster autoscaler wrote.
 const recordings = "../../../pkg/nodegroups/clusterautoscaler/testdata"
 
-// TestRecordedText: what was recorded is written again word for word.
+// TestRecordedText: ConfigMap writes each recorded status again, byte by byte.
 func TestRecordedText(t *testing.T) {
 	for _, name := range []string{"01-baseline-below-max", "02-scaleup-triggered", "04-both-pools-at-max", "05-initializing", "06-below-max_at-max_backoff"} {
 		data := must.ReadFile(t, filepath.Join(recordings, name+".yaml"))
@@ -35,8 +35,8 @@ func TestRecordedText(t *testing.T) {
 	}
 }
 
-// TestTimes: they are those of the recorded status: null for a group that has had no nodes, and the time of the first
-// change otherwise.
+// TestTimes: a group that has had no nodes has no times, as in the recorded status. Otherwise, a transition time is
+// when the condition was first seen.
 func TestTimes(t *testing.T) {
 	a := New(Options{ScanInterval: 10 * time.Second, MaxNodeProvisionTime: time.Hour, MaxNodeStartupTime: time.Hour, OkUnready: 3, UnreadyShare: 0.45})
 	node := func(name string) *corev1.Node {
@@ -60,7 +60,8 @@ func TestTimes(t *testing.T) {
 	if !first.Status.ClusterWide.ScaleDown.LastProbeTime.IsZero() {
 		t.Errorf("%+v", first.Status.ClusterWide.ScaleDown)
 	}
-	// The userpool's node comes: its health was Healthy before there was a time to give.
+	// The group gets its first node. Its health has been Healthy since before it had times: the transition time stays
+	// null.
 	world.Groups[1].Target, world.Groups[1].Instances = 1, []Instance{{Name: "u0"}}
 	world.Nodes = append(world.Nodes, node("u0"))
 	third := must.Get(a.Loop(world, Filters{}, nil, begin.Add(20*time.Second)))(t)

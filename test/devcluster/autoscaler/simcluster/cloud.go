@@ -16,7 +16,7 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// cloud takes the autoscaler's orders.
+// cloud executes the autoscaler's orders.
 type cloud struct{ *Cluster }
 
 // Grow orders n VMs.
@@ -39,7 +39,7 @@ func (c cloud) Grow(name string, n int) error {
 	return nil
 }
 
-// Delete takes VMs away that never became nodes.
+// Delete deletes VMs without a Node.
 func (c cloud) Delete(group string, instances []string) error {
 	for _, name := range instances {
 		c.forget(name)
@@ -48,13 +48,13 @@ func (c cloud) Delete(group string, instances []string) error {
 	return nil
 }
 
-// Lower lowers a target of which there are no VMs.
+// Lower lowers the target by n nodes for which no VM exists.
 func (c cloud) Lower(group string, n int) error {
 	c.lower(group, n)
 	return nil
 }
 
-// order makes a VM, which raises the target, and returns its name.
+// order creates a VM, which raises the target. It returns the VM's name.
 func (c *Cluster) order(name string, v vm) string {
 	g := c.raise(name)
 	vm := fmt.Sprintf("%s%06d", name, g.serial)
@@ -62,7 +62,7 @@ func (c *Cluster) order(name string, v vm) string {
 	return vm
 }
 
-// raise raises the group's target by one. The autoscaler knows of what it ordered without asking.
+// raise raises the group's target by one, and also the target that the autoscaler has cached: it knows its own orders.
 func (c *Cluster) raise(name string) group {
 	g := c.groups[name]
 	g.target++
@@ -85,7 +85,7 @@ func (c *Cluster) bootTime(g Group) time.Duration {
 	return g.Boot + time.Duration(rand.New(&c.random).Int64N(int64(g.Jitter)))
 }
 
-// register makes the VM's Node, ready at once if the cluster begins with it.
+// register creates the VM's Node. With atOnce, it is ready at once: the cluster begins with it.
 func (c *Cluster) register(name string, atOnce bool) {
 	v, ok := c.vms[name]
 	if !ok || v.deleting {
@@ -121,7 +121,7 @@ func (c *Cluster) ready(name string) {
 	}
 }
 
-// SetReady makes the node ready or not, with the taint that says so.
+// SetReady sets whether the node is ready, and adds or removes the taint for it.
 func (c *Cluster) SetReady(name string, ready bool) {
 	c.UpdateNode(name, func(node *corev1.Node) {
 		condition := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(c.now)}
@@ -145,7 +145,7 @@ func noSchedule(key string) corev1.Taint {
 	return corev1.Taint{Key: key, Effect: corev1.TaintEffectNoSchedule}
 }
 
-// drain evicts the node's pods and has the VM deleted when they have ended.
+// drain begins to drain the node. Its pods are deleted and replaced, and its VM is deleted when the drain is over.
 func (c *Cluster) drain(node string) {
 	var wait time.Duration
 	if c.replacePods(node) {
@@ -154,7 +154,7 @@ func (c *Cluster) drain(node string) {
 	c.after(wait, vmDeleted, node)
 }
 
-// replacePods removes the node's pods, which their owners make anew, and reports whether there were any.
+// replacePods deletes the node's pods, and creates new ones as their owners would. It reports whether there were any.
 func (c *Cluster) replacePods(node string) bool {
 	found := false
 	for _, pod := range c.Pods() {
@@ -171,7 +171,7 @@ func (c *Cluster) replacePods(node string) bool {
 	return found
 }
 
-// accept is the cloud's acceptance of a deletion: the target falls, and the Node goes now or later.
+// accept accepts the deletion of the node's VM. The target falls at once. The Node is deleted after Linger.
 func (c *Cluster) accept(node string) {
 	v, ok := c.vms[node]
 	if !ok || v.deleting {
@@ -187,7 +187,7 @@ func (c *Cluster) accept(node string) {
 	c.after(c.options.Linger, nodeGone, node)
 }
 
-// forget removes the VM and its Node. Pods that are on it still are made anew.
+// forget deletes the VM and its Node. Pods that are still on it are replaced.
 func (c *Cluster) forget(node string) {
 	delete(c.vms, node)
 	if c.nodes[node] == nil {
@@ -198,7 +198,7 @@ func (c *Cluster) forget(node string) {
 	c.changed()
 }
 
-// world is what a loop sees.
+// world returns the input of a loop.
 func (c *Cluster) world() autoscaler.World {
 	w := autoscaler.World{Nodes: c.Nodes(), Pods: c.Pods(), Unhealthy: c.unhealthy}
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
@@ -225,7 +225,7 @@ func (c *Cluster) instances(group string) []autoscaler.Instance {
 	return result
 }
 
-// virtualNode is the virtual node as AKS has it.
+// virtualNode returns a virtual node like AKS's.
 func virtualNode(now time.Time) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: VirtualNode, CreationTimestamp: metav1.NewTime(now), Labels: map[string]string{

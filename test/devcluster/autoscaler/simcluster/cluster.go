@@ -1,6 +1,6 @@
-// Package simcluster is a cluster without processes: a cloud with node groups, nodes, pods, a scheduler that binds what
-// fits on VMs, and the simulated autoscaler, under a clock that moves from event to event. All chance comes from one
-// seed, and a copy of a cluster goes on as the original would, so that a test can ask what would have happened.
+// Package simcluster simulates a cluster without processes: a cloud with node groups, nodes, pods, a scheduler that
+// binds pods to VMs, and the simulated autoscaler. The clock moves from event to event. One seed determines everything
+// random. A clone goes on as the original would, so a test can see what would have happened.
 package simcluster
 
 import (
@@ -18,72 +18,73 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// Options say what a cluster is made of.
+// Options describe a cluster.
 type Options struct {
-	// Seed is the source of all chance: boot times, and the order of groups of one priority.
+	// Seed determines everything random: boot times, and the order of groups of the same priority.
 	Seed uint64
-	// Start is the time at which the cluster begins; zero is a time of no meaning.
+	// Start is the cluster's time at the beginning. If it is zero, a fixed date is used.
 	Start time.Time
-	// Groups are the node groups, with their first nodes.
+	// Groups are the node groups, with the number of their first nodes.
 	Groups []Group
-	// Autoscaler are the autoscaler's flags; autoscaler.Real is the default.
+	// Autoscaler has the autoscaler's flags. If it is empty, autoscaler.Real is used.
 	Autoscaler autoscaler.Options
-	// LoopTime is what a loop takes: its status is written so long after its start. The recorded ones took 0.03 to 0.4
-	// s, a large cluster's take seconds.
+	// LoopTime is the time from a loop's start until its status is written. The recorded loops took 0.03 to 0.4 s. In a
+	// large cluster, a loop takes seconds.
 	LoopTime time.Duration
-	// PodTriggers starts a loop at once when a pod becomes unschedulable, as frequent-loops-enabled does, which newer
-	// versions have on by default. A productive loop is followed by the next in any case.
+	// PodTriggers starts a loop at once when a pod becomes unschedulable, as --frequent-loops-enabled does, which is
+	// the default of newer versions. Without it, too, a loop follows at once after a loop that did something.
 	PodTriggers bool
-	// DeleteDelay is the time between a node's taint and its VM's deletion, node-delete-delay-after-taint; the real
-	// one's default is 5 s. DrainTime is what a drain takes beyond that.
+	// DeleteDelay (--node-delete-delay-after-taint) is the time from a node's taint to the deletion of its VM. The real
+	// autoscaler's default is 5 s. If the node has pods, DrainTime is added.
 	DeleteDelay, DrainTime time.Duration
-	// Linger is how long a Node stays after its VM's deletion was accepted and the target fell. Azure: minutes; the
-	// kwok provider: 0.
+	// Linger is how long a Node still exists after the deletion of its VM was accepted and the target fell: minutes on
+	// Azure, 0 with the kwok provider.
 	Linger time.Duration
-	// SizeCache is how long the autoscaler believes a target before it asks the cloud again. Its own orders it knows,
-	// deletions it does not. Azure: up to a minute; 0 asks in each loop.
+	// SizeCache is how long the autoscaler uses a target before it reads it again. Its own orders change the cached
+	// target, and deletions do not. On Azure it is up to a minute. With 0, each loop reads the target.
 	SizeCache time.Duration
-	// SchedulerDelay is how long the scheduler takes to look at a change.
+	// SchedulerDelay is the time from a change to the scheduler's next cycle.
 	SchedulerDelay time.Duration
-	// VirtualNode adds a virtual node with AKS's taint and GateTaint.
+	// VirtualNode adds a virtual node with AKS's taint and the gate taint.
 	VirtualNode bool
 }
 
-// GateTaint and ProviderTaint are the virtual node's.
+// GateTaint and ProviderTaint are the keys of the virtual node's taints.
 const (
 	GateTaint, ProviderTaint = "poolpriority.dev/gate", "virtual-kubelet.io/provider"
-	// VirtualNode is the virtual node's name, AKS's.
+	// VirtualNode is the name of the virtual node, as on AKS.
 	VirtualNode = "virtual-node-aci-linux"
 )
 
-// Group is a node group of the cloud's.
+// Group is a node group of the cloud.
 type Group struct {
 	Name            string
 	Min, Max, Nodes int
-	// Priority is that of the priority expander.
+	// Priority is the group's priority for the priority expander.
 	Priority int
-	// Template is a node of the group: labels, lasting taints, allocatable.
+	// Template is a node of the group, with its labels, lasting taints and allocatable resources.
 	Template *corev1.Node
-	// Boot is the time from the order to the Node, Jitter what chance adds at most, ReadyAfter the time from the Node
-	// until it is ready.
+	// Boot is the time from the order to the Node. A random time below Jitter is added. ReadyAfter is the time from the
+	// Node until it is ready.
 	Boot, Jitter, ReadyAfter time.Duration
-	// StartupTaint is on new nodes until StartupFor after they became ready; "" is none.
+	// StartupTaint is the key of a taint that new nodes have until StartupFor after they became ready. It is "" without
+	// such a taint.
 	StartupTaint string
 	StartupFor   time.Duration
 	Fault        Fault
-	// Unhealthy makes the autoscaler take the group for an unhealthy one.
+	// Unhealthy makes the group unhealthy for the autoscaler.
 	Unhealthy bool
 }
 
 // Fault is what goes wrong when a group grows.
 type Fault struct {
-	// Refusal is the cloud's answer to an order; "" accepts it.
+	// Refusal is the error with which the cloud refuses orders. With "", the cloud accepts them.
 	Refusal string
-	// NeverRegisters makes VMs that never become nodes.
+	// NeverRegisters orders VMs that never become nodes.
 	NeverRegisters bool
-	// NoVM raises the target, and no VM is made: how a stockout looks on Azure.
+	// NoVM raises the target without creating a VM, as a stockout on Azure does.
 	NoVM bool
-	// ErrorCode makes VMs that the cloud says have failed, for this reason.
+	// ErrorCode is the error of VMs that cannot be created.
 	ErrorCode string
 }
 
@@ -100,12 +101,12 @@ type Write struct {
 	Status    autoscaler.Status
 }
 
-// Cluster is a virtual cluster. Objects that it returns are never changed: it replaces them.
+// Cluster is a simulated cluster. It never changes objects that it has returned: it replaces them.
 type Cluster struct {
 	options Options
 	now     time.Time
 	random  rand.PCG
-	events  []event // by time, then by order of making
+	events  []event // sorted by time, then by age
 	serial  int
 
 	nodes  map[string]*corev1.Node
@@ -115,20 +116,20 @@ type Cluster struct {
 	orders []Order
 
 	autoscaler *autoscaler.Autoscaler // nil when it is not running
-	made       int                    // how often the ConfigMap was made
+	made       int                    // how often the ConfigMap was created
 	writes     int
 	loops      int
-	written    *Write // what the ConfigMap says; nil when there is none
+	written    *Write // the content of the ConfigMap; nil if there is none
 	last       Write
-	pending    autoscaler.Status // of the loop that is running
+	pending    autoscaler.Status // the status of the running loop
 	begun      time.Time
 	looping    bool
 	again      bool // the next loop follows at once
-	triggered  bool // a pod became unschedulable during a loop
+	triggered  bool // a pod became unschedulable during the running loop
 	unhealthy  bool
 }
 
-// group is a group's state.
+// group is the state of a node group.
 type group struct {
 	Group
 	target, cached int
@@ -136,14 +137,14 @@ type group struct {
 	serial         int
 }
 
-// vm is a VM's state. One whose Node is gone is forgotten.
+// vm is the state of a VM. It is dropped when the Node is deleted.
 type vm struct {
 	group     string
 	deleting  bool
 	errorCode string
 }
 
-// New returns a cluster with the groups' first nodes ready and the autoscaler just started.
+// New returns a cluster in which the groups' first nodes are ready and the autoscaler has just started.
 func New(options Options) *Cluster {
 	if options.Start.IsZero() {
 		options.Start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -171,7 +172,7 @@ func New(options Options) *Cluster {
 	return c
 }
 
-// Clone returns a copy that goes on as the original would and shares nothing that changes.
+// Clone returns an independent copy, which goes on as the original would.
 func (c *Cluster) Clone() *Cluster {
 	d := *c
 	d.events, d.orders = slices.Clone(c.events), slices.Clone(c.orders)
@@ -182,17 +183,17 @@ func (c *Cluster) Clone() *Cluster {
 	return &d
 }
 
-// Now is the cluster's time.
+// Now returns the cluster's time.
 func (c *Cluster) Now() time.Time { return c.now }
 
-// Loops is how many loops have ended with a status, over all autoscalers that ran.
+// Loops returns how many loops have ended with a status. It counts the loops of all autoscalers that have run.
 func (c *Cluster) Loops() int { return c.loops }
 
-// Orders are the orders that the cloud has accepted, oldest first.
+// Orders returns the orders that the cloud has accepted, oldest first.
 func (c *Cluster) Orders() []Order { return slices.Clone(c.orders) }
 
-// ConfigMap is the autoscaler's status; nil when there is none. Its UID changes when it is made anew, its resource
-// version with each write.
+// ConfigMap returns the ConfigMap with the autoscaler's status; nil if there is none. Its UID changes when it is
+// created anew, and its resource version with each write.
 func (c *Cluster) ConfigMap() *corev1.ConfigMap {
 	if c.written == nil {
 		return nil
@@ -205,7 +206,7 @@ func (c *Cluster) ConfigMap() *corev1.ConfigMap {
 	return cm
 }
 
-// Written is what the ConfigMap says, and how often it was made; nil when there is none.
+// Written returns the content of the ConfigMap, and how often it was created; nil if there is none.
 func (c *Cluster) Written() (*Write, int) {
 	if c.written == nil {
 		return nil, 0
@@ -214,16 +215,16 @@ func (c *Cluster) Written() (*Write, int) {
 	return &w, c.made
 }
 
-// Writes is how often the ConfigMap was written, and so what changes with it; it saves rendering one to see that.
+// Writes returns how often the ConfigMap was written. It shows whether the ConfigMap has changed without rendering it.
 func (c *Cluster) Writes() int { return c.writes }
 
-// LastWrite is the last status that a loop wrote.
+// LastWrite returns the last status that a loop wrote.
 func (c *Cluster) LastWrite() Write { return c.last }
 
-// Target is the size that the cloud knows the group to have.
+// Target returns the group's size as the cloud knows it.
 func (c *Cluster) Target(name string) int { return c.groups[name].target }
 
-// Groups are the groups as they are set now, by name.
+// Groups returns the groups with their current settings, sorted by name.
 func (c *Cluster) Groups() []Group {
 	var result []Group
 	for _, name := range slices.Sorted(maps.Keys(c.groups)) {
@@ -232,17 +233,17 @@ func (c *Cluster) Groups() []Group {
 	return result
 }
 
-// SetGroup changes a group: its faults, its limits, whether it is healthy.
+// SetGroup changes a group's settings, such as its faults, its limits or its health.
 func (c *Cluster) SetGroup(name string, change func(*Group)) {
 	g := c.groups[name]
 	change(&g.Group)
 	c.groups[name] = g
 }
 
-// SetUnhealthy makes the autoscaler take the cluster for an unhealthy one, or ends that.
+// SetUnhealthy sets whether the cluster is unhealthy for the autoscaler.
 func (c *Cluster) SetUnhealthy(unhealthy bool) { c.unhealthy = unhealthy }
 
-// Nodes are the nodes, those of the group that grows first before others, the virtual node last.
+// Nodes returns the nodes, sorted by the priority of their groups, the highest first. The virtual node is the last.
 func (c *Cluster) Nodes() []*corev1.Node {
 	return slices.SortedFunc(maps.Values(c.nodes), func(a, b *corev1.Node) int {
 		if p, q := c.rank(a.Name), c.rank(b.Name); p != q {
@@ -259,10 +260,10 @@ func (c *Cluster) rank(node string) int {
 	return c.groups[c.vms[node].group].Priority
 }
 
-// GroupOf is the name of the group that the node belongs to, "" for the virtual node.
+// GroupOf returns the name of the node's group; "" for the virtual node.
 func (c *Cluster) GroupOf(node string) string { return c.vms[node].group }
 
-// Pods are the pods, oldest first.
+// Pods returns the pods, oldest first.
 func (c *Cluster) Pods() []*corev1.Pod {
 	return slices.SortedFunc(maps.Values(c.pods), func(a, b *corev1.Pod) int {
 		if d := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); d != 0 {
@@ -275,7 +276,7 @@ func (c *Cluster) Pods() []*corev1.Pod {
 // Pod returns the pod, or nil.
 func (c *Cluster) Pod(name string) *corev1.Pod { return c.pods[name] }
 
-// Pending are the pods that the scheduler looked at and found no VM for, oldest first.
+// Pending returns the pods for which the scheduler has found no VM, oldest first.
 func (c *Cluster) Pending() []*corev1.Pod {
 	return slices.DeleteFunc(c.Pods(), func(pod *corev1.Pod) bool { return pod.Spec.NodeName != "" || len(pod.Status.Conditions) == 0 })
 }
@@ -298,7 +299,7 @@ func (c *Cluster) DeletePod(name string) {
 	c.changed()
 }
 
-// UpdatePod changes a copy of the pod and puts it in the pod's place.
+// UpdatePod replaces the pod by a changed copy.
 func (c *Cluster) UpdatePod(name string, change func(*corev1.Pod)) {
 	if pod := c.pods[name]; pod != nil {
 		pod = pod.DeepCopy()
@@ -308,7 +309,7 @@ func (c *Cluster) UpdatePod(name string, change func(*corev1.Pod)) {
 	}
 }
 
-// UpdateNode changes a copy of the node and puts it in the node's place.
+// UpdateNode replaces the node by a changed copy.
 func (c *Cluster) UpdateNode(name string, change func(*corev1.Node)) {
 	if node := c.nodes[name]; node != nil {
 		node = node.DeepCopy()
@@ -323,7 +324,7 @@ func (c *Cluster) Burst(pod string) {
 	c.UpdatePod(pod, func(p *corev1.Pod) { bind(p, VirtualNode, c.now) })
 }
 
-// Hold makes the pod pending again, wherever it is.
+// Hold makes the pod pending and unschedulable, also if it runs on a node.
 func (c *Cluster) Hold(pod string) {
 	c.UpdatePod(pod, func(p *corev1.Pod) {
 		p.Spec.NodeName, p.Status.Phase = "", corev1.PodPending
@@ -331,7 +332,7 @@ func (c *Cluster) Hold(pod string) {
 	})
 }
 
-// LoseVM takes a VM away, as the eviction of a spot VM does: the Node is gone and the target falls at once.
+// LoseVM deletes a VM, as the eviction of a spot VM does. Its Node is deleted and the target falls at once.
 func (c *Cluster) LoseVM(node string) {
 	if v, ok := c.vms[node]; ok && !v.deleting {
 		c.lower(v.group, 1)
@@ -339,14 +340,15 @@ func (c *Cluster) LoseVM(node string) {
 	}
 }
 
-// Fits reports whether an empty node of the group would take the pod. By the group's template, which is what the
-// autoscaler goes by.
+// Fits reports whether the pod would fit on an empty node of the group. It uses the group's template, as the autoscaler
+// does.
 func (c *Cluster) Fits(pod *corev1.Pod, group string) bool {
 	return autoscaler.Filters{}.Admits(c.groups[group].Template, pod)
 }
 
-// Ahead makes the named pods pending in a copy of the cluster, lets it run until so many loops more have ended and at
-// least so much time has passed, and returns the orders made meanwhile. Nothing bursts in the copy.
+// Ahead makes the named pods pending in a clone of the cluster. The clone runs until this many further loops have ended
+// and at least this much time has passed. Ahead returns the orders that the clone's cloud accepted. No pod bursts in
+// the clone.
 func (c *Cluster) Ahead(pods []string, loops int, atLeast time.Duration) []Order {
 	d := c.Clone()
 	for _, name := range pods {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// kind is what happens at an event. Events are data and not functions, so that a cluster can be copied.
+// kind is what happens at an event. Events are data, not functions, so that a cluster can be cloned.
 type kind int
 
 const (
@@ -26,24 +26,24 @@ type event struct {
 	name string // of a node
 }
 
-// after makes something happen so much later.
+// after adds an event that happens after the duration.
 func (c *Cluster) after(d time.Duration, k kind, name string) {
 	e := event{at: c.now.Add(d), kind: k, name: name}
 	i, _ := slices.BinarySearchFunc(c.events, e, func(have, e event) int {
 		if have.at.After(e.at) {
 			return 1
 		}
-		return -1 // after those of the same time
+		return -1 // after the events of the same time
 	})
 	c.events = slices.Insert(c.events, i, e)
 }
 
-// cancel takes back all events of the kinds.
+// cancel removes all events of the kinds.
 func (c *Cluster) cancel(kinds ...kind) {
 	c.events = slices.DeleteFunc(c.events, func(e event) bool { return slices.Contains(kinds, e.kind) })
 }
 
-// Next is the time of the next event; false when nothing will ever happen.
+// Next returns the time of the next event; false if there is none.
 func (c *Cluster) Next() (time.Time, bool) {
 	if len(c.events) == 0 {
 		return time.Time{}, false
@@ -51,7 +51,7 @@ func (c *Cluster) Next() (time.Time, bool) {
 	return c.events[0].at, true
 }
 
-// Step moves the clock to the next event and lets it happen. It reports whether there was one.
+// Step moves the clock to the next event and handles the event. It reports whether there was one.
 func (c *Cluster) Step() bool {
 	if len(c.events) == 0 {
 		return false
@@ -63,7 +63,7 @@ func (c *Cluster) Step() bool {
 	return true
 }
 
-// RunUntil lets everything happen up to the time, that included, and sets the clock to it.
+// RunUntil handles all events up to and including the time t, and sets the clock to t.
 func (c *Cluster) RunUntil(t time.Time) {
 	for len(c.events) > 0 && !c.events[0].at.After(t) {
 		c.Step()
@@ -71,10 +71,10 @@ func (c *Cluster) RunUntil(t time.Time) {
 	c.now = t
 }
 
-// Run lets so much time pass.
+// Run moves the clock by the duration.
 func (c *Cluster) Run(d time.Duration) { c.RunUntil(c.now.Add(d)) }
 
-// RunLoops runs until so many loops more have ended with a status.
+// RunLoops runs until this many further loops have ended with a status.
 func (c *Cluster) RunLoops(n int) {
 	for ended := c.loops + n; c.autoscaler != nil && c.loops < ended; {
 		c.Step()

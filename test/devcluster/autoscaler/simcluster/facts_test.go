@@ -14,7 +14,7 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// two is a cluster of a first and a second group, both empty, with loops of a second.
+// two returns a cluster with two groups, first and second. Both are empty. A loop takes a second.
 func two(change func(*Options)) *Cluster {
 	options := Options{
 		Groups: []Group{
@@ -33,7 +33,8 @@ func fault(f Fault) func(*Options) {
 	return func(o *Options) { o.Groups[0].Fault = f }
 }
 
-// TestStatusIsOfTheLoopsStart: counts and time are those of the loop's start, targets those after its orders.
+// TestStatusIsOfTheLoopsStart: counts and time are those of the loop's start. Targets are those after the loop's
+// orders.
 func TestStatusIsOfTheLoopsStart(t *testing.T) {
 	c := two(func(o *Options) { o.Groups[0].Boot = 500 * time.Millisecond })
 	c.AddPod(pod("a", "1500m"))
@@ -54,7 +55,8 @@ func TestStatusIsOfTheLoopsStart(t *testing.T) {
 	}
 }
 
-// TestVMsThatNeverCome: the group is given up after the provision time, goes into back-off, and the next one is grown.
+// TestVMsThatNeverCome: after the provision time, the VM is deleted, its group goes into backoff, and the next group is
+// grown.
 func TestVMsThatNeverCome(t *testing.T) {
 	c := two(fault(Fault{NeverRegisters: true}))
 	c.AddPod(pod("a", "1500m"))
@@ -75,8 +77,8 @@ func TestVMsThatNeverCome(t *testing.T) {
 	}
 }
 
-// TestTargetWithoutVMs: a stockout that raises the target and makes no VM. A group that has a node is put right after
-// the provision time, one without any never is.
+// TestTargetWithoutVMs: a stockout raises the target, and no VM is created. After the provision time, the target of a
+// group with a node is lowered. The target of a group without nodes never is.
 func TestTargetWithoutVMs(t *testing.T) {
 	for nodes, want := range []int{1, 1} {
 		c := two(func(o *Options) {
@@ -101,7 +103,7 @@ func TestTargetWithoutVMs(t *testing.T) {
 	}
 }
 
-// TestVMsThatFailToBeMade: an error of the instance puts the group in back-off at once.
+// TestVMsThatFailToBeMade: an error of a VM puts its group in backoff at once.
 func TestVMsThatFailToBeMade(t *testing.T) {
 	c := two(fault(Fault{ErrorCode: "AllocationFailed"}))
 	c.AddPod(pod("a", "1500m"))
@@ -114,7 +116,7 @@ func TestVMsThatFailToBeMade(t *testing.T) {
 	}
 }
 
-// TestBackoffDoubles: five minutes, ten, twenty, thirty, thirty; and anew three hours after the last failure.
+// TestBackoffDoubles: the backoffs last 5, 10, 20, 30 and 30 minutes.
 func TestBackoffDoubles(t *testing.T) {
 	c := two(func(o *Options) {
 		o.Groups = o.Groups[:1]
@@ -129,7 +131,8 @@ func TestBackoffDoubles(t *testing.T) {
 			t.Fatalf("not in back-off after %v", w.Begun.Sub(begin))
 		}
 	}
-	// The tries were at 0, 5, 15, 35, 65 and 95 minutes: what is allowed at 85 is not tried before 95.
+	// The autoscaler has tried at 0, 5, 15, 35 and 65 minutes. The cloud accepts orders from minute 91 on, and the next
+	// try is at 95.
 	c.SetGroup("first", func(g *Group) { g.Fault = Fault{} })
 	c.Run(3 * time.Minute)
 	if len(c.Orders()) != 0 {
@@ -141,7 +144,7 @@ func TestBackoffDoubles(t *testing.T) {
 	}
 }
 
-// TestUnhealthy: a group that is unhealthy is skipped, and in an unhealthy cluster nothing is done at all.
+// TestUnhealthy: an unhealthy group is not grown. In an unhealthy cluster, no group is grown.
 func TestUnhealthy(t *testing.T) {
 	c := two(func(o *Options) { o.Groups[0].Unhealthy = true })
 	c.AddPod(pod("a", "1500m"))
@@ -160,14 +163,14 @@ func TestUnhealthy(t *testing.T) {
 	}
 }
 
-// TestTooManyUnready: more than three nodes and more than 45 % of all.
+// TestTooManyUnready: the cluster is unhealthy if more than three nodes and more than 45 % of all nodes are unready.
 func TestTooManyUnready(t *testing.T) {
 	c := two(func(o *Options) {
 		o.Groups[0].Nodes, o.Groups[0].Max = 8, 10
 		o.Autoscaler = autoscaler.Real()
 		o.Autoscaler.UnneededTime = 0
 	})
-	c.Run(16 * time.Minute) // a younger node counts as one that has not started
+	c.Run(16 * time.Minute) // before, a node that is not ready counts as not started
 	for i, node := range c.Nodes()[:4] {
 		if got := c.LastWrite().Status.ClusterWide.Health.Status; got != "Healthy" {
 			t.Fatalf("%s with %d unready nodes", got, i)
@@ -190,12 +193,12 @@ func TestTooManyUnready(t *testing.T) {
 	}
 }
 
-// TestIgnoredPods: what does not make the autoscaler order anything, at first or for ever.
+// TestIgnoredPods: pods for which the autoscaler orders no node, at first or ever.
 func TestIgnoredPods(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
-		delay  time.Duration // new-pod-scale-up-delay
-		after  time.Duration // when the order comes; 0 is never
+		delay  time.Duration // --new-pod-scale-up-delay
+		after  time.Duration // when the order is made; 0: never
 	}{
 		"any pod":                                   {change: func(*corev1.Pod) {}, after: 10 * time.Second},
 		"priority -10":                              {change: func(p *corev1.Pod) { p.Spec.Priority = ptr.To[int32](-10) }, after: 10 * time.Second},
@@ -232,7 +235,7 @@ func annotated(delay string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Annotations = map[string]string{autoscaler.ScaleUpDelay: delay} }
 }
 
-// TestLingeringNodes: the target falls when the deletion is accepted; the Node stays, tainted.
+// TestLingeringNodes: the target falls when the deletion is accepted. The Node remains, with its taint.
 func TestLingeringNodes(t *testing.T) {
 	c := two(func(o *Options) {
 		o.Linger, o.Groups[0].Nodes = 2*time.Minute, 1
@@ -253,7 +256,7 @@ func TestLingeringNodes(t *testing.T) {
 	}
 }
 
-// TestStaleSizes: the autoscaler believes the old target for a minute, and takes the VMs for ones on their way.
+// TestStaleSizes: the autoscaler uses the old target for a minute, and counts the deleted VMs as upcoming nodes.
 func TestStaleSizes(t *testing.T) {
 	c := two(func(o *Options) {
 		o.SizeCache, o.Groups[0].Nodes = time.Minute, 3
@@ -280,8 +283,8 @@ func TestStaleSizes(t *testing.T) {
 	}
 }
 
-// TestStartupTaints: a taint that the autoscaler knows by its prefix makes a node one that is starting; with any other
-// it counts as ready, the pod still fits nowhere, and VM after VM is ordered.
+// TestStartupTaints: a node whose taint has a prefix that the autoscaler knows counts as starting. With any other taint
+// it counts as ready. The pod still fits on no node, and the autoscaler orders one VM after the other.
 func TestStartupTaints(t *testing.T) {
 	for taint, want := range map[string]int{"startup-taint.cluster-autoscaler.kubernetes.io/cni": 1, "example.com/preparing": 3} {
 		c := two(func(o *Options) {
@@ -302,7 +305,7 @@ func TestStartupTaints(t *testing.T) {
 	}
 }
 
-// TestKilledWhileRemoving: the taint stays, and the next autoscaler takes it off.
+// TestKilledWhileRemoving: the taint stays until the next autoscaler removes it.
 func TestKilledWhileRemoving(t *testing.T) {
 	c := two(func(o *Options) {
 		o.Groups[0].Nodes = 1
@@ -325,7 +328,7 @@ func TestKilledWhileRemoving(t *testing.T) {
 	}
 }
 
-// TestClone: a copy goes on as the original does, whichever goes first, and neither changes the other.
+// TestClone: a clone goes on as the original does, whichever runs first. Neither changes the other.
 func TestClone(t *testing.T) {
 	for seed := range uint64(20) {
 		c := two(func(o *Options) {
@@ -355,7 +358,7 @@ func TestClone(t *testing.T) {
 	}
 }
 
-// churn adds a pod or takes one away, and lets some time pass.
+// churn adds or deletes a pod, and lets some time pass.
 func churn(c *Cluster, r *rand.Rand, i int) {
 	if pods := c.Pods(); len(pods) > 0 && r.IntN(2) == 0 {
 		c.DeletePod(pods[r.IntN(len(pods))].Name)
@@ -365,7 +368,7 @@ func churn(c *Cluster, r *rand.Rand, i int) {
 	c.Run(time.Duration(r.IntN(90)) * time.Second)
 }
 
-// TestAhead: what the autoscaler would order for a pod that was let in too early.
+// TestAhead: the orders that the autoscaler would make for a pod that burst too early.
 func TestAhead(t *testing.T) {
 	c := two(func(o *Options) { o.VirtualNode = true })
 	c.AddPod(pod("a", "1500m"))
@@ -384,8 +387,8 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// TestRemovalLimits: ten VMs at a time, of those with pods one, never below the minimum, and none soon after any group
-// grew.
+// TestRemovalLimits: at most ten VMs are removed at a time, and one of those with pods. No group falls below its
+// minimum. No VM is removed soon after a scale-up of any group.
 func TestRemovalLimits(t *testing.T) {
 	removing := func(c *Cluster) (n int) {
 		for _, node := range c.Nodes() {
@@ -395,7 +398,7 @@ func TestRemovalLimits(t *testing.T) {
 		}
 		return n
 	}
-	// most lets an hour pass and returns the most VMs that were being removed at a time.
+	// most runs for an hour. It returns the largest number of VMs that were being removed at a time.
 	most := func(c *Cluster) (n int) {
 		for until := c.Now().Add(time.Hour); c.Now().Before(until); c.Step() {
 			n = max(n, removing(c))
@@ -415,7 +418,7 @@ func TestRemovalLimits(t *testing.T) {
 	})
 	t.Run("with pods", func(t *testing.T) {
 		c := two(removal)
-		for i := range 15 { // one for each node, then small ones that are left
+		for i := range 15 { // one big pod for each node, and a small one that stays
 			c.AddPod(pod(fmt.Sprint("big", i), "1700m"))
 			c.AddPod(pod(fmt.Sprint("small", i), "200m"))
 		}

@@ -11,8 +11,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// Start starts an autoscaler that remembers nothing. It writes Initializing, and its first loop begins a scan interval
-// later. It does nothing while one runs.
+// Start starts an autoscaler without memory. It writes Initializing, and its first loop begins a scan interval later.
+// If an autoscaler is running, Start does nothing.
 func (c *Cluster) Start() {
 	if c.autoscaler != nil {
 		return
@@ -26,22 +26,22 @@ func (c *Cluster) Start() {
 	c.after(c.options.Autoscaler.ScanInterval, loopBegins, "")
 }
 
-// Kill ends the autoscaler as SIGKILL does: the status stays, and so do the taints of the nodes that it was removing.
+// Kill ends the autoscaler as SIGKILL does. The status stays, and the nodes that it was removing keep their taints.
 func (c *Cluster) Kill() {
 	c.autoscaler, c.looping, c.triggered = nil, false, false
 	c.cancel(loopBegins, loopEnds, drainBegins, vmDeleted)
 }
 
-// Stop ends the autoscaler politely: it deletes its status.
+// Stop ends the autoscaler gracefully: it deletes its status.
 func (c *Cluster) Stop() {
 	c.Kill()
 	c.written = nil
 }
 
-// Running reports whether the autoscaler runs.
+// Running reports whether the autoscaler is running.
 func (c *Cluster) Running() bool { return c.autoscaler != nil }
 
-// beginLoop looks, decides and orders; the status is written when the loop ends.
+// beginLoop runs a loop at once. Its status is written later, when the loop ends.
 func (c *Cluster) beginLoop() {
 	c.looping, c.begun = true, c.now
 	result, err := c.autoscaler.Loop(c.world(), autoscaler.Filters{}, cloud{c}, c.now)
@@ -83,15 +83,15 @@ func (c *Cluster) write(status autoscaler.Status, begun time.Time) {
 	c.written = &Write{At: c.now, Begun: begun, Status: status}
 }
 
-// changed has the scheduler look at what changed.
+// changed starts a cycle of the scheduler after its delay, unless one is due already.
 func (c *Cluster) changed() {
 	if !slices.ContainsFunc(c.events, func(e event) bool { return e.kind == schedulerLooks }) {
 		c.after(c.options.SchedulerDelay, schedulerLooks, "")
 	}
 }
 
-// schedule binds pods to VMs that they fit on, those of the group of the highest priority first, and says of the others
-// that they are unschedulable. Pods that name a scheduler are not its own.
+// schedule binds pods to VMs that they fit on, and marks the other pods as unschedulable. VMs of the group with the
+// highest priority come first. Pods that name a scheduler are ignored.
 func (c *Cluster) schedule() {
 	nodes, pods := c.Nodes(), c.Pods()
 	nodes = slices.DeleteFunc(nodes, func(node *corev1.Node) bool { return node.Name == VirtualNode || !autoscaler.Ready(node) })
@@ -100,7 +100,7 @@ func (c *Cluster) schedule() {
 		if pod.Spec.NodeName != "" || len(pod.Spec.SchedulingGates) > 0 || pod.Spec.SchedulerName != "" {
 			continue
 		}
-		name, _ := snapshot.Fits(pod, 0) // it never fails
+		name, _ := snapshot.Fits(pod, 0) // Filters never fails
 		if name != "" {
 			_ = snapshot.Place(pod, name)
 		}
@@ -108,7 +108,7 @@ func (c *Cluster) schedule() {
 	}
 }
 
-// settle binds the pod to the node, or says that it is unschedulable if it is not said yet.
+// settle binds the pod to the node. Without a node, it marks the pod as unschedulable, unless it is marked already.
 func (c *Cluster) settle(pod *corev1.Pod, node string) {
 	if node == "" && len(pod.Status.Conditions) > 0 {
 		return
@@ -123,7 +123,7 @@ func (c *Cluster) settle(pod *corev1.Pod, node string) {
 	c.pods[pod.Name] = pod
 }
 
-// trigger starts a loop for a pod that became unschedulable.
+// trigger starts a loop because a pod became unschedulable.
 func (c *Cluster) trigger() {
 	switch {
 	case !c.options.PodTriggers || c.autoscaler == nil:

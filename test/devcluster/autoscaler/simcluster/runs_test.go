@@ -20,7 +20,7 @@ const (
 	mode              = "kubernetes.azure.com/mode"
 )
 
-// template is a node of 2 CPUs of the mode.
+// template returns a node with 2 CPUs and this value of the label mode.
 func template(of string, taints ...corev1.Taint) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{mode: of}},
@@ -31,7 +31,8 @@ func template(of string, taints ...corev1.Taint) *corev1.Node {
 	}
 }
 
-// recorded is the set-up of the recorded runs, with the system node full: nodes come at once, loops take 30 ms.
+// recorded returns a cluster like that of the recorded runs. Nodes come at once, loops take 30 ms, and the system node
+// is full.
 func recorded(change func(*Options)) *Cluster {
 	options := Options{
 		Groups: []Group{
@@ -73,10 +74,10 @@ func toleratesAll(p *corev1.Pod) {
 	p.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 }
 
-// withoutGateTaint takes the taint of ours off the virtual node.
+// withoutGateTaint removes the gate taint from the virtual node.
 func withoutGateTaint(c *Cluster) { c.removeTaint(VirtualNode, GateTaint) }
 
-// growsWithin checks that the group is the first that is ordered, within the time.
+// growsWithin checks that the first order is for the group and comes within the limit.
 func growsWithin(t *testing.T, c *Cluster, group string, limit time.Duration) {
 	t.Helper()
 	begin := c.Now()
@@ -97,17 +98,26 @@ func orderedNothing(t *testing.T, c *Cluster) {
 	}
 }
 
-// writes lets the time pass and returns the statuses that were written.
+// writes runs the cluster for d and returns the statuses that the autoscaler's loops wrote during d.
 func writes(c *Cluster, d time.Duration) []Write {
 	var result []Write
-	for until := c.Now().Add(d); ; c.Step() {
-		if next, ok := c.Next(); !ok || next.After(until) {
-			c.RunUntil(until)
-			return result
+	until, ended := c.Now().Add(d), c.Loops()
+	for next, ok := c.Next(); ok && !next.After(until); next, ok = c.Next() {
+		if c.Step(); c.Loops() > ended {
+			ended, result = c.Loops(), append(result, c.LastWrite())
 		}
-		if n := len(result); c.Loops() > 0 && (n == 0 || result[n-1].At != c.LastWrite().At) {
-			result = append(result, c.LastWrite())
-		}
+	}
+	c.RunUntil(until)
+	return result
+}
+
+// TestWrites: writes returns the last status of the time, and no status from before.
+func TestWrites(t *testing.T) {
+	c := recorded(nil)
+	begin, loops := c.Now(), c.Loops()
+	got := writes(c, time.Minute)
+	if n := len(got); n == 0 || n != c.Loops()-loops || !got[0].At.After(begin) || got[n-1].At != c.LastWrite().At {
+		t.Errorf("%d of %d statuses, from %v on: %v", n, c.Loops()-loops, begin, got)
 	}
 }
 
@@ -134,7 +144,7 @@ func TestRunB(t *testing.T) {
 	if len(orders) != 3 || orders[1].Group != user || orders[1].Nodes != 2 || orders[2].Group != system || orders[2].Nodes != 1 {
 		t.Fatalf("orders %v, want 1 and 2 of the user pool, then 1 of the system pool", orders)
 	}
-	// One option a loop, and the next loop at once.
+	// A loop makes one order, and the next loop follows at once.
 	if d := orders[2].At.Sub(orders[1].At); d != 30*time.Millisecond {
 		t.Errorf("the second order came %v after the first", d)
 	}
@@ -184,7 +194,7 @@ func TestRunC(t *testing.T) {
 	})
 }
 
-// scaleIn removes what was unneeded for 15 s, as runs D and H did.
+// scaleIn removes VMs that were unneeded for 15 s, as in runs D and H.
 func scaleIn(o *Options) {
 	o.Autoscaler.ScanInterval, o.Autoscaler.DelayAfterDelete = 5*time.Second, 5*time.Second
 	o.Autoscaler.UnneededTime, o.Autoscaler.DelayAfterAdd = 15*time.Second, 10*time.Second
@@ -267,7 +277,7 @@ func TestRunF(t *testing.T) {
 	if up.Status != "Backoff" || up.BackoffInfo.ErrorCode != "cloudProviderError" || !strings.Contains(up.BackoffInfo.ErrorMessage, "QuotaExceeded") {
 		t.Fatalf("%+v", up)
 	}
-	for _, w := range writes(c, time.Hour) { // five minutes, ten, twenty
+	for _, w := range writes(c, time.Hour) { // backoffs of 5, 10, 20 and 30 minutes
 		if w.Status.Of(user).ScaleUp.Status != "Backoff" {
 			t.Fatalf("at %v: %s while pods are pending", w.Begun, w.Status.Of(user).ScaleUp.Status)
 		}
@@ -287,7 +297,7 @@ func TestRunG(t *testing.T) {
 	orderedNothing(t, c)
 }
 
-// TestRunH: between the taint and the deletion, and until the next write after that, the status says "at max".
+// TestRunH: the status shows the groups at their maximum from the taint until the first loop after the deletion.
 func TestRunH(t *testing.T) {
 	c := recorded(scaleIn)
 	for _, name := range []string{"a", "b", "c", "d"} {
