@@ -1,9 +1,26 @@
-# Everything that is built here is built with the same flags, so that the Go build cache serves all of it.
+# The minor version of Kubernetes that is built in, and that of the control plane in embedded clusters. go.mod and
+# hack/tools/kubernetes have the modules of 1.35, hack/kubernetes those of the others.
+KUBERNETES_MINOR ?= 1.35
+CONTROL_PLANE_MINOR ?= $(KUBERNETES_MINOR)
+
+# Everything that is built here is built with the same flags, so that the Go build cache serves all of it. hack/go-in.sh
+# runs go in other modules, without the module file of this one.
 export GOFLAGS = -trimpath -buildvcs=false
 export CGO_ENABLED = 0
+BIN = bin
+TOOLS = bin/tools
+ifneq ($(KUBERNETES_MINOR),1.35)
+GOFLAGS += -modfile=$(CURDIR)/hack/kubernetes/$(KUBERNETES_MINOR).mod -tags=kubernetes_$(subst .,_,$(KUBERNETES_MINOR))
+endif
+ifneq ($(CONTROL_PLANE_MINOR),1.35)
+TOOLS = bin/tools-$(CONTROL_PLANE_MINOR)
+endif
+ifneq ($(KUBERNETES_MINOR) $(CONTROL_PLANE_MINOR),1.35 1.35)
+BIN = bin/$(KUBERNETES_MINOR)-on-$(CONTROL_PLANE_MINOR)
+endif
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
-KUBERNETES := $(shell go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null)
+KUBERNETES := $(shell GOFLAGS="$(GOFLAGS)" go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null)
 V := k8s.io/component-base/version
 LDFLAGS = -s -w -X $(V).gitVersion=$(KUBERNETES) -X poolpriority.dev/scheduler/pkg/version.ours=$(VERSION)
 
@@ -16,13 +33,13 @@ help: ## Show this help
 
 .PHONY: build
 build: build-demo ## Build the scheduler, the controller, kubectl pools and the embedded cluster's command into bin/
-	@hack/build.sh bin/kubectl-pools -ldflags "$(LDFLAGS)" ./cmd/kubectl-pools
+	@hack/build.sh $(BIN)/kubectl-pools -ldflags "$(LDFLAGS)" ./cmd/kubectl-pools
 
 .PHONY: build-demo
 build-demo:
-	@hack/build.sh bin/pool-priority-scheduler -ldflags "$(LDFLAGS)" ./cmd/scheduler
-	@hack/build.sh bin/pool-priority-controller -ldflags "$(LDFLAGS)" ./cmd/controller
-	@hack/build.sh bin/devcluster -ldflags "-s -w" ./cmd/devcluster
+	@hack/build.sh $(BIN)/pool-priority-scheduler -ldflags "$(LDFLAGS)" ./cmd/scheduler
+	@hack/build.sh $(BIN)/pool-priority-controller -ldflags "$(LDFLAGS)" ./cmd/controller
+	@hack/build.sh $(BIN)/devcluster -ldflags "-s -w" ./cmd/devcluster
 
 IMAGE ?= pool-priority-scheduler
 PLATFORMS ?= amd64 arm64
@@ -49,13 +66,14 @@ reproducible: ## Build the image's binaries once more, from a clone in another d
 
 .PHONY: tools
 tools: ## Build what the embedded cluster runs (etcd, Kubernetes, KWOK) from Go modules
-	@hack/build-tools.sh bin/tools
+	@hack/build-tools.sh $(TOOLS) $(CONTROL_PLANE_MINOR)
+	@[ $(BIN) = bin ] || { mkdir -p $(BIN) && ln -sfn ../../$(TOOLS) $(BIN)/tools; }
 
 .PHONY: demo
 demo: ## Play the experiments on an embedded cluster, judge the order, and draw it: .devcluster/demo.svg
 	@echo "make demo: about 9 minutes the first time on 2 cores, as it compiles Kubernetes; half a minute after that"
 	@$(MAKE) --no-print-directory tools build-demo
-	@bin/devcluster demo
+	@$(BIN)/devcluster demo --bin $(BIN)
 
 .PHONY: test
 test: test-unit test-story ## Run the unit tests of every package, and the main story on the embedded cluster: at most 12 minutes
@@ -66,13 +84,13 @@ test-all: ## Run all that a change must pass (.ci/run): make verify, all tests, 
 
 .PHONY: prometheus
 prometheus:
-	@hack/step.sh "Prometheus from Debian, to test the alerts" hack/debian-prometheus.sh bin/tools
+	@hack/step.sh "Prometheus from Debian, to test the alerts" hack/debian-prometheus.sh $(TOOLS)
 
 .PHONY: test-unit
 test-unit: prometheus ## Run the tests beside the code, and those of the model, the alerts and the documentation
 	@hack/step.sh "unit tests" hack/go-test.sh -timeout 20m -skip '^TestStrictOrder$$' ./cmd/... ./pkg/... ./test/devcluster/... ./test/model ./test/alerts ./test/markdown ./test/docs ./test/imports
 	@hack/step.sh "foresight, 20 histories" hack/go-test.sh -timeout 20m ./test/foresight -histories 20
-	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" go -C test/monitoring test -count=1 .
+	@hack/step.sh "ServiceMonitors and rules against the Prometheus operator's types" hack/go-in.sh test/monitoring test -count=1 .
 
 .PHONY: test-race
 test-race: ## Run the tests of concurrent packages with the race detector, and a tenth of the random placements
@@ -86,7 +104,7 @@ test-strictness: ## Compare the order of 105,000 random placements with brute fo
 test-foresight: ## Play the gate in 200 random histories of a virtual cluster, and judge each burst by what would have happened
 	@hack/step.sh "foresight" hack/go-test.sh -timeout 20m ./test/foresight
 
-INTEGRATION = -count=1 -timeout 30m -parallel 3 ./test/integration -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+INTEGRATION = -count=1 -timeout 30m -parallel 3 ./test/integration -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
 # The tests on embedded clusters that make test plays; make test-rest plays the others.
 MAIN_STORY = ^(TestDemo|TestDocs|TestPoolsFillInOrder|TestStaticAndFixedPools|TestScaleFromZero|TestPinnedPods|TestArticles|TestBudgetAndWaitLimit|TestQuota|TestLost|TestReturn|TestScaleInOrder|TestObserve|TestPools|TestPublishedState|TestInstall|TestChart)$$
 
@@ -104,12 +122,12 @@ test-karpenter: tools build karpenter ## Run the tests against the real Karpente
 
 .PHONY: helm
 helm:
-	@hack/step.sh "build Helm, to test the chart" go -C hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/bin/tools/ tool
+	@hack/step.sh "build Helm, to test the chart" hack/go-in.sh hack/tools/helm build -ldflags "-s -w" -o $(CURDIR)/$(TOOLS)/ tool
 
 .PHONY: karpenter
 karpenter:
-	@hack/step.sh "build Karpenter" hack/build-karpenter.sh bin/tools
-	@hack/step.sh "NodePools against Karpenter's types" go -C test/karpenter test -count=1 .
+	@hack/step.sh "build Karpenter" hack/build-karpenter.sh $(TOOLS)
+	@hack/step.sh "NodePools against Karpenter's types" hack/go-in.sh test/karpenter test -count=1 .
 
 # The image of Kubernetes 1.35 that the pinned version of kind is released with.
 KIND_NODE_IMAGE ?= kindest/node:v1.35.8@sha256:07b2536e30b803ed61d1677a79df6115f798ce64c80f9e22f6ed45afd09323c0
@@ -127,8 +145,8 @@ test-long: tools build karpenter ## Run what is too long for each run: a million
 	@hack/step.sh "a million placements" hack/go-test.sh -count=1 -timeout 3h ./pkg/poolpriority -run '^TestStrictOrder$$' -placements 600000
 	@hack/step.sh "a million decisions" hack/go-test.sh -count=1 -timeout 3h ./test/model -decisions 1000000 -published 100000
 	@hack/step.sh "5,000 histories" hack/go-test.sh -count=1 -timeout 3h ./test/foresight -histories 5000
-	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
-	@hack/step.sh "five minutes of churn with Karpenter" hack/go-test.sh -count=1 -timeout 15m ./test/integration -run '^TestKarpenterChurn$$' -churn 5m -bin $(CURDIR)/bin -logs $(CURDIR)/.devcluster/logs
+	@hack/step.sh "10,000 pods on a random cluster" hack/go-test.sh -count=1 -timeout 3h ./test/integration -run '^TestRandomCluster$$' -pods 10000 -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
+	@hack/step.sh "five minutes of churn with Karpenter" hack/go-test.sh -count=1 -timeout 15m ./test/integration -run '^TestKarpenterChurn$$' -churn 5m -bin $(CURDIR)/$(BIN) -logs $(CURDIR)/.devcluster/logs
 	@$(MAKE) --no-print-directory test-upstream
 
 .PHONY: test-upstream
@@ -140,8 +158,8 @@ bench: tools build ## Measure a scheduling cycle against other profiles and besi
 	@go run ./test/perf
 	@go test -count=1 ./pkg/poolpriority -run '^$$' -bench 'BesideHeld|RolloutCycle|Alike|BoundPodUpdate' -benchtime 1x
 	@go test -count=1 ./pkg/gatekeeper -run '^$$' -bench Sync
-	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Arrivals' -benchtime 3x -bin $(CURDIR)/bin
-	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput|Arrivals' -benchtime 1x -bin $(CURDIR)/bin
+	@go test -count=1 -timeout 30m ./test/integration -run '^$$' -bench . -skip 'Memory|Throughput|Arrivals' -benchtime 3x -bin $(CURDIR)/$(BIN)
+	@go test -count=1 -timeout 2h ./test/integration -run '^$$' -bench 'Memory|Throughput|Arrivals' -benchtime 1x -bin $(CURDIR)/$(BIN)
 
 .PHONY: bench-scheduler-perf
 bench-scheduler-perf: tools ## Measure throughput with scheduler_perf, Kubernetes' own benchmark
@@ -154,8 +172,8 @@ fuzz: ## Fuzz each outside format, and what pods may look like, for a minute
 	go test ./pkg/published -run '^$$' -fuzz '^FuzzDecode$$' -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/published -run '^$$' -fuzz FuzzDecodeView -fuzztime 1m -fuzzminimizetime 10x
 	go test ./pkg/gate -run '^$$' -fuzz FuzzEligibility -fuzztime 1m -fuzzminimizetime 10x
-	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
-	go -C test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
+	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodePool -fuzztime 1m -fuzzminimizetime 10x
+	hack/go-in.sh test/karpenter test . -run '^$$' -fuzz FuzzNodeClaim -fuzztime 1m -fuzzminimizetime 10x
 
 # How many code lines there may be. A change that raises a number says in its commit what the lines buy.
 MAX_LINES_SHIPPED = 18000
@@ -170,12 +188,12 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 	@hack/step.sh "gofmt" hack/verify-gofmt.sh
 	@hack/step.sh "go mod tidy" hack/verify-modules.sh
 	@hack/step.sh "go vet" go vet ./...
-	@hack/step.sh "go vet of test/karpenter" go -C test/karpenter vet .
-	@hack/step.sh "go vet of test/schedulerperf" go -C test/schedulerperf vet .
-	@hack/step.sh "go vet of test/monitoring" go -C test/monitoring vet .
-	@hack/step.sh "go vet of test/upstream" go -C test/upstream vet ./...
-	@hack/step.sh "go vet of hack/tools/kind" go -C hack/tools/kind vet ./...
-	@hack/step.sh "build lint tools" go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
+	@hack/step.sh "go vet of test/karpenter" hack/go-in.sh test/karpenter vet .
+	@hack/step.sh "go vet of test/schedulerperf" hack/go-in.sh test/schedulerperf vet .
+	@hack/step.sh "go vet of test/monitoring" hack/go-in.sh test/monitoring vet .
+	@hack/step.sh "go vet of test/upstream" hack/go-in.sh test/upstream vet ./...
+	@hack/step.sh "go vet of hack/tools/kind" hack/go-in.sh hack/tools/kind vet ./...
+	@hack/step.sh "build lint tools" hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/step.sh "staticcheck" bin/lint/staticcheck ./...
 	@hack/step.sh "imports" go test ./test/imports
 	@hack/step.sh "retired words" go test ./test/docs -run '^TestRetiredWords$$'
@@ -184,7 +202,7 @@ verify: ## Check format, vet, lint, modules, generated and copied files
 
 .PHONY: generate
 generate: ## Write the generated and copied files anew
-	@go -C hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
+	@hack/go-in.sh hack/tools/lint build -o $(CURDIR)/bin/lint/ tool
 	@hack/update-generated.sh
 
 .PHONY: clean

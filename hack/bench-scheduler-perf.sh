@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 rounds=${1:-3}
 export PATH=$PWD/bin/tools:$PATH # etcd
 binary=$PWD/bin/schedulerperf.test
-go -C test/schedulerperf test -c -o "$binary" .
+hack/go-in.sh test/schedulerperf test -c -o "$binary" .
 results=$(mktemp)
 log=$(mktemp)
 items=$(mktemp -d)

@@ -1,24 +1,28 @@
 #!/usr/bin/env bash
 # Builds what the embedded cluster runs, from Go modules, into the directory given: etcd, kube-apiserver,
 # kube-controller-manager, kube-scheduler, kubectl and kwok. A stamp holds the modules' checksums: an unchanged directory is left alone.
-# Usage: build-tools.sh DIR
+# Usage: build-tools.sh DIR [MINOR], the minor version of Kubernetes, if it is not that of hack/tools/kubernetes/go.mod
 set -euo pipefail
 : "${CGO_ENABLED:?is set by make: run make tools}"
 out=$(realpath -m "$1")
 cd "$(dirname "$0")/tools"
-stamp=$(cat {kubernetes,kwok}/go.{mod,sum} "../$(basename "$0")" ../kubernetes-ldflags.sh <(go version) | sha256sum | cut -d' ' -f1)
+modules=$PWD/kubernetes/go
+[ "${2:-1.35}" = 1.35 ] || modules=$(realpath ../kubernetes)/control-plane-$2
+stamp=$(cat "$modules".{mod,sum} kwok/go.{mod,sum} "../$(basename "$0")" ../kubernetes-ldflags.sh <(go version) | sha256sum | cut -d' ' -f1)
 if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ]; then exit 0; fi
 mkdir -p "$out"
 
-ldflags=$(../kubernetes-ldflags.sh)
+ldflags=$(../kubernetes-ldflags.sh "$modules.mod")
 build() { # NAME MODULE ARG ...: in the module's directory
-  (cd "$2" && ../../build.sh "$out/$1" "${@:3}")
+  STEP_FILE=$out/$1 ../step.sh "build $1" ../go-in.sh "$2" build -o "$out/$1" "${@:3}"
 }
 echo "The control plane: about 8 minutes the first time on 2 cores, most of them for etcd and kube-apiserver; seconds later."
+export MODFILE=$modules.mod
 build etcd kubernetes -ldflags "$ldflags" go.etcd.io/etcd/server/v3
 for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
   build $name kubernetes -ldflags "$ldflags" k8s.io/kubernetes/cmd/$name
 done
+unset MODFILE
 build kwok kwok -ldflags "-s -w" sigs.k8s.io/kwok/cmd/kwok
 # kwok has no stages built in: its module has those that make nodes and pods ready at once.
 kwok=$(../module-dir.sh kwok sigs.k8s.io/kwok)

@@ -6,7 +6,7 @@ export GOGC=${GOGC:-400} # tests, and what they start, collect garbage less ofte
 hack=$(cd "$(dirname "$0")" && pwd)
 gotestsum=$hack/../bin/gotestsum
 mkdir -p "$hack/../bin"
-CGO_ENABLED=0 go -C "$hack/tools/gotestsum" build -o "$gotestsum" gotest.tools/gotestsum || exit 1
+CGO_ENABLED=0 "$hack/go-in.sh" "$hack/tools/gotestsum" build -o "$gotestsum" gotest.tools/gotestsum || exit 1
 events=$(mktemp)
 trap 'rm -f "$events"' EXIT
 "$gotestsum" --format standard-quiet --hide-summary skipped --jsonfile "$events" -- "$@"

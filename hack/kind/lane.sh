@@ -12,7 +12,7 @@ docker image inspect "$node_image" > /dev/null 2>&1 || docker pull --quiet "$nod
 }
 out=bin/kind
 mkdir -p "$out/image"
-go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" tool
+hack/go-in.sh hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" tool
 
 rm -rf "$out/logs"
 hack/kind/cluster.sh delete > /dev/null 2>&1 || true # of a run that was killed
@@ -26,7 +26,7 @@ failed() {
 # The cluster gets ready while the images are built.
 hack/step.sh "create the kind cluster" hack/kind/cluster.sh create "$node_image" &
 creating=$!
-go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/image/" ./pause
+hack/go-in.sh hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/image/" ./pause
 go build -ldflags "-s -w" -o "$out/image/agent" ./test/e2e/image
 hack/step.sh "build the image" make --no-print-directory image VERSION=e2e
 hack/step.sh "build the tests' image" docker build --quiet --file test/e2e/image/Dockerfile --tag pool-priority-e2e:e2e "$out/image"

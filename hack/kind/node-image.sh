@@ -15,9 +15,9 @@ for name in etcd kube-apiserver kube-controller-manager kube-scheduler kubectl; 
 command -v debootstrap > /dev/null || hack/step.sh "install debootstrap" hack/kind/apt-install.sh debootstrap
 
 hack/step.sh "build the control plane" hack/build-tools.sh bin/tools
-hack/step.sh "build what nodes run" go -C hack/tools/kubernetes build -ldflags "$(hack/kubernetes-ldflags.sh)" -o "$PWD/$out/" \
+hack/step.sh "build what nodes run" hack/go-in.sh hack/tools/kubernetes build -ldflags "$(hack/kubernetes-ldflags.sh)" -o "$PWD/$out/" \
   k8s.io/kubernetes/cmd/{kubelet,kubeadm,kube-proxy}
-hack/step.sh "build pause, and a stand-in for crictl" go -C hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" ./crictl ./pause
+hack/step.sh "build pause, and a stand-in for crictl" hack/go-in.sh hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" ./crictl ./pause
 
 suite=bookworm # with a containerd and a runc that still know cgroup v1
 base=local/kind-base:$suite
@@ -30,7 +30,7 @@ if ! docker image inspect "$base" > /dev/null 2>&1; then
   rm -rf "$root"
 fi
 
-version=$(go -C hack/tools/kubernetes list -m -f '{{.Version}}' k8s.io/kubernetes)
+version=$(hack/go-in.sh hack/tools/kubernetes list -m -f '{{.Version}}' k8s.io/kubernetes)
 kind=$(hack/module-dir.sh hack/tools/kind sigs.k8s.io/kind)
 files=$kind/images/base/files
 container=$(docker run --detach --privileged --entrypoint sleep "$base" infinity)
