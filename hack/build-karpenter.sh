@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Karpenter with its kwok provider from Go modules into the directory given, and copies its CRDs to karpenter-crds/ in it.
-# A stamp holds the modules' checksums: an unchanged directory is left alone.
+# Builds Karpenter with its kwok provider from Go modules into the directory given, and copies its CRDs to
+# karpenter-crds/ in it. A stamp holds the modules' checksums. If they have not changed, nothing is built.
 # Usage: build-karpenter.sh DIR
 set -euo pipefail
 out=$(realpath -m "$1")

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the binaries of the embedded cluster from Go modules into the directory given: etcd, kube-apiserver,
-# kube-controller-manager, kube-scheduler, kubectl and kwok. A stamp holds the modules' checksums: an unchanged
-# directory is left alone.
+# kube-controller-manager, kube-scheduler, kubectl and kwok. A stamp holds the modules' checksums. If they have not
+# changed, nothing is built.
 # Usage: build-tools.sh DIR
 set -euo pipefail
 : "${CGO_ENABLED:?is set by make: run make tools}"

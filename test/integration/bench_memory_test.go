@@ -15,8 +15,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// BenchmarkMemory compares the resident memory of the scheduler with our plugin and with the default profile. Both run
-// the same binary on the same control plane.
+// BenchmarkMemory compares the resident memory of the scheduler with our plugin and with the in-tree plugins only. Both
+// run the same binary on the same control plane.
 func BenchmarkMemory(b *testing.B) {
 	const nodes, podsPerNode, rounds = 5000, 10, 5
 	c := startCrowd(b)

@@ -72,7 +72,7 @@ func TestCrashLoop(t *testing.T) {
 			}}}}
 		}))
 		e.Lands(10*time.Second, "web", map[string]int{"": 1})
-		e.Keeps(6*time.Second, "web", map[string]int{"": 1}) // longer than declineGrace, which the time with a gate does not count for
+		e.Keeps(6*time.Second, "web", map[string]int{"": 1}) // longer than declineGrace, which begins after the scheduling gate
 		e.Eventually(10*time.Second, func() string {
 			pods := e.Pods("web")
 			if len(pods) == 0 {
