@@ -170,7 +170,7 @@ func (c *Cluster) Failed() error {
 }
 
 // Stop stops everything: our binaries first, then the other processes in the reverse order of their start. It kills
-// them, because their data is not kept, and an API server that ends by itself waits up to a minute for its clients.
+// them, because their data is not kept, and because after SIGTERM an API server waits up to a minute for its clients.
 func (c *Cluster) Stop() {
 	c.stopNodes()
 	for i := len(c.processes) - 1; i >= 0; i-- {

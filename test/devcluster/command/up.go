@@ -24,7 +24,7 @@ const (
 	example       = "workloads/web.yaml"
 )
 
-// playground is what devcluster up starts.
+// playground is the cluster that devcluster up runs, with its settings.
 type playground struct {
 	*flags
 	out     io.Writer

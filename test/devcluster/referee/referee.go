@@ -37,7 +37,7 @@ const (
 // Tier is a node pool in the order that the referee expects.
 type Tier struct {
 	Name string
-	// Max is the number of VMs at which the pool can grow no more; 0 for the virtual node, which comes last.
+	// Max is the largest number of VMs that the pool can have; 0 for the virtual node, which comes last.
 	Max  int
 	Owns func(*corev1.Node) bool
 }

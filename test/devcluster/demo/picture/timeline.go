@@ -15,7 +15,7 @@ type Timeline struct {
 	Runs  []Run  `json:"runs"`
 }
 
-// Run is what was seen of one load on one cluster.
+// Run has the observations of one load on one cluster.
 type Run struct {
 	// Title names the cluster's scheduler.
 	Title string `json:"title"`
@@ -37,7 +37,7 @@ type Run struct {
 // Pool is a node pool.
 type Pool struct {
 	Name string `json:"name"`
-	// MaxVMs is what the pool can grow to; 0 is a virtual node, which has no VMs.
+	// MaxVMs is the largest number of VMs that the pool can have; 0 for a virtual node, which has no VMs.
 	MaxVMs int `json:"maxVMs,omitempty"`
 }
 
