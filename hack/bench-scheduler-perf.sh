@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compares throughput by scheduler_perf, Kubernetes' own benchmark: the variants take turns, each in a process of its own, and the
-# ratios are the medians over the rounds. Usage: bench-scheduler-perf.sh [ROUNDS]
+# Compares throughputs with scheduler_perf, Kubernetes' own benchmark. The variants take turns, each in its own process.
+# A ratio is the median of the ratios of all rounds. Usage: bench-scheduler-perf.sh [ROUNDS]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}

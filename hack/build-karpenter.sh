@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds Karpenter with its kwok provider from Go modules into the directory given, and copies its CRDs to karpenter-crds/ in it.
-# A stamp holds the modules' checksums: an unchanged directory is left alone.
+# Builds Karpenter with its kwok provider from Go modules into the directory given, and copies its CRDs to
+# karpenter-crds/ in it. A stamp holds the modules' checksums. If they have not changed, nothing is built.
 # Usage: build-karpenter.sh DIR
 set -euo pipefail
 out=$(realpath -m "$1")
@@ -11,9 +11,9 @@ mkdir -p "$out/karpenter-crds"
 echo "Building Karpenter $(go list -m -f '{{.Version}}' sigs.k8s.io/karpenter) from Go modules: about 2 minutes on 2 cores the first time." >&2
 module=$(../../module-dir.sh . sigs.k8s.io/karpenter)
 
-# What is built is a copy of the module, changed in two ways. Karpenter serves its metrics and probes on all interfaces and has
-# no flag against that: here they are on loopback only. And the VMs of the kwok provider report what their pods request as their
-# capacity, where a real one reports its size: a NodePool would never come to its limits.
+# The build uses a copy of the module with two changes. Karpenter serves its metrics and probes on all interfaces, and
+# no flag changes that: the copy serves them on loopback only. The VMs of the kwok provider report their pods' requests
+# as their capacity, so a NodePool would never reach its limits: in the copy they report their size, as real VMs do.
 copy=$out/karpenter-source
 rm -rf "$copy"
 cp -r "$module" "$copy"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds what the embedded cluster runs, from Go modules, into the directory given: etcd, kube-apiserver,
-# kube-controller-manager, kube-scheduler, kubectl and kwok. A stamp holds the modules' checksums: an unchanged directory is left alone.
-# Usage: build-tools.sh DIR [MINOR], the minor version of Kubernetes, if it is not that of hack/tools/kubernetes/go.mod
+# Builds the binaries of the embedded cluster from Go modules into the directory given: etcd, kube-apiserver,
+# kube-controller-manager, kube-scheduler, kubectl and kwok. A stamp holds the modules' checksums. If they have not
+# changed, nothing is built.
+# Usage: build-tools.sh DIR [MINOR]. MINOR is the minor version of Kubernetes, by default hack/tools/kubernetes/go.mod's.
 set -euo pipefail
 : "${CGO_ENABLED:?is set by make: run make tools}"
 out=$(realpath -m "$1")
@@ -24,7 +25,7 @@ for name in kube-apiserver kube-controller-manager kube-scheduler kubectl; do
 done
 unset MODFILE
 build kwok kwok -ldflags "-s -w" sigs.k8s.io/kwok/cmd/kwok
-# kwok has no stages built in: its module has those that make nodes and pods ready at once.
+# kwok has no built-in stages. Its module has files with the stages that make nodes and pods ready at once.
 kwok=$(../module-dir.sh kwok sigs.k8s.io/kwok)
 stages=$kwok/kustomize/stage
 {

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# Unpacks prometheus and promtool of Debian's package into the directory given, to test alerts with. It is not installed: its service would listen
-# on all interfaces. A mirror has only the newest package of a release, so that no version can be pinned: any of MAJORS is taken.
-# Where there is none, that is said, and what needs it is skipped; with the variable CI set, as .ci/run does, it fails.
+# Unpacks prometheus and promtool from Debian's package into the directory given, to test alerts with. The package is
+# not installed, because its service would listen on all interfaces. No version can be pinned, because a mirror has only
+# the newest package of a release: any major version in MAJORS is accepted. If there is no such package, the script says
+# so and succeeds, and the tests that need it are skipped. If the variable CI is set, as .ci/run does, the script fails
+# instead.
 # Usage: debian-prometheus.sh DIR
 set -euo pipefail
 MAJORS="2 3"

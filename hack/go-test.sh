@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs go test, and prints the ten slowest tests below what it prints.
+# Runs go test, then prints the ten slowest tests.
 # Usage: go-test.sh ARG ..., the arguments of go test
 set -uo pipefail
-export GOGC=${GOGC:-400} # tests, and what they start, collect garbage less often: a fifth of their CPU time
+export GOGC=${GOGC:-400} # less garbage collection saves a fifth of the tests' CPU time
 hack=$(cd "$(dirname "$0")" && pwd)
 gotestsum=$hack/../bin/gotestsum
 mkdir -p "$hack/../bin"

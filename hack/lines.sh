@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prints code lines (without blank lines, comments and generated files) of what ships, which is our files that the three binaries are made
-# of, and of all other Go. With two numbers, it fails if there are more. Usage: lines.sh [SHIPPED OTHER]
+# Prints two numbers of code lines: those of our files that the three binaries are built from, and those of all other Go
+# files. Blank lines, comments and generated files do not count. With two limits as arguments, it fails if a number is
+# above its limit. Usage: lines.sh [SHIPPED OTHER]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 module=$(go list -m)

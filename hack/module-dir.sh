@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the directory of a module that the module in DIR requires, and downloads it first if need be: until then go list knows no
-# directory, prints an empty line, and does not fail.
+# Prints the directory of a module that the module in DIR requires. It downloads the module first: for a module that was
+# not downloaded, go list prints an empty line and does not fail.
 # Usage: module-dir.sh DIR MODULE
 set -euo pipefail
 "$(dirname "$0")/go-in.sh" "$1" mod download "$2"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command as a step: a line before it, and one after it with how long it took, and how much CPU time (user and
-# system) it and the processes that it waited for. With STEPS, a file, a line with the figures goes there too, which
-# hack/steps.sh makes a table of; there STEP_NOTE is added to the step's name, though not to those of steps within it.
-# With STEP_FILE the last line has the size of that file.
+# Runs a command as a step. It prints a line before the command, and a line after it with the duration and the CPU time
+# (user and system) of the command and of the processes that it waited for. If STEPS names a file, a line with these
+# figures is appended to it, and hack/steps.sh makes a table of these lines. In that file, STEP_NOTE is added to the
+# step's name, but not to the names of steps within it. If STEP_FILE names a file, the last line has its size.
 # Usage: step.sh NAME COMMAND [ARG ...]
 set -uo pipefail
 name=$1

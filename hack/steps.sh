@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints where the time went, from what step.sh wrote to the file: a line for each step, with the steps within it below. The times of
-# steps that ran beside one another overlap.
+# Prints a table of the times that step.sh wrote to the file. It has a line for each step, and below it a line for each
+# step within it. The times of steps that ran beside one another overlap.
 # Usage: steps.sh FILE
 set -euo pipefail
 sort -n "$1" | awk '

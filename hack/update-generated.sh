@@ -22,12 +22,13 @@ for name in least-rights tenants; do
 done
 install -m 644 manifests/components/network-policy/networkpolicy.yaml charts/pool-priority-scheduler/files/network-policy.yaml
 install -m 644 manifests/components/opt-in/policy.yaml charts/pool-priority-scheduler/files/opt-in.yaml
-# So are its monitoring and its alerts. Azure's is the same in another API group.
+# The chart's monitoring and alerts are those of the manifests, too. The ServiceMonitor of Azure is the same in another
+# API group.
 install -m 644 manifests/components/monitoring/{servicemonitor,reader}.yaml manifests/components/alerts/rules.yaml charts/pool-priority-scheduler/files/
 install -m 644 manifests/components/monitoring/reader.yaml manifests/components/monitoring-azure/
 sed -e '1i # Generated from ../monitoring/servicemonitor.yaml.' -e 's/monitoring.coreos.com/azmonitoring.coreos.com/' \
   manifests/components/monitoring/servicemonitor.yaml > manifests/components/monitoring-azure/servicemonitor.yaml
-# The overlay that watches before it acts is that of AKS with one line more.
+# The overlay aks-observe is the overlay aks with one more line: mode: Observe.
 sed -e '1i # Generated from ../aks/config.yaml: the same pools, but nothing is held back.' \
   -e 's/^      pools: .*/      mode: Observe                         # decides, logs and counts; holds nothing, sets no gate taint\n&/' \
   manifests/overlays/aks/config.yaml > manifests/overlays/aks-observe/config.yaml

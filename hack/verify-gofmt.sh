@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fails, with the names, if gofmt would change a file.
+# Fails if gofmt would change a file, and prints the names of such files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 files=$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l)

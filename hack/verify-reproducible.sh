@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if the image's binaries, built from the same commit and VERSION in two directories, are not the same bytes. The second build
-# takes the packages from the build cache, which -trimpath makes independent of the directory, and links anew.
+# Fails if two builds of the image's binaries, from the same commit and VERSION in two directories, differ. The second
+# build takes packages from the build cache, which -trimpath makes independent of the directory, and only links anew.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 version=$(git rev-parse HEAD)

@@ -27,8 +27,8 @@ import (
 
 const page = "docs/configuration.md"
 
-// table finds a table with its markers. The first marker names the beginnings of paths. A field is in the table that
-// names the longest beginning of its path.
+// table finds a table with its markers. The first marker lists prefixes of fields' paths. A field belongs to the table
+// with the longest prefix of its path.
 var table = regexp.MustCompile(`(?s)(<!-- fields:([^>]*) -->\n).*?(<!-- end of fields -->)`)
 
 // kinds names the types of fields, except strings, lists and our own structs.
@@ -44,8 +44,8 @@ var kinds = map[reflect.Type]string{
 	reflect.TypeFor[corev1.Taint]():         "taint",
 }
 
-// scales are the kinds that have a range: how the number n is written in JSON, a number that is in every range, and the
-// largest number of the type.
+// scales has the kinds of fields that have a range: the format of a number in JSON, a number that every range contains,
+// and the largest number of the type.
 var scales = map[string]struct {
 	format    string
 	good, top int64
@@ -132,7 +132,7 @@ func (g *generator) visit(v reflect.Value, prefix string) {
 		of, value := v.Type().Field(i), v.Field(i)
 		name, _, _ := strings.Cut(of.Tag.Get("json"), ",")
 		if name == "" || name == "-" {
-			continue // TypeMeta, and what users do not write
+			continue // TypeMeta, and fields that users do not write
 		}
 		path, kind := prefix+name, kindOf(of.Type)
 		text, ok := strings.CutPrefix(g.comments[v.Type().Name()+"."+of.Name], of.Name+" ")
@@ -169,7 +169,7 @@ func kindOf(t reflect.Type) string {
 	return "object"
 }
 
-// byDefault leaves the field out and returns its default.
+// byDefault returns the default of the field, or "required" if Validate rejects the arguments without the field.
 func (g *generator) byDefault(v reflect.Value, path string) string {
 	v.SetZero()
 	configv1.SetDefaults_PoolPriorityArgs(g.args)
@@ -182,7 +182,7 @@ func (g *generator) byDefault(v reflect.Value, path string) string {
 	return written(v)
 }
 
-// limits tries values and returns what Validate accepts: the values that it lists, or a range.
+// limits tries values and returns those that Validate accepts: the values that its error lists, or a range.
 func (g *generator) limits(v reflect.Value, path string) string {
 	defer v.SetZero()
 	if v.Kind() == reflect.String {
@@ -202,7 +202,7 @@ func (g *generator) limits(v reflect.Value, path string) string {
 	accepts := func(n int64) bool {
 		text := set(n)
 		configv1.SetDefaults_PoolPriorityArgs(g.args)
-		return written(v) == text && g.refusal(path) == nil // a 0 that is as if it were left out does not count
+		return written(v) == text && g.refusal(path) == nil // a 0 that SetDefaults replaces is not accepted
 	}
 	if !accepts(scale.good) || accepts(-1) {
 		log.Fatalf("%s: cannot tell the range: %s is refused, or -1 is not", path, set(scale.good))

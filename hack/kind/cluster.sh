@@ -9,7 +9,7 @@ kind=bin/kind/kind
 
 create() {
   node_image=$1
-  # Nodes get ready when their pods are connected, which is done below: kind cannot wait for it.
+  # Nodes become ready only after their CNI configuration is written below, so kind cannot wait for them.
   "$kind" create cluster --name "$name" --config test/e2e/kind.yaml --image "$node_image" --kubeconfig "$kubeconfig" --wait 0
   export KUBECONFIG=$kubeconfig
   nodes=$("$kind" get nodes --name "$name")
@@ -19,7 +19,7 @@ create() {
     [ "$(wc -l <<< "$pods")" = "$want" ] && break
     sleep 0.2
   done
-  # Each node's pods have a network of their own, and a route to that of each other node.
+  # The pods of each node have their own network. Each node gets routes to the networks of the other nodes.
   while read -r node cidr _; do
     docker exec --interactive "$node" sh -euc 'mkdir -p /etc/cni/net.d && cat > /etc/cni/net.d/10-pods.conflist' << END
 {"cniVersion": "0.3.1", "name": "pods", "plugins": [
@@ -28,7 +28,7 @@ create() {
 END
     awk -v self="$node" '$1 != self {print "ip route replace " $2 " via " $3}' <<< "$pods" | docker exec --interactive "$node" sh -eu
   done <<< "$pods"
-  # As on AKS, kube-proxy keeps off the virtual node.
+  # As on AKS, kube-proxy does not run on the virtual node.
   bin/tools/kubectl --namespace kube-system patch daemonset kube-proxy --patch '{"spec": {"template": {"spec": {"affinity": {"nodeAffinity": {
     "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "type", "operator": "NotIn", "values": ["virtual-kubelet"]}]}]}}}}}}}' > /dev/null
   bin/tools/kubectl wait --for=condition=Ready --timeout=120s nodes --all > /dev/null

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs a command with a Docker engine: the one that answers, or else one of its own, which it starts from Debian's docker.io (as
-# root) and ends with the command. Its images stay, in bin/kind/engine.
+# Runs a command with a Docker engine: the one that answers, or else an engine of its own. This script starts its own
+# engine as root from Debian's docker.io, and stops it when the command ends. The engine's images stay in
+# bin/kind/engine.
 # Usage: engine.sh COMMAND [ARG ...]
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -13,7 +14,7 @@ for command in dockerd iptables jq; do
   command -v $command > /dev/null || { hack/step.sh "install Docker" hack/kind/apt-install.sh docker.io iptables jq && break; }
 done
 dir=$PWD/bin/kind/engine
-run=$(mktemp -d) # sockets have short paths
+run=$(mktemp -d) # the path of a socket must be short
 mkdir -p "$dir"
 export DOCKER_HOST=unix://$run/docker.sock
 setsid dockerd --data-root "$dir" --exec-root "$run/exec" --pidfile "$run/docker.pid" --host "$DOCKER_HOST" \

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The end-to-end tests: builds the images, makes the kind cluster, runs the tests on it and deletes it. The logs of a run that failed
-# are in bin/kind/logs. Needs a Docker engine (engine.sh), and bin/ and bin/tools/ built.
-# Usage: lane.sh NODE-IMAGE LOCAL-NODE-IMAGE, the second of which make kind-node-image builds
+# Runs the end-to-end tests: builds the images, creates the kind cluster, runs the tests on it and deletes it. If they
+# fail, the logs are in bin/kind/logs. This needs a Docker engine (engine.sh) and the binaries in bin/ and bin/tools/.
+# Usage: lane.sh NODE-IMAGE LOCAL-NODE-IMAGE (make kind-node-image builds the second)
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 node_image=$1
@@ -15,7 +15,7 @@ mkdir -p "$out/image"
 hack/go-in.sh hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" tool
 
 rm -rf "$out/logs"
-hack/kind/cluster.sh delete > /dev/null 2>&1 || true # of a run that was killed
+hack/kind/cluster.sh delete > /dev/null 2>&1 || true # a killed run may have left one
 trap 'wait; hack/step.sh "delete the kind cluster" hack/kind/cluster.sh delete > /dev/null 2>&1 || true' EXIT
 trap 'exit 143' TERM INT
 failed() {

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Builds a node image for kind from Debian packages and Go modules, where no image registry can be reached: what kind's own base
-# image does, with the same files (they are in kind's module), and the Kubernetes that hack/tools/kubernetes pins. Needs root (for
-# debootstrap), and Docker. An image that is up to date is left alone.
+# Builds a node image for kind from Debian packages and Go modules, for machines that cannot reach an image registry. It
+# does what the Dockerfile of kind's base image does, with the same files, which are in kind's module.
+# hack/tools/kubernetes pins the version of Kubernetes. This needs root (for debootstrap) and Docker. An image that is
+# up to date is left alone.
 # Usage: node-image.sh IMAGE
 set -euo pipefail
 image=$1
@@ -19,7 +20,7 @@ hack/step.sh "build what nodes run" hack/go-in.sh hack/tools/kubernetes build -l
   k8s.io/kubernetes/cmd/{kubelet,kubeadm,kube-proxy}
 hack/step.sh "build pause, and a stand-in for crictl" hack/go-in.sh hack/tools/kind build -ldflags "-s -w" -o "$PWD/$out/" ./crictl ./pause
 
-suite=bookworm # with a containerd and a runc that still know cgroup v1
+suite=bookworm # its containerd and its runc still support cgroup v1
 base=local/kind-base:$suite
 if ! docker image inspect "$base" > /dev/null 2>&1; then
   root=$(mktemp -d)
@@ -37,7 +38,7 @@ container=$(docker run --detach --privileged --entrypoint sleep "$base" infinity
 trap 'docker rm --force --volumes "$container" > /dev/null' EXIT
 within() { docker exec --interactive "$container" "$@"; }
 
-# kind's files, the binaries, and what kind's Dockerfile does to a Debian.
+# These commands copy kind's files and the binaries, then do what kind's Dockerfile does to a Debian image.
 tar -C "$files" --owner=0 --group=0 --mode=u=rwX,go=rX -c etc kind usr | within tar -x
 for name in kubelet kubeadm kubectl; do docker cp --follow-link "$out/$name" "$container:/usr/bin/$name" > /dev/null; done
 docker cp "$out/crictl" "$container:/usr/local/bin/crictl" > /dev/null
@@ -55,14 +56,14 @@ within sh -euc '
   ln -sf /usr/lib/systemd/systemd /sbin/init
   systemctl enable --quiet kubelet.service containerd.service undo-mount-hacks.service
   systemctl mask --quiet systemd-binfmt.service
-  # No process here may lower its oom_score_adj where this image is made: containers get what they may have.
+  # On some machines no process may lower its oom_score_adj. The second change lets containerd start containers there.
   sed -i -e "s|sandbox_image = .*|sandbox_image = \"$1\"|" -e "s/restrict_oom_score_adj = false/restrict_oom_score_adj = true/" /etc/containerd/config.toml
   ctr oci spec | jq ".hooks.createContainer += [{path: \"/kind/bin/mount-product-files.sh\"}] | del(.process.rlimits)" > /etc/containerd/cri-base.json
   printf %s "$2" > /kind/version
 ' sh "$(named pause)" "$version"
 
-# The control plane's images: each a binary, named as kubeadm names it. kube-proxy's has iptables and nft, with the libraries that
-# their extensions need as well.
+# The images of the control plane: each holds one binary and has the name that kubeadm expects. The image of kube-proxy
+# also has iptables and nft, with the libraries that these and their extensions need.
 stage=$(mktemp -d)
 trap 'docker rm --force --volumes "$container" > /dev/null; rm -rf "$stage"' EXIT
 binary() { # NAME FILE: stages an image of one binary

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# An OCI runtime: runc, without CAP_SYS_RESOURCE, which a machine may not have to give. An engine before Docker 23 asks for every
-# capability it knows when a container is privileged, and runc fails on one that is not there.
+# An OCI runtime: runc without CAP_SYS_RESOURCE, which some machines do not have. For a privileged container, Docker
+# before version 23 asks for every capability that it knows, and runc fails if one is missing.
 set -euo pipefail
 bundle=. process=
 args=("$@")

@@ -51,7 +51,7 @@ func main() {
 
 type label struct{ name, values string }
 
-// labels are what the values of labels may be. All are bounded: none is the name of a pod or a node.
+// labels returns the labels and their possible values. All are bounded: no value is the name of a pod or a node.
 func labels() []label {
 	states := make([]string, len(nodegroups.States))
 	for i, state := range nodegroups.States {
@@ -77,7 +77,7 @@ func codes(reasons []gate.Entry) []string {
 	return names
 }
 
-// code is the words in code's type.
+// code formats the words as code in Markdown.
 func code(words []string) string {
 	if len(words) == 0 {
 		return ""
@@ -85,5 +85,5 @@ func code(words []string) string {
 	return "`" + strings.Join(words, "`, `") + "`"
 }
 
-// escape keeps what is in a cell of a table in there.
+// escape returns the text for a cell of a Markdown table.
 func escape(text string) string { return strings.ReplaceAll(text, "|", "\\|") }

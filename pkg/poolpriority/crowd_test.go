@@ -268,7 +268,7 @@ func BenchmarkBoundPodUpdate(b *testing.B) {
 	is := was.DeepCopy()
 	is.Status.Phase = v1.PodRunning
 	for b.Loop() {
-		for _, event := range framework.PodSchedulingPropertiesChange(is, was) { // as updateAssignedPodInCache does
+		for _, event := range compat.BoundPodEvents(is, was) {
 			h.sched.SchedulingQueue.MoveAllToActiveOrBackoffQueue(h.logger, event, was, is, nil)
 		}
 	}

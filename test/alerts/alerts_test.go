@@ -22,13 +22,13 @@ const (
 	root      = "../.."
 	rulesFile = root + "/manifests/components/alerts/rules.yaml"
 	runbooks  = root + "/docs/runbooks.md"
-	// site is where the runbooks are.
+	// site is the URL of the runbooks, to which an alert's name is added.
 	site = "https://poolpriority.dev/docs/runbooks.md#"
 )
 
 var bin = flag.String("bin", root+"/bin", "directory with tools/promtool, which make prometheus unpacks")
 
-// groups is what a PrometheusRule and a file of rules have in common.
+// groups is the spec of a PrometheusRule, which has the format of Prometheus' files of rules.
 type groups struct {
 	Groups []struct {
 		Name  string `json:"name"`
@@ -50,7 +50,7 @@ func read(t *testing.T, file string) []byte {
 	return data
 }
 
-// shipped are the rules of the component, which has no others than alerts.
+// shipped returns the rules of the alerts component. All of them are alerts.
 func shipped(t *testing.T) groups {
 	t.Helper()
 	var object struct {
@@ -66,7 +66,7 @@ func shipped(t *testing.T) groups {
 	return object.Spec
 }
 
-// promtool runs promtool on files made of the contents, in a directory of its own.
+// promtool writes the files to a new directory and runs promtool there. It returns promtool's output.
 func promtool(t *testing.T, files map[string][]byte, args ...string) (string, error) {
 	t.Helper()
 	tool := must.Get(filepath.Abs(filepath.Join(*bin, "tools", "promtool")))(t)
@@ -92,7 +92,7 @@ func encode(t *testing.T, g groups) []byte {
 	return data
 }
 
-// TestRules: promtool takes the rules as they ship.
+// TestRules: promtool accepts the shipped rules.
 func TestRules(t *testing.T) {
 	if out, err := promtool(t, map[string][]byte{"rules.yaml": encode(t, shipped(t))}, "check", "rules", "rules.yaml"); err != nil {
 		t.Errorf("%v: %s", err, out)
@@ -128,15 +128,15 @@ func TestAlerts(t *testing.T) {
 		if !fires[r.Alert] || !quiet[r.Alert] {
 			t.Errorf("%s: there is a test in which it fires: %t, and one in which it is quiet throughout: %t", r.Alert, fires[r.Alert], quiet[r.Alert])
 		}
-		r.Annotations = map[string]string{"summary": r.Annotations["summary"]} // others are too long to be repeated there
+		r.Annotations = map[string]string{"summary": r.Annotations["summary"]} // alerts.yaml does not repeat the others, which are long
 	}
 	if out, err := promtool(t, map[string][]byte{"rules.yaml": encode(t, all), "alerts.yaml": tests}, "test", "rules", "alerts.yaml"); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestRunbooks: each alert is explained, and has a section among the runbooks that says what there is to say; and no
-// section is of none.
+// TestRunbooks: each alert has a severity, a summary, a description, and a section of the runbooks with all parts in
+// order. No section is about an alert that does not exist.
 func TestRunbooks(t *testing.T) {
 	sections := map[string]string{}
 	for _, part := range strings.Split("\n"+string(read(t, runbooks)), "\n## ")[1:] {
@@ -176,13 +176,14 @@ func TestRunbooks(t *testing.T) {
 	}
 }
 
-// others are metrics of others' that are named all the same: test/integration sees that the binaries have them.
+// others are metrics of Kubernetes' libraries that our rules and documents name. test/integration checks that the
+// binaries have them.
 var others = []string{"leader_election_master_status"}
 
-// named finds names of metrics in a text. A metric that ends with * stands for all that begin so.
+// named finds names of metrics in a text. A name that ends with * stands for all metrics with this prefix.
 var named = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+\*?`)
 
-// unknown returns the metrics that the text names and nobody registers.
+// unknown returns the metrics that the text names but no binary registers.
 func unknown(t *testing.T, text string) []string {
 	t.Helper()
 	components := must.Get(catalog.Components())(t)
@@ -205,7 +206,7 @@ func unknown(t *testing.T, text string) []string {
 	return bad
 }
 
-// TestMetricsExist: what rules and documents name, the binaries register.
+// TestMetricsExist: the binaries register all metrics that rules and documents name.
 func TestMetricsExist(t *testing.T) {
 	files := []string{rulesFile, root + "/README.md", "testdata/alerts.yaml"}
 	for _, pattern := range []string{"/docs/*.md", "/manifests/*/*/*.yaml", "/charts/*/*.yaml", "/charts/*/templates/*"} {
@@ -228,7 +229,7 @@ func TestMetricsExist(t *testing.T) {
 	}
 }
 
-// TestMisspelt: a name with a mistake is found out, also that of a rule.
+// TestMisspelt: unknown finds misspelt names, also in the rules' expressions.
 func TestMisspelt(t *testing.T) {
 	for text, want := range map[string]string{
 		`increase(pool_priority_order_violation_total[10m]) > 0`:                   "pool_priority_order_violation_total",

@@ -30,6 +30,11 @@ func Enqueue(ctx context.Context, s *scheduler.Scheduler, pod *v1.Pod) {
 	s.SchedulingQueue.Add(ctx, pod)
 }
 
+// BoundPodEvents returns the events for which the scheduler looks at waiting pods when a bound pod changes.
+func BoundPodEvents(now, was *v1.Pod) []fwk.ClusterEvent {
+	return framework.PodSchedulingPropertiesChange(now, was)
+}
+
 // NewCache returns the scheduler's cache, empty.
 func NewCache(ctx context.Context) cache.Cache { return cache.New(ctx, nil, false) }
 

@@ -23,19 +23,22 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// AutoscalerOptions configure the simulated autoscaler. Its defaults are the real one's, shortened: a run takes
-// seconds.
+// AutoscalerOptions configure the simulated autoscaler. The defaults are shorter than the real one's, so that a run
+// takes seconds.
 type AutoscalerOptions struct {
-	// Interval is the time between two loops, unless the first did something; the real one's is 10 s. Default 1 s.
+	// Interval is the time between two loops, unless the first did something and the next follows at once; the real
+	// one's is 10 s. Default 1 s.
 	Interval time.Duration
-	// UnneededTime is how long a VM must have been unneeded to be removed; the real one's is 10 min. Default: never.
+	// UnneededTime is how long a VM must be unneeded before it is removed; the real one's is 10 min. Default: VMs are
+	// never removed.
 	UnneededTime time.Duration
 	// DelayAfterAdd is how long after a scale-up no VM is removed; the real one's is 10 min. Default: three intervals.
 	DelayAfterAdd time.Duration
 	// DeleteDelay is the time between a node's taint and its drain and deletion; the real one's is 5 s. Default: half
 	// an interval.
 	DeleteDelay time.Duration
-	// SizeCache is how long targets are believed before the cloud is asked again, up to a minute on Azure. Default 0.
+	// SizeCache is how long the autoscaler caches the target sizes of the node groups; on Azure up to a minute. Default
+	// 0.
 	SizeCache time.Duration
 }
 
@@ -51,7 +54,7 @@ func setDefault(field *time.Duration, value time.Duration) {
 	}
 }
 
-// flags are the options as the autoscaler proper takes them.
+// flags returns the options for package autoscaler.
 func (o *AutoscalerOptions) flags() autoscaler.Options {
 	flags := autoscaler.Real()
 	flags.ScanInterval, flags.UnneededTime = o.Interval, o.UnneededTime
@@ -60,15 +63,15 @@ func (o *AutoscalerOptions) flags() autoscaler.Options {
 	return flags
 }
 
-// Autoscaler is a simulated cluster autoscaler. It decides as the real one does: by the in-tree filters over all nodes
-// of the cluster, the virtual node among them, so that a pod that fits anywhere triggers nothing and a VM whose pods
-// would fit elsewhere is drained.
+// Autoscaler is a simulated cluster autoscaler. It decides as the real one does, with the in-tree filters and all nodes
+// of the cluster, including the virtual node. So it does not scale up for a pod that fits on any of them, and it drains
+// a VM whose pods fit on other nodes.
 type Autoscaler struct {
 	options AutoscalerOptions
 	client  kubernetes.Interface
 	pools   []*PoolManager
 
-	// What follows is made anew by each Start.
+	// Each Start makes the following fields anew.
 	factory   informers.SharedInformerFactory
 	simulator *simulator
 	core      *autoscaler.Autoscaler
@@ -93,7 +96,7 @@ func newAutoscaler(config *rest.Config, options AutoscalerOptions, pools []*Pool
 	return &Autoscaler{options: options, client: client, pools: pools}, nil
 }
 
-// Start runs the autoscaler until Stop or Kill. It writes Initializing first, as the real one does.
+// Start runs the autoscaler until Stop or Kill. It first writes the status Initializing, as the real one does.
 func (a *Autoscaler) Start(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	a.factory = informers.NewSharedInformerFactory(a.client, 0)
@@ -118,11 +121,10 @@ func (a *Autoscaler) Start(ctx context.Context) error {
 	return nil
 }
 
-// Loops is how many loops have ended, each with a status written.
+// Loops returns the number of loops that have written a status.
 func (a *Autoscaler) Loops() int { return int(a.loops.Load()) }
 
-// SetUnhealthy makes the autoscaler take the group for unhealthy, or the whole cluster if the name is empty, or ends
-// that.
+// SetUnhealthy sets whether the autoscaler takes the group, or the whole cluster if the name is empty, for unhealthy.
 func (a *Autoscaler) SetUnhealthy(group string, unhealthy bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +154,7 @@ func (a *Autoscaler) Kill() {
 	}
 }
 
-// Stop ends the autoscaler politely: it deletes its status.
+// Stop ends the autoscaler as SIGTERM does: it deletes its status.
 func (a *Autoscaler) Stop(ctx context.Context) error {
 	a.Kill()
 	err := a.client.CoreV1().ConfigMaps(autoscaler.StatusNamespace).Delete(ctx, autoscaler.StatusName, metav1.DeleteOptions{})
@@ -184,8 +186,8 @@ func (a *Autoscaler) run(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// loop is one pass: it looks, decides, orders and taints, and writes the status at its end. One that fails early skips
-// the write.
+// loop runs one loop of the autoscaler: it decides, orders VMs, taints nodes, and writes the status last. If it cannot
+// decide, it writes no status.
 func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 	begun := time.Now()
 	world, err := a.world(begun)
@@ -208,7 +210,7 @@ func (a *Autoscaler) loop(ctx context.Context) (again bool, err error) {
 	return result.Again, errs
 }
 
-// world is what the loop sees at its start.
+// world returns the nodes, the pods and the node groups at the start of a loop.
 func (a *Autoscaler) world(now time.Time) (w autoscaler.World, err error) {
 	if w.Nodes, err = a.factory.Core().V1().Nodes().Lister().List(labels.Everything()); err != nil {
 		return w, fmt.Errorf("listing nodes: %w", err)
@@ -227,7 +229,7 @@ func (a *Autoscaler) world(now time.Time) (w autoscaler.World, err error) {
 	return w, nil
 }
 
-// sizeCache holds the targets that the autoscaler believes.
+// sizeCache holds the target sizes of the node groups as the autoscaler knows them.
 type sizeCache struct {
 	targets map[string]int
 	at      time.Time
@@ -243,7 +245,7 @@ func (s *sizeCache) refresh(pools []*PoolManager, now time.Time, age time.Durati
 	}
 }
 
-// cloud takes the orders of a loop.
+// cloud is the cloud provider of a loop.
 type cloud struct {
 	*Autoscaler
 	ctx context.Context
@@ -256,7 +258,7 @@ func (c *cloud) Grow(group string, n int) error {
 	return nil
 }
 
-// Delete takes VMs away that never became nodes.
+// Delete deletes VMs that never became nodes.
 func (c *cloud) Delete(group string, instances []string) error {
 	var errs []error
 	for _, name := range instances {
@@ -304,8 +306,8 @@ func (a *Autoscaler) report(ctx context.Context, result autoscaler.Result) {
 	}
 }
 
-// event writes an event on the pod, unless it was the last one on it: the real autoscaler's recorder does not repeat
-// itself for long either.
+// event writes an event on the pod, unless the pod's last event has the same message: the real autoscaler's recorder
+// does not repeat an event for a while, either.
 func (a *Autoscaler) event(ctx context.Context, pod *corev1.Pod, reason, message string) {
 	if a.said[pod.UID] == message {
 		return

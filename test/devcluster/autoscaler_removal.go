@@ -22,7 +22,8 @@ import (
 // 2 min.
 const drainLimit = 20 * time.Second
 
-// carryOut taints the nodes that the loop chose, and has them removed beside the loops that follow.
+// carryOut adds and removes the taints that the loop decided on. Each node that the loop chose is then removed in a
+// goroutine, while further loops run.
 func (a *Autoscaler) carryOut(ctx context.Context, result autoscaler.Result) error {
 	var errs []error
 	for _, name := range result.Untaint {
@@ -43,8 +44,7 @@ func (a *Autoscaler) carryOut(ctx context.Context, result autoscaler.Result) err
 	return errors.Join(errs...)
 }
 
-// taint puts the taint of nodes that are about to be deleted on the node, or takes it off. A node that is gone needs
-// neither.
+// taint adds the ToBeDeletedTaint to the node, or removes it. It is no error if the node does not exist.
 func (a *Autoscaler) taint(ctx context.Context, name string, wanted bool) error {
 	nodes := a.client.CoreV1().Nodes()
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -67,8 +67,8 @@ func (a *Autoscaler) taint(ctx context.Context, name string, wanted bool) error 
 	return nil
 }
 
-// remove waits, drains the node and deletes its VM. If that fails the taint comes off. An autoscaler that is killed
-// meanwhile leaves the node as it is.
+// remove waits for DeleteDelay, drains the node and deletes its VM. If that fails, it removes the taint. If the
+// autoscaler is killed meanwhile, the node stays as it is.
 func (a *Autoscaler) remove(ctx context.Context, removal autoscaler.Removal) {
 	select {
 	case <-ctx.Done():
@@ -100,7 +100,7 @@ func (a *Autoscaler) takeFailed() []string {
 	return failed
 }
 
-// drain evicts the node's pods, those of DaemonSets left out, and waits until they have ended.
+// drain evicts the node's pods, except those of DaemonSets, and waits until they have ended.
 func (a *Autoscaler) drain(ctx context.Context, node string) error {
 	return poll(ctx, drainLimit, func() error { return ctx.Err() }, func() error {
 		pods, err := a.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("spec.nodeName", node).String()})
@@ -115,7 +115,7 @@ func (a *Autoscaler) drain(ctx context.Context, node string) error {
 	})
 }
 
-// evict returns nil once the pod does not have to be waited for.
+// evict evicts the pod. It returns nil if the drain need not wait for the pod.
 func (a *Autoscaler) evict(ctx context.Context, pod *corev1.Pod) error {
 	if owner := metav1.GetControllerOf(pod); owner != nil && owner.Kind == "DaemonSet" ||
 		pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {

@@ -14,19 +14,19 @@ import (
 )
 
 var (
-	// ofNodes are the keys in etcd of what nodes, their autoscaler and their events make.
+	// ofNodes matches the keys in etcd of nodes, of their leases and events, and of the autoscaler's status.
 	ofNodes = regexp.MustCompile(`^/registry/(minions/|events/|leases/kube-node-lease/|configmaps/kube-system/cluster-autoscaler-status$)`)
-	// ofControlPlane are the keys of what the control plane itself makes and renews, whenever it wants.
+	// ofControlPlane matches the keys of objects that the control plane itself makes and renews at any time.
 	ofControlPlane = regexp.MustCompile(`^/registry/(serviceaccounts/kube-|leases/kube-system/apiserver-|` +
 		`clusterroles/(admin|edit|view)$|configmaps/(default|kube-[^/]+)/kube-root-ca\.crt$)`)
 )
 
-// quiet is for how long the control plane must have written nothing after the last change by Clear.
+// quiet is how long the control plane must write nothing after the last change by Clear.
 const quiet = 300 * time.Millisecond
 
-// Clear stops our binaries, the nodes and the autoscaler, and makes etcd and the directory hold what they held when the
-// cluster had started, without its nodes. It fails if the control plane is not the one that was started, or goes on
-// writing.
+// Clear stops our binaries, the nodes and the autoscaler. It restores the contents of etcd and of the directory to
+// those after the cluster's start, without its nodes. It fails if processes were added since the start, or if the
+// control plane keeps writing.
 func (c *Cluster) Clear(ctx context.Context) error {
 	c.stopNodes()
 	if len(c.processes) != c.before.processes {
@@ -56,8 +56,8 @@ func (c *Cluster) Clear(ctx context.Context) error {
 	return nil
 }
 
-// Reuse returns a cluster that was cleared with the nodes and the autoscaler of the options. Its control plane is as it
-// was.
+// Reuse returns a cluster with the nodes and the autoscaler of the options, on the control plane of a cluster that was
+// cleared.
 func (c *Cluster) Reuse(ctx context.Context, options Options) (*Cluster, error) {
 	options.Dir = c.options.Dir
 	ctx, cancel := context.WithCancel(ctx)
@@ -70,14 +70,14 @@ func (c *Cluster) Reuse(ctx context.Context, options Options) (*Cluster, error) 
 	return next, nil
 }
 
-// content is what a cluster was when it had started, without its nodes.
+// content is the content of a cluster after its start, without its nodes.
 type content struct {
 	processes int
 	files     map[string]bool   // in its directory
 	objects   map[string][]byte // by their keys in etcd
 }
 
-// remember keeps what there is, for Clear.
+// remember records the present content for Clear.
 func (c *Cluster) remember() error {
 	files, err := os.ReadDir(c.options.Dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *Cluster) remember() error {
 	return nil
 }
 
-// readObjects returns what etcd holds, but for what the control plane itself makes.
+// readObjects returns the content of etcd, except the objects that the control plane itself makes.
 func (c *Cluster) readObjects() (map[string][]byte, error) {
 	var got struct {
 		KVs []struct{ Key, Value []byte }
@@ -111,7 +111,7 @@ func (c *Cluster) readObjects() (map[string][]byte, error) {
 	return objects, nil
 }
 
-// restore undoes the changes since the start, and returns the keys of what was changed.
+// restore undoes the changes since the start, and returns the keys of the changed objects.
 func (c *Cluster) restore() ([]string, error) {
 	objects, err := c.readObjects()
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package devcluster is a Kubernetes control plane to try things on and to test against: etcd, kube-apiserver,
-// kube-controller-manager and KWOK as processes, a virtual-kubelet node and a simulated cluster autoscaler in this one.
-// Everything listens on loopback only.
+// Package devcluster runs a Kubernetes control plane for tests and trials: etcd, kube-apiserver,
+// kube-controller-manager and KWOK as child processes, and a virtual-kubelet node and a simulated cluster autoscaler in
+// this process. Everything listens on loopback only.
 package devcluster
 
 import (
@@ -31,7 +31,7 @@ import (
 
 // Options say what a cluster is made of.
 type Options struct {
-	// Dir holds the cluster's state and logs. It is created, and what an earlier cluster left in it is removed.
+	// Dir holds the cluster's state and logs. Start creates it, and removes what an earlier cluster left in it.
 	Dir string
 	// BinDir has the binaries etcd, kube-apiserver, kube-controller-manager and kwok, and kwok-stages.yaml.
 	BinDir string
@@ -43,15 +43,15 @@ type Options struct {
 	Autoscaler *AutoscalerOptions
 	// APIServerArgs are added to the API server's command line, ControllerManagerArgs to the controller manager's.
 	APIServerArgs, ControllerManagerArgs []string
-	// NodeGrace is after how long of silence a Node is NotReady, at least a second; 0 is Kubernetes's 50 s. Leases are
-	// renewed more often if it is short.
+	// NodeGrace is how long a node's lease may stay without renewal before the Node is NotReady. It is at least a
+	// second; 0 is Kubernetes' default of 50 s. If it is short, leases are renewed more often.
 	NodeGrace time.Duration
-	// GOGC is that of the control plane's processes; empty is Go's default. A large one saves a fifth of the CPU time
-	// of a cluster that lives for seconds, most of which is starting.
+	// GOGC is the variable GOGC of the control plane's processes; empty is Go's default. A large value saves a fifth of
+	// the CPU time of a cluster that runs for seconds, because most of that time is the start.
 	GOGC string
 }
 
-// VirtualNodeName is the name of the virtual node, AKS's.
+// VirtualNodeName is the name that AKS gives its virtual node.
 const VirtualNodeName = virtualnode.Name
 
 // Cluster is a running control plane with its nodes.
@@ -60,7 +60,7 @@ type Cluster struct {
 	Config     *rest.Config // of an administrator
 	Autoscaler *Autoscaler
 	Pools      []*PoolManager
-	// VirtualNode is that of the options, or nil.
+	// VirtualNode is the node that Options.VirtualNode adds, or nil.
 	VirtualNode *virtualnode.Node
 
 	options   Options
@@ -119,10 +119,11 @@ func start(ctx context.Context, options Options) (_ *Cluster, err error) {
 	return c, c.remember()
 }
 
-// markerFile tells a cluster's directory from any other.
+// markerFile marks a directory as a cluster's.
 const markerFile = ".devcluster"
 
-// prepareDir makes an empty directory. What an earlier cluster left there is removed, anything else is not.
+// prepareDir makes an empty directory. It removes what an earlier cluster left there, and fails if the directory has
+// anything else.
 func prepareDir(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -143,13 +144,13 @@ func prepareDir(dir string) error {
 	return nil
 }
 
-// Dir is where the cluster's files are.
+// Dir returns the directory of the cluster's files.
 func (c *Cluster) Dir() string { return c.options.Dir }
 
-// KubeConfig is the path of an administrator's kubeconfig.
+// KubeConfig returns the path of an administrator's kubeconfig.
 func (c *Cluster) KubeConfig() string { return filepath.Join(c.options.Dir, "kubeconfig") }
 
-// PIDs are the ids of the processes that the cluster runs beside this one.
+// PIDs returns the ids of the cluster's child processes, without our binaries.
 func (c *Cluster) PIDs() []int {
 	pids := make([]int, len(c.processes))
 	for i, p := range c.processes {
@@ -168,8 +169,8 @@ func (c *Cluster) Failed() error {
 	return nil
 }
 
-// Stop stops everything, our binaries first, then the last started first. Processes are killed: what they leave is
-// thrown away, and an API server waits for its clients, for up to a minute.
+// Stop stops everything: our binaries first, then the other processes in the reverse order of their start. It kills
+// them, because their data is not kept, and because after SIGTERM an API server waits up to a minute for its clients.
 func (c *Cluster) Stop() {
 	c.stopNodes()
 	for i := len(c.processes) - 1; i >= 0; i-- {
@@ -253,7 +254,8 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 	args := append([]string{
 		fmt.Sprintf("--etcd-servers=http://127.0.0.1:%d", etcdPort),
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "--cert-dir=" + certs,
-		// Without a default route it would not find an address by itself, and endpoints must not be loopback.
+		// Without a default route, the API server finds no address to advertise. It writes no Endpoints, because their
+		// addresses must not be loopback.
 		"--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
 		"--service-cluster-ip-range=10.0.0.0/16", "--authorization-mode=Node,RBAC", "--token-auth-file=" + tokens,
@@ -263,7 +265,7 @@ func (c *Cluster) startAPIServer(ctx context.Context, etcdPort, port int) error 
 		return err
 	}
 	c.address = fmt.Sprintf("https://127.0.0.1:%d", port)
-	// The API server writes a certificate for its address, with the authority that signed it.
+	// The API server writes a certificate for its address, and the certificate of the authority that signed it.
 	if err := poll(ctx, time.Minute, c.Failed, func() error {
 		var err error
 		if c.ca, err = os.ReadFile(filepath.Join(certs, "apiserver.crt")); err != nil {
@@ -303,7 +305,7 @@ func (c *Cluster) startControllerManager() error {
 		"--bind-address=127.0.0.1", "--secure-port=0", "--use-service-account-credentials=true",
 		"--service-account-private-key-file=" + filepath.Join(c.options.Dir, "service-account.key"),
 		"--root-ca-file=" + filepath.Join(c.options.Dir, "certs", "apiserver.crt"),
-		// The default of 20 requests a second takes a minute to create 1,000 pods.
+		// With the default of 20 requests a second, it takes a minute to create 1,000 pods.
 		"--kube-api-qps=500", "--kube-api-burst=1000", "--controllers=*,-bootstrapsigner,-tokencleaner,-nodeipam,-cloud-node-lifecycle,-service-lb-controller",
 	}, args...)...)
 	return err
@@ -315,7 +317,8 @@ func (c *Cluster) startKWOK() error {
 	return err
 }
 
-// leaseDuration is that of the nodes' leases, in whole seconds. They are renewed four times as often.
+// leaseDuration returns the duration of the nodes' leases, in whole seconds. A lease is renewed four times in this
+// time.
 func (c *Cluster) leaseDuration() time.Duration {
 	if c.options.NodeGrace == 0 {
 		return 40 * time.Second
@@ -323,20 +326,20 @@ func (c *Cluster) leaseDuration() time.Duration {
 	return max(time.Second, c.options.NodeGrace.Truncate(time.Second))
 }
 
-// configFor is a client configuration that carries the token and nothing else.
+// configFor returns a client configuration whose only credential is the token.
 func (c *Cluster) configFor(token string) *rest.Config {
 	return &rest.Config{
 		Host: c.address, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{CAData: c.ca},
 		QPS: 500, Burst: 1000,
-		// Tests list pods ten times a second, which costs the API server less than in JSON.
+		// Tests list pods ten times a second. That costs the API server less in protobuf than in JSON.
 		ContentConfig: rest.ContentConfig{ContentType: runtime.ContentTypeProtobuf, AcceptContentTypes: runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON},
 	}
 }
 
-// tokenLifetime is longer than anybody keeps a cluster up.
+// tokenLifetime is longer than any cluster runs.
 const tokenLifetime = 90 * 24 * time.Hour
 
-// ServiceAccountToken returns a token of the ServiceAccount that is good for as long as a cluster is kept.
+// ServiceAccountToken returns a token of the ServiceAccount that stays valid while the cluster runs.
 func (c *Cluster) ServiceAccountToken(ctx context.Context, namespace, name string) (string, error) {
 	seconds := int64(tokenLifetime / time.Second)
 	request, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, &authenticationv1.TokenRequest{
@@ -363,7 +366,7 @@ func (c *Cluster) WriteKubeConfig(path, token string) error {
 	return nil
 }
 
-// poll calls check until it succeeds, the timeout has passed, or there is a fatal error.
+// poll calls check until it succeeds, the timeout has passed, or fatal returns an error.
 func poll(ctx context.Context, timeout time.Duration, fatal, check func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -6,12 +6,12 @@ import (
 	"path/filepath"
 )
 
-// defaultScheduler is the binary that has the name of, and is, Kubernetes's own scheduler.
+// defaultScheduler is the name of the binary of Kubernetes' own scheduler.
 const defaultScheduler = "kube-scheduler"
 
-// StartDefaultScheduler runs kube-scheduler as every cluster has it: without a configuration file, that is, with its
-// default profile, and with the rights that the API server gives system:kube-scheduler. It returns this one component
-// when it serves its probes.
+// StartDefaultScheduler runs kube-scheduler as in every cluster: without a configuration file, so with its default
+// profile, and with the rights that the API server gives system:kube-scheduler. It returns the one component when this
+// serves its probes.
 func (c *Cluster) StartDefaultScheduler(ctx context.Context) ([]*Component, error) {
 	return withFreePorts(func() ([]*Component, error) { return c.startDefaultScheduler(ctx) })
 }

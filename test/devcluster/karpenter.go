@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// InstanceType is a kind of VM that Karpenter may order, in the format of its kwok provider.
-// Source: sigs.k8s.io/karpenter/kwok/cloudprovider, InstanceTypeOptions.
+// InstanceType is an instance type, in the format of the file that Karpenter's kwok provider reads. Source:
+// sigs.k8s.io/karpenter/kwok/cloudprovider, InstanceTypeOptions.
 type InstanceType struct {
 	Name             string              `json:"name"`
 	Offerings        []Offering          `json:"offerings"`
@@ -21,14 +21,14 @@ type InstanceType struct {
 	Resources        corev1.ResourceList `json:"resources"`
 }
 
-// Offering is where and how an instance type can be had.
+// Offering is a zone and a capacity type in which an instance type is available, with its price.
 type Offering struct {
 	Price        float64                          `json:"Price"`
 	Available    bool                             `json:"Available"`
 	Requirements []corev1.NodeSelectorRequirement `json:"Requirements"`
 }
 
-// NewInstanceType is an instance type on demand, in one zone, for Linux on amd64.
+// NewInstanceType returns an instance type for Linux on amd64, offered on demand in one zone.
 func NewInstanceType(name string, resources corev1.ResourceList) InstanceType {
 	return InstanceType{
 		Name: name, Architecture: "amd64", OperatingSystems: []corev1.OSName{corev1.Linux}, Resources: resources,
@@ -40,7 +40,7 @@ func NewInstanceType(name string, resources corev1.ResourceList) InstanceType {
 }
 
 // StartKarpenter installs Karpenter's CRDs and runs Karpenter with its kwok provider, which knows these instance types.
-// It ends with the cluster.
+// Karpenter ends with the cluster.
 func (c *Cluster) StartKarpenter(ctx context.Context, types []InstanceType) (*Process, error) {
 	if err := c.ApplyFile(ctx, filepath.Join(c.options.BinDir, "karpenter-crds")); err != nil {
 		return nil, err

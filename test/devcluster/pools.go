@@ -38,31 +38,34 @@ type Pool struct {
 	Nodes int `json:"nodes"`
 	Min   int `json:"min"`
 	Max   int `json:"max"`
-	// CPU and Memory are what a VM offers to pods.
+	// CPU and Memory are the allocatable resources of a VM.
 	CPU    resource.Quantity `json:"cpu"`
 	Memory resource.Quantity `json:"memory"`
 	// Labels and Taints are added to those that AKS sets.
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
-	// Priority is that of the autoscaler's priority expander: the highest grows first.
+	// Priority is the pool's priority in the autoscaler's priority expander: the pool with the highest priority grows
+	// first.
 	Priority int `json:"priority,omitempty"`
-	// BootDelay is how long a VM takes from its order to its Node.
+	// BootDelay is the time from the order of a VM to the registration of its Node.
 	BootDelay metav1.Duration `json:"bootDelay,omitempty"`
-	// StartupTaint is on a new Node until StartupFor after it came, with effect NoSchedule; "" is none.
+	// StartupTaint is the key of a taint with effect NoSchedule that a new Node has for the time StartupFor; "" is
+	// none.
 	StartupTaint string          `json:"startupTaint,omitempty"`
 	StartupFor   metav1.Duration `json:"startupFor,omitempty"`
-	// Linger is how long a Node stays after its VM's deletion was accepted and the target fell; minutes on Azure.
+	// Linger is how long a Node stays after the deletion of its VM was accepted, which lowers the target at once;
+	// minutes on Azure.
 	Linger metav1.Duration `json:"linger,omitempty"`
 }
 
-// Group is the name of the pool's scale set, the autoscaler's node group.
+// Group returns the name of the pool's scale set, the autoscaler's node group.
 func (p *Pool) Group() string {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(p.Name)) // it never fails
 	return fmt.Sprintf("aks-%s-%08d-vmss", p.Name, h.Sum32()%1e8)
 }
 
-// Node is a node of the pool.
+// Node returns a node of the pool with this name.
 func (p *Pool) Node(name string) *corev1.Node {
 	labels := map[string]string{
 		AgentPoolLabel: p.Name, legacyAgentPoolLabel: p.Name, ModeLabel: p.Mode,
@@ -99,10 +102,10 @@ func LoadPools(path string) ([]Pool, error) {
 	return pools, nil
 }
 
-// PoolManager is a pool's scale set: it makes VMs and takes them away, as the cloud does.
+// PoolManager is a pool's scale set: it creates and deletes VMs, as the cloud does.
 type PoolManager struct {
 	Pool
-	life   context.Context // the cluster's: VMs boot whatever becomes of who ordered them
+	life   context.Context // ends with the cluster: VMs boot even if the autoscaler has ended
 	client kubernetes.Interface
 
 	mu     sync.Mutex
@@ -110,7 +113,7 @@ type PoolManager struct {
 	vms    map[string]vmState
 }
 
-// vmState is where a VM is in its life.
+// vmState is a VM's state in its life cycle.
 type vmState int
 
 const (
@@ -123,7 +126,7 @@ func newPoolManager(life context.Context, pool Pool, client kubernetes.Interface
 	return &PoolManager{Pool: pool, life: life, client: client, vms: map[string]vmState{}}
 }
 
-// Target is the number of VMs that were ordered and not taken away.
+// Target returns the number of VMs that were ordered and not deleted.
 func (m *PoolManager) Target() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -175,7 +178,7 @@ func (m *PoolManager) boot(name string) {
 	}
 }
 
-// endStartup takes the startup taint off, as a DaemonSet does that has prepared the node.
+// endStartup removes the startup taint, as a DaemonSet does when it has prepared the node.
 func (m *PoolManager) endStartup(name string) {
 	nodes := m.client.CoreV1().Nodes()
 	m.try(func() error {
@@ -191,8 +194,8 @@ func (m *PoolManager) endStartup(name string) {
 	})
 }
 
-// try calls f until it succeeds, as a kubelet tries to register until it can. It reports whether f did while the
-// cluster lived.
+// try calls f until it succeeds, as a kubelet retries its registration. It reports whether f succeeded before the
+// cluster ended.
 func (m *PoolManager) try(f func() error) bool {
 	for f() != nil {
 		select {
@@ -204,7 +207,7 @@ func (m *PoolManager) try(f func() error) bool {
 	return true
 }
 
-// Delete takes a VM away: the target falls at once, and the Node goes at once or, if the pool's nodes linger, later.
+// Delete deletes a VM: the target falls at once. The Node is deleted at once or, if Linger is set, after that time.
 func (m *PoolManager) Delete(ctx context.Context, name string) error {
 	m.mu.Lock()
 	if m.Linger.Duration > 0 && m.vms[name] == registered {
@@ -235,7 +238,7 @@ func (m *PoolManager) Owns(name string) bool {
 	return ok
 }
 
-// instances are the VMs as the cloud lists them.
+// instances returns the VMs as the cloud lists them.
 func (m *PoolManager) instances() []autoscaler.Instance {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -275,8 +278,8 @@ func (c *Cluster) startNodes(ctx context.Context) error {
 	return c.Autoscaler.Start(ctx)
 }
 
-// AddVirtualNode starts a virtual node, until the cluster's Stop or its own, and returns when it is served. Two with
-// one name get in each other's way.
+// AddVirtualNode starts a virtual node, which runs until the cluster's Stop or its own. It returns when the node is
+// served. No two virtual nodes may have the same name.
 func (c *Cluster) AddVirtualNode(ctx context.Context, options virtualnode.Options) (*virtualnode.Node, error) {
 	if options.LeaseDuration == 0 {
 		options.LeaseDuration = c.leaseDuration()

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// The ports that clusters use are below those from which the kernel takes one for an outgoing connection (Linux: 32768
-// and up), so that no client gets one of them between our look at it and its use, or while its server restarts.
+// Clusters use ports below the range from which the kernel takes ports for outgoing connections (Linux: 32768 and up).
+// So no client gets such a port between our look at it and its use, or while its server restarts.
 const firstPort, lastPort = 20000, 29999
 
-// portAttempts is how often something that listens is started, if another process has taken its port meanwhile.
+// portAttempts is how often a server is started, if another process has taken its port meanwhile.
 const portAttempts = 4
 
-// errPortTaken is why a process has ended that wanted to listen on a port which another listens on.
+// errPortTaken says that a process has ended because another one listens on its port.
 var errPortTaken = errors.New("its port is taken")
 
-// portTaken is what a server writes, in whatever words around it.
+// portTaken is the part of the message that all servers log in this case.
 const portTaken = "address already in use"
 
 var ports struct {
@@ -52,7 +52,7 @@ func FreePort() (int, error) {
 	return 0, fmt.Errorf("looking for a free port: %w", last)
 }
 
-// freePorts returns several.
+// freePorts returns n such ports.
 func freePorts(n int) ([]int, error) {
 	ports := make([]int, n)
 	for i := range ports {
@@ -64,7 +64,8 @@ func freePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// withFreePorts starts something that looks for free ports, again if they were taken before it could use them.
+// withFreePorts calls start, which looks for free ports. It calls start again if a port was taken before it could be
+// used.
 func withFreePorts[T any](start func() (T, error)) (T, error) {
 	for attempt := 1; ; attempt++ {
 		started, err := start()

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// stopTimeout is how long a process may take to stop politely.
+// stopTimeout is how long a process may take to end after SIGTERM.
 const stopTimeout = 5 * time.Second
 
-// Process is a child process. It dies with this one, however this one ends.
+// Process is a child process. The kernel kills it when this process ends, however that happens.
 type Process struct {
 	name, binary string
 	env, args    []string
@@ -25,8 +25,8 @@ type Process struct {
 	err          error // valid once done is closed
 }
 
-// launcher starts children from one thread that never ends: the kernel's parent-death signal goes by the thread that
-// started the child, not by the process.
+// launcher starts children from one thread that never ends, because the kernel sends the parent-death signal when the
+// thread ends that started the child, not when the process does.
 var launcher = sync.OnceValue(func() chan<- func() {
 	starts := make(chan func())
 	go func() {
@@ -47,7 +47,7 @@ func StartProcess(name, binary, logDir string, env []string, args ...string) (*P
 	return p, nil
 }
 
-// Restart starts the process, anew if it has ended. The output is appended to the log.
+// Restart starts the process, for the first time or after it has ended. The output is appended to the log.
 func (p *Process) Restart() error {
 	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -57,7 +57,8 @@ func (p *Process) Restart() error {
 	cmd := exec.Command(p.binary, p.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), p.env...)
-	// A group of its own keeps a Ctrl-C in the terminal from reaching it before it is its turn.
+	// A child in its own process group gets no signal when Ctrl-C is typed in the terminal, so that the processes can
+	// be stopped in order.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error)
 	launcher() <- func() { started <- cmd.Start() }
@@ -73,16 +74,16 @@ func (p *Process) Restart() error {
 	return nil
 }
 
-// PID is the process's id.
+// PID returns the process's id.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Log is the file that has the process's output.
+// Log returns the path of the file with the process's output.
 func (p *Process) Log() string { return p.log }
 
 // Done is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// ExitCode is what the process has ended with, -1 if a signal ended it or it has not ended.
+// ExitCode returns the process's exit code, or -1 if a signal ended it or it has not ended.
 func (p *Process) ExitCode() int {
 	select {
 	case <-p.done:
@@ -92,7 +93,7 @@ func (p *Process) ExitCode() int {
 	}
 }
 
-// Stop asks the process to stop and waits; a process that takes more than 5 s is killed.
+// Stop sends SIGTERM and waits until the process has ended. It kills a process that takes more than 5 s.
 func (p *Process) Stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {

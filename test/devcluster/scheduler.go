@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// SchedulerName is what pods opt in with, and the name of the scheduler's ServiceAccount.
+	// SchedulerName is the schedulerName with which pods opt in, and the name of the scheduler's binary and of its
+	// ServiceAccount.
 	SchedulerName = "pool-priority-scheduler"
 	// ControllerName is the name of the controller's binary and of its ServiceAccount.
 	ControllerName = "pool-priority-controller"
-	// SchedulerNamespace is where the manifests install the scheduler.
+	// SchedulerNamespace is the namespace in which the manifests install the scheduler.
 	SchedulerNamespace = "pool-priority-system"
 )
 
-// Component is one of our binaries, run as a process beside the cluster with the rights of its ServiceAccount and no
-// other.
+// Component is one of our binaries. It runs as a process beside the cluster, with only the rights of its
+// ServiceAccount.
 type Component struct {
 	*Process
-	// Address is the host and port that metrics are served on, by HTTPS, and the scheduler's probes; empty for a
-	// controller that does not serve.
+	// Address is the host and port of the metrics, and of the scheduler's probes, by HTTPS. It is empty for a
+	// controller that serves nothing.
 	Address string
-	// Health is the host and port that such a controller serves its probes on, by HTTP.
+	// Health is the host and port of the controller's probes, by HTTP, if it serves them.
 	Health string
 }
 
@@ -46,9 +47,8 @@ func (c *Cluster) kubectl(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests would:
-// rbac is the kustomization with its ServiceAccount and rights, and further arguments may be given. It returns when the
-// scheduler serves its probes.
+// StartScheduler runs the scheduler binary with the configuration file, as an installation from the manifests does.
+// rbac is the kustomization with its ServiceAccount and rights. It returns when the scheduler listens on its port.
 func (c *Cluster) StartScheduler(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
 	return withFreePorts(func() (*Component, error) { return c.startScheduler(ctx, binary, configFile, rbac, args...) })
 }
@@ -86,7 +86,7 @@ func (s *Component) listens(ctx context.Context, port int) error {
 	return nil
 }
 
-// StartServingController runs the controller binary likewise, and has it serve metrics and probes.
+// StartServingController runs the controller as StartController does, and lets it serve metrics and probes.
 func (c *Cluster) StartServingController(ctx context.Context, binary, configFile, rbac string) (*Component, error) {
 	return withFreePorts(func() (*Component, error) {
 		ports, err := freePorts(2)
@@ -103,14 +103,14 @@ func (c *Cluster) StartServingController(ctx context.Context, binary, configFile
 	})
 }
 
-// StartController runs the controller binary, with further arguments. It serves nothing unless they say so.
+// StartController runs the controller binary. The controller serves nothing unless the arguments say so.
 func (c *Cluster) StartController(ctx context.Context, binary, configFile, rbac string, args ...string) (*Component, error) {
 	return c.startOwn(ctx, ControllerName, binary, configFile, rbac,
 		append([]string{"--health-address=0", "--metrics-address=0", "--v=2", "--kubeconfig=" + c.ownFile(ControllerName, configFile, ".kubeconfig")}, args...)...)
 }
 
 // StartOurs runs the scheduler and the controller, whose binaries are in the directory, as an installation from the
-// manifests would. What it returns runs, even if there is an error.
+// manifests does. The returned components run, also if there is an error.
 func (c *Cluster) StartOurs(ctx context.Context, binDir, configFile, rbac string) ([]*Component, error) {
 	controller, err := c.StartController(ctx, filepath.Join(binDir, ControllerName), configFile, rbac)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *Cluster) StartOurs(ctx context.Context, binDir, configFile, rbac string
 	return []*Component{scheduler, controller}, nil
 }
 
-// ownFile is the path of a file of one of our binaries.
+// ownFile returns the path of a file of one of our binaries.
 func (c *Cluster) ownFile(name, configFile, suffix string) string {
 	return filepath.Join(c.options.Dir, name+"-"+strings.TrimSuffix(filepath.Base(configFile), ".yaml")+suffix)
 }
@@ -131,8 +131,7 @@ func (c *Cluster) ownFile(name, configFile, suffix string) string {
 // startOwn runs one of our binaries as the ServiceAccount of its name.
 func (c *Cluster) startOwn(ctx context.Context, name, binary, configFile, rbac string, args ...string) (*Component, error) {
 	if !c.rights[rbac] {
-		// kubectl's look for fields that do not exist would take most of the time. TestInstall applies these files with
-		// it.
+		// kubectl's validation would take most of the time. Other tests apply these files with validation.
 		if err := c.kubectl(ctx, "apply", "--validate=false", "-k", rbac); err != nil {
 			return nil, err
 		}
@@ -176,8 +175,8 @@ func withKubeConfig(from, to, kubeConfig string) error {
 	return nil
 }
 
-// WithKubeConfig returns the KubeSchedulerConfiguration with the kubeconfig's path, and otherwise unchanged: in a pod,
-// the scheduler finds its credentials by itself.
+// WithKubeConfig adds the kubeconfig's path to the KubeSchedulerConfiguration. The shipped files have none, because the
+// scheduler finds its credentials by itself in a pod.
 func WithKubeConfig(data []byte, kubeConfig string) ([]byte, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal(data, &config); err != nil {

@@ -22,15 +22,15 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/autoscaler"
 )
 
-// simulator asks the default scheduler's filters where pods would fit, as the cluster autoscaler does. Its last
-// snapshot is the one that may be asked.
+// simulator finds where pods would fit with the default scheduler's filters, as the cluster autoscaler does. Only its
+// last snapshot may be used.
 type simulator struct {
 	ctx       context.Context // of the autoscaler that it belongs to
 	framework framework.Framework
 	lister    *lister
 }
 
-// lister gives the framework the snapshot of the world that is being asked about.
+// lister gives the framework the simulator's last snapshot.
 type lister struct{ fwk.SharedLister }
 
 func newSimulator(ctx context.Context, client kubernetes.Interface, factory informers.SharedInformerFactory) (*simulator, error) {
@@ -40,7 +40,7 @@ func newSimulator(ctx context.Context, client kubernetes.Interface, factory info
 		return nil, fmt.Errorf("reading the default profile: %w", err)
 	}
 	profile := &config.Profiles[0]
-	// Devices are not simulated.
+	// Dynamic resource allocation is not simulated.
 	profile.Plugins.MultiPoint.Enabled = slices.DeleteFunc(profile.Plugins.MultiPoint.Enabled, func(p schedconfig.Plugin) bool { return p.Name == names.DynamicResources })
 	s := &simulator{ctx: ctx, lister: &lister{schedcache.NewEmptySnapshot()}}
 	s.framework, err = frameworkruntime.NewFramework(ctx, plugins.NewInTreeRegistry(), profile,
@@ -90,22 +90,22 @@ func (w *world) rebuild() {
 	}
 }
 
-// Len is the number of nodes.
+// Len returns the number of nodes.
 func (w *world) Len() int { return len(w.nodes) }
 
-// AddNode adds an empty node as the last one.
+// AddNode appends a node without pods to the list of nodes.
 func (w *world) AddNode(node *corev1.Node) {
 	w.nodes = append(w.nodes, node)
 	w.rebuild()
 }
 
-// RemoveLast takes the last node away.
+// RemoveLast removes the last node of the list.
 func (w *world) RemoveLast() {
 	w.nodes = w.nodes[:len(w.nodes)-1]
 	w.rebuild()
 }
 
-// Fits returns the name of the first node that the pod fits on, of those from the index on; "" is none.
+// Fits returns the name of the first node that the pod fits on, starting at the index from; "" if there is none.
 func (w *world) Fits(pod *corev1.Pod, from int) (string, error) {
 	state := framework.NewCycleState()
 	result, status, _ := w.framework.RunPreFilterPlugins(w.ctx, state, pod)

@@ -10,8 +10,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// notAnnotations are names with our prefix that are none of annotations: the prefix itself, those of a taint, of an API
-// version, of an index.
+// notAnnotations are strings with our prefix that are not names of annotations: the prefix itself, a taint, an API
+// version and an index.
 var notAnnotations = []string{"poolpriority.dev/", "poolpriority.dev/gate", "poolpriority.dev/v1alpha1", "poolpriority.dev/controller"}
 
 // TestAnnotations: docs/configuration.md has each of our annotations.

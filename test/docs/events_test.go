@@ -11,8 +11,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// eventsInCode are the reasons of the events that the code writes and of the problems that it publishes: what is handed
-// to Eventf, by itself or by a constant, constants whose names begin with event, and the codes of problems.
+// eventsInCode returns the reasons of the events that the code writes, and the codes of the problems that it publishes.
+// The reasons are the literals and constants in calls of Eventf, and the constants whose names begin with event.
 func eventsInCode(t *testing.T) map[string]bool {
 	t.Helper()
 	constants, named, events := map[string]string{}, map[string]bool{}, map[string]bool{}
@@ -42,9 +42,9 @@ func eventsInCode(t *testing.T) map[string]bool {
 			if !ok || f.Sel.Name != "Eventf" || len(n.Args) < 4 {
 				return
 			}
-			at := 2 // of (object, type, reason, format, …)
+			at := 2 // the index of the reason in (object, type, reason, format, …)
 			if null, ok := n.Args[1].(*ast.Ident); ok && null.Name == "nil" {
-				at = 3 // of (regarding, related, type, reason, action, note, …)
+				at = 3 // in (regarding, related, type, reason, action, note, …)
 			}
 			take(n.Args[at])
 		case *ast.CompositeLit:

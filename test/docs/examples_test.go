@@ -11,7 +11,7 @@ import (
 	configv1 "poolpriority.dev/scheduler/pkg/apis/config/v1"
 )
 
-// profile is a KubeSchedulerConfiguration that the arguments of an example are put into.
+// profile is the begin of a KubeSchedulerConfiguration, to which the arguments of an example are appended.
 const profile = `apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
 profiles:
@@ -45,7 +45,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestExcerpts: what is shown of a file is in it.
+// TestExcerpts: each excerpt of a file is in the file.
 func TestExcerpts(t *testing.T) {
 	found := 0
 	for _, page := range pages(t) {

@@ -8,8 +8,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// The documentation stays short enough to be read. A change that raises maxWords says in its message what the words
-// buy.
+// maxLines and maxWords keep the documentation short, so that it is read. A commit that raises maxWords says in its
+// message why the words are needed.
 const maxLines, maxWords = 100, 22000
 
 // TestLength bounds the README's lines, and the words of all pages as wc -w counts them.

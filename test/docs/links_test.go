@@ -1,4 +1,5 @@
-// Package docs holds the documentation against what it speaks of: files, configuration fields, reasons.
+// Package docs tests that the documentation agrees with the repository: links, examples, annotations, events, reasons
+// and words.
 package docs
 
 import (
@@ -21,7 +22,7 @@ func pages(t *testing.T) []*markdown.Page {
 	return all
 }
 
-// TestLinks: what a page links to in the tree is there, and has the heading that is asked for.
+// TestLinks: the target of each link into the repository exists, and has the heading that the link names.
 func TestLinks(t *testing.T) {
 	all := pages(t)
 	found := 0
@@ -38,7 +39,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// broken says what is wrong with a link of the page, if anything is.
+// broken returns what is wrong with a link of the page, or "".
 func broken(all []*markdown.Page, page *markdown.Page, target string) string {
 	if strings.Contains(target, "://") {
 		return ""
@@ -80,7 +81,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestIndex: docs/README.md has each page once, and the README leads there.
+// TestIndex: docs/README.md links to each page once, and README.md links to docs/README.md.
 func TestIndex(t *testing.T) {
 	listed := map[string]int{}
 	toIndex := false

@@ -7,7 +7,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestPatchesOfPolicies: the patches that docs/policies.md has for a second installation are those that are tested.
+// TestPatchesOfPolicies: docs/policies.md shows the same patches for a second installation as test/integration uses.
 func TestPatchesOfPolicies(t *testing.T) {
 	page := must.ReadFile(t, root+"/docs/policies.md")
 	tested := must.ReadFile(t, root+"/test/integration/testdata/green/kustomization.yaml")

@@ -16,10 +16,10 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// said is a code and its sentence.
+// said is the code and the sentence of a reason.
 type said struct{ code, sentence string }
 
-// inCode calls visit with every node of our code that is shipped.
+// inCode calls visit with every node of the syntax trees of pkg, which is the shipped code.
 func inCode(t *testing.T, visit func(path string, node ast.Node)) {
 	t.Helper()
 	err := filepath.WalkDir(filepath.Join(root, "pkg"), func(path string, entry fs.DirEntry, err error) error {
@@ -44,7 +44,7 @@ func inCode(t *testing.T, visit func(path string, node ast.Node)) {
 	must.NoError(t, err)
 }
 
-// literal is the text of a string literal.
+// literal returns the text of a string literal.
 func literal(node ast.Expr) (string, bool) {
 	basic, ok := node.(*ast.BasicLit)
 	if !ok || basic.Kind != token.STRING {
@@ -54,8 +54,8 @@ func literal(node ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// reasonsInCode are the reasons that the code can give: those of the gate, and those that are written with their
-// sentence.
+// reasonsInCode returns the reasons that the code can give: those of the gate, and those of composite literals with a
+// Code and a Sentence.
 func reasonsInCode(t *testing.T) []said {
 	t.Helper()
 	var all []said
@@ -95,7 +95,7 @@ func reasonsInCode(t *testing.T) []said {
 	return all
 }
 
-// TestReasons: docs/reasons.md has each reason with its sentence, and no others, and says of each what to do.
+// TestReasons: docs/reasons.md has a row without empty cells for each reason and its sentence, and no other rows.
 func TestReasons(t *testing.T) {
 	page := must.Get(markdown.Read(root, "docs/reasons.md"))(t)
 	documented := map[said]int{}

@@ -1,5 +1,5 @@
 // Package e2e tests the image and the manifests as they are deployed, on a cluster with real kubelets (kind.yaml). It
-// knows of the cluster only its kubeconfig.
+// uses nothing of the cluster but its kubeconfig.
 package e2e
 
 import (
@@ -31,7 +31,7 @@ import (
 
 const (
 	root = "../.."
-	// image is what the tests' pods run.
+	// image is the image of the tests' pods.
 	image = "pool-priority-e2e:e2e"
 )
 
@@ -60,7 +60,8 @@ type env struct {
 	logs   *logReader
 }
 
-// start waits for the cluster's nodes and reads our pods' logs, in the namespace, from here on.
+// start applies cluster.yaml, waits until all nodes are ready, and from then on reads the logs of our pods in the
+// namespace.
 func start(t *testing.T, system string) *env {
 	t.Helper()
 	config := must.Get(clientcmd.BuildConfigFromFlags("", *kubeconfig))(t)
@@ -89,7 +90,7 @@ func start(t *testing.T, system string) *env {
 	return e
 }
 
-// run runs one of our tools and returns all it prints.
+// run runs a command of bin/tools and returns its output, followed by the error if it fails.
 func (e *env) run(name string, args ...string) string {
 	command := exec.CommandContext(e.ctx, filepath.Join(*bin, "tools", name), args...)
 	command.Env = append(os.Environ(), "KUBECONFIG="+*kubeconfig)
@@ -100,7 +101,7 @@ func (e *env) run(name string, args ...string) string {
 	return string(out)
 }
 
-// must fails the test if the command does.
+// must runs a command and returns its output. It fails the test if the command fails.
 func (e *env) must(name string, args ...string) string {
 	e.Helper()
 	command := exec.CommandContext(e.ctx, name, args...)
@@ -122,7 +123,8 @@ func (e *env) helm(args ...string) string {
 	return e.must(filepath.Join(*bin, "tools", "helm"), args...)
 }
 
-// rolledOut waits until our Deployments' new pods are ready and the old ones gone.
+// rolledOut waits until the new pods of our Deployments are ready, the old ones are gone, a scheduler leads, and the
+// virtual node has the gate taint.
 func (e *env) rolledOut() {
 	e.Helper()
 	for _, name := range []string{"pool-priority-scheduler", "pool-priority-controller"} {
@@ -164,7 +166,8 @@ func (e *env) leader() string {
 	return pod
 }
 
-// leads returns the pod that leads, and since when it does by its own clock, which is this machine's.
+// leads returns the name of the scheduler's pod that leads, or "", and the time when it began to lead. That time is
+// from the pod's clock, which is this machine's.
 func (e *env) leads() (string, time.Time) {
 	lease, err := e.Client.CoordinationV1().Leases(e.system).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{})
 	if err != nil || lease.Spec.HolderIdentity == nil || lease.Spec.AcquireTime == nil {
@@ -174,7 +177,7 @@ func (e *env) leads() (string, time.Time) {
 	return pod, lease.Spec.AcquireTime.Time
 }
 
-// free returns how many pods the nodes of each pool can still take, by their kubelets' maxima.
+// free returns how many further pods the nodes of each pool can run, according to their kubelets' max-pods.
 func (e *env) free() map[string]int {
 	e.Helper()
 	nodes := must.Get(e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{LabelSelector: devcluster.AgentPoolLabel}))(e)
@@ -230,7 +233,7 @@ func (e *env) gone(apps ...string) {
 	})
 }
 
-// small makes pods real ones, that only the kubelets' maximum of pods limits.
+// small lets pods run a real image. Only the kubelets' max-pods limits their number.
 func small(t *corev1.PodTemplateSpec) {
 	grace := int64(1)
 	t.Spec.TerminationGracePeriodSeconds = &grace
@@ -259,9 +262,9 @@ type logReader struct {
 	mu    sync.Mutex
 	lines map[string][]string // by pod
 	ended bool
-	// excused is set while an API server starts: it refuses what it is asked before it knows the roles.
+	// excused is set while an API server starts, because it refuses requests until it has read the roles.
 	excused bool
-	refused int // what it excused
+	refused int // the number of excused lines
 }
 
 func (r *logReader) excuse(yes bool) {
@@ -270,7 +273,7 @@ func (r *logReader) excuse(yes bool) {
 	r.excused = yes
 }
 
-// end ends the reading: what is uninstalled loses its rights before it ends.
+// end drops all further lines, because uninstalled pods lose their rights before they end.
 func (r *logReader) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -298,7 +301,7 @@ func readLogs(ctx context.Context, client kubernetes.Interface, namespace string
 	return r
 }
 
-// follow reads the pod's log, again from where it was when the stream ends, until the pod is gone.
+// follow reads the pod's log until the pod is gone. If the stream ends, it reads on from that time.
 func (r *logReader) follow(ctx context.Context, client kubernetes.Interface, pod string) {
 	var since *metav1.Time
 	for ctx.Err() == nil {

@@ -17,8 +17,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestHelm: the preflight finds whom the gate taint would lock out; in a namespace of one's own, a wrong configuration,
-// a changed one, and back, each without a gap in scheduling; and helm uninstall leaves nothing.
+// TestHelm: the preflight finds the workloads that the gate taint would lock out. In a namespace of its own, an upgrade
+// to a wrong configuration, an upgrade to a changed one and a rollback leave no gap in scheduling. helm uninstall
+// leaves no objects.
 func TestHelm(t *testing.T) {
 	const mine, chart = "mine", root + "/charts/pool-priority-scheduler"
 	e := start(t, mine)
@@ -50,12 +51,12 @@ func TestHelm(t *testing.T) {
 	e.order(5)
 
 	end = e.Streamed(5*time.Second, small)
-	does("upgrade", e.edited("values.yaml", "limits: {pods: 200}", "limits: {pods: 3}")) // on the virtual node
+	does("upgrade", e.edited("values.yaml", "limits: {pods: 200}", "limits: {pods: 3}")) // at most 3 pods on the virtual node
 	end()
 	free := e.free()
 	e.Create(suite.Deployment("budget", int32(free["userpool"]+free["systempool"]+5), "1m", small))
 	e.Lands(60*time.Second, "budget", map[string]int{"userpool": free["userpool"], "systempool": free["systempool"], "aci": 3, "": 2})
-	e.gone("budget") // our own pods would take its places
+	e.gone("budget") // our own pods need its places on the VMs
 	end = e.Streamed(5*time.Second, small)
 	e.helm("rollback", "pool-priority", "--namespace", mine, "--timeout=120s", "--wait") // to the budget of 200
 	e.rolledOut()
@@ -68,7 +69,8 @@ func TestHelm(t *testing.T) {
 	e.kubectl("delete", "namespace", mine, "--timeout=60s")
 }
 
-// TestKustomize installs with kustomize and lives through what a cluster does.
+// TestKustomize installs with kustomize. Its steps are fail-overs, a restart of the API server, and changes of the
+// configuration and the pools.
 func TestKustomize(t *testing.T) {
 	e := start(t, devcluster.SchedulerNamespace)
 	e.kubectl("apply", "-k", root+"/manifests/overlays/kind")
@@ -78,8 +80,8 @@ func TestKustomize(t *testing.T) {
 		test func(*env)
 	}{
 		{"order", func(e *env) { e.order(10) }},
-		// Without the lease's being given up it would take ten seconds. Much of the time is the kubelet's, until it
-		// tells the pod: the five nodes of the cluster are starting pods.
+		// If the leader did not release its lease, this would take more than ten seconds. Much of the time passes
+		// before the kubelet ends the pod, because the five nodes of the cluster are starting pods.
 		{"leader deleted", func(e *env) { e.failOver("deleted", 8*time.Second) }},
 		{"leader killed", func(e *env) { e.failOver("killed", 15*time.Second) }},
 		{"leader frozen", func(e *env) { e.failOver("frozen", 15*time.Second) }},
@@ -94,21 +96,22 @@ func TestKustomize(t *testing.T) {
 			sub.TB = t
 			step.test(&sub)
 		}) {
-			return // the next one would start from who knows what
+			return // the next step would start in an unknown state
 		}
 	}
 	e.logs.end()
-	e.kubectl("delete", "-k", root+"/manifests/overlays/kind", "--ignore-not-found", "--timeout=60s") // the namespace takes the rest along
+	e.kubectl("delete", "-k", root+"/manifests/overlays/kind", "--ignore-not-found", "--timeout=60s") // the namespace, with all objects in it
 	e.must(filepath.Join(*bin, "pool-priority-controller"), "cleanup")
-	for _, object := range e.Everything(*kubeconfig) { // nodes have come and gone meanwhile, and what is on them
-		object := strings.ReplaceAll(object, "pool-priority-e2e", "") // the cluster is called so
+	for _, object := range e.Everything(*kubeconfig) { // nodes and their objects have changed, so only our names count
+		object := strings.ReplaceAll(object, "pool-priority-e2e", "") // the name of the cluster
 		if strings.Contains(object, "pool-priority") || strings.Contains(object, "poolpriority.dev") {
 			t.Errorf("there still is %s", object)
 		}
 	}
 }
 
-// preflight runs the preflight of the kind overlay, which ends with status 1 if it finds something.
+// preflight runs the preflight with the configuration of the kind overlay. It must end with status 1 if finds is set,
+// and else with 0.
 func (e *env) preflight(finds bool) string {
 	e.Helper()
 	config := root + "/manifests/overlays/kind/config.yaml"
@@ -140,8 +143,8 @@ func (e *env) order(burst int) {
 	e.inOrder(before)
 }
 
-// inOrder waits until all bindings are judged, which must be old enough for that, and fails the test if the referee has
-// seen more violations than before.
+// inOrder waits until all bindings are old enough to be judged. It fails the test if the referee has seen violations
+// that are not in before.
 func (e *env) inOrder(before []string) {
 	e.Helper()
 	var violations []string
@@ -157,10 +160,10 @@ func (e *env) inOrder(before []string) {
 	}
 }
 
-// budget is how many pods the configurations below let burst.
+// budget is the limit of burst pods in the configurations below.
 const budget = 175
 
-// edited writes a copy of a file with changes, pairs of what to replace and by what, and returns its path.
+// edited writes a changed copy of a file and returns its path. The changes are pairs of an old and a new text.
 func (e *env) edited(file string, changes ...string) string {
 	e.Helper()
 	data := must.ReadFile(e, file)
@@ -175,7 +178,7 @@ func (e *env) edited(file string, changes ...string) string {
 	return path
 }
 
-// configure applies the kind overlay with a changed configuration, as one does who has a kustomization of one's own.
+// configure applies a kustomization with a changed configuration of the kind overlay, as users write their own.
 func (e *env) configure(changes ...string) {
 	e.Helper()
 	dir := filepath.Dir(e.edited(root+"/manifests/overlays/kind/config.yaml", changes...))
@@ -193,12 +196,12 @@ configMapGenerator: [{name: pool-priority-config, files: [config.yaml]}]
 	e.kubectl("apply", "-k", dir)
 }
 
-// withBudget is the change that limits the pods on the virtual node.
+// withBudget returns the change that limits the pods on the virtual node.
 func withBudget(n int) []string {
 	return []string{"limits: {pods: 200}", fmt.Sprintf("limits: {pods: %d}", n)}
 }
 
-// burst creates as many pods as fill the VMs and the budget, and five more, and waits until some of them are bound.
+// burst creates five pods more than fill the VMs and the budget, and waits until 20 of them are bound.
 func (e *env) burst(app string) (total int) {
 	e.Helper()
 	for _, n := range e.free() {
@@ -215,8 +218,8 @@ func (e *env) burst(app string) (total int) {
 	return total
 }
 
-// all waits until all pods of the burst run but the five that are over the budget. How many are in which pool of VMs is
-// not certain: our own pods take room there, and move.
+// all waits until all pods of the burst run, except the five above the budget. It does not check how the pods are
+// divided between the VM pools, because our own pods use capacity there, and move.
 func (e *env) all(timeout time.Duration, app string, total int) {
 	e.Helper()
 	e.Eventually(timeout, func() string {
@@ -229,8 +232,8 @@ func (e *env) all(timeout time.Duration, app string, total int) {
 	e.ready(timeout, app)
 }
 
-// failOver: the leader goes in the middle of 200 pods; all run but those over the budget, in order, and the standby has
-// taken over in time.
+// failOver: the leader ends or freezes while 200 pods are scheduled. All pods within the budget run, in order, and the
+// standby takes over in time.
 func (e *env) failOver(how string, within time.Duration) {
 	if how == "deleted" {
 		e.configure(withBudget(budget)...)
@@ -244,7 +247,7 @@ func (e *env) failOver(how string, within time.Duration) {
 	began := time.Now()
 	switch how {
 	case "deleted":
-		// Not with kubectl, whose start takes a while on a busy machine.
+		// kubectl is not used, because its start takes a while on a busy machine.
 		must.NoError(e, e.Client.CoreV1().Pods(e.system).Delete(e.ctx, name, metav1.DeleteOptions{}))
 	case "killed":
 		began = e.signalled("SIGKILL", leader)
@@ -275,7 +278,8 @@ func (e *env) failOver(how string, within time.Duration) {
 	e.inOrder(before)
 }
 
-// signalled signals the scheduler in the pod and returns when: asking for it takes a while on a busy machine.
+// signalled signals the scheduler in the pod and returns the time of the signal, because the request takes a while on a
+// busy machine.
 func (e *env) signalled(name string, pod *corev1.Pod) time.Time {
 	e.Helper()
 	out := strings.TrimSpace(e.signal(name, "pool-priority-scheduler", pod))
@@ -286,7 +290,8 @@ func (e *env) signalled(name string, pod *corev1.Pod) time.Time {
 	return time.UnixMilli(ms)
 }
 
-// restartAPIServer: the API server ends in the middle of 200 pods and comes back; all run, in order.
+// restartAPIServer: the API server is killed while 200 pods are scheduled, and comes back. All pods within the budget
+// run, in order.
 func (e *env) restartAPIServer() {
 	servers, err := e.Client.CoreV1().Pods(metav1.NamespaceSystem).List(e.ctx, metav1.ListOptions{LabelSelector: "component=kube-apiserver"})
 	if err != nil || len(servers.Items) != 1 {
@@ -320,8 +325,8 @@ func (e *env) restartAPIServer() {
 	e.logs.excuse(false)
 }
 
-// besideDefault: the default scheduler's pods stay off the virtual node, also those that tolerate its own taint, and
-// its lease is its own.
+// besideDefault: the default scheduler places no pod on the virtual node, not even pods that tolerate the node's own
+// taint. The default scheduler keeps its lease.
 func (e *env) besideDefault() {
 	lease := func() string {
 		lease, err := e.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(e.ctx, "kube-scheduler", metav1.GetOptions{})
@@ -349,7 +354,8 @@ func (e *env) besideDefault() {
 	e.inOrder(violations)
 }
 
-// wrongConfiguration: the new replicas do not get ready and say what is wrong, and those that run go on.
+// wrongConfiguration: the new replicas do not become ready, and kubectl describe shows the wrong field. The running
+// replicas schedule pods meanwhile.
 func (e *env) wrongConfiguration() {
 	leader := e.leader()
 	e.configure("        burst:\n", "        burst:\n          maxPodz: 5\n")
@@ -402,7 +408,7 @@ func (e *env) wrongConfiguration() {
 	e.rolledOut()
 }
 
-// addPool: a pool that the list gets by a change of the configuration is used in its place.
+// addPool: a pool that a change of the configuration adds to the list is used in its order.
 func (e *env) addPool() {
 	const system, user = "      - name: system\n        nodeSelector: {matchLabels: {kubernetes.azure.com/mode: system}}\n        fixed: {}\n", "      - name: user\n"
 	for _, step := range []struct {
@@ -423,8 +429,8 @@ func (e *env) addPool() {
 	e.rolledOut()
 }
 
-// removePool: the system pool is drained and removed while pods are pending. Its pods wait for the budget, and run when
-// it grows.
+// removePool: the system pool is drained and removed while pods are pending. Pods without a place wait for the budget,
+// and run when it is raised.
 func (e *env) removePool() {
 	free := e.free()
 	total := free["userpool"] + free["systempool"] + 5 + 5

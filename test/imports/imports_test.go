@@ -1,4 +1,4 @@
-// Package imports states who may import whom.
+// Package imports tests which packages may import which.
 package imports
 
 import (
@@ -14,8 +14,7 @@ import (
 
 const module = "poolpriority.dev/scheduler/"
 
-// allowed lists, for each of our packages, which others of ours it may import directly, tests left out. Imports go
-// downward only: a package stands above those it may import.
+// allowed lists, for each of our packages, which of our packages it may import directly. Tests may import others.
 var allowed = map[string][]string{
 	"pkg/apis/config/v1":                    {},
 	"pkg/apis/config/scheme":                {"pkg/apis/config/v1"},
@@ -69,7 +68,7 @@ var allowed = map[string][]string{
 	"cmd/devcluster":                        {"test/devcluster/command"},
 }
 
-// limits says what packages must not depend on in any way: by themselves, or by way of what they import.
+// limits lists what packages must not depend on, directly or through their imports.
 var limits = []struct {
 	why               string
 	packages, mustNot []string
@@ -180,9 +179,9 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// chain returns a shortest way from one package to another, by imports.
+// chain returns a shortest chain of imports from one package to another.
 func chain(packages map[string]goPackage, from, to string) []string {
-	reached := map[string]string{from: ""} // by what each was reached
+	reached := map[string]string{from: ""} // the importer of each package on its way
 	for queue := []string{from}; len(queue) > 0; queue = queue[1:] {
 		for _, i := range packages[queue[0]].Imports {
 			if _, ok := reached[i]; !ok {

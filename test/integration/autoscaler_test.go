@@ -18,14 +18,14 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// interval is the autoscaler's loop in these tests; the recorded one's was 10 s. A run that showed nothing in 65 s
-// showed nothing in 6 loops.
+// interval is the time between two loops of the autoscaler in these tests. It was 10 s in the recorded runs, so 65 s
+// without a change are 6 loops.
 const interval = 300 * time.Millisecond
 
 func stock(t *corev1.PodTemplateSpec) { t.Spec.SchedulerName = "stock" }
 
-// autoscalerEnv is the set-up of the recorded runs: a user pool 0..3 and a system pool 1..2 of 2-CPU nodes, the system
-// node full, pods that ask for 1500m, and a stock scheduler that refuses the virtual node.
+// autoscalerEnv sets up the cluster of the recorded runs: a user pool 0..3 and a system pool 1..2 of 2-CPU nodes, the
+// system node full, pods that ask for 1500m, and a stock scheduler that refuses the virtual node.
 func autoscalerEnv(t *testing.T, unneeded time.Duration) *env {
 	return autoscalerEnvWith(t, devcluster.AutoscalerOptions{Interval: interval, UnneededTime: unneeded})
 }
@@ -38,7 +38,7 @@ func autoscalerEnvWith(t *testing.T, options devcluster.AutoscalerOptions) *env 
 	return e
 }
 
-// targets are the sizes of the user and the system pool.
+// targets returns the target sizes of the user and the system pool.
 func (e *env) targets() string {
 	return fmt.Sprintf("%d %d", e.pool("userpool").Target(), e.pool("systempool").Target())
 }
@@ -53,8 +53,8 @@ func (e *env) scalesTo(want string) {
 	})
 }
 
-// TestRecordedRuns replays what a real autoscaler was recorded to do with events, drains, stops and deletions on an API
-// server. All of it is replayed in memory, by TestRunA to TestRunN of test/devcluster/autoscaler/simcluster.
+// TestRecordedRuns replays recorded runs of a real autoscaler that need an API server: events, drains, stops and
+// deletions. TestRunA to TestRunN of test/devcluster/autoscaler/simcluster replay all recorded runs in memory.
 func TestRecordedRuns(t *testing.T) {
 	t.Parallel()
 	t.Run("B, B2: pods without the toleration grow the pools, one a loop", func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRecordedRuns(t *testing.T) {
 	})
 }
 
-// status is what the autoscaler says, nothing before its first loop has ended.
+// status returns the status that the autoscaler wrote. It has no node groups before the first loop has ended.
 func (e *env) status() autoscaler.Status {
 	e.Helper()
 	var status autoscaler.Status
@@ -185,7 +185,7 @@ func (e *env) status() autoscaler.Status {
 	return status
 }
 
-// statusTargets are the sizes of the user and the system pool in the status.
+// statusTargets returns the target sizes of the user and the system pool in the status.
 func (e *env) statusTargets() string {
 	e.Helper()
 	status := e.status()

@@ -14,10 +14,10 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// BenchmarkArrivals measures what nodes that come cost while many pods wait: 5,000 nodes are full and 10,000 pods of 20
-// sizes wait, as an autoscaler's nodes come, 10 a second, 300 in all, with room for eight pods each. With the plugin
-// the pods are held, since the pool grows; the default profile finds them unschedulable. The CPU time is the
-// scheduler's from the first node until a minute has passed and all room is taken.
+// BenchmarkArrivals measures the cost of new nodes while many pods wait. 5,000 nodes are full, and 10,000 pods of 20
+// sizes wait. Then 300 nodes of an autoscaler come, 10 a second, with room for eight pods each. With the plugin the
+// pods are held, because the pool grows; the default profile finds them unschedulable. The CPU time is the scheduler's,
+// from the first node until at least a minute has passed and the new nodes are full.
 func BenchmarkArrivals(b *testing.B) {
 	const nodes, pods, rounds = 5000, 10000, 1
 	c := startCrowd(b)
@@ -60,15 +60,15 @@ func BenchmarkArrivals(b *testing.B) {
 	must.NoError(b, table.Flush())
 }
 
-// arrivals are what a run of BenchmarkArrivals measures.
+// arrivals are the results of one run of BenchmarkArrivals.
 type arrivals struct {
 	cpu, took time.Duration
-	waits     []time.Duration // of the pods on the new nodes, from when the node was ready, sorted
+	waits     []time.Duration // from when a new node was ready until a pod was bound to it; sorted
 }
 
 func (a arrivals) p99() time.Duration { return a.waits[len(a.waits)*99/100] }
 
-// arrive makes the pods, waits until the variant has found no room for any, and makes the nodes.
+// arrive makes the pods, waits until the variant has found all of them unschedulable, and makes the nodes.
 func (c *crowd) arrive(variant string, pods int) arrivals {
 	const came, room, interval, atLeast = 300, 8, 100 * time.Millisecond, time.Minute
 	c.Helper()
@@ -97,7 +97,7 @@ func (c *crowd) arrive(variant string, pods int) arrivals {
 	})
 	c.await(allWait, "all pods are found unschedulable by "+variant)
 	c.Logf("%s: all pods wait after %.0f s", variant, time.Since(started).Seconds())
-	time.Sleep(15 * time.Second) // until nobody backs off
+	time.Sleep(15 * time.Second) // until no pod is in backoff
 
 	before, began := cpu(c, s.PID()), time.Now()
 	ready := map[string]time.Time{}
@@ -112,7 +112,7 @@ func (c *crowd) arrive(variant string, pods int) arrivals {
 		<-ticker.C
 	}
 	ticker.Stop()
-	c.groupSays("user-group", 3000+came, 3000+came, 3000+came+1) // it could grow still: nothing bursts
+	c.groupSays("user-group", 3000+came, 3000+came, 3000+came+1) // the pool can still grow, so no pod bursts
 	c.await(allBound, "the room is taken by "+variant)
 	time.Sleep(time.Until(began.Add(atLeast)))
 	result := arrivals{cpu: cpu(c, s.PID()) - before, took: time.Since(began)}

@@ -22,16 +22,16 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// crowd is a cluster with thousands of nodes that nobody manages: the heartbeats of so many would keep the API server
-// busy.
+// crowd is a cluster with thousands of nodes that KWOK does not manage, because so many heartbeats would keep the API
+// server busy.
 type crowd struct {
 	*env
-	client kubernetes.Interface // asks as often as it likes
+	client kubernetes.Interface // without a limit of requests
 }
 
 func startCrowd(b *testing.B) *crowd {
 	b.Helper()
-	// Nobody renews the nodes' leases.
+	// The nodes have no leases, and stay Ready for this time.
 	e := startWith(b, devcluster.Options{ControllerManagerArgs: []string{"--node-monitor-grace-period=24h", "--node-startup-grace-period=24h"}})
 	config := rest.CopyConfig(e.Config)
 	config.QPS = -1
@@ -62,7 +62,7 @@ func (c *crowd) each(n int, do func(i int) error) {
 	}
 }
 
-// populate makes so many nodes, each with so many pods.
+// populate makes the nodes, and podsPerNode pods on each.
 func (c *crowd) populate(nodes, podsPerNode int) {
 	c.Helper()
 	began := time.Now()
@@ -98,7 +98,7 @@ func (c *crowd) addNodeOf(name, mode string) error {
 	return err
 }
 
-// addPod makes a pod, on the node if there is one.
+// addPod makes a pod. The pod is bound to the node, unless that is "".
 func (c *crowd) addPod(name, app, node, cpu, memory string) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": app}}}
 	pod.Spec.NodeName = node
@@ -127,14 +127,15 @@ func (c *crowd) removePods(app string) {
 	})
 }
 
-// run starts our binary with the configuration of testdata/throughput.
+// run starts our scheduler with the variant's configuration in testdata/throughput.
 func (c *crowd) run(variant string) *devcluster.Component {
 	c.Helper()
 	s := must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/throughput/"+variant+".yaml", c.rbac))(c)
 	return s
 }
 
-// watchPods tells of each change of the app's pods, one after the other, until stop is called.
+// watchPods calls changed for each of the app's pods that is added or updated, one after the other, until stop is
+// called.
 func (c *crowd) watchPods(app string, changed func(*corev1.Pod)) (stop func()) {
 	c.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(c.client, 0, informers.WithNamespace(namespace),
@@ -163,7 +164,7 @@ func cpu(t testing.TB, pid int) time.Duration {
 	return time.Duration(ticks) * 10 * time.Millisecond
 }
 
-// load returns the machine's load over the last minute: what else ran.
+// load returns the machine's load average over the last minute, which shows whether anything else ran.
 func load(t testing.TB) string {
 	t.Helper()
 	data := must.ReadFile(t, "/proc/loadavg")

@@ -19,9 +19,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// BenchmarkGate measures how fast the gate acts on a control plane: from the status that says that the pools are at
-// their maximum to the first pod on the virtual node, and to the last of 1,000 held pods. What binding itself takes is
-// measured on the same cluster with pods for which the gate is open from the start.
+// BenchmarkGate measures how fast the gate opens: the time from the status with the pool at its maximum until the first
+// pod is bound to the virtual node, and until the last of 1,000 held pods is. The time of the bindings alone is
+// measured on the same cluster, with pods for which the gate is open from the start.
 func BenchmarkGate(b *testing.B) {
 	const crowd = 1000
 	e := start(b, nil, vms("userpool", "user", 1, 1, 3, 20))
@@ -43,7 +43,7 @@ func BenchmarkGate(b *testing.B) {
 		e.hold(app, crowd)
 		at = e.opens(app, crowd)
 		first, last = append(first, at[0]), append(last, at[crowd-1])
-		// The same without a gate: the time between the first and the last binding.
+		// A crowd for which the gate is open: the time between the first and the last binding.
 		app = fmt.Sprintf("open-%d", i)
 		bound := e.bindings(app, crowd)
 		e.Create(suite.Deployment(app, crowd, "100m"))
@@ -51,7 +51,7 @@ func BenchmarkGate(b *testing.B) {
 		binding = append(binding, at[crowd-1]-at[0])
 		for _, app := range []string{fmt.Sprintf("one-%d", i), fmt.Sprintf("crowd-%d", i), app} {
 			e.Scale(app, 0)
-			// At once: the virtual kubelet ends ten pods a second.
+			// Without a grace period, the pods are deleted at once.
 			must.NoError(b, e.Client.CoreV1().Pods(namespace).DeleteCollection(e.ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}, metav1.ListOptions{LabelSelector: "app=" + app}))
 		}
 		e.Eventually(2*time.Minute, func() string {
@@ -82,7 +82,7 @@ func BenchmarkGate(b *testing.B) {
 }
 
 // BenchmarkBinding measures what the annotations in the Binding cost: the time from the first to the last of 900
-// bindings to the virtual node, with our binder and with DefaultBinder, on clusters of their own in turns.
+// bindings to the virtual node, with our binder and with DefaultBinder in turns, each on a new cluster.
 func BenchmarkBinding(b *testing.B) {
 	const pods, counted = 1000, 900
 	ours := "testdata/fixed.yaml"
@@ -113,11 +113,11 @@ func BenchmarkBinding(b *testing.B) {
 	b.ReportMetric(ratios[len(ratios)/2], "ours/default")
 }
 
-// hold creates pods that the gate holds, and waits until they all are.
+// hold creates pods that the gate holds, and waits until all are held.
 func (e *env) hold(app string, n int32) {
 	e.Helper()
 	e.autoscalerSays("userpool", 1, 3)
-	time.Sleep(300 * time.Millisecond) // until the scheduler has seen it
+	time.Sleep(300 * time.Millisecond) // until the scheduler has seen the status
 	e.Create(suite.Deployment(app, n, "100m"))
 	e.Eventually(2*time.Minute, func() string {
 		held := 0
@@ -133,7 +133,8 @@ func (e *env) hold(app string, n int32) {
 	})
 }
 
-// opens has the pool come to its maximum and returns how long after that each of the app's pods was bound, in order.
+// opens sets the pool's size to its maximum, and returns the times from then until each of the app's pods was bound, in
+// order.
 func (e *env) opens(app string, n int) []time.Duration {
 	e.Helper()
 	bound := e.bindings(app, n)
@@ -141,7 +142,7 @@ func (e *env) opens(app string, n int) []time.Duration {
 	return <-bound
 }
 
-// bindings sends, once n of the app's pods are bound, how long after the call each was.
+// bindings sends, once n of the app's pods are bound, the times from the call until each was bound, in order.
 func (e *env) bindings(app string, n int) <-chan []time.Duration {
 	e.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(e.Client, 0, informers.WithNamespace(namespace),

@@ -15,14 +15,15 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// BenchmarkMemory compares the resident memory of the scheduler with the AKS configuration with that of the same binary
-// with the default profile, on the same control plane.
+// BenchmarkMemory compares the resident memory of the scheduler with our plugin and with the in-tree plugins only. Both
+// run the same binary on the same control plane.
 func BenchmarkMemory(b *testing.B) {
 	const nodes, podsPerNode, rounds = 5000, 10, 5
 	c := startCrowd(b)
 	c.populate(nodes, podsPerNode)
 	controller := c.control("testdata/no-leader-election.yaml")
-	// What a process holds depends on when it last collected garbage: medians of several starts, of the ratios too.
+	// The memory of a process depends on its last garbage collection. So each figure is a median over several starts,
+	// also the ratio.
 	var mine, theirs, ratios []float64
 	for range rounds {
 		stock := must.Get(c.StartScheduler(c.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/stock-scheduler.yaml", c.rbac))(b)

@@ -63,14 +63,14 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// Tests give their clusters back for others to use, unless they have options of their own for the control plane, or
-// fail.
+// A test returns its cluster, and other tests use it again, unless the test has its own options for the control plane
+// or fails.
 var (
 	clusters string // the directory of such clusters
 	idle     = make(chan *devcluster.Cluster, 16)
 )
 
-// cluster is one that another test has given back, or a new one.
+// cluster returns a cluster that another test has returned, or a new one.
 func cluster(ctx context.Context, t testing.TB, options devcluster.Options) (*devcluster.Cluster, error) {
 	if ownControlPlane(options) {
 		options.Dir = t.TempDir()
@@ -99,8 +99,8 @@ type env struct {
 	*devcluster.Cluster
 	ctx       context.Context
 	scheduler *devcluster.Component
-	rbac      string   // the kustomization with what our binaries may do
-	refused   bool     // the scheduler may be refused something
+	rbac      string   // the kustomization with the rights of our binaries
+	refused   bool     // requests of our binaries may be forbidden
 	args      []string // further arguments of the scheduler
 }
 
@@ -118,7 +118,7 @@ func start(t testing.TB, autoscaler *devcluster.AutoscalerOptions, pools ...devc
 	return startWith(t, devcluster.Options{Pools: pools, Autoscaler: autoscaler})
 }
 
-// startWith does so with further options.
+// startWith brings up a cluster with these options and the virtual node.
 func startWith(t testing.TB, options devcluster.Options) *env {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -153,14 +153,14 @@ func startWith(t testing.TB, options devcluster.Options) *env {
 	return e
 }
 
-// of is the cluster for a part of the test.
+// of returns the cluster for a subtest.
 func (e *env) of(t *testing.T) *env {
 	sub := *e
 	sub.TB = t
 	return &sub
 }
 
-// fast is an autoscaler whose loop takes a second and that removes no VM.
+// fast configures an autoscaler that has a loop every 500 ms and removes no VM.
 func fast() *devcluster.AutoscalerOptions {
 	return &devcluster.AutoscalerOptions{Interval: 500 * time.Millisecond}
 }
@@ -219,13 +219,13 @@ func (e *env) control(config string) *devcluster.Component {
 	return e.controlled(e.StartController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
 }
 
-// controlServing does so, and has it serve metrics and probes.
+// controlServing starts the controller with the configuration, and lets it serve metrics and probes.
 func (e *env) controlServing(config string) *devcluster.Component {
 	e.Helper()
 	return e.controlled(e.StartServingController(e.ctx, filepath.Join(*bin, devcluster.ControllerName), config, e.rbac))
 }
 
-// controlled has the controller end with the test.
+// controlled stops the controller at the end of the test, and checks its log.
 func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Component {
 	e.Helper()
 	must.NoError(e, err)
@@ -236,7 +236,7 @@ func (e *env) controlled(c *devcluster.Component, err error) *devcluster.Compone
 	return c
 }
 
-// kubectl runs kubectl as the account of the kubeconfig, the administrator's with "", and returns what it says.
+// kubectl runs kubectl with the kubeconfig, or with the administrator's if that is "", and returns its output.
 func (e *env) kubectl(kubeConfig, stdin string, args ...string) (string, error) {
 	if kubeConfig == "" {
 		kubeConfig = e.KubeConfig()
@@ -260,7 +260,7 @@ func (e *env) account(namespace, name string) string {
 	return path
 }
 
-// cleanUp runs the command that takes away what an installation leaves.
+// cleanUp runs pool-priority-controller cleanup, which removes what an installation leaves.
 func (e *env) cleanUp(args ...string) {
 	e.Helper()
 	if out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), append([]string{"cleanup", "--kubeconfig=" + e.KubeConfig()}, args...)...).CombinedOutput(); err != nil {

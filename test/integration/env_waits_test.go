@@ -22,14 +22,14 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// staysFor checks that check returns "" until the simulated autoscaler has ended so many loops that began after the
-// call.
+// staysFor checks that check returns "" until the simulated autoscaler has ended this number of loops that began after
+// the call.
 func (e *env) staysFor(loops int, check func() string) {
 	e.Helper()
 	begun := 1 // it may be in a loop now
 	last := e.Autoscaler.Loops() + begun + loops
 	e.Eventually(time.Duration(loops)*10*time.Second, func() string {
-		ended := e.Autoscaler.Loops() // before the check, which must come after the last of them
+		ended := e.Autoscaler.Loops() // read before the check, so that the last check comes after the last loop
 		if complaint := check(); complaint != "" {
 			e.Fatal(complaint)
 		}
@@ -84,7 +84,7 @@ func (e *env) nodesOf(pool string) []corev1.Node {
 	return list.Items
 }
 
-// updateNode changes a node, against the newest version of it.
+// updateNode changes the newest version of a node, and writes its spec and its status.
 func (e *env) updateNode(name string, change func(*corev1.Node)) {
 	e.Helper()
 	e.Eventually(5*time.Second, func() string {
@@ -197,7 +197,8 @@ func (e *env) eventOn(namespace, kind, name, reason string) string {
 	return message
 }
 
-// notReady complains of pods that are not ready: a ReplicaSet deletes them first, whatever their cost.
+// notReady returns a complaint if a pod of the app is not ready. A ReplicaSet deletes such pods first, whatever their
+// deletion cost.
 func (e *env) notReady(app string) string {
 	e.Helper()
 	for _, p := range e.Pods(app) {

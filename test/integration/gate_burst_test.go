@@ -15,9 +15,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestBudgetAndWaitLimit: the budget is never overshot, with many pods in flight and the scheduler killed in between; a
-// pod that it holds is requeued when a burst pod ends, and when a VM has room; waitLimit opens the gate although the
-// pool could grow.
+// TestBudgetAndWaitLimit: the budget is never exceeded, although many pods are scheduled at once and the scheduler is
+// killed in between. A pod that waits for the budget is requeued when a burst pod ends, and when a VM has room.
+// waitLimit opens the gate although the pool could grow.
 func TestBudgetAndWaitLimit(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20))
@@ -54,8 +54,8 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 	e.Stays(2*time.Second, within)
 	e.Told("web", gate.ReasonBudgetSpent.Sentence)
 
-	// The end of a burst pod lets one in, at once. A pod on the virtual node counts as running until its grace period
-	// has passed.
+	// When a burst pod ends, another pod bursts at once. A pod on the virtual node counts until its grace period has
+	// passed.
 	for _, p := range e.Pods("web") {
 		if strings.HasPrefix(p.Spec.NodeName, "virtual-node") {
 			must.NoError(t, e.Client.CoreV1().Pods(namespace).Delete(e.ctx, p.Name, metav1.DeleteOptions{}))
@@ -71,13 +71,14 @@ func TestBudgetAndWaitLimit(t *testing.T) {
 		}
 		return ""
 	})
-	// So does a VM.
+	// The waiting pods are also requeued for a new VM.
 	e.pool("userpool").Grow(1)
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "aci": 20, "": 32})
 }
 
-// TestWhoMayBurst: pods of a namespace that the pool does not select are held and told so, and are requeued when it is
-// labelled; then they burst up to the limit of CPU; and an event reports what Azure Container Instances leave out of them.
+// TestWhoMayBurst: pods of a namespace that the burst pool does not select are held, and their condition says so. They
+// are requeued when the namespace is labelled, and then burst up to the limit of CPU. An event reports which fields of
+// a pod Azure Container Instances ignores.
 func TestWhoMayBurst(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

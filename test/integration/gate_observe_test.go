@@ -16,12 +16,12 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestObserve: nothing is held, no taint is kept, and what would be held is logged and counted. Pods that do not
-// tolerate the virtual node stay off it.
+// TestObserve: no pod is held, an old gate taint is removed, and pods that Enforce would hold are logged and counted.
+// Pods that do not tolerate the virtual node are not placed there.
 func TestObserve(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
-	// A taint that an earlier, enforcing configuration left.
+	// An earlier configuration with mode Enforce left a gate taint.
 	controller := e.control(aksConfig)
 	e.waitGated(true)
 	controller.Stop()
@@ -38,7 +38,7 @@ func TestObserve(t *testing.T) {
 	if e.isGated() {
 		t.Error("the virtual node has the gate taint")
 	}
-	// A pod that was refused is not taken back.
+	// A pod that the provider refused is not deleted.
 	on := func(p corev1.Pod) bool { return p.Spec.NodeName == devcluster.VirtualNodeName }
 	pods := e.Pods("tolerant")
 	refused := &pods[slices.IndexFunc(pods, on)]
@@ -52,8 +52,8 @@ func TestObserve(t *testing.T) {
 	})
 }
 
-// TestObserveChangesNothing: with the rights that the overlay for mode Observe gives, the controller may not write to
-// nodes and pods and has no need to; a gate taint from before stays, and that is said.
+// TestObserveChangesNothing: with the rights of the overlay for mode Observe, the controller may not write to nodes and
+// pods, and does not need to. An old gate taint stays, and an event says so.
 func TestObserveChangesNothing(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))

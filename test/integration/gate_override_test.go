@@ -19,7 +19,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// publishesOverride waits until the published state says what is overridden, and has a problem with the words.
+// publishesOverride waits until the published state has the override want and a problem with this text. If problem is
+// "", there must be no problem with the ConfigMap.
 func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
 	e.Helper()
 	e.Eventually(20*time.Second, func() string {
@@ -34,11 +35,12 @@ func (e *env) publishesOverride(want gate.OverriddenGate, problem string) {
 	})
 }
 
-// TestEmergency: an operator with rights on that one ConfigMap closes and opens the gate, for pods that ask for the
-// virtual node as well, and his word outlives leaders, whether it can be read or not. Budget and opt-outs hold.
+// TestEmergency: an operator with rights on only the override's ConfigMap closes and opens the gate, also for pods that
+// select the virtual node. The override stays in force after fail-overs, also if the ConfigMap has become unreadable.
+// The budget and opt-outs stay in force, too.
 func TestEmergency(t *testing.T) {
 	t.Parallel()
-	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // of at most 3 VMs, as the configuration says
+	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20)) // the configuration allows 3 VMs
 	const config, ns = "testdata/failover.yaml", devcluster.SchedulerNamespace
 	data := must.ReadFile(t, config)
 	second := must.WriteFile(t, "second.yaml", data)
@@ -48,7 +50,7 @@ func TestEmergency(t *testing.T) {
 	t.Cleanup(func() { standby.Stop(); leader.Stop(); e.checkLogOf(standby) })
 	e.publishesOverride("", "")
 
-	// The docs' commands, by which an account may write this ConfigMap and no other.
+	// The commands of docs/emergency.md, which let an account write this ConfigMap and no other.
 	for _, args := range [][]string{
 		{"create", "role", "pool-priority-override", "--verb=get,create,update,patch,delete", "--resource=configmaps", "--resource-name=" + gate.OverrideConfigMap},
 		{"create", "rolebinding", "pool-priority-override", "--role=pool-priority-override", "--serviceaccount=" + ns + ":on-call"},
@@ -103,7 +105,7 @@ func TestEmergency(t *testing.T) {
 		v := must.Get(published.DecodeView([]byte(cm.Data[published.ViewKey])))(t)
 		return v
 	}
-	// failsOver kills the leader, waits until the other one has taken over and tried a pod, and starts the first anew.
+	// failsOver kills the leader, waits until the standby leads and has tried a pod, and starts the first one again.
 	round := 0
 	failsOver := func() {
 		t.Helper()
@@ -143,7 +145,7 @@ func TestEmergency(t *testing.T) {
 	mustSay("gate: close")
 	e.publishesOverride(gate.OverrideClosed, `gate: the value is "close"; set Closed or Open. Until it is corrected, the override that was read before stays in force: Closed`)
 	e.eventOn(ns, "ConfigMap", gate.OverrideConfigMap, "GateOverrideUnreadable")
-	failsOver() // to the one that was started before that, and then to one that never saw what could be read
+	failsOver() // first to a process that has read the override while it was readable, then to one that has not
 	failsOver()
 	e.publishesOverride(gate.OverrideClosed, `gate: it is "close"`)
 	if v := view(); v.Override.Gate != gate.OverrideClosed {
@@ -159,7 +161,7 @@ func TestEmergency(t *testing.T) {
 		return ""
 	})
 	t.Logf("the first pods were let in at most %v after kubectl was called", time.Since(began).Round(10*time.Millisecond))
-	// 2 CPUs are 40 pods: those that ask, and of web what is left.
+	// The budget of 2 CPUs is 40 pods: those that select the virtual node, and some of web.
 	e.Eventually(30*time.Second, func() string {
 		if got := e.Placed(""); got["aci"] != 40 {
 			return fmt.Sprintf("%v; %s", got, e.Said("web"))

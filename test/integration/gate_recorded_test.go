@@ -11,7 +11,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// noneBursts checks until the pods have landed that none of them is ever on the virtual node.
+// noneBursts waits until the pods are placed as wanted, and fails the test if one of them is on the virtual node
+// meanwhile.
 func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int) {
 	e.Helper()
 	e.Eventually(timeout, func() string {
@@ -26,8 +27,8 @@ func (e *env) noneBursts(timeout time.Duration, app string, want map[string]int)
 	})
 }
 
-// TestGateAtScaleIn is the recorded run H with the gate in it: a spike during a scale-in finds VMs that cannot be used
-// and a status that says "at max", and nothing bursts all the same, for the pools can grow once the VMs are gone.
+// TestGateAtScaleIn is the recorded run H with our scheduler: a spike of pods during a scale-in finds VMs that cannot
+// be used, and a status that says "at max". Still no pod bursts, because the pools can grow once the VMs are gone.
 func TestGateAtScaleIn(t *testing.T) {
 	t.Parallel()
 	const delay = 2 * time.Second
@@ -52,7 +53,7 @@ func TestGateAtScaleIn(t *testing.T) {
 			all := map[string]int{"userpool": 3, "systempool": 2}
 			e.Create(suite.Deployment("web", 5, "1500m"))
 			e.noneBursts(30*time.Second, "web", all)
-			// KWOK may never end a pod that is deleted before KWOK has its node's lease.
+			// KWOK may never end a pod that is deleted before KWOK holds the lease of the pod's node.
 			e.Eventually(20*time.Second, func() string { return e.notReady("web") })
 			e.Scale("web", 0)
 			e.Eventually(30*time.Second, func() string { return e.tainted(4) })
@@ -70,9 +71,9 @@ func TestGateAtScaleIn(t *testing.T) {
 	}
 }
 
-// TestGateBesideTaintedGroup is the recorded run L with the gate in it: a tainted group of the same mode, which the
-// autoscaler never grows for plain pods, does not hold them for longer than declineGrace and two loops, be it at zero
-// or growing again and again for others.
+// TestGateBesideTaintedGroup is the recorded run L with our scheduler. A tainted group of the same mode does not hold
+// plain pods for longer than declineGrace and two loops, because the autoscaler never grows it for them. This applies
+// if the group has no nodes, and if it grows again and again for other pods.
 func TestGateBesideTaintedGroup(t *testing.T) {
 	t.Parallel()
 	const grace, slack = 6 * time.Second, 3 * time.Second // the slack is for a busy machine
@@ -80,7 +81,7 @@ func TestGateBesideTaintedGroup(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			gpu := vms("gpupool", "user", 0, 0, 40, 30)
-			gpu.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}} // another might pass, for all that is known of first nodes
+			gpu.Taints = []corev1.Taint{{Key: "nvidia.com/gpu", Effect: corev1.TaintEffectNoSchedule}} // with an unknown key, the taint of the first node could be a startup taint
 			e := start(t, fast(), vms("userpool", "user", 0, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10), gpu)
 			e.schedule("testdata/aks-decline-grace.yaml", suite.UserTier(3), suite.SystemTier(2), suite.VirtualTier())
 			e.Create(suite.Deployment("full", 5, "1500m"))

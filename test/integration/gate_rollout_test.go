@@ -18,16 +18,16 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// slowEnd is the finalizer by which a test's pods take some time to end: KWOK's end at once.
+// slowEnd is a finalizer that lets a test's pods take some time to end. KWOK's pods end at once without it.
 const slowEnd = "example.com/slow-end"
 
-// with returns the configuration with a line added to the plugin's arguments, as a file.
+// with returns the path of a copy of the configuration, with a line added to the plugin's arguments.
 func with(t *testing.T, config, line string) string {
 	t.Helper()
 	return replaced(t, config, "      pools:", "      "+line+"\n      pools:")
 }
 
-// without returns the configuration without the text.
+// without returns the path of a copy of the configuration without the text.
 func without(t *testing.T, config, text string) string {
 	t.Helper()
 	return replaced(t, config, text, "")
@@ -44,7 +44,7 @@ func replaced(t *testing.T, config, old, new string) string {
 	return file
 }
 
-// finalize lets pods with the finalizer end that have been ending for so long.
+// finalize removes the finalizers of pods that have been terminating for longer than this time.
 func (e *env) finalize(after time.Duration) {
 	go func() {
 		for range time.Tick(200 * time.Millisecond) {
@@ -64,15 +64,15 @@ func (e *env) finalize(after time.Duration) {
 	}()
 }
 
-// rolled is what a rollout did.
+// rolled is the result of a rollout: the number of pods that burst, and its duration.
 type rolled struct {
 	burst int
 	took  time.Duration
 }
 
-// TestRollout updates 20 pods that fill the VMs, with a surge of 25 %: with pods that may be unavailable, next to none
-// bursts, and without, no more than the surge, which Return brings home. Beside it, what it is when the surge is not
-// held.
+// TestRollout updates 20 pods that fill the VMs, with a surge of 25 %. If pods may be unavailable, at most one bursts.
+// If not, no more than the surge bursts, and Return brings these pods back. For comparison, each case also runs with
+// holdSurge: false.
 func TestRollout(t *testing.T) {
 	t.Parallel()
 	roll := func(t *testing.T, config, maxUnavailable string, comesHome bool, apps ...string) rolled {
@@ -140,13 +140,13 @@ func TestRollout(t *testing.T) {
 		most                 int
 	}{
 		{"maxUnavailable 25%", "25%", []string{"web"}, 1},
-		{"maxUnavailable 25%, two at a time", "25%", []string{"web", "api"}, 6}, // their surge: one may take the room of the other
+		{"maxUnavailable 25%, two at a time", "25%", []string{"web", "api"}, 6}, // at most the surges: one Deployment may take the other's room
 		{"maxUnavailable 0", "0", []string{"web"}, 5},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			var held, free rolled
-			t.Run("both", func(t *testing.T) { // beside one another, each in a cluster of its own
+			t.Run("both", func(t *testing.T) { // in parallel, each in its own cluster
 				t.Run("held", func(t *testing.T) {
 					t.Parallel()
 					held = roll(t, fixed, tc.maxUnavailable, false, tc.apps...)

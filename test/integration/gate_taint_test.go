@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// noPendingGateToleration complains of pods that tolerate the gate taint and are not bound.
+// noPendingGateToleration returns a complaint if a pod that is not bound tolerates the gate taint.
 func (e *env) noPendingGateToleration() string {
 	for _, p := range e.Pods("") {
 		if p.Spec.NodeName == "" && slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey }) {
@@ -29,8 +29,9 @@ func (e *env) noPendingGateToleration() string {
 	return ""
 }
 
-// TestArticles runs the articles' manifests unchanged but for schedulerName: their pods tolerate the virtual node. With
-// the gate taint the pools grow to their maximum and the rest bursts; without it nothing grows, ever.
+// TestArticles runs the manifests of the articles that README.md names, with only schedulerName changed. Their pods
+// tolerate the virtual node. With the gate taint the pools grow to their maximum and the other pods burst. Without it
+// the pools never grow.
 func TestArticles(t *testing.T) {
 	t.Parallel()
 	agentpool := vms("agentpool", "user", 1, 1, 2, 20)
@@ -56,7 +57,7 @@ func TestArticles(t *testing.T) {
 			return ""
 		})
 		e.RightOrder(17)
-		// What is bound says truly what it tolerates.
+		// Exactly the pods on the virtual node tolerate the gate taint.
 		e.Eventually(10*time.Second, func() string {
 			for _, p := range e.Pods("burst-required") {
 				tolerates := slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey })
@@ -104,7 +105,7 @@ func TestArticles(t *testing.T) {
 		e.Lands(60*time.Second, "burst-preferred", map[string]int{"userpool": 16, "systempool": 8, "aci": 6})
 		e.RightOrder(30)
 		e.Scale("burst-preferred", 8)
-		e.Remain(60*time.Second, "burst-preferred", 8) // the burst pods go first, and take the 30 s that they may
+		e.Remain(60*time.Second, "burst-preferred", 8) // the burst pods are deleted first, and take their grace period of 30 s
 		e.staysFor(16, func() string {
 			if got := e.Placed("burst-preferred"); got["aci"] > 0 {
 				return fmt.Sprintf("pods are on the virtual node: %v", got)
@@ -114,8 +115,8 @@ func TestArticles(t *testing.T) {
 	})
 }
 
-// TestGateTaintIsKept: it comes back when it is taken off and when the Node is made anew, and goes for good on
-// uninstalling.
+// TestGateTaintIsKept: the controller puts the taint back if it is removed or the Node is made again. It is gone for
+// good after cleanup --taint-only.
 func TestGateTaintIsKept(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -136,13 +137,13 @@ func TestGateTaintIsKept(t *testing.T) {
 		return ""
 	})
 	e.waitGated(true)
-	// A node that leaves the burst pool loses it.
+	// A node that leaves the burst pool loses the taint.
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Labels["type"] = "metal" })
 	e.waitGated(false)
 	e.updateNode(devcluster.VirtualNodeName, func(n *corev1.Node) { n.Labels["type"] = "virtual-kubelet" })
 	e.waitGated(true)
 
-	// The controller ends a little later, and puts the taint back until then.
+	// The controller ends 3 s later, and puts the taint back until then.
 	time.AfterFunc(3*time.Second, controller.Stop)
 	e.cleanUp("--taint-only")
 	<-controller.Done()
@@ -151,7 +152,7 @@ func TestGateTaintIsKept(t *testing.T) {
 	}
 }
 
-// TestPreflight: what the gate taint would surprise is listed, and nothing is changed.
+// TestPreflight: the preflight lists the workloads that the gate taint affects, and changes nothing.
 func TestPreflight(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -190,8 +191,9 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
-// TestGateTaintDenied: where an admission policy denies the controller the gate taint, as AKS's deployment safeguards
-// may, the preflight, the controller and the scheduler say so, and it is set once the policy lets it pass.
+// TestGateTaintDenied: if an admission policy denies the controller to set the gate taint, as AKS's deployment
+// safeguards may, the preflight, the controller and the scheduler report it. The controller sets the taint once the
+// policy is gone.
 func TestGateTaintDenied(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -199,7 +201,7 @@ func TestGateTaintDenied(t *testing.T) {
 	must.NoError(t, e.ApplyFile(e.ctx, "testdata/deny-node-edits.yaml"))
 	must.NoError(t, e.Apply(e.ctx, e.rbac))
 	account := "system:serviceaccount:" + devcluster.SchedulerNamespace + ":" + devcluster.ControllerName
-	e.Eventually(30*time.Second, func() string { // the policy takes a while
+	e.Eventually(30*time.Second, func() string { // the policy takes effect after a while
 		out, err := exec.Command(filepath.Join(*bin, devcluster.ControllerName), "preflight", "--config="+aksConfig, "--kubeconfig="+e.KubeConfig()).CombinedOutput()
 		for _, want := range []string{account + " may not put it on node " + devcluster.VirtualNodeName, "nodes are edited by their pool", "exempt the controller's ServiceAccount", "the gate taint cannot be put on nodes"} {
 			if err == nil || !strings.Contains(string(out), want) {

@@ -19,7 +19,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// podsOf returns the pod templates of the objects, by the objects.
+// podsOf returns the pod templates of the objects, by the objects' keys.
 func podsOf(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]corev1.PodTemplateSpec {
 	t.Helper()
 	templates := map[string]corev1.PodTemplateSpec{}
@@ -63,7 +63,7 @@ controller:
 cleanup: {resources: {limits: {memory: 64Mi}}}
 `
 
-// TestChartValues: what is set is on every pod, and on every object; what is not known is refused.
+// TestChartValues: the values are set on every pod and every object. Unknown values are rejected.
 func TestChartValues(t *testing.T) {
 	t.Parallel()
 	digest := strings.Repeat("ab", 32)
@@ -130,8 +130,8 @@ func TestChartValues(t *testing.T) {
 	}
 }
 
-// TestUmbrella: a chart can have this one, twice even, with a condition, global values, and templates of its own of any
-// name.
+// TestUmbrella: another chart can depend on this one, even twice, with a condition, global values and its own templates
+// of any name.
 func TestUmbrella(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -165,8 +165,7 @@ func TestUmbrella(t *testing.T) {
 	}
 }
 
-// TestPodGroupsStay: nothing that is installed, and so nothing that is uninstalled or pruned, has the CRD of PodGroups
-// in it.
+// TestPodGroupsStay: no installation includes the CRD of PodGroups, so that no uninstallation deletes it.
 func TestPodGroupsStay(t *testing.T) {
 	t.Parallel()
 	gangs := must.ReadFile(t, root+"/manifests/examples/coscheduling.yaml")

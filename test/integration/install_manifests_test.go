@@ -36,7 +36,7 @@ func tool(t testing.TB, name string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// render renders what is installed.
+// render returns the rendered objects by kind, namespace and name, without the Namespace and Helm's hooks.
 func render(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	objects := renderAll(t, name, args...)
@@ -46,7 +46,7 @@ func render(t testing.TB, name string, args ...string) map[string]*unstructured.
 	return objects
 }
 
-// renderAll renders the namespace and Helm's hooks as well.
+// renderAll returns all rendered objects, with the Namespace and Helm's hooks.
 func renderAll(t testing.TB, name string, args ...string) map[string]*unstructured.Unstructured {
 	t.Helper()
 	out, err := tool(t, name, args...)
@@ -77,7 +77,7 @@ func helm(t testing.TB, args ...string) map[string]*unstructured.Unstructured {
 	return render(t, "helm", append([]string{"template", "pool-priority", chart, "--namespace", devcluster.SchedulerNamespace, "--kube-version", "1.35.4"}, args...)...)
 }
 
-// anyNamespace is how a policy tells an account of ours.
+// anyNamespace matches the expression by which a policy recognizes one of our accounts in any namespace.
 var anyNamespace = regexp.MustCompile(`username\.matches\('\^system:serviceaccount:\[a-z0-9-\]\+:([a-z-]+)\$'\)`)
 
 // configOf returns the configuration in the Deployment's pod template.
@@ -97,7 +97,8 @@ func configOf(t testing.TB, objects map[string]*unstructured.Unstructured, deplo
 	return ""
 }
 
-// plain is the objects as YAML, without what may differ: labels, the image's tag, and the form of the configuration.
+// plain returns the objects as YAML, without the differences that are allowed: labels, the image's tag, and the format
+// of the configuration.
 func plain(t *testing.T, objects map[string]*unstructured.Unstructured) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -122,8 +123,8 @@ func kustomize(t testing.TB, dir string) map[string]*unstructured.Unstructured {
 	return render(t, "kubectl", "kustomize", dir)
 }
 
-// kustomization makes a directory with a kustomization in it, in which MANIFESTS stands for the path of the manifests,
-// and further files.
+// kustomization makes a directory with a kustomization and further files. In the text, MANIFESTS stands for the path of
+// the manifests.
 func kustomization(t testing.TB, text string, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -140,8 +141,9 @@ func kustomization(t testing.TB, text string, files map[string]string) string {
 	return dir
 }
 
-// TestConfigTravels: the pod templates have the configuration, byte for byte, and nothing else does; one's own list of
-// pools comes by the component on top of anything, and what looks like another way to it is refused.
+// TestConfigTravels: the pod templates have the configuration, byte for byte, and no ConfigMap has it. The component
+// config sets a user's own configuration on top of the base, an overlay or an example. Other ways that look right are
+// rejected.
 func TestConfigTravels(t *testing.T) {
 	t.Parallel()
 	read := func(file string) string {
@@ -190,7 +192,7 @@ func TestConfigTravels(t *testing.T) {
 	}
 }
 
-// TestChart: the chart and the manifests render the same objects, and what a user gets wrong is refused with its name.
+// TestChart: the chart and the manifests render the same objects. The error for a wrong value names the value.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	values := func(text string) string {
@@ -207,7 +209,7 @@ func TestChart(t *testing.T) {
 			t.Errorf("overlays/%s and the chart with its configuration (-kustomize,+helm):\n%s", overlay, diff)
 		}
 	}
-	// The chart knows the namespace of the accounts, which kustomize does not.
+	// The chart knows the namespace of the accounts; kustomize does not.
 	policies := plain(t, render(t, "kubectl", "kustomize", "testdata/policies"))
 	for key, text := range policies {
 		policies[key] = anyNamespace.ReplaceAllString(text, "username == 'system:serviceaccount:"+devcluster.SchedulerNamespace+":$1'")
@@ -279,11 +281,11 @@ func TestChart(t *testing.T) {
 	}
 }
 
-// TestNamespaceAndNames: kustomize's namespace, which is also how Argo CD and Flux set it, and Helm's both put all
-// there is into the namespace and nothing into kube-system; and the names go by the release.
+// TestNamespaceAndNames: with kustomize's namespace, which Argo CD and Flux also set, and with Helm's, all objects are
+// in the namespace and none in kube-system. The release's name is part of the objects' names.
 func TestNamespaceAndNames(t *testing.T) {
 	t.Parallel()
-	const elsewhere = "pool-priority-of-mine" // it has our name in it
+	const elsewhere = "pool-priority-of-mine" // it contains our name
 	for _, component := range []string{"", "return", "karpenter", "coscheduling", "viewer", "network-policy", "monitoring", "alerts"} {
 		text := "namespace: " + elsewhere + "\nresources: [MANIFESTS/overlays/aks]\n"
 		if component != "" {
@@ -336,7 +338,7 @@ func TestNamespaceAndNames(t *testing.T) {
 			}
 		}
 	}
-	// The rights follow what a configuration names.
+	// The rights are for the ConfigMaps that the configuration names.
 	named := release("pool-priority", "--set-json=args="+`{"statusConfigMap":"`+elsewhere+`/published","capacity":{"clusterAutoscalerStatus":"a/autoscaler"},"pools":[{"name":"user","nodeSelector":{}}]}`)
 	if rights := fmt.Sprint(named["Role "+elsewhere+"/pool-priority-scheduler:status"], named["ClusterRole /pool-priority-scheduler:configmaps"]); !strings.Contains(rights, "[published]") || !strings.Contains(rights, "[autoscaler]") {
 		t.Errorf("the rights do not follow the configuration: %s", rights)
@@ -357,8 +359,8 @@ func inNamespace(t *testing.T, objects map[string]*unstructured.Unstructured, na
 	}
 }
 
-// TestInstall: the API server takes what is rendered, under the restricted pod security standard and without a warning,
-// installed either way; and what is uninstalled leaves nothing behind.
+// TestInstall: the API server accepts the objects of kustomize and Helm without a warning, under the restricted pod
+// security standard. Nothing is left after an uninstallation.
 func TestInstall(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil)
@@ -383,7 +385,7 @@ func TestInstall(t *testing.T) {
 	if _, err := e.Client.AppsV1().Deployments(devcluster.SchedulerNamespace).Get(e.ctx, devcluster.SchedulerName, metav1.GetOptions{}); err != nil {
 		t.Error(err)
 	}
-	// No pod runs in this cluster, so that the Job of the hook would wait for ever.
+	// No pod runs in this cluster, so the hook's Job would wait forever.
 	if out, err := tool(t, "helm", kubeConfig, "uninstall", "pool-priority", "--namespace", devcluster.SchedulerNamespace, "--no-hooks"); err != nil {
 		t.Fatalf("helm uninstall: %v: %s", err, out)
 	}

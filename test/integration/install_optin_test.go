@@ -15,8 +15,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestOptIn: in a namespace with the label, pods that name no scheduler are ours; others keep what they name. Without
-// the label, and once a workload is switched back, its pods are the default scheduler's again, and those that run stay.
+// TestOptIn: in a namespace with the label, pods that name no scheduler get ours, and other pods keep the scheduler
+// that they name. Without the label, new pods get the default scheduler again, and running pods stay.
 func TestOptIn(t *testing.T) {
 	t.Parallel()
 	e := startWith(t, devcluster.Options{
@@ -24,8 +24,8 @@ func TestOptIn(t *testing.T) {
 		APIServerArgs: []string{"--feature-gates=MutatingAdmissionPolicy=true", "--runtime-config=admissionregistration.k8s.io/v1beta1=true"},
 	})
 	e.schedule("testdata/fixed.yaml", suite.UserTier(1), suite.VirtualTier())
-	// The shipped component, for a second scheduler's name as well. The namespace, which kustomize gives to kinds that
-	// it does not know, does no harm.
+	// The shipped component, for a second scheduler's name as well. kustomize sets the namespace also on cluster-scoped
+	// kinds that it does not know, which does no harm.
 	dir := kustomization(t, `namespace: mine
 components: [MANIFESTS/components/opt-in]
 patches:
@@ -40,7 +40,7 @@ patches:
 			[]byte(`{"metadata":{"labels":{"poolpriority.dev/scheduler":`+value+`}}}`), metav1.PatchOptions{}))
 	}
 	label := func(value string) { t.Helper(); labelled(namespace, value) }
-	// named creates a pod that names the scheduler and returns the one that it gets.
+	// namedIn and named create a pod that names the scheduler, and return the scheduler that the pod gets.
 	n := 0
 	labels := map[string]string{"app": "probe"}
 	restricted := &corev1.SecurityContext{RunAsNonRoot: ptr.To(true), AllowPrivilegeEscalation: ptr.To(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
@@ -60,7 +60,7 @@ patches:
 		return namedIn(namespace, scheduler, owners...)
 	}
 	label(`"pool-priority-scheduler"`)
-	e.Eventually(30*time.Second, func() string { // the API server reads its policies now and then
+	e.Eventually(30*time.Second, func() string { // the API server reads its policies at intervals
 		if got := named(""); got != devcluster.SchedulerName {
 			return "a pod is given to " + got
 		}
@@ -99,7 +99,7 @@ patches:
 	labels = nil
 	for value, want := range map[string]string{"team-a": "team-a", "mistyped": corev1.DefaultSchedulerName, "pool-priority-scheduler": devcluster.SchedulerName} {
 		label(`"` + value + `"`)
-		e.Eventually(30*time.Second, func() string { // the API server sees the label in its time
+		e.Eventually(30*time.Second, func() string { // the API server sees the label after a while
 			if got := named(""); got != want {
 				return fmt.Sprintf("in a namespace labelled %s a pod is given to %s, want %s", value, got, want)
 			}

@@ -20,11 +20,11 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// added renders what a component adds to overlays/aks, and what Helm's settings add to the chart.
+// added returns the objects that a component adds to overlays/aks, and those that Helm's settings add to the chart.
 func added(t *testing.T, component, namespace string, settings ...string) (byKustomize, byHelm map[string]*unstructured.Unstructured) {
 	t.Helper()
 	text := "resources: [MANIFESTS/overlays/aks]\n"
-	if namespace != devcluster.SchedulerNamespace { // kustomize also gives one to objects that are in none, if it does not know their kind
+	if namespace != devcluster.SchedulerNamespace { // kustomize also sets it on cluster-scoped objects of unknown kinds
 		text += "namespace: " + namespace + "\n"
 	}
 	byKustomize = kustomize(t, kustomization(t, text+"components: [MANIFESTS/components/"+component+"]\n", nil))
@@ -36,8 +36,8 @@ func added(t *testing.T, component, namespace string, settings ...string) (byKus
 	return byKustomize, byHelm
 }
 
-// TestNetworkPolicy: each policy is for the pods of one Deployment, and lets in what comes to its ports, by their
-// names; the chart has the same, by the release's name.
+// TestNetworkPolicy: each policy selects the pods of one Deployment and allows ingress to all of their ports, by name.
+// The chart has the same policies as the component, and names them after the release.
 func TestNetworkPolicy(t *testing.T) {
 	t.Parallel()
 	byKustomize, byHelm := added(t, "network-policy", "mine", "--set=networkPolicy.enabled=true")
@@ -84,7 +84,7 @@ func portsOf(c corev1.Container) []string {
 	return names
 }
 
-// policyPorts returns the ports that the policy lets somebody reach.
+// policyPorts returns the names of the ports to which the policy allows ingress.
 func policyPorts(policy *networkingv1.NetworkPolicy) []string {
 	var names []string
 	for _, rule := range policy.Spec.Ingress {
@@ -98,8 +98,8 @@ func policyPorts(policy *networkingv1.NetworkPolicy) []string {
 	return names
 }
 
-// TestOptInPolicies: the chart's policy is the component's, but for the namespace and the scheduler's name; and the
-// example for Kyverno, which has no test of its own, has the same expressions and selectors.
+// TestOptInPolicies: the policy of the chart is that of the component, except for the namespace and the scheduler's
+// name. The example for Kyverno, which has no other test, has the same failure policy, conditions and mutations.
 func TestOptInPolicies(t *testing.T) {
 	t.Parallel()
 	byKustomize, byHelm := added(t, "opt-in", devcluster.SchedulerNamespace, "--set=optIn.enabled=true")

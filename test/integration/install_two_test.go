@@ -27,7 +27,7 @@ import (
 
 var installations = flag.Duration("installations", 20*time.Second, "for how long TestTwoInstallations has nodes and pods change")
 
-// startAudited brings up a cluster whose API server notes who writes to nodes, and returns a function that counts
+// startAudited brings up a cluster whose API server logs all writes to nodes. The returned function counts the
 // successful writes by user.
 func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[string]int) {
 	t.Helper()
@@ -47,7 +47,7 @@ func startAudited(t *testing.T, pools ...devcluster.Pool) (*env, func() map[stri
 				ResponseStatus struct{ Code int }
 			}
 			if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
-				continue // the last line is being written
+				continue // the API server is still writing the last line
 			}
 			if event.ResponseStatus.Code < 300 && !strings.Contains(event.RequestURI, "dryRun") {
 				writes[event.User.Username]++
@@ -80,7 +80,7 @@ func (e *env) startAs(namespace, account, binary, config string, args ...string)
 	return p
 }
 
-// gateTaints are the values of the node's gate taints, in order.
+// gateTaints returns the values of the node's gate taints, sorted.
 func (e *env) gateTaints(node string) []string {
 	e.Helper()
 	n, err := e.Client.CoreV1().Nodes().Get(e.ctx, node, metav1.GetOptions{})
@@ -106,7 +106,7 @@ func (e *env) hasGateTaints(node string, want ...string) {
 	})
 }
 
-// problemsOf are the problems that the installation in the namespace publishes.
+// problemsOf returns the problems that the installation in the namespace publishes.
 func (e *env) problemsOf(namespace string) string {
 	cm, err := e.Client.CoreV1().ConfigMaps(namespace).Get(e.ctx, "pool-priority-status", metav1.GetOptions{})
 	if err != nil {
@@ -124,8 +124,10 @@ func (e *env) setTeam(node, team string) {
 	e.updateNode(node, func(n *corev1.Node) { n.Labels["team"] = team })
 }
 
-// TestTwoInstallations: two installations whose pools have no node in common write to their own burst nodes only a few times, whatever nodes and pods do. A node that both list keeps the taint of the first and is a problem of the other, and
-// nobody fights. Uninstalling one leaves the other's.
+// TestTwoInstallations: two installations without a common node in their pools write only a few times to their own
+// burst nodes, however nodes and pods change. A node that both list keeps the taint of the first installation, the
+// other one reports a problem, and no controller overwrites the other's taint. Uninstalling one leaves the other's
+// taint.
 func TestTwoInstallations(t *testing.T) {
 	t.Parallel()
 	e, writes := startAudited(t, vms("userpool", "user", 2, 2, 2, 20), vms("systempool", "system", 2, 2, 2, 10))
@@ -140,13 +142,14 @@ func TestTwoInstallations(t *testing.T) {
 	e.createSilentNode("green")
 	e.setTeam("green", "green")
 	e.hasGateTaints(devcluster.VirtualNodeName, configv1.DefaultInstallation)
-	e.hasGateTaints("green", "green") // blue may have had the node before it was green's: it takes its own off
+	e.hasGateTaints("green", "green") // blue may have tainted the node before it got the label, and removes its taint
 
 	e.Create(suite.Deployment("blue", 30, "200m", endsFast))
 	green := suite.Deployment("green", 30, "200m", endsFast)
 	green.Spec.Template.Spec.SchedulerName = "green"
 	e.Create(green)
-	// Where the VMs, of which each may use the other's as nodes in no pool, are full, each goes to its own burst node.
+	// The VMs of one installation are unlisted nodes of the other, which may use them. When all VMs are full, the pods
+	// of each installation burst to its own burst node.
 	e.Eventually(30*time.Second, func() string {
 		on := map[string]int{}
 		for app, burst := range map[string]string{"blue": devcluster.VirtualNodeName, "green": "green"} {
@@ -212,7 +215,7 @@ func TestTwoInstallations(t *testing.T) {
 	e.hasGateTaints("green", "green")
 }
 
-// changes has nodes and pods change all the time, as the administrator, until the context ends.
+// changes changes nodes and pods as the administrator until the context ends.
 func (e *env) changes(ctx context.Context) {
 	e.Helper()
 	nodes, err := e.Client.CoreV1().Nodes().List(e.ctx, metav1.ListOptions{})

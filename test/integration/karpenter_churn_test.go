@@ -32,32 +32,32 @@ var (
 
 var nodeClaims = schema.GroupVersionResource{Group: "karpenter.sh", Version: "v1", Resource: "nodeclaims"}
 
-// churnMargin is for how long without a break something must have been true before a binding for the binding to be
-// wrong by it: what the scheduler is told, decides, and writes reaches this test by three watches, beside others on a
-// busy machine. What Karpenter itself counts later than the API has it (it writes a NodePool's status every 5 s) is not
-// forgiven: the test judges by NodeClaims, not by that status.
+// churnMargin is how long a condition must have lasted before a binding to make the binding wrong. The scheduler's
+// input, its decision and the binding reach this test by three watches, on a busy machine. The margin does not cover
+// the time by which Karpenter's own counts lag (it writes a NodePool's status every 5 s): the test judges by
+// NodeClaims, not by that status.
 const churnMargin = time.Second
 
-// claimed is a NodeClaim as the API had it, by this test's clock. Zero times are those of what has not happened.
+// claimed is a NodeClaim as the API showed it, with times of this test's clock. A time is zero if it has not come.
 type claimed struct {
 	made, leaving time.Time
-	cpu           resource.Quantity // by its instance type; the least that one has until it is launched
-	node          string            // its Node's name; empty until it is launched
+	cpu           resource.Quantity // of its instance type; until it is launched, that of the smallest type
+	node          string            // the Node's name; empty until the NodeClaim is launched
 }
 
-// witness writes down when NodeClaims and Nodes came and went, and each pod that was bound to the virtual node.
+// witness records when NodeClaims and Nodes came and went, and when each pod was bound to the virtual node.
 type witness struct {
 	mu     sync.Mutex
 	claims map[types.UID]*claimed
 	burst  map[types.UID]time.Time
 	nodes  map[string]time.Time // when a node was first seen to be ready
-	most   resource.Quantity    // by the NodePool's limits
-	// sizes are the CPUs of the instance types; the kwok provider's NodeClaims say less, what the pods request.
+	most   resource.Quantity    // the limit of the NodePool
+	// sizes are the CPUs of the instance types. The NodeClaims of the kwok provider have less: what their pods request.
 	sizes map[string]resource.Quantity
 	early []string
 }
 
-// watchChurn starts a witness of the NodePool with the limit of CPUs.
+// watchChurn starts a witness of a NodePool with this limit of CPUs.
 func (e *env) watchChurn(limit string) *witness {
 	e.Helper()
 	w := &witness{claims: map[types.UID]*claimed{}, burst: map[types.UID]time.Time{}, nodes: map[string]time.Time{},
@@ -118,7 +118,7 @@ func (w *witness) seeNode(node *corev1.Node, gone bool, now time.Time) {
 	}
 }
 
-// seePod judges a binding to the virtual node when it is seen first.
+// seePod judges each binding to the virtual node once.
 func (w *witness) seePod(pod *corev1.Pod, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -131,7 +131,8 @@ func (w *witness) seePod(pod *corev1.Pod, now time.Time) {
 	}
 }
 
-// judge says what was wrong, for as long as churnMargin, with a binding to the virtual node; "" if nothing was.
+// judge returns what made a binding to the virtual node wrong, if it lasted for churnMargin before the binding;
+// otherwise "".
 func (w *witness) judge(at time.Time) string {
 	from := at.Add(-churnMargin)
 	moments := []time.Time{from}
@@ -140,7 +141,7 @@ func (w *witness) judge(at time.Time) string {
 			moments = append(moments, c.made)
 		}
 	}
-	var used resource.Quantity // the most that was in use at any moment since
+	var used resource.Quantity // the largest use at any moment since from
 	for _, moment := range moments {
 		if q := w.usedAt(moment); q.Cmp(used) > 0 {
 			used = q
@@ -160,7 +161,7 @@ func (w *witness) judge(at time.Time) string {
 	return ""
 }
 
-// usedAt is the sum of the NodeClaims that existed and were not being deleted.
+// usedAt returns the sum of the CPUs of the NodeClaims that existed at the moment and were not being deleted.
 func (w *witness) usedAt(moment time.Time) resource.Quantity {
 	var sum resource.Quantity
 	for _, c := range w.claims {
@@ -171,9 +172,9 @@ func (w *witness) usedAt(moment time.Time) resource.Quantity {
 	return sum
 }
 
-// TestKarpenterChurn: spikes come and go, and nodes and NodeClaims are deleted under them. No pod gets to the virtual
-// node while the NodePool's limits leave a node, or one is on its way: judged by the NodeClaims and Nodes that the API
-// had when the pod was bound.
+// TestKarpenterChurn: spikes of pods come and go, while nodes and NodeClaims are deleted. No pod is bound to the
+// virtual node while the NodePool's limits allow another node, or while a node is on its way. The test judges by the
+// NodeClaims and Nodes that the API had when the pod was bound.
 func TestKarpenterChurn(t *testing.T) {
 	t.Parallel()
 	s := *seed
@@ -191,14 +192,14 @@ func TestKarpenterChurn(t *testing.T) {
 	for end := time.Now().Add(*churn); time.Now().Before(end); spikes++ {
 		pods := 14 + r.IntN(20)
 		if spikes%3 == 0 {
-			pods = 30 + r.IntN(6) // more than 28, for which the limits leave nodes
+			pods = 30 + r.IntN(6) // more than the 28 pods for which the limits allow nodes
 		}
 		e.Scale(app, int32(pods))
 		for range r.IntN(4) {
 			time.Sleep(time.Duration(r.IntN(3000)) * time.Millisecond)
 			deleted += e.deleteCapacity(r)
 		}
-		e.Eventually(90*time.Second, func() string { // whatever happened, nobody is held for long
+		e.Eventually(90*time.Second, func() string { // no pod is held for long
 			if pending := e.Placed(app)[""]; pending > 0 {
 				return fmt.Sprintf("%d pods are pending; %s", pending, e.Said(app))
 			}
@@ -218,9 +219,9 @@ func TestKarpenterChurn(t *testing.T) {
 	}
 }
 
-// deleteCapacity deletes one of the NodePool's nodes, or its NodeClaim, and returns how many it deleted. Of a node that
-// Karpenter has not initialized, it deletes the NodeClaim: without the node, Karpenter would wait for it for 15 min,
-// and order nothing for its pods.
+// deleteCapacity deletes one of the NodePool's nodes, or the node's NodeClaim, and returns the number of deletions. If
+// Karpenter has not initialized the node, it deletes the NodeClaim: if it deleted the node, Karpenter would wait for
+// the node for 15 min and order no other one for its pods.
 func (e *env) deleteCapacity(r *rand.Rand) int {
 	e.Helper()
 	nodes := e.nodesOf("agentpool")

@@ -21,8 +21,9 @@ import (
 
 var record = flag.String("record-nodeclaims", "", "directory that TestKarpenterLaunchFails writes the events of its NodeClaims to")
 
-// orderNode makes a NodeClaim of the NodePool "default", as Karpenter's provisioner would, of the instance type and the
-// node class, and returns what the API tells of it until it is gone or the returned function is called.
+// orderNode makes a NodeClaim of the NodePool "default" with the instance type and the node class, as Karpenter's
+// provisioner does. It records the events of the NodeClaim until stop is called, which writes them to a file if
+// -record-nodeclaims is set.
 func (e *env) orderNode(name, instanceType, nodeClass string) (stop func()) {
 	e.Helper()
 	claim := &unstructured.Unstructured{}
@@ -68,7 +69,7 @@ spec:
 	}
 }
 
-// becomes waits until the pool "user" is published to be so, with a detail that has the text.
+// becomes waits until the pool "user" is published with the state, the code, and a detail that contains the text.
 func (e *env) becomes(state, code, detail string) {
 	e.Helper()
 	e.Eventually(30*time.Second, func() string {
@@ -85,9 +86,9 @@ func (e *env) becomes(state, code, detail string) {
 	})
 }
 
-// TestKarpenterLaunchFails: the real Karpenter cannot launch the nodes that it is to. NodeClaims for which there is no
-// capacity it deletes at once, others it tries again, and orders nothing meanwhile. The NodePool is full when that has
-// gone on for its pool's backoffGrace, 5 s.
+// TestKarpenterLaunchFails: the real Karpenter cannot launch nodes. It deletes a NodeClaim at once if there is no
+// capacity. It retries other NodeClaims, and orders nothing else meanwhile. The NodePool is Full when its launches have
+// failed for the pool's backoffGrace, 5 s.
 func TestKarpenterLaunchFails(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, "testdata/karpenter-launch-fails.yaml")
@@ -104,7 +105,7 @@ func TestKarpenterLaunchFails(t *testing.T) {
 		}
 		return ""
 	})
-	e.Eventually(60*time.Second, func() string { // nothing is on it, and Karpenter takes it away
+	e.Eventually(60*time.Second, func() string { // the node has no pods, so Karpenter removes it
 		list, err := e.dynamic().Resource(nodeClaims).List(e.ctx, metav1.ListOptions{})
 		if err != nil || len(list.Items) > 0 {
 			return fmt.Sprint("there are NodeClaims ", err)
@@ -127,8 +128,8 @@ func TestKarpenterLaunchFails(t *testing.T) {
 	stop()
 }
 
-// TestKarpenterWithoutNodeClaims: a scheduler that may not read NodeClaims says so once, and bursts as ever when the
-// limits leave no node.
+// TestKarpenterWithoutNodeClaims: a scheduler that may not read NodeClaims logs this once, and still opens the gate
+// when the limits allow no other node.
 func TestKarpenterWithoutNodeClaims(t *testing.T) {
 	t.Parallel()
 	e := startKarpenterWith(t, karpenterConfig, "testdata/karpenter-nodepools-only", "testdata/nodepool.yaml", instanceType("s-1", 1))

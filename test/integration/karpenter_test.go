@@ -19,21 +19,21 @@ const (
 	karpenterRBAC   = "testdata/karpenter"
 )
 
-// startKarpenter brings up a cluster with one system VM, the virtual node, and the real Karpenter with a NodePool of
-// nodes with one CPU, nine pods of 100m, of which its limits allow two.
+// startKarpenter brings up a cluster with one system VM, the virtual node, and the real Karpenter. Its NodePool has
+// nodes of one CPU, each for nine pods of 100m, and limits that allow two nodes.
 func startKarpenter(t *testing.T, config string) *env {
 	t.Helper()
 	return startKarpenterWith(t, config, karpenterRBAC, "testdata/nodepool.yaml", instanceType("s-1", 1))
 }
 
-// instanceType is one of so many CPUs, each with 8Gi, and costs as much.
+// instanceType returns an instance type with this number of CPUs and 8Gi for each. Its price is the number of CPUs.
 func instanceType(name string, cpus int64) devcluster.InstanceType {
 	it := devcluster.NewInstanceType(name, corev1.ResourceList{"cpu": *resource.NewQuantity(cpus, resource.DecimalSI), "memory": *resource.NewQuantity(cpus<<33, resource.BinarySI)})
 	it.Offerings[0].Price = float64(cpus)
 	return it
 }
 
-// startKarpenterWith does so with other rights, another NodePool and instance types.
+// startKarpenterWith brings up such a cluster with other rights, another NodePool and other instance types.
 func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...devcluster.InstanceType) *env {
 	t.Helper()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))
@@ -45,8 +45,9 @@ func startKarpenterWith(t *testing.T, config, rights, nodePool string, types ...
 	return e
 }
 
-// TestKarpenter plays the articles' story against the real Karpenter: the pods tolerate the virtual node, the NodePool
-// grows to its limits, the rest bursts, and when the load falls no VM is drained onto the virtual node.
+// TestKarpenter runs the manifest of an article (see TestArticles) with the real Karpenter. The pods tolerate the
+// virtual node, the NodePool grows to its limits, and the other pods burst. When the load falls, no VM is drained onto
+// the virtual node.
 func TestKarpenter(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, karpenterConfig)
@@ -87,14 +88,14 @@ func TestKarpenter(t *testing.T) {
 	})
 }
 
-// TestKarpenterWithoutTheGateTaint sees the deadlock: Karpenter believes that a pod that tolerates the virtual node
-// fits there, and orders nothing. (The articles' pods prefer or may choose other nodes, which Karpenter tries first.)
+// TestKarpenterWithoutTheGateTaint shows the deadlock: Karpenter finds that a pod that tolerates the virtual node fits
+// there, and orders no node. (The pods of the articles prefer or allow other nodes, which Karpenter tries first.)
 func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 	t.Parallel()
 	e := startKarpenter(t, "testdata/karpenter-without-gate-taint.yaml")
 	e.Create(suite.Deployment("web", 12, "250m", suite.ToleratesVirtualNode))
 	e.Lands(20*time.Second, "web", map[string]int{"systempool": 8, "": 4})
-	e.Stays(15*time.Second, func() string { // the real Karpenter: its batches take ten seconds at most
+	e.Stays(15*time.Second, func() string { // longer than a batch of the real Karpenter, which takes at most ten seconds
 		if n := len(e.nodesOf("agentpool")); n != 0 {
 			return fmt.Sprintf("the NodePool has %d nodes: it was thought that Karpenter would order none", n)
 		}
@@ -105,8 +106,8 @@ func TestKarpenterWithoutTheGateTaint(t *testing.T) {
 	})
 }
 
-// TestNoKarpenter: in a cluster without Karpenter the scheduler starts at once, says what is wrong, and bursts after
-// unknownGrace.
+// TestNoKarpenter: in a cluster without Karpenter the scheduler starts at once and logs that Karpenter is missing. The
+// gate opens after unknownGrace.
 func TestNoKarpenter(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("systempool", "system", 1, 1, 1, 10))

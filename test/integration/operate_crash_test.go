@@ -12,7 +12,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// crash kills the scheduler and starts it again, every few seconds, until the function returns "".
+// crash kills the scheduler and starts it again at this interval, until check returns "".
 func (e *env) crash(every time.Duration, timeout time.Duration, check func() string) {
 	e.Helper()
 	crashes := 0
@@ -33,7 +33,7 @@ func (e *env) crash(every time.Duration, timeout time.Duration, check func() str
 	}
 }
 
-// burstAfter crashes the scheduler until a pod is on the virtual node, which must be after about the grace.
+// burstAfter crashes the scheduler until a pod is on the virtual node. This must take about as long as the grace.
 func (e *env) burstAfter(grace time.Duration, app string, since time.Time) {
 	e.Helper()
 	const every = 4 * time.Second
@@ -50,8 +50,7 @@ func (e *env) burstAfter(grace time.Duration, app string, since time.Time) {
 	}
 }
 
-// TestCrashLoop: a scheduler that is killed every four seconds does not hold a pod for longer than its graces, and not
-// for shorter either.
+// TestCrashLoop: a scheduler that is killed every four seconds holds a pod for its grace, neither longer nor shorter.
 func TestCrashLoop(t *testing.T) {
 	const grace = 15 * time.Second
 	t.Run("while the pool is unknown", func(t *testing.T) {
@@ -66,14 +65,14 @@ func TestCrashLoop(t *testing.T) {
 		e.schedule("testdata/crash-loop-decline.yaml", suite.UserTier(1), suite.VirtualTier())
 		e.Create(suite.Deployment("web", 1, "500m", func(t *corev1.PodTemplateSpec) {
 			t.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/quota"}}
-			// A zone that the pool may have and the autoscaler's template has not.
+			// A zone that the pool may have, but the autoscaler's template does not have.
 			t.Spec.NodeSelector = nil
 			t.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{
 				{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: corev1.LabelTopologyZone, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"westeurope-1"}}}},
 			}}}}
 		}))
 		e.Lands(10*time.Second, "web", map[string]int{"": 1})
-		e.Keeps(6*time.Second, "web", map[string]int{"": 1}) // longer than declineGrace: the time with its gate does not count
+		e.Keeps(6*time.Second, "web", map[string]int{"": 1}) // longer than declineGrace, which begins after the scheduling gate
 		e.Eventually(10*time.Second, func() string {
 			pods := e.Pods("web")
 			if len(pods) == 0 {

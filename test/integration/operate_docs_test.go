@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestDocs runs the blocks of the documentation that are marked as runnable, the README's first, on a cluster as
-// devcluster up makes it.
+// TestDocs runs the documentation's blocks that are marked as runnable, those of README.md first, on a cluster of
+// devcluster up.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	pages := must.Get(markdown.Pages(root))(t)
@@ -44,7 +44,7 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// TestPoolsInDocs: what the documentation shows of kubectl pools is what TestPools expects of it.
+// TestPoolsInDocs: the outputs of kubectl pools in the documentation are those that TestPools expects.
 func TestPoolsInDocs(t *testing.T) {
 	pages := must.Get(markdown.Pages(root))(t)
 	found := 0
@@ -67,7 +67,7 @@ func TestPoolsInDocs(t *testing.T) {
 	}
 }
 
-// run runs the script as a user would, from the top of the tree.
+// run runs the script in the root of the repository, as a user would.
 func (p *playground) run(script string) (string, error) {
 	config, err := p.devcluster("kubeconfig").Output()
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestFrozenWhileItPreempts: the leader is frozen while pods of high priority take the places of others, and thawed
-// when a standby with the lease settings that ship has done the rest: the leader that is thawed evicts nobody, and
-// ends. (test/e2e deletes, kills and freezes leaders.)
+// TestFrozenWhileItPreempts: the leader is frozen while pods of high priority preempt others. A standby with the
+// shipped lease settings schedules the remaining pods. Then the old leader is resumed: it must preempt no pod, and end.
+// (test/e2e deletes, kills and freezes leaders.)
 func TestFrozenWhileItPreempts(t *testing.T) {
 	e := start(t, nil, vms("userpool", "user", 3, 3, 3, 20), vms("systempool", "system", 1, 1, 1, 10))
 	const config = "testdata/failover.yaml"
@@ -57,7 +57,7 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	for _, p := range e.Pods(low) {
 		first[p.UID] = true
 	}
-	survivors := func() []string { // of the first ones, by name
+	survivors := func() []string { // the names of the first pods that are left
 		var names []string
 		for _, p := range e.Pods(low) {
 			if first[p.UID] && p.DeletionTimestamp == nil {
@@ -89,7 +89,7 @@ func TestFrozenWhileItPreempts(t *testing.T) {
 	})
 	left := survivors()
 	e.Logf("frozen when %d of %d were preempted; in the end %d were", places-before, high, places-len(left))
-	// Places that it had made free and not written down for whom may have been lost.
+	// Some victims may be extra: the leader had evicted them, but had not yet nominated a pod for their node.
 	if got := places - len(left); got < high || got > high+10 {
 		e.Errorf("%d pods were preempted for %d", got, high)
 	}

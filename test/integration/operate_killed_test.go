@@ -50,8 +50,8 @@ func (e *env) groupSays(group string, ready, target, maximum int) {
 }
 
 // TestKilledAtEveryStep kills the scheduler, the controller and the API server at each step of a pod's way to the
-// virtual node. The pod gets there all the same, with the gate toleration; and an admission policy in the API server
-// itself sees that no pending pod ever has it.
+// virtual node. The pod still gets there, with the gate toleration. An admission policy rejects any pending pod with
+// this toleration, and must have nothing to reject.
 func TestKilledAtEveryStep(t *testing.T) {
 	const config = "testdata/no-leader-election.yaml"
 	e := start(t, nil, vms("userpool", "user", 1, 1, 3, 20))
@@ -77,7 +77,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	after := func(d time.Duration) func(string) { return func(string) { time.Sleep(d) } }
 	type step struct {
 		name string
-		slow bool // also for the API server, after which every watch takes its time to come back
+		slow bool // also for the API server, after whose restart the watches take a while to come back
 		open bool // the gate has opened
 		wait func(pod string)
 	}
@@ -92,7 +92,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 		{"bound", true, true, func(pod string) { e.waitPod(pod, isBound) }},
 		{"tolerates", false, true, func(pod string) { e.waitPod(pod, toleratesGate) }},
 	}
-	e.refused = true // an API server that starts forbids everything for a moment
+	e.refused = true // a starting API server forbids all requests for a moment
 	n := 0
 	for _, part := range []string{"scheduler", "controller", "API server"} {
 		kill := killed[part]
@@ -103,7 +103,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 			n++
 			name := fmt.Sprintf("pod-%d", n)
 			e.autoscalerSays("userpool", 1, 3)
-			time.Sleep(500 * time.Millisecond) // what is published may be from before the last kill
+			time.Sleep(500 * time.Millisecond) // the published state may be from before the last kill
 			e.Eventually(20*time.Second, func() string {
 				if status, err := e.published(); err != nil || len(status.Pools) != 1 || status.Pools[0].State != nodegroups.CanGrow {
 					return fmt.Sprintf("published: %+v, %v", status, err)
@@ -151,7 +151,7 @@ func toleratesGate(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.Spec.Tolerations, func(t corev1.Toleration) bool { return t.Key == configv1.GateTaintKey })
 }
 
-// waitPod waits until the pod is as wanted.
+// waitPod waits until want returns true for the pod.
 func (e *env) waitPod(name string, want func(*corev1.Pod) bool) {
 	e.Helper()
 	ctx, cancel := context.WithTimeout(e.ctx, time.Minute)
@@ -165,7 +165,7 @@ func (e *env) waitPod(name string, want func(*corev1.Pod) bool) {
 	e.Fatalf("pod %s did not come so far; %s", name, e.Said(name))
 }
 
-// policyWorks waits until the admission policy refuses what it is there to refuse.
+// policyWorks waits until the admission policy rejects a pending pod with the gate toleration.
 func (e *env) policyWorks() {
 	e.Helper()
 	e.Eventually(20*time.Second, func() string {

@@ -28,10 +28,11 @@ import (
 
 var update = flag.Bool("update", false, "write the expected outputs of kubectl pools anew")
 
-// maxPlugin is how large the binary of kubectl pools may be.
+// maxPlugin is the largest size that the binary of kubectl pools may have.
 const maxPlugin = 60 << 20
 
-// pools runs kubectl pools, and returns what is seen of it.
+// pools runs kubectl pools, and returns what a user sees: the command line, the output, and the exit status if it is
+// not 0.
 func (e *env) pools(args ...string) string {
 	e.Helper()
 	cmd := exec.Command(filepath.Join(*bin, "kubectl-pools"), append([]string{"--kubeconfig=" + e.KubeConfig()}, args...)...)
@@ -47,7 +48,7 @@ func (e *env) pools(args ...string) string {
 	return seen
 }
 
-// masks hide what differs from run to run.
+// masks replace the parts of the output that differ from run to run.
 var masks = []struct {
 	what *regexp.Regexp
 	with string
@@ -58,7 +59,7 @@ var masks = []struct {
 	{regexp.MustCompile(`\b\d\d:\d\d:\d\d\b`), "CLOCK"},
 	{regexp.MustCompile(`\b\d+m\d+s\b|\b\d+[smh]\b|\b\d+\.\d+s\b`), "AGE"},
 	{regexp.MustCompile(`the API server at \S+`), "the API server at HOST"},
-	// What is known of the node groups of a silent autoscaler depends on how old their nodes are.
+	// When the autoscaler has ended, the problem of a pool depends on the age of its nodes.
 	{regexp.MustCompile(`(?m)^(! pool \w+).*\n(?:! pool .*\n)?`), "$1 PROBLEM\n"},
 	{regexp.MustCompile(` {2,}`), "  "},
 	{regexp.MustCompile(`(?m) +$`), ""},
@@ -71,8 +72,9 @@ func mask(text string) string {
 	return text
 }
 
-// shows waits until the command prints what is expected, and returns what it printed. With -update, it waits until it
-// prints the same for a while, and expects that from now on.
+// shows waits until kubectl pools with these arguments has the expected output, and returns the output without masks.
+// With -update, it first waits until the output stays the same for four seconds, and writes that as the expected
+// output.
 func (e *env) shows(name string, args ...string) string {
 	e.Helper()
 	file := filepath.Join("testdata", "pools", name+".txt")
@@ -88,14 +90,14 @@ func (e *env) shows(name string, args ...string) string {
 	}
 	want := must.ReadFile(e, file)
 	seen := ""
-	e.Eventually(25*time.Second, func() string { // figures may be 15 s old
+	e.Eventually(25*time.Second, func() string { // published figures may be 15 s old
 		seen = e.pools(args...)
 		return cmp.Diff(string(want), mask(seen))
 	})
 	return seen
 }
 
-// podOf returns the first pod of the app, by its name, of which it is so.
+// podOf returns the app's first pod, in the order of names, for which is returns true.
 func (e *env) podOf(app string, is func(*corev1.Pod) bool) *corev1.Pod {
 	e.Helper()
 	pods := e.Pods(app)
@@ -109,8 +111,8 @@ func (e *env) podOf(app string, is func(*corev1.Pod) bool) *corev1.Pod {
 
 func isPending(p *corev1.Pod) bool { return p.Spec.NodeName == "" }
 
-// TestPools: kubectl pools tells the story of the demo: pods that wait, one that cannot burst, pods on VMs and in the
-// burst pool, an autoscaler that has died; and what somebody sees of it who may see less.
+// TestPools runs kubectl pools during the demo's load: with waiting pods, one that cannot burst, pods on VMs and in the
+// burst pool, and after the autoscaler has ended. It also runs it for users with fewer rights.
 func TestPools(t *testing.T) {
 	t.Parallel()
 	info, err := os.Stat(filepath.Join(*bin, "kubectl-pools"))
@@ -160,7 +162,7 @@ func TestPools(t *testing.T) {
 	e.shows("explain-deployment", "explain", "deploy/web")
 	e.viewers(waiting.Name)
 
-	// The VM comes, the rest bursts.
+	// The VM becomes ready, and the other pods burst.
 	e.Lands(4*time.Minute, "host", map[string]int{"systempool": 1})
 	e.Scale("web", 16)
 	e.Lands(60*time.Second, "web", map[string]int{"userpool": 4, "systempool": 7, "aci": 5})
@@ -180,7 +182,7 @@ func TestPools(t *testing.T) {
 		t.Errorf("dump: %s", suite.Tail([]byte(out), 2000))
 	}
 
-	// The autoscaler dies. (That the pools are full is known no longer, and what comes now waits.)
+	// The autoscaler is killed. (The pools are then no longer known to be full, and new pods wait.)
 	e.Autoscaler.Kill()
 	e.Eventually(60*time.Second, func() string {
 		if out := e.pools(); strings.Count(out, "Unknown") < 2 {
@@ -194,8 +196,7 @@ func TestPools(t *testing.T) {
 	e.shows("explain-dead", "explain", e.podOf("web", isPending).Name)
 }
 
-// oneConstant checks that the pod's event, the metric and what explain says are of one reason: its sentence and its
-// code.
+// oneConstant checks that an event, the metric and the output of explain have the reason, by its sentence or its code.
 func (e *env) oneConstant(pod *corev1.Pod, seen string, reason nodegroups.Reason) {
 	e.Helper()
 	e.Eventually(10*time.Second, func() string {
@@ -212,8 +213,8 @@ func (e *env) oneConstant(pod *corev1.Pod, seen string, reason nodegroups.Reason
 	}
 }
 
-// viewers checks what is seen by somebody who has the role of a viewer, who may see the pods of a namespace only, and
-// who may see nothing.
+// viewers checks the outputs for a user with the viewer's role, for a user who may only see the pods of a namespace,
+// and for a user without rights.
 func (e *env) viewers(waiting string) {
 	e.Helper()
 	binding := &rbacv1.RoleBinding{
@@ -229,7 +230,7 @@ func (e *env) viewers(waiting string) {
 		return args
 	}
 	viewer, developer, nobody := as("developer", "pool-priority-viewers"), as("developer"), as("nobody")
-	e.Eventually(20*time.Second, func() string { // the controller manager puts the role view together
+	e.Eventually(20*time.Second, func() string { // the controller manager aggregates the ClusterRole view
 		if out := e.pools(append([]string{"explain", waiting}, viewer...)...); strings.Contains(out, "exit status") {
 			return out
 		}
@@ -245,14 +246,14 @@ func (e *env) viewers(waiting string) {
 	e.shows("nobody-pods", append([]string{"pods"}, nobody...)...)
 }
 
-// BenchmarkPools measures how long kubectl pools takes, the whole process, in a cluster of 5,000 nodes and 50,000 pods.
+// BenchmarkPools measures how long a process of kubectl pools takes in a cluster of 5,000 nodes and 50,000 pods.
 func BenchmarkPools(b *testing.B) {
 	const nodes, podsPerNode, runs = 5000, 10, 30
 	e := startCrowd(b)
 	e.populate(nodes, podsPerNode)
 	scheduler := must.Get(e.StartScheduler(e.ctx, filepath.Join(*bin, devcluster.SchedulerName), "testdata/no-leader-election.yaml", e.rbac))(b)
 	b.Cleanup(scheduler.Stop)
-	e.Create(suite.Deployment("web", 1, "100m")) // the first pod has it lead
+	e.Create(suite.Deployment("web", 1, "100m")) // the scheduler publishes its state after the first pod
 	e.Eventually(3*time.Minute, func() string {
 		if out := e.pools(); !strings.Contains(out, "user") {
 			return out

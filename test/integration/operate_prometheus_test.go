@@ -23,16 +23,16 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// prometheus is Debian's, run on loopback.
+// prometheus is a process of Debian's Prometheus, which listens on loopback.
 type prometheus struct {
 	*env
 	address string
 }
 
-// listening is what Prometheus logs of where it listens.
+// listening matches the log line with the address that Prometheus listens on.
 var listening = regexp.MustCompile(`msg="Listening on" address=(127\.0\.0\.1:\d+)`)
 
-// startPrometheus has one scrape the processes, with the token, and go by the alerts that ship.
+// startPrometheus starts a Prometheus that scrapes the processes with the token and evaluates the shipped alerts.
 func (e *env) startPrometheus(token string, scraped map[string]*devcluster.Component) *prometheus {
 	e.Helper()
 	binary := filepath.Join(*bin, "tools", "prometheus")
@@ -90,7 +90,7 @@ func (e *env) startPrometheus(token string, scraped map[string]*devcluster.Compo
 	return started
 }
 
-// get asks Prometheus's API.
+// get calls Prometheus' API and decodes the answer's data.
 func (p *prometheus) get(path string, values url.Values, into any) error {
 	response, err := http.Get("http://" + p.address + "/api/v1/" + path + "?" + values.Encode())
 	if err != nil {
@@ -114,7 +114,7 @@ func (p *prometheus) get(path string, values url.Values, into any) error {
 	return nil
 }
 
-// query returns the values of the series that the expression has now.
+// query evaluates the expression now, and returns the values of its series.
 func (p *prometheus) query(expr string) ([]string, error) {
 	var data struct {
 		Result []struct {
@@ -131,7 +131,7 @@ func (p *prometheus) query(expr string) ([]string, error) {
 	return values, nil
 }
 
-// is waits until the expression has the value.
+// is waits until the expression has this value.
 func (p *prometheus) is(expr, want string) {
 	p.Helper()
 	p.Eventually(20*time.Second, func() string {
@@ -142,12 +142,12 @@ func (p *prometheus) is(expr, want string) {
 	})
 }
 
-// selectors finds what an expression selects.
+// selectors matches the selectors of our metrics in an expression.
 var selectors = regexp.MustCompile(`\b(?:pool_priority|leader_election)_[a-z_]+(?:\{[^{}]*\})?`)
 
-// TestPrometheus plays the demo's story while Debian's Prometheus scrapes the scheduler and the controller, each as a
-// ServiceAccount that has the role for scrapers: every metric that an alert selects is there, every alert can be
-// evaluated, and none of them fires.
+// TestPrometheus runs the demo's load while Debian's Prometheus scrapes the scheduler and the controller, with the
+// token of a ServiceAccount that has the role for scrapers. Every metric that an alert selects exists, every alert can
+// be evaluated, and none fires.
 func TestPrometheus(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
@@ -164,7 +164,7 @@ func TestPrometheus(t *testing.T) {
 	e.Scale("web", 23)
 	e.Lands(60*time.Second, "web", map[string]int{"userpool": 12, "systempool": 8, "aci": 3})
 
-	// What it counted is what there is.
+	// The metrics agree with the cluster.
 	p.is(`sum(pool_priority_pool_pods{pool="aci"})`, "3")
 	p.is(`sum(pool_priority_placements_total{pool="aci",reason="Open"})`, "3")
 	p.is(`sum(pool_priority_placements_total)`, "23")
@@ -183,7 +183,7 @@ func TestPrometheus(t *testing.T) {
 	e.ready(controller)
 }
 
-// scraper makes a ServiceAccount that has the role for scrapers, or not, and returns its token.
+// scraper makes a ServiceAccount, with the role for scrapers if bound is set, and returns its token.
 func (e *env) scraper(name string, bound bool) string {
 	e.Helper()
 	must.Do(e)(e.Client.CoreV1().ServiceAccounts(namespace).Create(e.ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}))
@@ -201,7 +201,7 @@ func (e *env) scraper(name string, bound bool) string {
 	return token
 }
 
-// alerts are the rules as Prometheus has them.
+// alerts returns the rules that Prometheus has loaded.
 func (p *prometheus) alerts() ([]alert, error) {
 	var data struct {
 		Groups []struct{ Rules []alert }
@@ -218,7 +218,7 @@ func (p *prometheus) alerts() ([]alert, error) {
 
 type alert struct{ Name, Query, State, Health, LastError string }
 
-// haveSeries checks that there are series for each selector of each alert.
+// haveSeries waits until each selector of each alert has series.
 func (p *prometheus) haveSeries() {
 	p.Helper()
 	alerts, err := p.alerts()
@@ -242,7 +242,7 @@ func (p *prometheus) haveSeries() {
 	}
 }
 
-// quiet checks that every alert has been evaluated and none fires.
+// quiet waits until every alert has been evaluated, and fails the test if one fires.
 func (p *prometheus) quiet() {
 	p.Helper()
 	p.Eventually(20*time.Second, func() string {
@@ -262,7 +262,7 @@ func (p *prometheus) quiet() {
 	})
 }
 
-// standby: a scheduler that does not lead says so, and has no gauges of pools.
+// standby: the metrics of a scheduler that does not lead say so, and have no gauges of pools.
 func (e *env) standby(config, token string) {
 	e.Helper()
 	data := must.ReadFile(e, config)
@@ -283,7 +283,7 @@ func (e *env) standby(config, token string) {
 	})
 }
 
-// unauthorized: neither binary tells its metrics to those who may not have them.
+// unauthorized: neither binary serves its metrics to a client without the right.
 func (e *env) unauthorized(controller *devcluster.Component) {
 	e.Helper()
 	token := e.scraper("anybody", false)
@@ -292,8 +292,8 @@ func (e *env) unauthorized(controller *devcluster.Component) {
 		scheduler   int
 		controller  int
 	}{
-		{"without a token", "", http.StatusForbidden, http.StatusUnauthorized},                 // to the scheduler that is somebody: system:anonymous
-		{"with a wrong one", "wrong", http.StatusUnauthorized, http.StatusInternalServerError}, // controller-runtime calls it a failure
+		{"without a token", "", http.StatusForbidden, http.StatusUnauthorized},                 // for the scheduler this is the user system:anonymous
+		{"with a wrong one", "wrong", http.StatusUnauthorized, http.StatusInternalServerError}, // controller-runtime reports a failure
 		{"without the right", token, http.StatusForbidden, http.StatusForbidden},
 	} {
 		for c, want := range map[*devcluster.Component]int{e.scheduler: tc.scheduler, controller: tc.controller} {
@@ -304,7 +304,7 @@ func (e *env) unauthorized(controller *devcluster.Component) {
 	}
 }
 
-// ready: the controller's probes name what they looked at.
+// ready: the controller's probes list their checks.
 func (e *env) ready(controller *devcluster.Component) {
 	e.Helper()
 	for path, want := range map[string][]string{

@@ -25,9 +25,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// run runs the scheduler's binary with the configuration against the cluster until it prints the text or ends, and
-// returns what it printed and its exit code (stillRunning if it printed the text, timedOut if neither happened in 30
-// s).
+// run runs the scheduler's binary with the configuration until it prints the text or ends. It returns the output and
+// the exit code: stillRunning if it printed the text, timedOut if neither happened within 30 s.
 func (e *env) run(config, until string, args ...string) (string, int) {
 	e.Helper()
 	data := must.ReadFile(e, config)
@@ -91,8 +90,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestStartUp starts the scheduler with many configurations and sees what it says. All share a cluster, in which no pod
-// is scheduled.
+// TestStartUp starts the scheduler with many configurations and checks its output. All share a cluster without pods.
 func TestStartUp(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil)
@@ -113,7 +111,7 @@ func TestStartUp(t *testing.T) {
 	}
 }
 
-// testConfigurationsThatShip boots every configuration that ships.
+// testConfigurationsThatShip starts the scheduler with every shipped configuration.
 func testConfigurationsThatShip(t *testing.T, shared *env) {
 	e := shared.of(t)
 	must.NoError(t, e.Apply(e.ctx, "testdata/coscheduling"))
@@ -135,7 +133,8 @@ func testConfigurationsThatShip(t *testing.T, shared *env) {
 	}
 }
 
-// testWriteConfigTo: the defaulted arguments are written out, and what is written starts again.
+// testWriteConfigTo: --write-config-to writes the arguments with their defaults, and the scheduler starts with the
+// written file.
 func testWriteConfigTo(t *testing.T, shared *env) {
 	e := shared.of(t)
 	written := filepath.Join(t.TempDir(), "written.yaml")
@@ -153,8 +152,8 @@ func testWriteConfigTo(t *testing.T, shared *env) {
 	}
 }
 
-// testBadConfigurations starts the scheduler with each file in testdata/bad-config. Its name says what is wrong with
-// it, and its comments name the messages that must come before the scheduler ends.
+// testBadConfigurations starts the scheduler with each file in testdata/bad-config. The name of a file says what is
+// wrong in it. Its comments have the messages that the scheduler must print before it ends.
 func testBadConfigurations(t *testing.T, shared *env) {
 	e := shared.of(t)
 	files, err := filepath.Glob("testdata/bad-config/*.yaml")
@@ -164,7 +163,7 @@ func testBadConfigurations(t *testing.T, shared *env) {
 	for _, file := range files {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			out, code := e.of(t).run(file, "Starting Kubernetes Scheduler")
-			out = strings.ReplaceAll(out, `\"`, `"`) // the log quotes an error of one line
+			out = strings.ReplaceAll(out, `\"`, `"`) // an error of one line is quoted in the log
 			if code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
@@ -185,8 +184,8 @@ func testBadConfigurations(t *testing.T, shared *env) {
 	}
 }
 
-// testDefaultLease: a configuration that names no lease gets one of our own, and that of the cluster's own scheduler,
-// which would stop that one, is refused.
+// testDefaultLease: a configuration without a lease gets a lease of our own. The lease of the cluster's default
+// scheduler is rejected, because with it only one of both schedulers would run.
 func testDefaultLease(t *testing.T, shared *env) {
 	e := shared.of(t)
 	const ours = `lock="pool-priority-system/pool-priority-scheduler"`
@@ -199,8 +198,8 @@ func testDefaultLease(t *testing.T, shared *env) {
 	}
 }
 
-// testServerVersion: an API server that is too old ends start-up, and one that is newer than those tested with is
-// warned of. The real one is asked through a proxy that changes its version.
+// testServerVersion: the scheduler ends if the API server is too old, and logs a warning if it is newer than the tested
+// versions. A proxy in front of the API server changes its version.
 func testServerVersion(t *testing.T, shared *env) {
 	e := shared.of(t)
 	config := must.Get(clientcmd.BuildConfigFromFlags("", e.KubeConfig()))(t)

@@ -14,7 +14,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestPublishedState: the states of the pools, with reasons and since when, are in the ConfigMap and in the metrics.
+// TestPublishedState: the ConfigMap has the state of each pool, its reason, and when it began. The metrics have the
+// states and the reasons.
 func TestPublishedState(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 2, 20), vms("systempool", "system", 1, 1, 1, 10))
@@ -43,7 +44,7 @@ func TestPublishedState(t *testing.T) {
 		`pool_priority_gate_decisions_total{decision="closed",pool="aci",reason="PoolGrowing"}`,
 		`pool_priority_gate_decisions_total{decision="open",pool="aci",reason="Open"}`, `pool_priority_held_pods{reason="PoolCanGrow"} 0`,
 		`pool_priority_placements_total{pool="aci",reason="Open"} 1`, `pool_priority_pool_pods{pool="aci"} 1`, "pool_priority_order_violations_total 0")
-	// Nothing changes, and nothing is written but, once a minute, when it was.
+	// While nothing changes, the scheduler writes only the time of writing, once a minute.
 	content := func() string {
 		s := must.Get(e.published())(t)
 		s.Memory.Written = time.Time{}
@@ -56,7 +57,7 @@ func TestPublishedState(t *testing.T) {
 	}
 	e.staysFor(4, func() string { return "" })
 	before, last, writes, began := content(), version(), 0, time.Now()
-	e.staysFor(10, func() string { // each of which writes its status
+	e.staysFor(10, func() string { // the autoscaler writes its status in each loop
 		if now := version(); now != last {
 			writes++
 			last = now
@@ -71,8 +72,7 @@ func TestPublishedState(t *testing.T) {
 	})
 }
 
-// TestProblems: what is wrong around the scheduler is in the log, in the published state, and in an event on the
-// object.
+// TestProblems: a problem in the cluster is in the log, in the published state, and in an event on its object.
 func TestProblems(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))

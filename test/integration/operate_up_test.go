@@ -20,7 +20,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// playground is a devcluster up that runs.
+// playground is a running process of devcluster up.
 type playground struct {
 	suite.Suite
 	dir  string
@@ -43,12 +43,12 @@ func (p *playground) said() string {
 	return p.out.String()
 }
 
-// up runs devcluster up with the arguments, from the top of the tree, and returns when it is ready.
+// up runs devcluster up with the arguments in the root of the repository, and returns when it is ready.
 func up(t *testing.T, args ...string) *playground {
 	p := &playground{Suite: suite.New(t.Context(), t, nil), dir: t.TempDir(), done: make(chan error, 1)}
 	p.cmd = p.devcluster(append([]string{"up"}, args...)...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a Ctrl-C of the test's terminal is the test's
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C in the test's terminal ends the test only
 	must.NoError(t, p.cmd.Start())
 	go func() { p.done <- p.cmd.Wait() }()
 	t.Cleanup(func() {
@@ -73,7 +73,7 @@ func (p *playground) devcluster(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// children are the processes that it has started, by name.
+// children returns the ids of the processes that devcluster up has started, by name.
 func (p *playground) children() map[string]int {
 	p.Helper()
 	var state struct{ Children []int }
@@ -90,7 +90,7 @@ func (p *playground) children() map[string]int {
 	return names
 }
 
-// ends waits until it and its children have ended, and checks its exit status.
+// ends waits until devcluster up and its children have ended, and checks the exit status.
 func (p *playground) ends(children map[string]int, status int) {
 	p.Helper()
 	select {
@@ -116,7 +116,7 @@ var invitation = regexp.MustCompile(`(?m)^  (\S.*)$`)
 
 var nineSixFive = regexp.MustCompile(`systempool +2 +6\nuserpool +3 +9\nvirtual-node-aci-linux +1 +5\n\(pending\) +0\n`)
 
-// filled says what is wrong if 20 pods of the example are not where the README has them.
+// filled returns a complaint if the example's 20 pods are not placed as README.md says.
 func (p *playground) filled() string {
 	if out, err := p.devcluster("pools").CombinedOutput(); err != nil || !nineSixFive.Match(out) {
 		return fmt.Sprintf("%s\n(%v), not 9, 6 and 5 pods", out, err)
@@ -124,7 +124,7 @@ func (p *playground) filled() string {
 	return ""
 }
 
-// TestUp: what devcluster up prints works, one line after another, and devcluster down ends all that it started.
+// TestUp: the commands that devcluster up prints work in order, and devcluster down ends all processes that it started.
 func TestUp(t *testing.T) {
 	t.Parallel()
 	p := up(t)
@@ -159,8 +159,8 @@ func TestUp(t *testing.T) {
 	p.ends(children, 0)
 }
 
-// TestUpIsReported: a process that was killed ends the others, and is named; so does Ctrl-C, with a scheduler or
-// without.
+// TestUpIsReported: if a process is killed, devcluster up names it and ends the others. Ctrl-C ends all processes, too,
+// here without a scheduler.
 func TestUpIsReported(t *testing.T) {
 	t.Parallel()
 	p := up(t)

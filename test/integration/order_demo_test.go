@@ -20,7 +20,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestDemo plays what make demo shows, with the verdicts that the documentation reservations.
+// TestDemo runs the experiments of make demo, and checks their verdicts and the output in the documentation.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -49,8 +49,8 @@ var (
 	figure      = regexp.MustCompile(`[0-9]+(\.[0-9]+)?`)
 )
 
-// lasting is what the demo says in every run: without what happened when, how long it took, and how many pods went
-// wrong without us.
+// lasting returns the part of the demo's output that is the same in every run: without the timeline, durations, and the
+// number of misplaced pods without our scheduler.
 func lasting(said string) []string {
 	var lines []string
 	for line := range strings.Lines(said) {
@@ -66,8 +66,8 @@ func lasting(said string) []string {
 	return lines
 }
 
-// checkPage checks what docs/development.md shows of the demo: the experiments, the heads of their tables, the
-// verdicts.
+// checkPage checks that docs/development.md shows the demo's output: the experiments, the heads of their tables, and
+// the verdicts.
 func checkPage(t *testing.T, said string) {
 	page := must.Get(markdown.Read(root, "docs/development.md"))(t)
 	i := slices.IndexFunc(page.Blocks, func(b markdown.Block) bool { return b.Is("text", "demo") })
@@ -75,7 +75,7 @@ func checkPage(t *testing.T, said string) {
 		t.Fatal("docs/development.md has no block that is marked as the demo's")
 	}
 	want, got := lasting(strings.TrimSpace(page.Blocks[i].Text)), lasting(strings.TrimSpace(said))
-	got = got[:min(len(want), len(got))] // then it says where the picture is
+	got = got[:min(len(want), len(got))] // the rest names the files of the picture
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the block of docs/development.md is not what the demo says; take one from a run (-docs,+demo):\n%s", diff)
 	}
@@ -84,8 +84,8 @@ func checkPage(t *testing.T, said string) {
 	}
 }
 
-// checkTimeline checks that what was written is what was said: the picture, the figures of our runs, and how the one
-// without us differed.
+// checkTimeline checks that the written files agree with the output: the picture, the figures of the runs with our
+// scheduler, and the difference of the run without it.
 func checkTimeline(t *testing.T, dir, said string) {
 	data := must.ReadFile(t, filepath.Join(dir, demo.TimelineFile))
 	var timeline picture.Timeline
@@ -109,7 +109,8 @@ func checkTimeline(t *testing.T, dir, said string) {
 			t.Errorf("run %d has pods %v and %+v, not %v and %+v", i, got, run.Summary(), want.pods, want.summary)
 		}
 	}
-	// Without us the pods fit on the virtual node at any time: no VM is ordered for them. The two VMs have room for 6.
+	// Without our scheduler the pods always fit on the virtual node, so no VM is ordered for them. The two VMs have
+	// room for 6.
 	without := timeline.Runs[2].Summary()
 	if without.VMs != 2 || without.Virtual < 14 || without.Wrong < without.Virtual {
 		t.Errorf("without us: %+v", without)

@@ -15,7 +15,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestGangAcrossPools: of a gang of 10, nobody runs until all can; then they fill the pools in order.
+// TestGangAcrossPools: no pod of a gang of 10 runs until all can run. Then they fill the pools in order.
 func TestGangAcrossPools(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 0, 2, 20), vms("systempool", "system", 2, 0, 2, 10))
@@ -44,13 +44,14 @@ func TestGangAcrossPools(t *testing.T) {
 	e.RightOrder(10)
 }
 
-// TestPackingInsidePool: NodeResourcesAllocatable picks the smallest node of a pool, the strict order the pool.
+// TestPackingInsidePool: the strict order decides the pool, and NodeResourcesAllocatable then picks the smallest node
+// in it.
 func TestPackingInsidePool(t *testing.T) {
 	t.Parallel()
 	small, large := vms("small", "user", 2, 0, 2, 20), vms("large", "user", 2, 0, 2, 20)
 	large.CPU, large.Memory = resource.MustParse("16"), resource.MustParse("64Gi")
 	tiny := vms("systempool", "system", 1, 0, 1, 10)
-	tiny.CPU = resource.MustParse("1") // the smallest node of all is in the worse pool
+	tiny.CPU = resource.MustParse("1") // the smallest node of all is in the less preferred pool
 	e := start(t, nil, small, large, tiny)
 	e.schedule(root+"/manifests/examples/packing.yaml", suite.UserTier(0), suite.SystemTier(0))
 	e.Create(suite.Deployment("web", 6, "500m"))

@@ -24,8 +24,8 @@ var (
 	seed     = flag.Uint64("seed", 0, "seed of TestRandomCluster; 0 takes a random one")
 )
 
-// TestRandomCluster lets workloads of many kinds come, grow, shrink and go, cordons, drains and taints nodes and lets
-// the autoscaler grow and shrink the pools. The referee judges each placement. In the end nothing is stuck.
+// TestRandomCluster scales workloads of many kinds up and down, cordons, drains and taints nodes, and lets the
+// autoscaler grow and shrink the pools. The referee judges each placement. In the end no pod is pending.
 func TestRandomCluster(t *testing.T) {
 	t.Parallel()
 	s := *seed
@@ -58,7 +58,7 @@ func TestRandomCluster(t *testing.T) {
 		switch n := r.IntN(20); {
 		case n < 12:
 			e.Scale(fmt.Sprintf("w%d", r.IntN(workloads)), int32(r.IntN(16)))
-		case n < 14: // a wave of quiet, in which the pools shrink
+		case n < 14: // many workloads go to zero, and the pools shrink
 			for i := range workloads {
 				if r.IntN(3) > 0 {
 					e.Scale(fmt.Sprintf("w%d", i), 0)
@@ -75,7 +75,7 @@ func TestRandomCluster(t *testing.T) {
 	for name := range changed {
 		e.heal(name)
 	}
-	// Whatever is pending now either has no room anywhere, or is stuck.
+	// All pods can run somewhere now.
 	e.Eventually(60*time.Second, func() string {
 		pending := 0
 		for _, p := range e.Pods("") {
@@ -97,8 +97,8 @@ func TestRandomCluster(t *testing.T) {
 	}
 }
 
-// randomWorkload is a Deployment whose pods can run somewhere in the end: the virtual node takes what may go there, and
-// those that may not are small and few.
+// randomWorkload returns a Deployment whose pods can run somewhere in the end. The virtual node has room for all pods
+// that may burst. The pods that may not burst are few and small.
 func randomWorkload(r *rand.Rand, i int) *appsv1.Deployment {
 	changes := []func(*corev1.PodTemplateSpec){}
 	cpu := 100 + r.IntN(1900)
@@ -119,7 +119,7 @@ func randomWorkload(r *rand.Rand, i int) *appsv1.Deployment {
 		changes = append(changes, func(t *corev1.PodTemplateSpec) {
 			t.Annotations = map[string]string{"poolpriority.dev/burst": "Never"}
 		})
-	case 4: // spread as well as can be
+	case 4: // spread as evenly as possible
 		changes = append(changes, func(t *corev1.PodTemplateSpec) {
 			t.Spec.TopologySpreadConstraints = []corev1.TopologySpreadConstraint{{MaxSkew: 1, TopologyKey: corev1.LabelHostname,
 				WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: t.Labels}}}
@@ -174,7 +174,7 @@ func (e *env) heal(name string) {
 	})
 }
 
-// tryUpdate changes a node that the autoscaler may be taking away.
+// tryUpdate changes a node, unless the autoscaler has deleted it meanwhile.
 func (e *env) tryUpdate(name string, change func(*corev1.Node)) {
 	for range 20 {
 		node, err := e.Client.CoreV1().Nodes().Get(e.ctx, name, metav1.GetOptions{})

@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// TestPoolsFillInOrder is the story: existing nodes in order, then growth, then the virtual node, and all without the
-// order ever being wrong.
+// TestPoolsFillInOrder: pods fill the existing nodes in order, then new VMs, then the virtual node. The order is never
+// wrong.
 func TestPoolsFillInOrder(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 1, 1, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
@@ -29,7 +29,8 @@ func TestPoolsFillInOrder(t *testing.T) {
 	e.RightOrder(25)
 }
 
-// TestRefereeSeesWrongOrder runs the in-tree scheduler under our name: the referee of all these tests must complain.
+// TestRefereeSeesWrongOrder runs the in-tree scheduler under our name. The referee, which all these tests use, must
+// complain.
 func TestRefereeSeesWrongOrder(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 2, 2, 4, 20), vms("systempool", "system", 2, 2, 2, 10))
@@ -57,13 +58,13 @@ func TestRefereeSeesWrongOrder(t *testing.T) {
 	}
 }
 
-// TestStaticAndFixedPools opens the gate by sources that are no autoscaler.
+// TestStaticAndFixedPools: the gate also opens for pools without an autoscaler.
 func TestStaticAndFixedPools(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 2, 0, 3, 20), vms("systempool", "system", 1, 1, 2, 10))
 	e.schedule(root+"/manifests/examples/static.yaml", suite.UserTier(3), suite.SystemTier(1), suite.VirtualTier())
 	e.Create(suite.Deployment("web", 14, "500m"))
-	// Two of three user nodes: the gate stays closed, for as long as it takes.
+	// There are two of three user nodes, so the gate stays closed.
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "": 2})
 	e.Keeps(3*time.Second, "web", map[string]int{"userpool": 8, "systempool": 4, "": 2})
 	e.Told("web", "Unschedulable: ")
@@ -75,13 +76,13 @@ func TestStaticAndFixedPools(t *testing.T) {
 	e.RightOrder(20)
 }
 
-// TestScaleFromZero: a pool without nodes, whose nodes would tell which node group is its own, is not taken for full or
-// unknown: it grows, and nothing bursts before that.
+// TestScaleFromZero: a pool without nodes is neither Full nor Unknown, although no node shows which node group is its
+// own. It grows, and no pod bursts before that.
 func TestScaleFromZero(t *testing.T) {
 	t.Parallel()
 	e := start(t, fast(), vms("userpool", "user", 0, 0, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
 	e.schedule("testdata/aks-no-grace.yaml", suite.UserTier(1), suite.SystemTier(1), suite.VirtualTier())
-	time.Sleep(2 * time.Second) // for the pool to be Unknown for longer than the grace, if it were
+	time.Sleep(2 * time.Second) // longer than the grace of an Unknown pool
 	e.Create(suite.Deployment("web", 10, "500m"))
 	e.Lands(60*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "aci": 2})
 	e.RightOrder(10)
@@ -97,7 +98,8 @@ func TestScaleFromZero(t *testing.T) {
 	}
 }
 
-// TestPinnedPods: 100 pods of one agent pool stay in it, although others have room and the gate opens for others.
+// TestPinnedPods: 100 pods that select one agent pool stay in it, although other nodes have room and the gate opens for
+// other pods.
 func TestPinnedPods(t *testing.T) {
 	t.Parallel()
 	apps := vms("appsnodepool", "user", 1, 1, 2, 20)
@@ -109,8 +111,8 @@ func TestPinnedPods(t *testing.T) {
 	e.Create(pinned)
 	e.Lands(60*time.Second, "pinned-pool", map[string]int{"appsnodepool": 100})
 
-	// The rest of the pods of both nodes, by count: 220 in all. The virtual node takes what is over, since the system
-	// pool, where it may not go, does not hold the gate: it is below its maximum of nodes for nobody here.
+	// The two user nodes can run 220 pods in all: 100 pinned ones and 120 of these. The other ten burst, because they
+	// do not tolerate the taint of the system pool, so that pool does not close the gate for them.
 	e.Create(suite.Deployment("ordinary", 130, "1m"))
 	e.Lands(90*time.Second, "ordinary", map[string]int{"appsnodepool": 120, "aci": 10})
 	for _, n := range e.nodesOf("systempool") {
@@ -130,7 +132,8 @@ func TestPinnedPods(t *testing.T) {
 	e.RightOrder(230)
 }
 
-// TestCordonedAndNotReadyPools are not mistaken for pools that the pod cannot use: both could grow.
+// TestCordonedAndNotReadyPools: the gate stays closed if all nodes of a pool are cordoned or not ready, because the
+// pool can grow.
 func TestCordonedAndNotReadyPools(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -139,8 +142,8 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 		change func(*corev1.Node)
 	}{
 		{"cordoned", gate.ReasonCanGrow, func(n *corev1.Node) { n.Spec.Unschedulable = true }},
-		{"not ready", gate.ReasonGrowing, func(n *corev1.Node) { // a young one may yet be
-			delete(n.Annotations, "kwok.x-k8s.io/node") // nobody heals it
+		{"not ready", gate.ReasonGrowing, func(n *corev1.Node) { // a young node may still become ready
+			delete(n.Annotations, "kwok.x-k8s.io/node") // KWOK does not make it ready again
 			for i := range n.Status.Conditions {
 				if n.Status.Conditions[i].Type == corev1.NodeReady {
 					n.Status.Conditions[i].Status = corev1.ConditionFalse
@@ -150,8 +153,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			// No autoscaler decides here: what counts is that the gate stays closed while its status says the pool can
-			// grow.
+			// There is no autoscaler: the static pool can grow by its maxNodes.
 			e := start(t, nil, vms("userpool", "user", 1, 1, 2, 20))
 			e.schedule("testdata/one-pool.yaml", suite.UserTier(2), suite.VirtualTier())
 			for _, n := range e.nodesOf("userpool") {
@@ -168,7 +170,7 @@ func TestCordonedAndNotReadyPools(t *testing.T) {
 			e.Create(suite.Deployment("web", 2, "500m"))
 			e.Told("web", tc.told.Sentence)
 			e.Keeps(2*time.Second, "web", map[string]int{"": 2})
-			// Grown, it takes the pods.
+			// When the pool grows, the pods run there.
 			e.pool("userpool").Grow(1)
 			e.Eventually(10*time.Second, func() string {
 				if n := len(e.nodesOf("userpool")); n != 2 {
@@ -191,7 +193,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	e.Create(suite.Deployment("web", 9, "500m"))
 	e.Lands(20*time.Second, "web", map[string]int{"userpool": 4, "systempool": 4, "": 1})
 	e.Told("web", gate.ReasonUnknown.Sentence)
-	// Written again and again, it is still one line.
+	// The same status is written again, and no further line is logged.
 	for i := range 3 {
 		status.Annotations = map[string]string{"cluster-autoscaler.kubernetes.io/last-updated": fmt.Sprint(i)}
 		must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))
@@ -205,7 +207,7 @@ func TestGarbageInTheStatus(t *testing.T) {
 	if want := "pool user, system: the cluster autoscaler's status cannot be read: "; !strings.HasPrefix(event, want) {
 		t.Errorf("the event says %q, want %q…", event, want)
 	}
-	// Repaired, it opens the gate.
+	// A correct status opens the gate.
 	status.Data["status"] = fmt.Sprintf("autoscalerStatus: Running\nnodeGroups:\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n- {name: %s, health: {status: Healthy, cloudProviderTarget: 1, maxSize: 1, nodeCounts: {registered: {ready: 1}}}}\n",
 		e.pool("userpool").Group(), e.pool("systempool").Group())
 	must.Do(t)(e.Client.CoreV1().ConfigMaps("kube-system").Update(e.ctx, status, metav1.UpdateOptions{}))

@@ -18,7 +18,7 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// createSilentNode creates a node of a virtual kubelet that is ready and starts nothing.
+// createSilentNode creates a ready node of a virtual kubelet that starts no pods.
 func (e *env) createSilentNode(name string) {
 	e.Helper()
 	capacity := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100"), corev1.ResourceMemory: resource.MustParse("1Ti"), corev1.ResourcePods: resource.MustParse("100")}
@@ -33,8 +33,8 @@ func (e *env) createSilentNode(name string) {
 	})
 }
 
-// TestLost: a pod that the provider refused comes back at once, and one that does not start after startWithin; the
-// controller changes neither before that.
+// TestLost: the controller evicts a pod at once if the provider has refused it, and after startWithin if it has not
+// started. It does not change these pods before that.
 func TestLost(t *testing.T) {
 	t.Parallel()
 	const config, silent = "testdata/lost.yaml", "silent" // startWithin 5s

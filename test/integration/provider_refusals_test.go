@@ -39,7 +39,7 @@ func startRefusing(t *testing.T) *env {
 	return e
 }
 
-// runs complains unless so many of the app's pods run on the virtual node, and none that is there does not.
+// runs returns a complaint unless exactly want of the app's pods are on the virtual node, and all of them are ready.
 func (e *env) runs(app string, want int) string {
 	ready, stuck := 0, 0
 	for _, p := range e.Pods(app) {
@@ -56,7 +56,8 @@ func (e *env) runs(app string, want int) string {
 	return ""
 }
 
-// nothingTwice checks that each pod that is there has had one container group at the most, and that none runs orphaned.
+// nothingTwice checks that each of the pods has had at most one container group, and that no group runs without a
+// running pod.
 func (e *env) nothingTwice(pods []corev1.Pod) {
 	e.Helper()
 	groups := e.VirtualNode.Azure().Groups()
@@ -74,7 +75,7 @@ func (e *env) nothingTwice(pods []corev1.Pod) {
 	}
 }
 
-// publishes waits until the first burst pool is published in the state, with the code.
+// publishes waits until the first burst pool is published with the state and the code.
 func (e *env) publishes(state breaker.State, code string) {
 	e.Helper()
 	e.Eventually(20*time.Second, func() string {
@@ -93,9 +94,9 @@ func (e *env) publishes(state breaker.State, code string) {
 	})
 }
 
-// TestQuota: a quota for 11 of the 20 pods that burst at once. Eleven run; the others are back, held with the reason,
-// within a minute. Once the quota is lifted they burst by the probe's next try. Nothing is stuck, nothing runs twice.
-// The same with the leader killed in the middle.
+// TestQuota: 20 pods burst at once, and the quota allows 11. Within a minute 11 run, and the others are evicted and
+// held with the reason. Without the quota they burst after the next probe. No pod is stuck, and none runs twice. The
+// same applies if the leader is killed meanwhile.
 func TestQuota(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		t.Run(fmt.Sprintf("leader killed %v", killed), func(t *testing.T) {
@@ -120,7 +121,7 @@ func TestQuota(t *testing.T) {
 				}
 				return e.runs("web", 11)
 			})
-			if said := e.Said("web"); !killed && !strings.Contains(said, "whose provider refuse") { // after a restart it is told so when it is tried next
+			if said := e.Said("web"); !killed && !strings.Contains(said, "whose provider refuse") { // after a restart, the condition changes when the pod is tried again
 				t.Errorf("a pod that was refused was told %q", said)
 			}
 			e.publishes("Refusing", azure.CodeQuotaReached)
@@ -135,10 +136,10 @@ func TestQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaOfAJob: the pods of a Job with a backoffLimit of 3 that are made at once are more than the quota holds. They
-// are sent two at a time, no more are refused than the Job bears, and it completes: where they fail for good, with the
-// leader killed as soon as the first is refused, and where they are taken back and the Job replaces them only once they
-// have failed.
+// TestQuotaOfAJob: a Job with a backoffLimit of 3 makes more pods at once than the quota allows. The scheduler sends
+// them two at a time, no more are refused than the backoffLimit allows, and the Job completes. In one case refused pods
+// fail for good, and the leader is killed after the first refusal. In the other case they are evicted, and the Job
+// replaces them only after they have failed.
 func TestQuotaOfAJob(t *testing.T) {
 	for _, tc := range []struct {
 		policy corev1.RestartPolicy
@@ -167,8 +168,8 @@ func TestQuotaOfAJob(t *testing.T) {
 	}
 }
 
-// createJob makes a Job of so many pods of one CPU for the virtual node, all at once, that run for 25 s and of which no
-// more than three may fail.
+// createJob makes a Job for the virtual node. It makes all its pods at once, each requests one CPU and runs for 25 s,
+// and at most three may fail.
 func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
 	e.Helper()
 	template := suite.Deployment("job", 1, "1").Spec.Template
@@ -184,7 +185,7 @@ func (e *env) createJob(pods int32, policy corev1.RestartPolicy) {
 	must.Do(e)(e.Client.BatchV1().Jobs(namespace).Create(e.ctx, job, metav1.CreateOptions{}))
 }
 
-// completes waits until the Job is complete, and returns how many of its pods failed.
+// completes waits until the Job is complete, and returns the number of its failed pods.
 func (e *env) completes(within time.Duration) (failed int32) {
 	e.Helper()
 	e.Eventually(within, func() string {
@@ -231,7 +232,7 @@ func TestBurstPoolsInTurn(t *testing.T) {
 		return ""
 	})
 	region.Accept()
-	// Each new pod may be the probe, once that is due.
+	// Each new pod may be the probe after the backoff.
 	e.Eventually(3*time.Minute, func() string {
 		e.Scale("web", int32(len(e.Pods("web"))+1)) //nolint:gosec // a few
 		time.Sleep(5 * time.Second)
@@ -242,7 +243,8 @@ func TestBurstPoolsInTurn(t *testing.T) {
 	})
 }
 
-// TestBrokenImage: what one owner's pods are refused for closes the burst pool for nobody else, and is reported once.
+// TestBrokenImage: if the provider refuses the pods of one owner because of their image, the burst pool stays open for
+// other pods. An event reports the refusal.
 func TestBrokenImage(t *testing.T) {
 	t.Parallel()
 	e := startRefusing(t)
@@ -261,8 +263,8 @@ func TestBrokenImage(t *testing.T) {
 	}
 }
 
-// TestVirtualNodeGoesAndComes: while the connector is down its pods stay and new ones wait; after the Node was deleted,
-// and is made again by the connector's restart, pods burst as before, and none before the Node has the gate taint.
+// TestVirtualNodeGoesAndComes: while the connector is down, its pods stay and new ones wait. After the Node was deleted
+// and the connector's restart has made it again, pods burst as before, but not before the Node has the gate taint.
 func TestVirtualNodeGoesAndComes(t *testing.T) {
 	t.Parallel()
 	e := startWith(t, devcluster.Options{Pools: []devcluster.Pool{vms("userpool", "user", 1, 1, 1, 20)}, NodeGrace: 4 * time.Second})
@@ -283,7 +285,7 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 
 	e.VirtualNode.Stop()
 	must.NoError(t, e.Client.CoreV1().Nodes().Delete(e.ctx, e.VirtualNode.Name(), metav1.DeleteOptions{}))
-	e.Eventually(3*time.Minute, func() string { // its pods are garbage-collected, and replaced
+	e.Eventually(3*time.Minute, func() string { // its pods are garbage-collected and replaced
 		waiting := 0
 		for _, p := range e.Pods("web") {
 			if p.Spec.NodeName == "" {
@@ -318,7 +320,7 @@ func TestVirtualNodeGoesAndComes(t *testing.T) {
 	e.nothingTwice(e.Pods("web"))
 }
 
-// next is the object of the next event.
+// next returns the object of the next event.
 func next(t *testing.T, w watch.Interface) runtime.Object {
 	t.Helper()
 	select {
@@ -333,7 +335,7 @@ func next(t *testing.T, w watch.Interface) runtime.Object {
 	return nil
 }
 
-// revision is a resource version as a number, which etcd counts up for all objects together.
+// revision returns the resource version as a number. etcd has one counter for all objects.
 func revision(t *testing.T, version string) uint64 {
 	t.Helper()
 	n := must.Get(strconv.ParseUint(version, 10, 64))(t)

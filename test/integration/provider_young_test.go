@@ -23,8 +23,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// unkind are ways of Azure to answer a GET of a young group, in each of which a change to the pod makes virtual-kubelet
-// create it again.
+// unkind are the answers of Azure to a GET of a young group after which a change of the pod makes virtual-kubelet
+// create the pod again.
 var unkind = []struct {
 	name string
 	set  func(*azure.Region)
@@ -35,8 +35,8 @@ var unkind = []struct {
 	{"throttled", func(a *azure.Region) { a.SetGetThrottle(4 * time.Second) }},
 }
 
-// onVirtualNodeOnly is a cluster on which all pods of ours burst: its one VM is cordoned and its pool never grows.
-// Groups are in transition for the time.
+// onVirtualNodeOnly brings up a cluster in which all our pods burst, because its only VM is cordoned and the pool never
+// grows. Groups are in transition for createTime.
 func onVirtualNodeOnly(t *testing.T, createTime time.Duration) *env {
 	t.Helper()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -46,8 +46,8 @@ func onVirtualNodeOnly(t *testing.T, createTime time.Duration) *env {
 	return e
 }
 
-// TestStartingPods: nothing that we do to pods breaks them while their container groups are in transition, whatever
-// Azure then says of them: each pod is created once, and all get ready or complete. Those that others bound, too.
+// TestStartingPods: our changes to pods do no harm while the container groups are in transition, whatever Azure answers
+// then. Each pod is created once, and all become ready or complete, also those that we did not bind.
 func TestStartingPods(t *testing.T) {
 	t.Parallel()
 	e := onVirtualNodeOnly(t, 3*time.Second)
@@ -75,7 +75,7 @@ func TestStartingPods(t *testing.T) {
 	}
 }
 
-// kind returns what sets Azure back to answers of which all can be read.
+// kind returns a function that makes all answers of Azure readable again.
 func (e *env) kind() func() {
 	a := e.VirtualNode.Azure()
 	return func() {
@@ -93,8 +93,8 @@ type workloads struct {
 	jobs        []*batchv1.Job
 }
 
-// startingPods are 50 pods of a Deployment, 20 Jobs, a StatefulSet of three, and ten pods that were bound without us,
-// five of which tolerate everything.
+// startingPods returns a Deployment of 50 pods, 20 Jobs, a StatefulSet of three pods, and ten pods with a nodeName,
+// five of which tolerate every taint.
 func startingPods(prefix string) *workloads {
 	bound := func(t *corev1.PodTemplateSpec) { t.Spec.NodeName = devcluster.VirtualNodeName }
 	all := func(t *corev1.PodTemplateSpec) {
@@ -122,7 +122,7 @@ func startingPods(prefix string) *workloads {
 	return w
 }
 
-// pods is how many pods the workloads are made of.
+// pods returns the number of pods of the workloads.
 func (w *workloads) pods() int {
 	n := int(*w.set.Spec.Replicas) + len(w.jobs)
 	for _, d := range w.deployments {
@@ -142,7 +142,7 @@ func (e *env) createWorkloads(w *workloads) {
 	}
 }
 
-// removeWorkloads deletes them, and waits until their pods and groups are gone.
+// removeWorkloads deletes the workloads, and waits until their pods and groups are gone.
 func (e *env) removeWorkloads(w *workloads) {
 	e.Helper()
 	background := metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
@@ -173,7 +173,7 @@ func (e *env) removeWorkloads(w *workloads) {
 	})
 }
 
-// settles waits until the workloads' pods are ready, or their Jobs complete, and returns what is missing otherwise.
+// settles waits until the workloads' pods are ready, or their Jobs complete, and returns a complaint otherwise.
 func (e *env) settles(timeout time.Duration, w *workloads) string {
 	e.Helper()
 	var complaint string
@@ -199,22 +199,22 @@ func (e *env) settles(timeout time.Duration, w *workloads) string {
 	return complaint
 }
 
-// podsOf are the pods whose names begin with the prefix.
+// podsOf returns the pods whose names begin with the prefix.
 func (e *env) podsOf(prefix string) []corev1.Pod {
 	e.Helper()
 	return slices.DeleteFunc(e.Pods(""), func(p corev1.Pod) bool { return !strings.HasPrefix(p.Name, prefix+"-") })
 }
 
-// groupsOf are the container groups that were ever made for such pods.
+// groupsOf returns all container groups that were ever made for such pods.
 func (e *env) groupsOf(prefix string) []azure.Group {
 	return slices.DeleteFunc(e.VirtualNode.Azure().Groups(), func(g azure.Group) bool { return !strings.HasPrefix(g.Pod, prefix+"-") })
 }
 
-// damage returns which of the pods are lost, a summary of how often they were put, and the groups that run while no pod
-// says so.
+// damage returns the pods that are lost, a summary of the numbers of PUTs for a pod, and the groups that run without a
+// running pod.
 func (e *env) damage(prefix string) (lost []corev1.Pod, puts string, orphans []azure.Group) {
 	e.Helper()
-	groups := e.groupsOf(prefix) // before the pods: a group that has just begun to run is known of no sooner
+	groups := e.groupsOf(prefix) // before the pods, because a pod's status follows its group
 	pods := e.podsOf(prefix)
 	ofPod, times := map[types.UID]int{}, map[int]int{}
 	for _, p := range e.VirtualNode.Azure().Puts() {

@@ -35,13 +35,14 @@ func (e *env) as(namespace, account string) kubernetes.Interface {
 	return client
 }
 
-// attempt is a write, which is denied for a reason or, with "", is not.
+// attempt is a write that must be denied with this reason, or must succeed if denied is "".
 type attempt struct {
 	name, denied string
 	do           func() error
 }
 
-// tries makes all attempts, after waiting for the first one to be denied: policies take a while to hold.
+// tries waits until the first attempt is denied, because policies take effect after a while. Then it makes all
+// attempts.
 func (e *env) tries(t *testing.T, attempts []attempt) {
 	t.Helper()
 	e.of(t).Eventually(60*time.Second, func() string {
@@ -62,7 +63,7 @@ func (e *env) tries(t *testing.T, attempts []attempt) {
 	}
 }
 
-// applyPolicies applies the component's policies, and fails the test if the API server has anything against their
+// applyPolicies applies the component's policies, and fails the test if the API server has warnings about their
 // expressions.
 func (e *env) applyPolicies(component string) {
 	e.Helper()
@@ -89,15 +90,14 @@ func (e *env) applyPolicyFile(path string) {
 	})
 }
 
-// leastRights installs the policies for our own accounts, and waits until they hold.
+// leastRights installs the policies for our own accounts, and waits until they are in effect.
 func (e *env) leastRights() {
 	e.Helper()
 	must.NoError(e, e.ApplyFile(e.ctx, components+"least-rights/policy.yaml"))
 	e.holdsFor(devcluster.SchedulerNamespace, "")
 }
 
-// holdsFor waits until the policies hold for the accounts of the namespace whose names have the prefix: policies take a
-// while.
+// holdsFor waits until the policies are in effect for the accounts of the namespace whose names have the prefix.
 func (e *env) holdsFor(namespace, prefix string) {
 	e.Helper()
 	dryRun := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
@@ -119,7 +119,7 @@ func (e *env) holdsFor(namespace, prefix string) {
 			return err
 		}},
 	} {
-		config := rest.CopyConfig(e.Config) // one that may do everything
+		config := rest.CopyConfig(e.Config) // an account that has all rights
 		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + namespace + ":" + prefix + forbidden.account, Groups: []string{"system:masters"}}
 		client := must.Get(kubernetes.NewForConfig(config))(e)
 		e.Eventually(60*time.Second, func() string {
@@ -131,8 +131,8 @@ func (e *env) holdsFor(namespace, prefix string) {
 	}
 }
 
-// TestLeastRights: our own accounts may change of objects what they need to and nothing else, by the policies that
-// ship; others are not concerned.
+// TestLeastRights: with the shipped policies, our own accounts may change only the fields that they need to change.
+// Other accounts are not restricted.
 func TestLeastRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -182,7 +182,7 @@ func TestLeastRights(t *testing.T) {
 	images := 0
 	t.Run("the controller on pods", func(t *testing.T) {
 		e.tries(t, []attempt{
-			{"an image", spec, func() error { // another each time: what changes nothing passes
+			{"an image", spec, func() error { // another image each time, because a patch without a change is not denied
 				images++
 				return patchPod(controller, "bound", fmt.Sprintf(`[{"op":"replace","path":"/spec/containers/0/image","value":"mine-%d"}]`, images))()
 			}},
@@ -223,7 +223,7 @@ func TestLeastRights(t *testing.T) {
 	}
 	const key, own, only = "poolpriority.dev/gate", "pool-priority-scheduler", "the taint poolpriority.dev/gate=pool-priority-scheduler only"
 	other, theirs := taint("other", "", "NoSchedule"), taint(key, "theirs", "NoSchedule")
-	set := func(before string, do func() error) func() error { // by the administrator, before
+	set := func(before string, do func() error) func() error { // runs do after a patch by the administrator
 		return func() error {
 			if err := patchNode(e.Client, before)(); err != nil {
 				return fmt.Errorf("preparing: %w", err)
@@ -292,7 +292,8 @@ func createLease(e *env, client kubernetes.Interface, namespace, name string) er
 	return err
 }
 
-// allThatOursDo has the scheduler and the controller write all that they write, and fails if they are denied anything.
+// allThatOursDo lets the scheduler and the controller make all their kinds of writes, and fails the test if one is
+// denied.
 func (e *env) allThatOursDo() {
 	e.rbac = returnRBAC
 	const config = "testdata/rights.yaml"
@@ -313,7 +314,7 @@ func (e *env) allThatOursDo() {
 	})
 	e.updateNode(node, func(n *corev1.Node) { n.Spec.Unschedulable = false }) // they return
 	e.Lands(60*time.Second, "web", map[string]int{"userpool": 2})
-	e.updateNode(node, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "system" }) // and their costs are another pool's, or none's
+	e.updateNode(node, func(n *corev1.Node) { n.Labels[devcluster.ModeLabel] = "system" }) // and get the cost of another pool, or none
 	e.Eventually(20*time.Second, func() string {
 		for _, p := range e.Pods("web") {
 			if p.Annotations["poolpriority.dev/pool"] == "user" {
@@ -332,8 +333,8 @@ func (e *env) allThatOursDo() {
 	}
 }
 
-// TestTenants: in namespaces without the label, tenants go to burst nodes by way of the scheduler only; DaemonSets, and
-// namespaces with the label, are not concerned.
+// TestTenants: in namespaces without the label, the pods of tenants get to burst nodes only by the scheduler.
+// DaemonSets and namespaces with the label are not restricted.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -414,7 +415,7 @@ func TestTenants(t *testing.T) {
 	e.tenantsLater(t, tenants["tenant"])
 }
 
-// tenantsLater tries what tenants may do with pods that exist, and what is done for them.
+// tenantsLater tries changes by tenants to existing pods, and the creation of a DaemonSet's pods.
 func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 	pods := tenant.CoreV1().Pods("tenant")
 	for name, node := range map[string]string{"bound": e.nodesOf("userpool")[0].Name, "pending": ""} {
@@ -436,7 +437,7 @@ func (e *env) tenantsLater(t *testing.T, tenant kubernetes.Interface) {
 		}, metav1.CreateOptions{})
 		return err
 	}
-	// One that was there before the policy, in a namespace that has the label for as long.
+	// A pod is created while the namespace has the label, as if it had been there before the policy.
 	label := func(value string) {
 		must.Do(t)(e.Client.CoreV1().Namespaces().Patch(e.ctx, "tenant", types.MergePatchType, []byte(`{"metadata":{"labels":{"poolpriority.dev/burst-nodes":`+value+`}}}`), metav1.PatchOptions{}))
 	}

@@ -24,8 +24,8 @@ import (
 	"poolpriority.dev/scheduler/test/suite"
 )
 
-// notAJob is the owner of pods whose Job finalizer is to stay: the controller of Jobs lets go of its own pods, and of
-// those that have no owner.
+// notAJob returns the owner for pods whose Job finalizer must stay. The Job controller removes this finalizer from its
+// own pods and from pods without an owner.
 func (e *env) notAJob() []metav1.OwnerReference {
 	e.Helper()
 	var account *corev1.ServiceAccount
@@ -39,8 +39,8 @@ func (e *env) notAJob() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{APIVersion: "v1", Kind: "ServiceAccount", Name: account.Name, UID: account.UID, Controller: ptr.To(true)}}
 }
 
-// TestRights: each rule of our own roles is needed: without it, the scheduler or the controller is refused something.
-// (That they are enough, all other tests check: none of their logs may say "forbidden".)
+// TestRights: each rule of our own roles is needed. Without it, a request of the scheduler or the controller is
+// forbidden. (All other tests check that the rules are enough: their logs may not say "forbidden".)
 func TestRights(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20))
@@ -52,7 +52,7 @@ func TestRights(t *testing.T) {
 	e.schedule(config, suite.UserTier(1), suite.VirtualTier())
 	controller := e.controlServing(config)
 	e.waitGated(true)
-	// A burst pod that is to come back and may not, and a pod whose cost somebody changed.
+	// A burst pod that should return but must not be evicted, and a pod whose cost was changed.
 	e.Create(suite.Deployment("web", 1, "100m"))
 	e.Lands(20*time.Second, "web", map[string]int{"aci": 1})
 	must.Do(t)(e.Client.PolicyV1().PodDisruptionBudgets(namespace).Create(e.ctx, &policyv1.PodDisruptionBudget{
@@ -65,12 +65,12 @@ func TestRights(t *testing.T) {
 	must.Do(t)(e.Client.CoreV1().Pods(namespace).Patch(e.ctx, e.Pods("changed")[0].Name, types.MergePatchType,
 		[]byte(`{"metadata":{"annotations":{"`+scalein.CostAnnotation+`":"7"}}}`), metav1.PatchOptions{}))
 
-	// And one that has lost its cost, each time anew.
+	// A pod whose cost is removed before each start.
 	e.Create(suite.Deployment("bare", 1, "100m"))
 	e.Lands(20*time.Second, "bare", map[string]int{"userpool": 1})
 	bare := e.Pods("bare")[0].Name
 
-	// And one that is deleted before it starts, and that nothing else has fail.
+	// A pod that is deleted before it starts, and that no other controller sets to Failed.
 	e.createSilentNode("silent")
 	e.updateNode("silent", func(n *corev1.Node) { n.Spec.Unschedulable = true })
 	neverEnding := func() {
@@ -83,7 +83,7 @@ func TestRights(t *testing.T) {
 	}
 
 	ours := []*devcluster.Component{e.scheduler, controller}
-	// refusedWithout starts both anew without the rule, and waits until one of them is refused something.
+	// refusedWithout restarts both without the rule, and waits until a request of one of them is forbidden.
 	refusedWithout := func(t *testing.T, rule rbacv1.PolicyRule) {
 		for _, lease := range []string{devcluster.SchedulerName, devcluster.ControllerName} {
 			if err := e.Client.CoordinationV1().Leases(devcluster.SchedulerNamespace).Delete(e.ctx, lease, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
@@ -108,7 +108,7 @@ func TestRights(t *testing.T) {
 			}
 		}()
 		e.of(t).Eventually(25*time.Second, func() string {
-			_, _, _ = e.scrape(controller, e.Config.BearerToken) // has it ask who that is, and whether they may
+			_, _, _ = e.scrape(controller, e.Config.BearerToken) // makes the controller check the token and the right of the client
 			for _, c := range ours {
 				log, err := os.ReadFile(c.Log())
 				if err != nil {
@@ -129,7 +129,7 @@ func TestRights(t *testing.T) {
 	for _, c := range ours {
 		c.Stop()
 	}
-	// once goes through the rules of a role and takes one away at a time.
+	// once tries the role without each of its rules.
 	once := func(name string, rules []rbacv1.PolicyRule, update func(rules []rbacv1.PolicyRule) error) {
 		for i, rule := range rules {
 			t.Run(fmt.Sprintf("%s without %s of %s", name, strings.Join(rule.Verbs, ","), strings.Join(rule.Resources, ",")), func(t *testing.T) {

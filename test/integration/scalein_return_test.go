@@ -22,7 +22,8 @@ const (
 	returnRBAC   = "testdata/return"
 )
 
-// watchEvictions collects when pods of the app were evicted, and fails the test if fewer than the least are ready.
+// watchEvictions records when pods of the app are evicted, and fails the test if fewer than least of them are ready.
+// stop ends it and returns the times.
 func (e *env) watchEvictions(app string, least int) (stop func() []time.Time) {
 	e.Helper()
 	list := must.Get(e.Client.CoreV1().Pods(namespace).List(e.ctx, metav1.ListOptions{LabelSelector: "app=" + app}))(e)
@@ -75,8 +76,8 @@ func annotated(key, value string) func(*corev1.PodTemplateSpec) {
 	return func(t *corev1.PodTemplateSpec) { t.Annotations = map[string]string{key: value} }
 }
 
-// TestReturn: after the VM pool has grown, burst pods come home, within their rate, never against a
-// PodDisruptionBudget, and not those that opted out, that nothing would replace, or for which there is no room.
+// TestReturn: after the VM pool has grown, burst pods return to VMs, within the rate and the PodDisruptionBudgets. Pods
+// that opted out, and pods that no VM has room for, are not evicted.
 func TestReturn(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 5, 20))
@@ -91,7 +92,7 @@ func TestReturn(t *testing.T) {
 		"opted-out-1": annotated("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
 		"opted-out-2": annotated("karpenter.sh/do-not-disrupt", "true"),
 		"opted-out-3": annotated("poolpriority.dev/return", "Never"),
-		"elsewhere":   suite.Selects("disk", "none"), // no VM has it
+		"elsewhere":   suite.Selects("disk", "none"), // no VM has this label
 		"blocked":     func(*corev1.PodTemplateSpec) {},
 	}
 	for name, change := range stay {

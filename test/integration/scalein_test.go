@@ -22,12 +22,13 @@ import (
 
 var rounds = flag.Int("rounds", 3, "how often TestScaleIn scales out and in again")
 
-// endsFast has pods end within a second: the virtual kubelet waits for as long as they may take.
+// endsFast lets pods end within a second, because the virtual kubelet waits for their whole grace period.
 func endsFast(t *corev1.PodTemplateSpec) { t.Spec.TerminationGracePeriodSeconds = ptr.To(int64(1)) }
 
-// TestScaleIn plays the open end of the article: burst-required scaled to 17, of which one is on the virtual node, and
-// back to one; and burst-preferred to 20 and back to 2. With our deletion costs the survivors are on VMs, every time;
-// without them it is what is counted. The pods come in two steps, so that their ages differ.
+// TestScaleIn scales the workloads of the articles in: burst-required from 17 pods, one of which is on the virtual
+// node, to one, and burst-preferred from 20 to 2. With our deletion costs the remaining pods are always on VMs; for
+// comparison the test counts how often they are without the costs. The pods are created in two steps, so that their
+// ages differ.
 func TestScaleIn(t *testing.T) {
 	t.Parallel()
 	play := func(t *testing.T, config, app, cpu string, from, to int32, full map[string]int) (onVM int) {
@@ -70,7 +71,7 @@ func TestScaleIn(t *testing.T) {
 		t.Run(tc.app, func(t *testing.T) {
 			t.Parallel()
 			var ours, without int
-			t.Run("both", func(t *testing.T) { // beside one another, each in a cluster of its own
+			t.Run("both", func(t *testing.T) { // in parallel, each in its own cluster
 				t.Run("with deletion costs", func(t *testing.T) {
 					t.Parallel()
 					ours = play(t, aksConfig, tc.app, tc.cpu, tc.from, tc.to, tc.full)
@@ -88,8 +89,9 @@ func TestScaleIn(t *testing.T) {
 	}
 }
 
-// TestScaleInOrder: the burst pool goes first, then the system pool, then the user pool, also when the scale-in comes
-// at once; a cost of the user's is kept; and a pod has its cost from the first instant at which it is bound.
+// TestScaleInOrder: a scale-in deletes the pods of the burst pool first, then those of the system pool, then those of
+// the user pool, also while pods are being bound. A cost that the user set is kept. A pod has its cost as soon as it is
+// bound.
 func TestScaleInOrder(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))
@@ -153,7 +155,8 @@ func TestScaleInOrder(t *testing.T) {
 	}
 }
 
-// TestEditedList: when the list is edited, the pods that run get the costs of the new order, and new pods follow it.
+// TestEditedList: when the list of pools is edited, running pods get the costs of the new order, and new pods are
+// placed in it.
 func TestEditedList(t *testing.T) {
 	t.Parallel()
 	e := start(t, nil, vms("userpool", "user", 1, 1, 1, 20), vms("systempool", "system", 1, 1, 1, 10))

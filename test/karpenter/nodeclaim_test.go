@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/pkg/pool"
 )
 
-// FuzzNodeClaim: no input panics, and by none that Karpenter's types read as launched, or as not yet tried, do launches
-// fail. What is told of one that failed is a bounded line.
+// FuzzNodeClaim: no input causes a panic. A NodeClaim that Karpenter's types read as launched, or as not yet tried, is
+// not read as a failed launch. The detail about a failed launch is one line of bounded length.
 func FuzzNodeClaim(f *testing.F) {
 	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/nodeclaims/*.json")
 	if err != nil || len(files) == 0 {
@@ -64,7 +64,7 @@ func FuzzNodeClaim(f *testing.F) {
 		}
 		real := &karpenterv1.NodeClaim{}
 		if err := json.Unmarshal(data, real); err != nil {
-			return // other fields than those that are read are not as Karpenter has them
+			return // Karpenter's types do not fit fields that we do not read
 		}
 		launched := real.StatusConditions().Get(karpenterv1.ConditionTypeLaunched)
 		switch {

@@ -1,4 +1,4 @@
-// Package karpenter compares how NodePools are read with Karpenter's own types.
+// Package karpenter compares how we read NodePools and NodeClaims with Karpenter's own types.
 package karpenter
 
 import (
@@ -21,8 +21,8 @@ import (
 
 var now = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// FuzzNodePool: no input panics, and none is read as Full that Karpenter's types would not read so: whatever node it
-// would order must exceed the limits.
+// FuzzNodePool: no input causes a panic. If a NodePool is read as Full, then by Karpenter's types any node that it
+// could order exceeds the limits.
 func FuzzNodePool(f *testing.F) {
 	files, err := filepath.Glob("../../pkg/nodegroups/karpenter/testdata/*.json")
 	if err != nil || len(files) == 0 {
@@ -60,8 +60,8 @@ func FuzzNodePool(f *testing.F) {
 		if err != nil {
 			t.Fatalf("Full by a NodePool that cannot be read: %v", err)
 		}
-		// Of Karpenter's types, those that say what it may order: the API server refuses a NodePool whose other fields
-		// they do not fit, and a wrong one must not spare the input the comparison.
+		// This has only those fields of Karpenter's types that limit what it may order. The API server rejects a
+		// NodePool with other fields that do not fit, and such a field must not end the comparison.
 		read := &struct {
 			Spec struct {
 				Limits   karpenterv1.Limits `json:"limits"`
@@ -92,7 +92,7 @@ func FuzzNodePool(f *testing.F) {
 			}
 			return // Karpenter orders no node for a pod
 		}
-		// The smallest node that there could be: something of what every node has, and as many CPUs as it must have.
+		// The smallest possible node: the least memory, and the least CPUs that the requirements allow.
 		with := real.Status.Resources.DeepCopy()
 		add := func(name corev1.ResourceName, q resource.Quantity) {
 			sum := with[name]
@@ -107,12 +107,12 @@ func FuzzNodePool(f *testing.F) {
 	})
 }
 
-// cpus is the least number of CPUs that the NodePool's requirements leave a node: found by trying.
+// cpus returns the least number of CPUs that the NodePool's requirements allow a node. It tries all numbers.
 func cpus(n *karpenterv1.NodePool) string {
 	for cpu := int64(1); cpu < math.MaxInt16; cpu++ {
 		if allowed(n, cpu) {
 			if cpu == 1 {
-				return "1n" // nothing says that it has a whole one
+				return "1n" // a node may have less than one CPU
 			}
 			return resource.NewQuantity(cpu, resource.DecimalSI).String()
 		}

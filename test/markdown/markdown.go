@@ -1,4 +1,4 @@
-// Package markdown reads of a page what the tests of the documentation ask for.
+// Package markdown reads the parts of a page that the tests of the documentation need.
 package markdown
 
 import (
@@ -19,9 +19,9 @@ import (
 
 // Page is a page of the documentation, as GitHub reads it.
 type Page struct {
-	// Path is the file's, from the top of the tree.
+	// Path is the path of the file, from the root of the repository.
 	Path string
-	// Anchors are what links can name after a #, one for each heading.
+	// Anchors are the names that links can have after a #, one for each heading.
 	Anchors map[string]bool
 	Links   []Link
 	Blocks  []Block
@@ -36,14 +36,14 @@ type Link struct {
 
 // Block is a fenced block of code.
 type Block struct {
-	// Info are the words behind the fence: the language first.
+	// Info are the words after the opening fence; the first is the language.
 	Info []string
 	Text string
-	// Line is that of the first line of the text.
+	// Line is the number of the text's first line.
 	Line int
 }
 
-// Is reports whether the block has the language, and the mark behind it.
+// Is reports whether the block has the language, and the mark among the words after it.
 func (b *Block) Is(language, mark string) bool {
 	return len(b.Info) > 1 && b.Info[0] == language && slices.Contains(b.Info[1:], mark)
 }
@@ -151,7 +151,7 @@ func (r *reader) table(node *east.Table) {
 	r.page.Tables = append(r.page.Tables, t)
 }
 
-// text is what one reads of the node, without marks.
+// text returns the text of the node, without markup.
 func (r *reader) text(node ast.Node) string {
 	var out bytes.Buffer
 	_ = ast.Walk(node, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // the function returns no error
@@ -168,8 +168,8 @@ func (r *reader) text(node ast.Node) string {
 
 func (r *reader) lineOf(offset int) int { return bytes.Count(r.source[:offset], []byte("\n")) + 1 }
 
-// anchor adds the anchor that GitHub makes of a heading: of its letters, digits, hyphens, underscores and spaces, with
-// a number where it was there.
+// anchor adds the anchor that GitHub makes from a heading. It has the heading's letters, digits, hyphens, underscores
+// and spaces, and a number if the page already has this anchor.
 func (p *Page) anchor(heading string) {
 	slug := strings.Map(func(c rune) rune {
 		switch {

@@ -1,5 +1,5 @@
-// Package monitoring reads the ServiceMonitors and the PrometheusRule that ship with the Prometheus operator's own
-// types: a field that the operator does not know, an API server with its CRDs would drop.
+// Package monitoring reads the shipped ServiceMonitors and the PrometheusRule with the Prometheus operator's own types,
+// because an API server with the operator's CRDs drops unknown fields.
 package monitoring
 
 import (
@@ -32,7 +32,7 @@ func TestServiceMonitors(t *testing.T) {
 		if m.Kind != monitoringv1.ServiceMonitorsKind || len(m.Spec.Endpoints) != 1 || len(m.Spec.Selector.MatchExpressions) != 1 {
 			t.Errorf("%s: %+v", group, m)
 		}
-		want := "monitoring.coreos.com/v1" // which Azure's has in common, with another group before it
+		want := "monitoring.coreos.com/v1" // Azure's group has the prefix az
 		if azure := strings.HasSuffix(group, "azure"); m.APIVersion != want && !azure || azure && m.APIVersion != "az"+want {
 			t.Errorf("%s is of %s", group, m.APIVersion)
 		}

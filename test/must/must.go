@@ -1,4 +1,4 @@
-// Package must fails tests where something must not.
+// Package must has calls that fail the test on an error.
 package must
 
 import (
@@ -33,7 +33,7 @@ func Get[T any](value T, err error) func(testing.TB) T {
 	}
 }
 
-// ReadFile returns what is in the file.
+// ReadFile returns the content of the file.
 func ReadFile(t testing.TB, path string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -41,7 +41,7 @@ func ReadFile(t testing.TB, path string) []byte {
 	return data
 }
 
-// WriteFile writes a file of the name to a directory of the test's own, and returns its path.
+// WriteFile writes a file with the name to a temporary directory of the test, and returns its path.
 func WriteFile(t testing.TB, name string, data []byte) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), name)

@@ -28,14 +28,14 @@ import (
 	"poolpriority.dev/scheduler/test/compat"
 )
 
-// fill is how much of the pools is taken.
+// fill is how much of the pools is used.
 type fill string
 
 const (
-	roomy       fill = "roomy"       // a tenth of each node
-	nearlyFull  fill = "nearly full" // one user node in a hundred has room, the system nodes have
-	full        fill = "full"        // no user node has room, the system nodes have
-	overflowing fill = "overflowing" // the virtual node alone has room
+	roomy       fill = "roomy"       // a tenth of each node is used
+	nearlyFull  fill = "nearly full" // one user node in a hundred has room, and all system nodes
+	full        fill = "full"        // no user node has room, but all system nodes
+	overflowing fill = "overflowing" // only the virtual node has room
 )
 
 // kind is a kind of pods.
@@ -43,11 +43,11 @@ type kind string
 
 const (
 	plain         kind = "plain"
-	spread        kind = "spread"          // over zones, at most one more than in any other
-	antiAffinity  kind = "anti-affinity"   // none on a node with another of its kind
+	spread        kind = "spread"          // over zones, with maxSkew 1
+	antiAffinity  kind = "anti-affinity"   // at most one on a node
 	nothing       kind = "matches nothing" // a node selector that no node has
-	unschedulable kind = "unschedulable"   // more CPU than any VM has, and not fit for the virtual node
-	volume        kind = "with a PVC"      // a claim that is bound
+	unschedulable kind = "unschedulable"   // more CPU than any VM has, and cannot run on the virtual node
+	volume        kind = "with a PVC"      // the claim is bound
 )
 
 const mode = "kubernetes.azure.com/mode"
@@ -60,8 +60,8 @@ type cluster struct {
 	serial int
 }
 
-// newCluster returns a cluster of that many VMs, three user nodes for each two system nodes, and one virtual node. The
-// pods that it has from the start are in that many namespaces.
+// newCluster returns a cluster of size VMs, with three user nodes for every two system nodes, and one virtual node. Its
+// first pods are in the given number of namespaces.
 func newCluster(ctx context.Context, profiles string, wrap bool, size, namespaces int, f fill) (*cluster, error) {
 	config, err := options.LoadConfigFromFile(klog.Background(), profiles)
 	if err != nil {
@@ -112,7 +112,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 			return nil, errors.New("the scheduler does not see its nodes")
 		}
 	}
-	// Pods are put into the scheduler's cache at once: no fake API server is in the way.
+	// Pods are added to the scheduler's cache directly, without the fake API server.
 	for i := range size + 1 {
 		for _, pod := range fillers(i, size, namespaces, f) {
 			if err := c.sched.Cache.AddPod(klog.Background(), pod); err != nil {
@@ -120,7 +120,7 @@ func newCluster(ctx context.Context, profiles string, wrap bool, size, namespace
 			}
 		}
 	}
-	// The gate knows the pools once it is open for a pod that fits nowhere else.
+	// The gate opens for a pod that fits nowhere else once it has seen the pools.
 	for deadline := time.Now().Add(time.Minute); f == overflowing; time.Sleep(100 * time.Millisecond) {
 		o, err := c.schedule("ours", plain, 1, false)
 		if err != nil {
@@ -160,10 +160,10 @@ func makeNode(i, size int) *v1.Node {
 
 func isUser(i int) bool { return i%5 < 3 }
 
-// fillers are the ten pods that are on the node from the start.
+// fillers returns the ten pods that are on the node from the start.
 func fillers(i, size, namespaces int, f fill) []*v1.Pod {
 	const count = 10
-	cpu := int64(40) // a tenth of the node, together
+	cpu := int64(40) // together a tenth of the node
 	taken := f == overflowing || isUser(i) && (f == full || f == nearlyFull && i%100 != 0)
 	switch {
 	case i == size:
@@ -214,17 +214,17 @@ func makePod(name string, k kind) *v1.Pod {
 	return pod
 }
 
-// outcome is what became of pods.
+// outcome has the results of scheduling pods.
 type outcome struct {
 	cycles          []time.Duration // sorted
-	bytes           uint64          // allocated per pod, the cache's part with it
+	bytes           uint64          // allocated per pod, also by the cache
 	placed          int
-	wrong           int // in a worse pool than has a feasible node
-	wronglyUnplaced int // although a node is feasible
+	wrong           int // pods placed although a better pool has a feasible node
+	wronglyUnplaced int // pods not placed although a node is feasible
 }
 
-// schedule runs a cycle for each of n pods, one after the other, and takes them away again. With judge it compares each
-// with brute force, which takes longer than scheduling it.
+// schedule runs a scheduling cycle for each of n pods, one after the other, and removes the pods again. With judge it
+// compares each result with brute force, which takes longer than the cycle.
 func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome, error) {
 	logger := klog.Background()
 	c.serial++
@@ -240,7 +240,7 @@ func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome,
 				_ = c.sched.Cache.RemovePod(logger, pod)
 			}
 		}
-		// The snapshot learns of it outside of the next variant's time.
+		// The snapshot is updated here, so that the time is not counted for the next variant.
 		_ = c.sched.Cache.UpdateSnapshot(logger, c.sched.Profiles["default"].SnapshotSharedLister().(*cache.Snapshot))
 	}()
 	var before, after goruntime.MemStats
@@ -280,7 +280,7 @@ func (c *cluster) schedule(profile string, k kind, n int, judge bool) (*outcome,
 	return o, nil
 }
 
-// best returns the best rank that has a feasible node by the in-tree filters, each node through each of them, or -1.
+// best returns the best rank with a node that is feasible by all in-tree filters, or -1. It tries all nodes.
 func (c *cluster) best(pod *v1.Pod) (int, error) {
 	profile := c.sched.Profiles["default"]
 	state := framework.NewCycleState()
@@ -320,7 +320,7 @@ func (c *cluster) rank(node string) int {
 	return rankOf(info.Node())
 }
 
-// rankOf states the order in its own words.
+// rankOf returns the expected rank of a node, without the plugin's code.
 func rankOf(node *v1.Node) int {
 	switch node.Labels[mode] {
 	case "user":

@@ -1,7 +1,7 @@
-// Command perf compares one scheduling cycle of the PoolPriority profile with that of others, in one process without an
-// API server: the real framework and the real in-tree plugins. The variants take turns on the same cluster (A B C, B C
-// A, …), so that what else the machine does hits all of them; a figure is the median, over the rounds, of the ratio of
-// their medians.
+// Command perf compares the scheduling cycle of the PoolPriority profile with that of other profiles, in one process
+// without an API server, with the real framework and the real in-tree plugins. The variants take turns on the same
+// cluster (A B C, B C A, …), so that other load on the machine affects all of them. Each round has a ratio of two
+// variants' medians, and a figure is the median of these ratios.
 package main
 
 import (
@@ -81,10 +81,10 @@ type bench struct {
 	unplaced      int
 }
 
-// comparison is one of our figures against another variant's.
+// comparison is a variant that our profile is compared with.
 type comparison struct {
 	with   string
-	target float64 // the ratio may be at most that; 0: no target
+	target float64 // the largest ratio allowed; 0 is no target
 }
 
 // scenario is a cluster's state and the pods that are scheduled.
@@ -94,7 +94,7 @@ type scenario struct {
 	with []comparison
 }
 
-// scenarios returns what is compared at a size.
+// scenarios returns the scenarios for a number of VMs.
 func scenarios(size int) []scenario {
 	targets := map[int][3]float64{1000: {0.40, 0.30, 0.30}, 5000: {0.30, 0.22, 0.22}, 15000: {0.22, 0.15, 0.18}}[size]
 	list := []scenario{
@@ -102,7 +102,7 @@ func scenarios(size int) []scenario {
 		{nearlyFull, plain, []comparison{{"default", targets[1]}}},
 		{full, plain, []comparison{{"default", targets[2]}}},
 	}
-	if size == 15000 { // hundred looks for 150 there: one percent is the least that it can be told
+	if size == 15000 { // hundred looks for 150 nodes there, because one percent is the minimum
 		list[0].with = append(list[0].with, comparison{"hundred", 0})
 	}
 	if size != 5000 {
@@ -174,10 +174,10 @@ func (b *bench) compare(table io.Writer, c *cluster, size int, s scenario) error
 		variants = append(variants, w.with)
 	}
 	medians, bytes := map[string][]float64{}, map[string][]float64{}
-	for round := -1; round < b.rounds; round++ { // the first warms up, and is judged
+	for round := -1; round < b.rounds; round++ { // round -1 warms up, and its placements are judged
 		for i := range variants {
 			v := variants[(i+max(round, 0))%len(variants)]
-			pods := min(b.pods, size/5) // there is room for so many, in all clusters
+			pods := min(b.pods, size/5) // all clusters have room for this many
 			if s.kind != plain && s.kind != volume {
 				pods = min(pods, b.pods/8)
 			}
@@ -224,7 +224,7 @@ func median(values []float64) float64 {
 	return sorted[len(sorted)/2]
 }
 
-// acceptPath measures what our Filter takes for a node that it lets pass.
+// acceptPath measures the time and the allocations of our Filter for a node that passes.
 func (b *bench) acceptPath() error {
 	c, err := newCluster(b.ctx, b.profiles, b.wrap, 100, b.namespaces, roomy)
 	if err != nil {

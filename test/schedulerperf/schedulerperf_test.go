@@ -1,5 +1,5 @@
-// Package schedulerperf measures throughput with Kubernetes' own benchmark, scheduler_perf: a real etcd and API server,
-// pods created and bound. It knows of no way to wrap a profile, so that the plugin is measured by itself.
+// Package schedulerperf measures throughput with Kubernetes' own benchmark, scheduler_perf: pods are created and bound
+// with a real etcd and API server. scheduler_perf cannot wrap a profile, so the plugin is measured without our wrapper.
 package schedulerperf
 
 import (

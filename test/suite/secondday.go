@@ -16,8 +16,8 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// Everything lists all objects of the cluster but events and the tests' pods, with the keys of their annotations, and
-// the nodes' taints.
+// Everything lists all objects of the cluster with the keys of their annotations, and the nodes' taints. It leaves out
+// events, and the pods and ReplicaSets of tests.
 func (s *Suite) Everything(kubeConfig string) []string {
 	s.Helper()
 	config := must.Get(clientcmd.BuildConfigFromFlags("", kubeConfig))(s)
@@ -41,7 +41,7 @@ func (s *Suite) Everything(kubeConfig string) []string {
 			}
 			var keys []string
 			for key := range o.Annotations {
-				if !strings.HasPrefix(key, "virtual-kubelet.io/") { // which that one writes when its node changes
+				if !strings.HasPrefix(key, "virtual-kubelet.io/") { // virtual-kubelet writes these when its node changes
 					keys = append(keys, key)
 				}
 			}
@@ -59,8 +59,8 @@ func (s *Suite) Everything(kubeConfig string) []string {
 	return all
 }
 
-// Settled is Everything once it does not change any more: what controllers of the cluster make of a new namespace comes
-// in its time.
+// Settled waits until Everything does not change any more, and returns it. The cluster's controllers take a while to
+// create objects in a new namespace.
 func (s *Suite) Settled(kubeConfig string) []string {
 	s.Helper()
 	var last []string
@@ -91,8 +91,7 @@ func (s *Suite) NothingLeft(kubeConfig string, before []string) {
 	})
 }
 
-// Streamed makes pods from now on; what it returns ends that, and fails the test if one of them waited for its node for
-// longer than that.
+// Streamed creates pods until end is called. end fails the test if a pod waited for its node for more than longest.
 func (s *Suite) Streamed(longest time.Duration, changes ...func(*corev1.PodTemplateSpec)) (end func()) {
 	stop, slowest := make(chan struct{}), make(chan time.Duration, 1)
 	go func() { slowest <- s.stream("stream", stop, changes...) }()
@@ -107,7 +106,7 @@ func (s *Suite) Streamed(longest time.Duration, changes ...func(*corev1.PodTempl
 	}
 }
 
-// stream makes a pod each half second until it is told to stop, and returns how long the slowest took to get its node.
+// stream creates a pod every half second until stop is closed, and returns the longest time until a pod was bound.
 func (s *Suite) stream(app string, stop <-chan struct{}, changes ...func(*corev1.PodTemplateSpec)) time.Duration {
 	made := map[string]time.Time{}
 	var slowest time.Duration
@@ -120,7 +119,7 @@ func (s *Suite) stream(app string, stop <-chan struct{}, changes ...func(*corev1
 			if at, ok := made[pod.Name]; ok && pod.Spec.NodeName != "" {
 				slowest = max(slowest, time.Since(at))
 				delete(made, pod.Name)
-				// They must not fill the pools, however long it takes.
+				// The pods must not fill the pools.
 				if err := s.client.CoreV1().Pods(pod.Namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{}); err != nil {
 					s.Logf("deleting pod %s: %v", pod.Name, err)
 				}

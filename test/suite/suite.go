@@ -1,4 +1,4 @@
-// Package suite is what tests share that watch pods being placed on a cluster, embedded or real.
+// Package suite has helpers for tests that place pods on a cluster, embedded or real.
 package suite
 
 import (
@@ -21,7 +21,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// Namespace is where the tests' pods are.
+// Namespace is the namespace of the tests' pods.
 const Namespace = metav1.NamespaceDefault
 
 // Suite is a test on a cluster.
@@ -39,22 +39,22 @@ func New(ctx context.Context, t testing.TB, client kubernetes.Interface) Suite {
 	return Suite{TB: t, ctx: ctx, client: client}
 }
 
-// UserTier is AKS's user pools, of at most that many VMs.
+// UserTier returns the tier of AKS's user pools, with at most this number of VMs.
 func UserTier(maximum int) referee.Tier {
 	return referee.Tier{Name: "user", Max: maximum, Owns: func(n *corev1.Node) bool { return n.Labels[devcluster.ModeLabel] == "user" }}
 }
 
-// SystemTier is AKS's system pools, of at most that many VMs.
+// SystemTier returns the tier of AKS's system pools, with at most this number of VMs.
 func SystemTier(maximum int) referee.Tier {
 	return referee.Tier{Name: "system", Max: maximum, Owns: func(n *corev1.Node) bool { return n.Labels[devcluster.ModeLabel] == "system" }}
 }
 
-// VirtualTier is the virtual node.
+// VirtualTier returns the tier of the virtual node.
 func VirtualTier() referee.Tier {
 	return referee.Tier{Name: "aci", Owns: func(n *corev1.Node) bool { return n.Name == devcluster.VirtualNodeName }}
 }
 
-// Eventually waits until check returns "", and fails with what it returns otherwise.
+// Eventually waits until check returns "". After the timeout it fails the test with check's last complaint.
 func (s *Suite) Eventually(timeout time.Duration, check func() string) {
 	s.Helper()
 	deadline := time.Now().Add(timeout)
@@ -80,7 +80,8 @@ func (s *Suite) Stays(duration time.Duration, check func() string) {
 	}
 }
 
-// RightOrder waits until all placements are judged and fails if one was wrong. It returns the pods by tier.
+// RightOrder waits until this number of placements are judged, and fails the test if one was wrong. It returns the
+// number of pods in each tier.
 func (s *Suite) RightOrder(total int) []int {
 	s.Helper()
 	var byTier []int
@@ -102,7 +103,7 @@ func (s *Suite) RightOrder(total int) []int {
 	return byTier
 }
 
-// Deployment is a Deployment of pods that ask for the CPU.
+// Deployment returns a Deployment for our scheduler whose pods request this CPU.
 func Deployment(name string, replicas int32, cpu string, changes ...func(*corev1.PodTemplateSpec)) *appsv1.Deployment {
 	labels := map[string]string{"app": name}
 	d := &appsv1.Deployment{
@@ -126,7 +127,7 @@ func Deployment(name string, replicas int32, cpu string, changes ...func(*corev1
 	return d
 }
 
-// ToleratesVirtualNode makes pods tolerate the virtual node's own taint, as the articles have it.
+// ToleratesVirtualNode makes pods tolerate the virtual node's own taint, as the articles in README.md advise.
 func ToleratesVirtualNode(t *corev1.PodTemplateSpec) {
 	t.Spec.Tolerations = append(t.Spec.Tolerations, corev1.Toleration{Key: "virtual-kubelet.io/provider", Operator: corev1.TolerationOpExists})
 }
@@ -147,7 +148,7 @@ func (s *Suite) Create(d *appsv1.Deployment) {
 	must.Do(s)(s.client.AppsV1().Deployments(Namespace).Create(s.ctx, d, metav1.CreateOptions{}))
 }
 
-// Load reads a Deployment from a file, for our scheduler.
+// Load reads a Deployment from a file, and sets our scheduler's name in it.
 func Load(t testing.TB, path string) *appsv1.Deployment {
 	t.Helper()
 	data := must.ReadFile(t, path)
@@ -166,7 +167,7 @@ func (s *Suite) Scale(name string, replicas int32) {
 	must.NoError(s, err)
 }
 
-// Pods returns the pods of the app, or all with "".
+// Pods returns the pods of the app, or all pods if app is "".
 func (s *Suite) Pods(app string) []corev1.Pod {
 	s.Helper()
 	options := metav1.ListOptions{}
@@ -180,7 +181,7 @@ func (s *Suite) Pods(app string) []corev1.Pod {
 // Placed counts the app's pods by the name of their pool; pending ones count under "".
 func (s *Suite) Placed(app string) map[string]int {
 	s.Helper()
-	pods := s.Pods(app) // before the nodes, so that a new node's pod has its pool
+	pods := s.Pods(app) // before the nodes, so that the node of each pod is listed
 	nodes := must.Get(s.client.CoreV1().Nodes().List(s.ctx, metav1.ListOptions{}))(s)
 	poolOf := map[string]string{}
 	for _, n := range nodes.Items {
@@ -191,7 +192,7 @@ func (s *Suite) Placed(app string) map[string]int {
 	}
 	counts := map[string]int{}
 	for _, p := range pods {
-		// A kubelet may reject a pod, when two schedulers have used the last room of its node, and its workload makes
+		// If two schedulers have used the last room of a node, the kubelet rejects a pod, and the workload creates
 		// another.
 		if p.DeletionTimestamp == nil && !Over(&p) {
 			counts[poolOf[p.Spec.NodeName]]++
@@ -200,7 +201,7 @@ func (s *Suite) Placed(app string) map[string]int {
 	return counts
 }
 
-// Over reports whether the pod has ended, and takes no room.
+// Over reports whether the pod has ended, and so uses no resources.
 func Over(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded
 }
@@ -225,7 +226,7 @@ func (s *Suite) misplaced(app string, want map[string]int) string {
 	return ""
 }
 
-// Remain waits until the app has so many pods, ending ones counted.
+// Remain waits until the app has this number of pods. Terminating pods count.
 func (s *Suite) Remain(timeout time.Duration, app string, want int) {
 	s.Helper()
 	s.Eventually(timeout, func() string {
@@ -236,7 +237,7 @@ func (s *Suite) Remain(timeout time.Duration, app string, want int) {
 	})
 }
 
-// Told waits until a pending pod of the app is told the text.
+// Told waits until the condition of a pending pod of the app has the text.
 func (s *Suite) Told(app, text string) {
 	s.Helper()
 	s.Eventually(20*time.Second, func() string {
@@ -247,7 +248,7 @@ func (s *Suite) Told(app, text string) {
 	})
 }
 
-// Equal reports whether the counts are the same, where a count that is missing is 0.
+// Equal reports whether the counts are the same, where a missing count is 0.
 func Equal(a, b map[string]int) bool {
 	for k, v := range a {
 		if b[k] != v {
@@ -262,7 +263,7 @@ func Equal(a, b map[string]int) bool {
 	return true
 }
 
-// Said is what a pending pod of the app was told.
+// Said returns the name of a pending pod of the app, with the reason and the message of its condition PodScheduled.
 func (s *Suite) Said(app string) string {
 	for _, p := range s.Pods(app) {
 		for _, c := range p.Status.Conditions {
@@ -274,7 +275,7 @@ func (s *Suite) Said(app string) string {
 	return ""
 }
 
-// Events returns the messages of the events with the reason.
+// Events returns the messages of all events in the tests' namespace whose reason is this one.
 func (s *Suite) Events(reason string) []string {
 	s.Helper()
 	list := must.Get(s.client.CoreV1().Events(Namespace).List(s.ctx, metav1.ListOptions{FieldSelector: "reason=" + reason}))(s)

@@ -1,7 +1,7 @@
 // Command upstream runs Kubernetes' own integration tests of the scheduler (test/integration/scheduler of the module
-// k8s.io/kubernetes) with the plugin PoolPriority in the schedulers that they make: with pools that match no node, and
-// with one pool of all nodes. The tests are compiled from copies of the module's files, which differ in what they
-// import and in what fitted.yaml lists.
+// k8s.io/kubernetes) with the plugin PoolPriority in the schedulers that they make: once with pools that match no node,
+// and once with one pool of all nodes. The tests are compiled from copies of the module's files, with other imports and
+// with the changes of fitted.yaml.
 package main
 
 import (
@@ -53,10 +53,10 @@ type runner struct {
 	modes       []string
 }
 
-// count is how many tests, with those within tests, came out how.
+// count has the numbers of tests and subtests by result.
 type count struct{ passed, failed, skipped int }
 
-// all compiles and runs the packages one after the other, prints what came out, and reports whether all tests passed.
+// all compiles and runs the packages one after the other, prints the results, and reports whether all tests passed.
 func (r *runner) all(ctx context.Context, kubernetes string, chosen *regexp.Regexp) (bool, error) {
 	var err error
 	for _, dir := range []*string{&r.tools, &r.work} {
@@ -109,7 +109,7 @@ func (r *runner) all(ctx context.Context, kubernetes string, chosen *regexp.Rege
 	return ok, table.Flush()
 }
 
-// compile returns the file of the package's test.
+// compile compiles the package's tests, and returns the path of the binary.
 func (r *runner) compile(ctx context.Context, p string) (string, error) {
 	binary := filepath.Join(r.work, strings.ReplaceAll(p, "/", "-")+".test")
 	began := time.Now()
@@ -140,8 +140,7 @@ func (r *runner) test(ctx context.Context, p, binary, mode string) (count, error
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", binary, "-test.v=test2json", "-test.timeout=60m", "-test.run="+r.run)
 	cmd.Dir, cmd.Stderr = dir, log
 	cmd.Env = append(os.Environ(), "PATH="+r.tools+":"+os.Getenv("PATH"), "POOLS="+strings.TrimSuffix(mode, "without"),
-		// How the API server's tests find their directory where the binary does not say it: joined with the file's name
-		// in it.
+		// The API server's test code joins these with the path of a source file in the binary, to find its directory.
 		"TEST_SRCDIR="+r.modules, "TEST_WORKSPACE=.")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	out, err := cmd.StdoutPipe()
@@ -168,11 +167,11 @@ func (r *runner) test(ctx context.Context, p, binary, mode string) (count, error
 		fmt.Printf("%s, pools: %s: the log is %s\n", p, mode, name)
 		return c, nil
 	}
-	return c, os.Remove(name) // it is long
+	return c, os.Remove(name) // the log of a success is not needed
 }
 
-// read counts the tests of a stream of events of test2json, names those that failed, and copies what was printed to the
-// log.
+// read counts the tests in a stream of test2json's events, returns the names of those that failed, and copies their
+// output to the log.
 func read(events io.Reader, log io.Writer) (count, []string, error) {
 	var c count
 	var failed []string

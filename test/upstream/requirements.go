@@ -2,7 +2,7 @@
 
 package main
 
-// What Kubernetes' tests import, for go mod tidy, which does not see their copies.
+// The imports of Kubernetes' tests, for go mod tidy, which does not see the copies of the tests.
 import (
 	_ "github.com/stretchr/testify/mock"
 	_ "k8s.io/component-helpers/nodedeclaredfeatures/testing"

@@ -18,14 +18,14 @@ const (
 	ours        = "poolpriority.dev/scheduler/test/upstream/"
 )
 
-// imports has the copies use one another, and make schedulers with the plugin.
+// imports replaces the copies' imports, so that they use one another and our package scheduler.
 var imports = strings.NewReplacer(
 	`"k8s.io/kubernetes/pkg/scheduler"`, `"`+ours+`scheduler"`,
 	`"k8s.io/kubernetes/test/integration/util"`, `"`+ours+suites+`/util"`,
 	`"k8s.io/kubernetes/test/integration/scheduler`, `"`+ours+suites+`/scheduler`,
 )
 
-// fit is a change of a file.
+// fit has the changes of a file.
 type fit struct {
 	File    string   `json:"file"`
 	Tests   []string `json:"tests"`
@@ -43,7 +43,7 @@ func copySuites(integration, work string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	copies := filepath.Join(work, "_copies") // which the go command leaves out of the module around it
+	copies := filepath.Join(work, "_copies") // the go command ignores directories that begin with _
 	if err := os.RemoveAll(copies); err != nil {
 		return nil, err
 	}
@@ -111,7 +111,7 @@ func readFits(file string) (*fitting, error) {
 	return f, nil
 }
 
-// apply returns the file's text with its changes. It fails if what is to be replaced is not in it exactly once.
+// apply returns the file's text with its changes. It fails if a text to replace is not in the file exactly once.
 func (f *fitting) apply(file, text string) (string, error) {
 	for _, fit := range f.fits {
 		if fit.File != file {
@@ -128,7 +128,7 @@ func (f *fitting) apply(file, text string) (string, error) {
 	return text, nil
 }
 
-// unused fails if a file with changes was not met.
+// unused returns an error if a file with changes does not exist.
 func (f *fitting) unused() error {
 	for _, fit := range f.fits {
 		if !f.used[fit.File] {

@@ -18,7 +18,7 @@ import (
 	"poolpriority.dev/scheduler/pkg/poolpriority"
 )
 
-// Metric is one of ours.
+// Metric is a metric that one of our binaries registers.
 type Metric struct {
 	// Name is the whole name; Type is counter, gauge or histogram.
 	Name, Type string
@@ -32,7 +32,7 @@ type Component struct {
 	Metrics []Metric
 }
 
-// Components returns all of ours.
+// Components returns our binaries with their metrics.
 func Components() ([]Component, error) {
 	scheduler, err := describe(slices.Concat(poolpriority.Metrics(), gatekeeper.Metrics()), gatekeeper.Gauges())
 	if err != nil {
@@ -42,7 +42,7 @@ func Components() ([]Component, error) {
 	return []Component{{"scheduler", scheduler}, {"controller", controllers}}, err
 }
 
-// describe describes the metrics, and the gauges of the collector.
+// describe returns the metrics and the collector's gauges, sorted by name.
 func describe(all []metrics.Registerable, gauges metrics.StableCollector) ([]Metric, error) {
 	var described []Metric
 	for _, m := range all {
@@ -69,7 +69,7 @@ func describe(all []metrics.Registerable, gauges metrics.StableCollector) ([]Met
 	return described, err
 }
 
-// form is how a prometheus.Desc, which has no other way to tell, writes itself down.
+// form matches the String of a prometheus.Desc, which has no other exported way to read its fields.
 var form = regexp.MustCompile(`^Desc\{fqName: ("(?:[^"\\]|\\.)*"), help: ("(?:[^"\\]|\\.)*"), constLabels: \{\}, variableLabels: \{(.*)\}\}$`)
 
 func read(c prometheus.Collector, kind string) ([]Metric, error) {

@@ -12,7 +12,7 @@ import (
 const (
 	CodeTransitioning   = "ContainerGroupTransitioning"
 	CodeQuotaReached    = "ContainerGroupQuotaReached"
-	CodeStockout        = "ServiceUnavailable" // with status 409: the region has no room for such a group
+	CodeStockout        = "ServiceUnavailable" // with status 409: the region has no capacity for such a group
 	CodeServerTimeout   = "ServerTimeout"      // with status 503
 	CodeTooManyRequests = "TooManyRequests"
 	CodeNotFound        = "ResourceNotFound"
@@ -26,14 +26,14 @@ const (
 	line          = "--------------------------------------------------------------------------------"
 )
 
-// Error is an answer of the resource manager that is not 2xx. It reads as the Azure SDK prints it.
+// Error is an answer of the resource manager that is not 2xx. Its text is the one that the Azure SDK prints.
 type Error struct {
 	Method, Name  string
 	Status        int
 	Code, Message string
 }
 
-// Error is the text of the SDK: request, status, code and the indented body, between lines.
+// Error returns the text of the SDK: the request, the status, the code and the indented body, separated by lines.
 func (e *Error) Error() string {
 	code := "ERROR CODE UNAVAILABLE"
 	if e.Code != "" {
@@ -55,18 +55,19 @@ func (e *Error) Error() string {
 		e.Method, subscription, resourceGroup, e.Name, line, e.Status, e.Status, http.StatusText(e.Status), code, line, text, line)
 }
 
-// Refusal is an answer to PUTs other than 201.
+// Refusal is an error that the region answers to PUTs.
 type Refusal struct {
-	// Status is HTTP's, Code and Message Azure's. An empty Code is an answer without one.
+	// Status is the HTTP status; Code and Message are Azure's. If Code is empty, the answer has no code. If Message is
+	// empty, it is the recorded one.
 	Status        int
 	Code, Message string
-	// Made has the group be made although the answer says otherwise, as after a time-out.
+	// Made says that the group is made although the answer is an error, as after a time-out.
 	Made bool
-	// Match says which groups are refused; nil is all.
+	// Match reports whether the group is refused; nil refuses all groups.
 	Match func(Spec) bool
 }
 
-// recorded is the refusal with the code, as it was recorded.
+// recorded returns the refusal with the code and the HTTP status that was recorded with it.
 func recorded(code string) Refusal {
 	refusal := Refusal{Status: http.StatusConflict, Code: code}
 	switch code {

@@ -7,16 +7,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Spec is what a PUT asks for.
+// Spec is the container group that a PUT asks for.
 type Spec struct {
-	// Name is the group's: the pod's namespace and name with a dash between.
+	// Name is the group's name: the pod's namespace and name, joined by a dash.
 	Name string
 	// Node, Namespace, Pod and UID are tags: the connector's node, and the pod that the group is for.
 	Node, Namespace, Pod string
 	UID                  types.UID
 	Containers           []Container
 	RestartPolicy        corev1.RestartPolicy
-	// RunsFor is how long a container takes to end by itself; 0 is for ever. ExitCode is what it ends with.
+	// RunsFor is how long a container runs before it ends by itself; 0 is forever. ExitCode is its exit code.
 	RunsFor  time.Duration
 	ExitCode int32
 }
@@ -28,7 +28,7 @@ type Container struct {
 	CPULimit, MemoryLimit float64
 }
 
-// Cores is what the containers request together.
+// Cores returns the sum of the containers' CPU requests.
 func (s *Spec) Cores() float64 {
 	sum := 0.0
 	for _, c := range s.Containers {
@@ -37,7 +37,7 @@ func (s *Spec) Cores() float64 {
 	return sum
 }
 
-// Memory is what the containers request together, in GB.
+// Memory returns the sum of the containers' memory requests in GB.
 func (s *Spec) Memory() float64 {
 	sum := 0.0
 	for _, c := range s.Containers {
@@ -46,37 +46,37 @@ func (s *Spec) Memory() float64 {
 	return sum
 }
 
-// State is a group's.
+// State is the state of a group.
 type State string
 
 const (
 	// Pending groups are in transition: accepted, and not running yet.
 	Pending State = "Pending"
-	// Running groups do the work.
+	// Running groups run their containers.
 	Running State = "Running"
-	// Succeeded and Failed groups have ended.
+	// Succeeded groups have ended with the exit code 0.
 	Succeeded State = "Succeeded"
 	// Failed groups have ended with an exit code other than 0.
 	Failed State = "Failed"
 )
 
-// Group is a container group at a moment.
+// Group is a container group at a point in time.
 type Group struct {
 	Spec
 	State State
-	// View is what a GET tells of a group in transition; of others it tells all.
+	// View is the instance view that a GET returns of a group in transition. It is complete for other groups.
 	View     InstanceView
 	Address  string
 	Restarts int32
-	// Made is when it was put, Started when it began to run or will.
+	// Made is when the group was made. Started is when it began to run, or will begin.
 	Made, Started time.Time
-	// Ended and Deleted are zero if it has not.
+	// Ended and Deleted are zero if the group has not ended or was not deleted.
 	Ended, Deleted time.Time
 
 	serial int
 }
 
-// at is the group as it is at the time.
+// at returns the group as it is at the time now.
 func (g *Group) at(now time.Time) Group {
 	is := *g
 	switch {
@@ -99,7 +99,8 @@ func (g *Group) at(now time.Time) Group {
 	return is
 }
 
-// Billed is for how long the group has been paid for, at the time: since it was made, until it ended or was deleted.
+// Billed returns how long the group has been billed by the time now: from when it was made until it ended or was
+// deleted.
 func (g *Group) Billed(now time.Time) time.Duration {
 	until := now
 	for _, end := range []time.Time{g.Ended, g.Deleted} {
@@ -110,11 +111,10 @@ func (g *Group) Billed(now time.Time) time.Duration {
 	return until.Sub(g.Made)
 }
 
-// Ran reports whether the group did work: it runs or has run.
+// Ran reports whether the group runs or has run.
 func (g *Group) Ran() bool { return g.State != Pending }
 
-// Orphans returns the groups that run, and are paid for, while no pod says so: their pod is gone, or its phase is
-// another.
+// Orphans returns the groups that run, and are billed, although their pod is gone or not in the phase Running.
 func Orphans(groups []Group, pods []corev1.Pod) []Group {
 	running := map[types.UID]bool{}
 	for i := range pods {

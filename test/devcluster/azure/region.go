@@ -1,6 +1,6 @@
-// Package azure is Azure Container Instances as the virtual node's connector sees them: container groups that are put,
-// got, listed and deleted, with the delays and refusals that were recorded of the real ones. It knows nothing of
-// Kubernetes but names and policies.
+// Package azure simulates Azure Container Instances for the virtual node's connector: PUT, GET, list and delete of
+// container groups, with the delays and refusals that were recorded on Azure. Of Kubernetes it uses only names and
+// restart policies.
 package azure
 
 import (
@@ -16,14 +16,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// InstanceView says what a GET tells of a group in transition. Which of them Azure does is not known: answers to a PUT
-// have the group's, and no GET in transition was recorded.
+// InstanceView is the instance view that a GET returns of a group in transition. It is not known which one Azure
+// returns: the answer to a PUT has the group's view, and no GET of a group in transition was recorded.
 type InstanceView int
 
 const (
 	// ViewWaiting is a view of the group and of its containers, which wait: the connector can read it.
 	ViewWaiting InstanceView = iota
-	// ViewGroup is a view of the group alone: the connector's GetPod fails for want of the containers'.
+	// ViewGroup is a view of the group alone: the connector's GetPod fails because the containers have none.
 	ViewGroup
 	// ViewNone is no view at all: the connector's GetPod fails.
 	ViewNone
@@ -33,14 +33,15 @@ const (
 var NoQuota = math.Inf(1)
 
 const (
-	// DefaultPutTime is how long a PUT takes to be answered, unless it was set. It is a second or two on Azure.
+	// DefaultPutTime is the time until a PUT is answered, unless SetPutTime changes it. It is a second or two on Azure.
 	DefaultPutTime = 20 * time.Millisecond
-	// DefaultCreateTime is how long a group is in transition, unless it was set. It is 20 to 110 s on Azure.
+	// DefaultCreateTime is how long a group is in transition, unless SetCreateTime changes it. It is 20 to 110 s on
+	// Azure.
 	DefaultCreateTime = 300 * time.Millisecond
 )
 
-// Region is Azure Container Instances in a region of a subscription. Connectors share it or have one each. All that is
-// set holds from then on; tests may do so at any time.
+// Region is Azure Container Instances in a region of a subscription. Connectors share a region or have one each. Tests
+// may change its settings at any time; a change applies from then on.
 type Region struct {
 	now func() time.Time
 
@@ -64,34 +65,34 @@ func NewRegion() *Region {
 	return &Region{now: time.Now, putTime: DefaultPutTime, createTime: DefaultCreateTime, view: ViewGroup, quota: NoQuota, groups: map[string]*Group{}}
 }
 
-// SetPutTime sets how long a PUT takes to be answered.
+// SetPutTime sets the time until a PUT is answered.
 func (r *Region) SetPutTime(d time.Duration) { r.set(func() { r.putTime = d }) }
 
-// SetCreateTime sets how long groups that are put from now on are in transition, between the answer to the PUT and
-// Running.
+// SetCreateTime sets how long a group is in transition, between the answer to its PUT and Running. It applies to groups
+// that are made from now on.
 func (r *Region) SetCreateTime(d time.Duration) { r.set(func() { r.createTime = d }) }
 
-// SetInstanceView sets what GETs tell of groups in transition; ViewGroup, unless it is set.
+// SetInstanceView sets the view that GETs return of groups in transition. The default is ViewGroup.
 func (r *Region) SetInstanceView(v InstanceView) { r.set(func() { r.view = v }) }
 
-// SetGetLag has GETs of a group answer 404 for so long after its PUT.
+// SetGetLag makes GETs of a group fail with 404 for this time after its PUT.
 func (r *Region) SetGetLag(d time.Duration) { r.set(func() { r.getLag = d }) }
 
-// SetGetThrottle has GETs of a group answer 429 for so long after its PUT.
+// SetGetThrottle makes GETs of a group fail with 429 for this time after its PUT.
 func (r *Region) SetGetThrottle(d time.Duration) { r.set(func() { r.getThrottle = d }) }
 
-// ThrottleGets has all GETs answer 429 for so long from now.
+// ThrottleGets makes all GETs fail with 429 for this time from now.
 func (r *Region) ThrottleGets(d time.Duration) { r.set(func() { r.throttledUntil = r.now().Add(d) }) }
 
-// SetQuota sets how many cores the groups that have not ended may request together; NoQuota lifts it. Groups that exist
-// stay.
+// SetQuota sets how many cores the groups that have not ended may request together; NoQuota removes the limit. Existing
+// groups stay.
 func (r *Region) SetQuota(cores float64) { r.set(func() { r.quota = cores }) }
 
-// Refuse has all PUTs that would make a group refused with the code, from now until Accept. Codes that were recorded
-// have their status and message; others are answered with 409.
+// Refuse makes the region refuse all PUTs of new groups with the code, from now until Accept. A recorded code has its
+// recorded status and message, any other code has the status 409.
 func (r *Region) Refuse(code string) { r.RefuseWith(recorded(code)) }
 
-// RefuseWith has PUTs that would make a group refused as it says, from now until Accept.
+// RefuseWith makes the region refuse the PUTs of new groups that the refusal matches, from now until Accept.
 func (r *Region) RefuseWith(refusal Refusal) { r.set(func() { r.refusal = &refusal }) }
 
 // Accept ends what Refuse and RefuseWith began.
@@ -103,7 +104,7 @@ func (r *Region) set(change func()) {
 	change()
 }
 
-// Groups are all groups that were ever made, those that were deleted too, by the time of their making.
+// Groups returns all groups that were ever made, including deleted ones, in the order in which they were made.
 func (r *Region) Groups() []Group {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -116,7 +117,7 @@ func (r *Region) Groups() []Group {
 	return all
 }
 
-// Cores is what the groups that exist and have not ended request together.
+// Cores returns the sum of the CPU requests of all groups that exist and have not ended.
 func (r *Region) Cores() float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,7 +134,7 @@ func (r *Region) cores() float64 {
 	return sum
 }
 
-// Puts are all PUTs and how they were answered, in order.
+// Puts returns all PUTs with their answers, in order.
 func (r *Region) Puts() []Put {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +150,7 @@ func (r *Region) PutsByPod() map[types.UID]int {
 	return counts
 }
 
-// Put makes a group, and answers when Azure has accepted the order: the group is in transition then. The error is an
+// Put makes a group, and returns when Azure has accepted the PUT: the group is then in transition. A refusal is an
 // *Error.
 func (r *Region) Put(ctx context.Context, spec Spec) error {
 	r.mu.Lock()
@@ -207,8 +208,8 @@ func (r *Region) create(spec Spec) {
 	r.groups[spec.Name] = &Group{Spec: spec, serial: r.made, Address: address, Made: now, Started: now.Add(r.createTime)}
 }
 
-// Get answers what a GET of the group does. The error is an *Error: 404 if there is none or the answer lags, 429 if
-// throttled.
+// Get returns the group as a GET does. The error is an *Error: 404 if there is no such group or the answer lags, 429 if
+// GETs are throttled.
 func (r *Region) Get(name string) (Group, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +236,7 @@ func (r *Region) List() []string {
 	return slices.Sorted(maps.Keys(r.groups))
 }
 
-// Delete deletes the group, in transition too. There may be none.
+// Delete deletes the group if it exists, also while it is in transition.
 func (r *Region) Delete(name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// clocked returns a region whose groups take 20 s, and what has its time pass.
+// clocked returns a region whose groups are in transition for 20 s, and a function that advances its clock.
 func clocked() (*Region, func(time.Duration)) {
 	r := NewRegion()
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
@@ -25,7 +25,7 @@ func clocked() (*Region, func(time.Duration)) {
 	return r, func(d time.Duration) { now = now.Add(d) }
 }
 
-// group is a group of one container for the pod.
+// group returns the spec of the pod's group, with one container.
 func group(pod string, cpu float64) Spec {
 	return Spec{Name: "default-" + pod, Namespace: "default", Pod: pod, UID: types.UID(pod), Containers: []Container{{Name: "web", CPU: cpu, Memory: 1.5}}}
 }
@@ -180,7 +180,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestErrorText is what the Azure SDK prints, in which others look for the code.
+// TestErrorText: the text is the one that the Azure SDK prints. Other code finds the error's code in it.
 func TestErrorText(t *testing.T) {
 	want := `PUT https://management.azure.com/subscriptions/00000000-0000-0000-0000-000000000000/resourceGroups/MC_devcluster/providers/Microsoft.ContainerInstance/containerGroups/default-web
 --------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster"
 )
 
-// stateFile says, in a cluster's directory, what runs it.
+// stateFile is the file, in the directory of the flag --dir, with the ids of the processes that run the cluster.
 const stateFile = "devcluster.json"
 
-// clusterDir is the directory, below that of the flag, that devcluster up keeps its cluster in.
+// clusterDir is the directory of the cluster's files, below the directory of the flag --dir.
 const clusterDir = "cluster"
 
 // state is the content of stateFile.
@@ -44,7 +44,7 @@ type flags struct {
 
 // New returns the command devcluster.
 func New() *cobra.Command {
-	// Libraries that the cluster runs in this process log to klog, which would go to the terminal.
+	// The libraries that the cluster uses in this process log with klog, which would write to the terminal.
 	klog.SetLogger(logr.Discard())
 	f := &flags{}
 	root := &cobra.Command{
@@ -77,7 +77,7 @@ func newDown(f *flags) *cobra.Command {
 	}
 }
 
-// down stops the process that runs the cluster, and what a crash of it may have left.
+// down stops the process that runs the cluster, and the children that a crash of it may have left.
 func down(out io.Writer, dir string, s state) error {
 	for _, pid := range append([]int{s.PID}, s.Children...) {
 		if !alive(pid) {
@@ -99,13 +99,15 @@ func down(out io.Writer, dir string, s state) error {
 	return nil
 }
 
-// alive reports whether the process exists and is one that devcluster starts: ids are used again.
+// alive reports whether the process exists and has the name of one that devcluster starts, because the kernel reuses
+// ids.
 func alive(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return false
 	}
-	// "PID (name) STATE …": a process that has ended and that nobody has waited for is in state Z.
+	// The format is "PID (name) STATE …". A process that has ended, and whose parent has not waited for it, is in state
+	// Z.
 	_, rest, _ := strings.Cut(string(stat), "(")
 	name, rest, _ := strings.Cut(rest, ")")
 	if strings.HasPrefix(rest, " Z") {

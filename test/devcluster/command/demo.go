@@ -30,7 +30,7 @@ played once more with the default scheduler and nothing of ours. ` + demo.Pictur
 			if pictures == "" {
 				pictures = f.dir
 			}
-			if err := os.MkdirAll(pictures, 0o755); err != nil { //nolint:gosec // it may be one of the tree's
+			if err := os.MkdirAll(pictures, 0o755); err != nil { //nolint:gosec // it may be a directory of the repository
 				return fmt.Errorf("making the directory of the picture: %w", err)
 			}
 			return demo.Run(ctx, demo.Options{Dir: dir, BinDir: f.bin, Manifests: manifests, Pictures: pictures, Out: cmd.OutOrStdout()})

@@ -24,17 +24,18 @@ const (
 	example       = "workloads/web.yaml"
 )
 
-// playground is what devcluster up starts.
+// playground is the cluster that devcluster up runs, with its settings.
 type playground struct {
 	*flags
 	out     io.Writer
 	options devcluster.Options
-	// scheduler says whether ours and its controller run, with the configuration file; "" is the shipped one for AKS.
+	// scheduler says whether our scheduler and its controller run. config is their configuration file; "" is the
+	// shipped one for AKS.
 	scheduler         bool
 	manifests, config string
 }
 
-// defaultPools are those of an AKS cluster with one user and one system pool.
+// defaultPools returns the pools of an AKS cluster with one user pool and one system pool.
 func defaultPools() []devcluster.Pool {
 	cpu, memory, boot := resource.MustParse("1900m"), resource.MustParse("6Gi"), metav1.Duration{Duration: 2 * time.Second}
 	return []devcluster.Pool{
@@ -87,7 +88,7 @@ func (p *playground) up(ctx context.Context) error {
 	p.options.Dir, p.options.BinDir = filepath.Join(dir, clusterDir), filepath.Join(p.bin, "tools")
 	fmt.Fprintln(p.out, "Starting etcd, kube-apiserver, kube-controller-manager and KWOK …")
 	start := time.Now()
-	// The cluster outlives the signal: it is stopped in order.
+	// A signal must not end the cluster's context, because the cluster is stopped in order.
 	cluster, err := devcluster.Start(context.WithoutCancel(ctx), p.options)
 	if err != nil {
 		return err
@@ -119,7 +120,8 @@ func (p *playground) up(ctx context.Context) error {
 	return p.wait(ctx, cluster, ours)
 }
 
-// startOurs starts the scheduler and its controller, if they are wanted, and returns those that run, the last first.
+// startOurs starts the scheduler and its controller, unless the flag says not to, and returns the running ones, the
+// last started first.
 func (p *playground) startOurs(ctx context.Context, cluster *devcluster.Cluster) ([]*devcluster.Component, error) {
 	if !p.scheduler {
 		return nil, nil
@@ -131,7 +133,7 @@ func (p *playground) startOurs(ctx context.Context, cluster *devcluster.Cluster)
 	return cluster.StartOurs(ctx, p.bin, p.config, filepath.Join(p.manifests, shippedRights))
 }
 
-// invite says what to try.
+// invite prints commands to try.
 func (p *playground) invite(cluster *devcluster.Cluster, took time.Duration) {
 	kubectl := filepath.Join(p.bin, "tools", "kubectl")
 	if p.scheduler {
@@ -150,7 +152,7 @@ func (p *playground) invite(cluster *devcluster.Cluster, took time.Duration) {
 	fmt.Fprintf(p.out, "\nThe logs are in %s. Ctrl-C, or devcluster down, stops everything.\n", cluster.Dir())
 }
 
-// wait returns when it was asked to stop, or one of the processes has ended.
+// wait returns when the context or one of the processes has ended.
 func (p *playground) wait(ctx context.Context, cluster *devcluster.Cluster, ours []*devcluster.Component) error {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()

@@ -1,5 +1,5 @@
 // Package demo plays experiments on the embedded cluster with the scheduler binary, its shipped configuration and its
-// shipped rights, and judges what the scheduler did. One load is played once more without it.
+// shipped rights, and judges the placements. One load is played again without our scheduler.
 package demo
 
 import (
@@ -20,12 +20,13 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/demo/picture"
 )
 
-// TimelineFile and PictureFile are what Run writes: all that was seen, and the first load with and without us.
+// TimelineFile and PictureFile are the files that Run writes. The timeline has all runs. The picture shows the first
+// load with our scheduler and without it.
 const TimelineFile, PictureFile = "demo.json", "demo.svg"
 
-// Options say where the demo finds things.
+// Options are the demo's directories and its output.
 type Options struct {
-	// Dir is where the clusters keep their files.
+	// Dir is the directory of the clusters' files.
 	Dir string
 	// BinDir has tools/, pool-priority-scheduler and pool-priority-controller.
 	BinDir string
@@ -51,7 +52,7 @@ type experiment struct {
 // ours says whether our scheduler runs.
 func (e experiment) ours() bool { return e.Want != nil }
 
-// Run plays all experiments and draws them. It returns an error if the order was wrong in any of those with our
+// Run plays all experiments and draws them. It returns an error if the order was wrong in an experiment with our
 // scheduler.
 func Run(ctx context.Context, o Options) error {
 	start := time.Now()
@@ -99,8 +100,8 @@ func write(t picture.Timeline, o Options) error {
 	return nil
 }
 
-// run plays the experiment on a cluster of its own and returns what was seen, also if that was wrong. It can be
-// compared with the earlier runs.
+// run plays the experiment on a cluster of its own and returns what was seen, also if the order was wrong. A run
+// without our scheduler is compared with the earlier run of its load.
 func (e experiment) run(ctx context.Context, o Options, number int, earlier []picture.Run) (picture.Run, error) {
 	fmt.Fprintf(o.Out, "\n%s\n%s\n", e.Title, strings.Repeat("─", len([]rune(e.Title))))
 	start := time.Now()

@@ -11,7 +11,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// TestExperiments checks what the code takes for granted of experiments.yaml.
+// TestExperiments checks the assumptions that the code makes about experiments.yaml.
 func TestExperiments(t *testing.T) {
 	var experiments []experiment
 	must.NoError(t, yaml.UnmarshalStrict(experimentsFile, &experiments))

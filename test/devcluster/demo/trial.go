@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// tick is how often a trial looks at the cluster.
+	// tick is the time between two looks at the cluster.
 	tick = 100 * time.Millisecond
 	// scaleTimeout bounds the time from a scaling until all pods run and are judged.
 	scaleTimeout = time.Minute
@@ -42,8 +42,8 @@ type trial struct {
 	steps      []picture.Step
 }
 
-// begin starts our scheduler and controller as the manifests install them, or the cluster's default scheduler, and the
-// referee.
+// begin starts the referee, and either our scheduler and controller, as the manifests install them, or the cluster's
+// default scheduler.
 func (t *trial) begin(ctx context.Context) error {
 	version, err := t.cluster.Client.Discovery().ServerVersion()
 	if err != nil {
@@ -74,7 +74,7 @@ func (t *trial) begin(ctx context.Context) error {
 	return nil
 }
 
-// play creates the Deployment and scales it, each time after the pods of the time before run and are judged.
+// play creates the Deployment and scales it. After each step it waits until all pods run and are judged.
 func (t *trial) play(ctx context.Context) error {
 	deployments := t.cluster.Client.AppsV1().Deployments(metav1.NamespaceDefault)
 	for _, t.asked = range t.Replicas {
@@ -98,7 +98,7 @@ func (t *trial) play(ctx context.Context) error {
 	return nil
 }
 
-// look prints and remembers the state of the cluster if it has changed, and returns the number of running pods.
+// look prints and records the state of the cluster if it has changed, and returns the number of running pods.
 func (t *trial) look() int {
 	step, running := t.step()
 	state := "–"
@@ -125,7 +125,8 @@ var closedReasons = []struct{ sentence, words string }{
 	{gate.ReasonCanGrow.Sentence, "an earlier pool can grow"},
 }
 
-// step is the state of the cluster, and the number of running pods. The listers of informers do not fail.
+// step returns the state of the cluster and the number of running pods. It ignores the errors of the listers, because
+// those of informers do not fail.
 func (t *trial) step() (picture.Step, int) {
 	step := picture.Step{Seconds: t.seconds(time.Now()), Replicas: t.asked, Pods: make([]int, len(t.tiers)), VMs: make([]int, len(t.tiers))}
 	podsOn, running, messages := map[string]int{}, 0, ""
@@ -145,7 +146,7 @@ func (t *trial) step() (picture.Step, int) {
 		for i, tier := range t.tiers {
 			if tier.Owns(node) {
 				step.Pods[i] += podsOn[node.Name]
-				step.VMs[i] += min(tier.Max, 1) // the virtual node is none
+				step.VMs[i] += min(tier.Max, 1) // the virtual node is no VM
 			}
 		}
 	}
@@ -160,12 +161,12 @@ func (t *trial) step() (picture.Step, int) {
 	return step, running
 }
 
-// seconds is the time since the start, to a hundredth.
+// seconds returns the seconds since the start, rounded to hundredths.
 func (t *trial) seconds(at time.Time) float64 {
 	return math.Round(at.Sub(t.start).Seconds()*100) / 100
 }
 
-// seen is all that was seen until now.
+// seen returns what was seen of the run until now.
 func (t *trial) seen() picture.Run {
 	run := picture.Run{
 		Title: t.Name, Load: t.Load, Gated: t.ours(),
@@ -180,7 +181,7 @@ func (t *trial) seen() picture.Run {
 	return run
 }
 
-// verdict says whether our scheduler did as it should.
+// verdict returns an error if the order was wrong, or if the pods are not in the wanted pools.
 func (t *trial) verdict() error {
 	n, violations := t.referee.Judge()
 	for _, v := range violations {
@@ -197,8 +198,8 @@ func (t *trial) verdict() error {
 	return nil
 }
 
-// compare watches on until this run is as long as the earlier one with the same load, as VMs may still come. Then it
-// says what was different.
+// compare continues to watch until this run is as long as the earlier one with the same load, because the autoscaler
+// may still add VMs. Then it prints the differences.
 func (t *trial) compare(ctx context.Context, earlier []picture.Run) picture.Run {
 	i := slices.IndexFunc(earlier, func(r picture.Run) bool { return r.Load == t.Load })
 	if i < 0 {

@@ -1,5 +1,5 @@
-// Package referee watches a cluster and says when pods went to the wrong pool. It knows nothing of the scheduler: it
-// compares each placement with the room that the nodes of better pools had at that moment.
+// Package referee watches a cluster and reports pods that were placed in the wrong pool. It asks the scheduler nothing:
+// it compares each placement with the room that the nodes of better pools had at that moment.
 package referee
 
 import (
@@ -26,19 +26,18 @@ import (
 )
 
 const (
-	// bindingLag is how long bindings of one moment may take to appear, by default: they are written in parallel.
+	// bindingLag is the default of BindingLag.
 	bindingLag = time.Second
 	// readyLag is how long a scheduler may take to see that a node is ready.
 	readyLag = 2 * time.Second
-	// stuckAfter is how long a pod may be pending while a node has room. It is longer than a scheduler's backoff gets
-	// in tests.
+	// stuckAfter is how long a pod may be pending while a node has room. It is longer than a pod's backoff in tests.
 	stuckAfter = 12 * time.Second
 )
 
 // Tier is a node pool in the order that the referee expects.
 type Tier struct {
 	Name string
-	// Max is the number of VMs at which the pool can grow no more; 0 for the virtual node, which comes last.
+	// Max is the largest number of VMs that the pool can have; 0 for the virtual node, which comes last.
 	Max  int
 	Owns func(*corev1.Node) bool
 }
@@ -48,10 +47,11 @@ type Referee struct {
 	tiers []Tier
 	// Scheduler is the name of the scheduler whose pods are judged, ours by default.
 	Scheduler string
-	// BindingLag is how long bindings of one moment may take to appear, 1 s by default. A scheduler that may send 50
-	// requests a second takes seconds for a burst, in any order.
+	// BindingLag is how long the bindings that a scheduler decides on at one moment may take to appear, 1 s by default.
+	// The scheduler writes them in parallel and in any order; with at most 50 requests a second it takes seconds for
+	// many pods.
 	BindingLag time.Duration
-	// Nodes and Pods are what the referee has seen.
+	// Nodes and Pods are the listers of the referee's informers.
 	Nodes corelisters.NodeLister
 	Pods  corelisters.PodLister
 
@@ -62,7 +62,7 @@ type Referee struct {
 	violations []string
 	misplaced  []Misplaced
 	judged     int
-	waiting    map[types.UID]time.Time // pending pods that a node has room for, since when
+	waiting    map[types.UID]time.Time // since when a node has had room for each of these pending pods
 	byTier     []int
 }
 
@@ -82,11 +82,11 @@ type binding struct {
 // Misplaced is a pod that went to the wrong pool.
 type Misplaced struct {
 	Pod string
-	// At is when the binding was seen.
+	// At is when the referee saw the binding.
 	At time.Time
-	// Tier is where it went to, by the tier's place in the order; -1 is a node in no tier.
+	// Tier is the index of the tier that the pod went to; -1 if the node is in no tier.
 	Tier int
-	// Why says what speaks against it, of each better tier.
+	// Why has a complaint for each better tier that had room or could grow.
 	Why []string
 }
 
@@ -178,8 +178,8 @@ func (r *Referee) lostPod(uid types.UID, now time.Time) {
 	}
 }
 
-// Judge judges the bindings that are old enough for what happened around them to be known, and returns how many pods
-// were placed in each tier so far and what was wrong.
+// Judge judges the bindings that are older than BindingLag: by then all bindings of the same moment have been seen. It
+// returns the number of pods that were placed in each tier so far, and all complaints.
 func (r *Referee) Judge() ([]int, []string) {
 	now := time.Now()
 	r.mu.Lock()
@@ -201,7 +201,7 @@ func (r *Referee) Judge() ([]int, []string) {
 	return slices.Clone(r.byTier), slices.Clone(r.violations)
 }
 
-// judge returns the tier that the pod went to, or -1, and what was wrong with that.
+// judge returns the index of the tier that the pod went to, or -1, and the complaints about this.
 func (r *Referee) judge(b *binding) (int, []string) {
 	placed := r.tierOf(b.node)
 	if placed < 0 {
@@ -216,14 +216,14 @@ func (r *Referee) judge(b *binding) (int, []string) {
 	return placed, complaints
 }
 
-// Misplaced returns the pods that were judged so far and had gone to the wrong pool.
+// Misplaced returns the pods that were judged so far to be in the wrong pool.
 func (r *Referee) Misplaced() []Misplaced {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.misplaced)
 }
 
-// Unjudged is how many of the bindings that were seen are not judged yet.
+// Unjudged returns the number of bindings that were seen and are not judged yet.
 func (r *Referee) Unjudged() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,16 +238,17 @@ func (r *Referee) tierOf(node string) int {
 	return slices.IndexFunc(r.tiers, func(t Tier) bool { return t.Owns(seen.node) })
 }
 
-// room returns what speaks against having passed over the tier: a node with room or, for a burst, VMs to come.
+// room returns a complaint if the scheduler should have used the better tier, because a node there had room or, for a
+// burst, because the tier could grow.
 func (r *Referee) room(b *binding, better int, burst bool) string {
 	vms, applicable := 0, false
 	for name, seen := range r.nodes {
-		// A scheduler may learn a little late that a VM is gone.
+		// A scheduler may see the deletion of a VM a little late.
 		if !r.tiers[better].Owns(seen.node) || (!seen.gone.IsZero() && seen.gone.Add(readyLag).Before(b.at)) {
 			continue
 		}
 		vms++
-		// Of nodes that changed lately it is not known what the scheduler saw.
+		// It is not known whether the scheduler saw a recent change of a node.
 		stable := !seen.since.IsZero() && b.at.Sub(seen.since) > readyLag
 		if !seen.gone.IsZero() || !stable || !allowed(b.pod, seen.node) {
 			continue
@@ -273,8 +274,8 @@ func allowed(pod *corev1.Pod, node *corev1.Node) bool {
 	return !untolerated
 }
 
-// fits reports whether the pod would have fit on the node when it was bound, beside all that were bound there about
-// then.
+// fits reports whether the pod would have fit on the node when it was bound, beside all pods that were bound there
+// before or within BindingLag after it.
 func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	cpu, memory, pods := node.Status.Allocatable.Cpu().DeepCopy(), node.Status.Allocatable.Memory().DeepCopy(), node.Status.Allocatable.Pods().Value()
 	for i := range r.bindings {
@@ -292,7 +293,8 @@ func (r *Referee) fits(b *binding, name string, node *corev1.Node) bool {
 	return requests.Cpu().Cmp(cpu) <= 0 && requests.Memory().Cmp(memory) <= 0 && pods > 0
 }
 
-// Stuck returns the pending pods that a node of a regular tier has had room for at each call for 12 s: they should run.
+// Stuck returns the pending pods for which a node of a regular tier had room at each call during the last 12 s: they
+// should run.
 func (r *Referee) Stuck() []string {
 	now := time.Now()
 	pods, err := r.Pods.List(labels.Everything())

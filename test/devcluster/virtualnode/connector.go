@@ -18,8 +18,8 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 )
 
-// connector is virtual-kubelet's provider as azure-aci is one. What it knows of a pod it asks Azure for, each time;
-// what it cannot read of the answer makes GetPod fail, which virtual-kubelet takes for a pod that is not there.
+// connector is a provider of virtual-kubelet that behaves as azure-aci does. It asks Azure for the state of a pod each
+// time. If it cannot read the answer, GetPod fails, and virtual-kubelet takes the pod for missing.
 type connector struct {
 	node       string
 	azure      *azure.Region
@@ -30,7 +30,7 @@ type connector struct {
 
 	mu     sync.Mutex
 	notify func(*corev1.Pod)
-	quiet  map[types.UID]time.Time // until when nothing is told of a pod
+	quiet  map[types.UID]time.Time // until when virtual-kubelet is not notified of a pod
 }
 
 var _ vk.PodLifecycleHandler = &connector{}
@@ -38,7 +38,7 @@ var _ vk.PodNotifier = &connector{}
 
 func groupName(namespace, pod string) string { return namespace + "-" + pod }
 
-// CreatePod puts the pod's group, after a look at what azure-aci refuses by itself.
+// CreatePod puts the pod's group, unless azure-aci itself refuses the pod.
 func (c *connector) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	spec, err := c.spec(pod)
 	if err != nil {
@@ -54,9 +54,9 @@ func (c *connector) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// beQuiet has nothing told of the pod for the time: while it is created, and until Kubernetes knows that it was
-// refused. What is told in between takes the refusal back, if Azure has made the group all the same. azure-aci can do
-// that too, but looks 25 times as seldom.
+// beQuiet stops notifications about the pod for the time d: while it is created, and until Kubernetes shows that it was
+// refused. A notification in between would overwrite the refusal, if Azure has made the group all the same. This can
+// happen with azure-aci, too, but it looks only every 5 s.
 func (c *connector) beQuiet(pod types.UID, d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -77,8 +77,8 @@ func (c *connector) isQuiet(pod types.UID) bool {
 // UpdatePod does nothing: a group cannot be changed.
 func (c *connector) UpdatePod(context.Context, *corev1.Pod) error { return nil }
 
-// DeletePod deletes the group and says that what ran of the pod has ended, without which the deletion would never
-// finish.
+// DeletePod deletes the group and reports the pod's running containers as terminated. Without this report, the deletion
+// would never finish.
 func (c *connector) DeletePod(_ context.Context, pod *corev1.Pod) error {
 	c.azure.Delete(groupName(pod.Namespace, pod.Name))
 	known, err := c.pods.Pods(pod.Namespace).Get(pod.Name)
@@ -91,7 +91,7 @@ func (c *connector) DeletePod(_ context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// terminate has the containers that run have ended.
+// terminate marks the running containers as terminated.
 func terminate(status *corev1.PodStatus, code int32, reason, message string) {
 	for i := range status.ContainerStatuses {
 		s := &status.ContainerStatuses[i]
@@ -105,7 +105,7 @@ func terminate(status *corev1.PodStatus, code int32, reason, message string) {
 	}
 }
 
-// group gets the group, and fails if what it is told lacks the group's instanceView.
+// group gets the group from Azure. It fails if the answer has no instanceView of the group.
 func (c *connector) group(namespace, name string) (azure.Group, error) {
 	g, err := c.azure.Get(groupName(namespace, name))
 	if refusal := (&azure.Error{}); errors.As(err, &refusal) && refusal.Status == http.StatusNotFound {
@@ -119,8 +119,9 @@ func (c *connector) group(namespace, name string) (azure.Group, error) {
 	return g, nil
 }
 
-// GetPod is the pod as Kubernetes has it, with its status by Azure. It fails while the containers have no instanceView.
-// Of a group whose pod is gone from Kubernetes it tells the name, so that virtual-kubelet deletes it.
+// GetPod returns the pod of Kubernetes with its status according to Azure. It fails while the containers have no
+// instanceView. If the pod is gone from Kubernetes, it returns a pod that has only the name, so that virtual-kubelet
+// deletes the group.
 func (c *connector) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
 	g, err := c.group(namespace, name)
 	if err != nil {
@@ -139,7 +140,7 @@ func (c *connector) GetPod(_ context.Context, namespace, name string) (*corev1.P
 	return pod, nil
 }
 
-// GetPodStatus is GetPod's status.
+// GetPodStatus returns the status of the pod that GetPod returns.
 func (c *connector) GetPodStatus(ctx context.Context, namespace, name string) (*corev1.PodStatus, error) {
 	pod, err := c.GetPod(ctx, namespace, name)
 	if err != nil {
@@ -148,7 +149,7 @@ func (c *connector) GetPodStatus(ctx context.Context, namespace, name string) (*
 	return &pod.Status, nil
 }
 
-// GetPods are the pods of this node's groups, as far as they can be read.
+// GetPods returns the pods of those groups of this node that can be read.
 func (c *connector) GetPods(ctx context.Context) ([]*corev1.Pod, error) {
 	var pods []*corev1.Pod
 	for _, name := range c.azure.List() {
@@ -163,7 +164,7 @@ func (c *connector) GetPods(ctx context.Context) ([]*corev1.Pod, error) {
 	return pods, nil
 }
 
-// NotifyPods begins to look at the pods' groups, until the context ends.
+// NotifyPods starts to watch the pods' groups, and calls notify for changed pods until the context ends.
 func (c *connector) NotifyPods(ctx context.Context, notify func(*corev1.Pod)) {
 	c.mu.Lock()
 	c.notify = notify

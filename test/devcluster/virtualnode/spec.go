@@ -17,15 +17,15 @@ import (
 
 // Annotations of pods that say what their containers do.
 const (
-	// RunsForAnnotation is for how long the pod's containers run, such as 2s; without it they run for ever. With
-	// restartPolicy Always, and OnFailure if the exit code is not 0, they are restarted then.
+	// RunsForAnnotation is how long the pod's containers run, such as 2s. Without it they run forever. When they end,
+	// they are restarted if restartPolicy is Always, or if it is OnFailure and the exit code is not 0.
 	RunsForAnnotation = "devcluster.poolpriority.dev/runs-for"
-	// ExitCodeAnnotation is what they end with; 0 without it.
+	// ExitCodeAnnotation is the containers' exit code. Without it the exit code is 0.
 	ExitCodeAnnotation = "devcluster.poolpriority.dev/exit-code"
 )
 
-// spec is the group that azure-aci asks for. It refuses what azure-aci refuses by itself, with azure-aci's words, which
-// have no code.
+// spec returns the group that azure-aci asks Azure for. It refuses the pods that azure-aci itself refuses, with
+// azure-aci's messages, which have no error code.
 func (c *connector) spec(pod *corev1.Pod) (azure.Spec, error) {
 	spec := azure.Spec{
 		Name: groupName(pod.Namespace, pod.Name), Node: c.node, Namespace: pod.Namespace, Pod: pod.Name, UID: pod.UID,
@@ -59,8 +59,9 @@ func readAnnotations(pod *corev1.Pod, spec *azure.Spec) error {
 	return nil
 }
 
-// container has the container's resources in cores and GB. Requests are rounded down, to 10m and 100 MB; 1 core and 1.5
-// GB are requested for a container that requests nothing. A limit of CPU is not rounded.
+// container returns the container with its resources in cores and GB. Requests are rounded down to multiples of 10m and
+// 100 MB, but are at least that much. A container without requests gets 1 core and 1.5 GB. A memory limit is rounded
+// down, too; a CPU limit is not.
 func container(from *corev1.Container) azure.Container {
 	c := azure.Container{Name: from.Name, Image: from.Image, CPU: 1, Memory: 1.5}
 	if cpu, ok := from.Resources.Requests[corev1.ResourceCPU]; ok {
@@ -104,7 +105,7 @@ func checkInitContainers(pod *corev1.Pod) error {
 			{c.ReadinessProbe != nil, "readinessProbe"},
 			{hasHook(c), "lifecycle hooks"},
 			{c.StartupProbe != nil, "startupProbe"},
-			{c.RestartPolicy != nil, "restartPolicy"}, // a sidecar; the words for it were not recorded
+			{c.RestartPolicy != nil, "restartPolicy"}, // a sidecar; the message for it was not recorded
 		} {
 			if unsupported.has {
 				return errdefs.InvalidInput("azure container instances initContainers do not support " + unsupported.what)
@@ -163,7 +164,7 @@ func checkProbe(probe *corev1.Probe, ports []corev1.ContainerPort) error {
 	return fmt.Errorf("unable to find named port: %s", probe.HTTPGet.Port.StrVal)
 }
 
-// azureFileDriver is the one CSI driver that azure-aci knows.
+// azureFileDriver is the only CSI driver that azure-aci supports.
 const azureFileDriver = "file.csi.azure.com"
 
 func (c *connector) checkVolumes(pod *corev1.Pod) error {

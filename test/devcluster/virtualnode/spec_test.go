@@ -16,13 +16,13 @@ import (
 	"poolpriority.dev/scheduler/test/devcluster/azure"
 )
 
-// unconnected is a connector of a cluster without secrets and configMaps.
+// unconnected returns a connector for a cluster without Secrets and ConfigMaps.
 func unconnected() *connector {
 	core := informers.NewSharedInformerFactory(fake.NewClientset(), 0).Core().V1()
 	return &connector{node: Name, azure: azure.NewRegion(), pods: core.Pods().Lister(), secrets: core.Secrets().Lister(), configMaps: core.ConfigMaps().Lister()}
 }
 
-// onePod is a pod with one container.
+// onePod returns a pod with one container.
 func onePod(change func(*corev1.Pod, *corev1.Container)) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1"},
@@ -45,7 +45,7 @@ func initContainer(change func(*corev1.Container)) func(*corev1.Pod, *corev1.Con
 	}
 }
 
-// TestRefusedByTheConnector: azure-aci's own refusals, which Azure is not asked about.
+// TestRefusedByTheConnector: the connector refuses the pods that azure-aci refuses without asking Azure.
 func TestRefusedByTheConnector(t *testing.T) {
 	const args = "ACI does not support providing args without specifying the command. Please supply both command and args to the pod spec."
 	tcp := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80)}}}

@@ -1,5 +1,5 @@
-// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a connector that does to
-// pods what azure-aci v1.6.4 does to them. The other half, Azure, is package azure: it outlives the connector.
+// Package virtualnode is the node of AKS's virtual-node add-on: the real virtual-kubelet, with a connector that treats
+// pods as azure-aci v1.6.4 does. Package azure simulates Azure, which runs on while the connector is stopped.
 package virtualnode
 
 import (
@@ -28,21 +28,22 @@ import (
 // Name is the name that AKS's virtual-node add-on gives its node.
 const Name = "virtual-node-aci-linux"
 
-// DefaultPollInterval is how often a connector looks at its pods' groups. It is 5 s in azure-aci.
+// DefaultPollInterval is the time between two looks of a connector at its pods' groups. It is 5 s in azure-aci.
 const DefaultPollInterval = 200 * time.Millisecond
 
-// Options say what a virtual node is. The zero value is that of AKS's add-on, with a region of its own.
+// Options configure a virtual node. The zero value stands for the node of AKS's add-on, with a region of its own.
 type Options struct {
-	// Name is the Node's; the default is Name.
+	// Name is the name of the Node; the default is the constant Name.
 	Name string
-	// Labels are added to those of AKS's add-on. That of virtual nodes v2 is virtualization=virtualnode2.
+	// Labels are added to those of AKS's add-on. Virtual nodes v2 have the label virtualization=virtualnode2.
 	Labels map[string]string
-	// Azure is where the pods run; the default is a region of its own.
+	// Azure is the region that the pods run in; the default is a new region.
 	Azure *azure.Region
-	// PollInterval is how often the connector looks at its pods' groups; the default is DefaultPollInterval.
+	// PollInterval is the time between two looks of the connector at its pods' groups; the default is
+	// DefaultPollInterval.
 	PollInterval time.Duration
-	// LeaseDuration is that of the Node's lease, in whole seconds, which is renewed four times as often; the default is
-	// 40 s.
+	// LeaseDuration is the duration of the Node's lease, in whole seconds; the default is 40 s. The lease is renewed
+	// four times in this time.
 	LeaseDuration time.Duration
 }
 
@@ -72,14 +73,15 @@ func New(client kubernetes.Interface, options Options) *Node {
 	return &Node{client: client, options: options}
 }
 
-// Name is the Node's.
+// Name returns the name of the Node.
 func (n *Node) Name() string { return n.options.Name }
 
-// Azure is the region that the pods run in. It can be changed at any time, and goes on while the connector is stopped.
+// Azure returns the region that the pods run in. Its settings can be changed at any time. It runs on while the
+// connector is stopped.
 func (n *Node) Azure() *azure.Region { return n.options.Azure }
 
-// Start starts the connector, which makes the Node if there is none, until Stop or the end of the context. It returns
-// when the Node and its pods are served.
+// Start starts the connector, which makes the Node if there is none, and runs until Stop or the end of the context.
+// Start returns when the connector serves the Node and its pods.
 func (n *Node) Start(ctx context.Context) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -106,9 +108,9 @@ func (n *Node) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops the connector, as if it were killed: groups go on, nothing is told of them, and the Node is NotReady once
-// its lease has not been renewed for the node-lifecycle controller's grace period (50 s, see devcluster's
-// Options.NodeGrace).
+// Stop stops the connector as if it were killed: groups run on, their pods' statuses do not change, and the Node
+// becomes NotReady once its lease has not been renewed for the node-lifecycle controller's grace period (50 s, see
+// devcluster's Options.NodeGrace).
 func (n *Node) Stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -118,15 +120,15 @@ func (n *Node) Stop() {
 	}
 }
 
-// Restart stops the connector, if it runs, and starts a new one, which knows nothing of the old one's pods but what
-// Kubernetes and Azure tell. It makes the Node again if that was deleted; nothing else does.
+// Restart stops the connector, if it runs, and starts a new one, which knows only what it reads from Kubernetes and
+// Azure. The new one makes the Node again if it was deleted; only a start does so.
 func (n *Node) Restart(ctx context.Context) error {
 	n.Stop()
 	return n.Start(ctx)
 }
 
-// object is the Node of AKS's add-on: its labels, taint and capacity. It has no providerID, zone, architecture label or
-// ephemeral storage.
+// object returns the Node of AKS's add-on, with its labels, taint and capacity. It has no providerID, zone,
+// architecture label or ephemeral storage.
 func (n *Node) object() *corev1.Node {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("10000"),
@@ -155,7 +157,7 @@ func (n *Node) object() *corev1.Node {
 }
 
 // run registers the node and serves it until the context ends. It calls ready once the node and its pods are served,
-// and returns an error if that cannot be.
+// and returns an error if this fails.
 func (n *Node) run(ctx context.Context, ready func()) error {
 	const resync = time.Minute
 	pods := informers.NewSharedInformerFactoryWithOptions(n.client, resync, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
@@ -228,15 +230,15 @@ func serve(ctx context.Context, podController *vk.PodController, nodeController 
 	return fmt.Errorf("the virtual node has ended: %w", err)
 }
 
-// onlyFailures delays what failed as virtual-kubelet does by default: by 5 ms, twice as much each time, up to 1000 s.
-// By default it also lets no more than ten pods a second through, once it has had a hundred: that would only make tests
-// slow.
+// onlyFailures returns a rate limiter that delays failed items as virtual-kubelet's default does: by 5 ms, doubled each
+// time, up to 1000 s. The default also limits all items to ten a second, after the first hundred, which would only make
+// tests slow.
 func onlyFailures() workqueue.TypedRateLimiter[any] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[any](5*time.Millisecond, 1000*time.Second)
 }
 
-// FailedStart returns the pods of the list that the connector has given up: refused once, whose status it never updates
-// again.
+// FailedStart returns the pods of the list that the connector has given up: their creation was refused once, and it
+// never updates their status again.
 func FailedStart(pods []corev1.Pod) []corev1.Pod {
 	return slices.DeleteFunc(slices.Clone(pods), func(p corev1.Pod) bool { return p.Status.Reason != reasonProviderFailed })
 }

@@ -18,7 +18,7 @@ import (
 	"poolpriority.dev/scheduler/test/must"
 )
 
-// rig is a virtual node on an API in memory.
+// rig is a virtual node on a fake API.
 type rig struct {
 	*testing.T
 	ctx    context.Context
@@ -61,7 +61,7 @@ func (r *rig) pod() *corev1.Pod {
 	return p
 }
 
-// tolerate adds a toleration to the pod, as others do.
+// tolerate adds a toleration to the pod, as other components may do.
 func (r *rig) tolerate() {
 	r.Helper()
 	p := r.pod()
@@ -126,8 +126,8 @@ func TestRuns(t *testing.T) {
 	}
 }
 
-// TestFailedStart: a pod that is changed while its group cannot be read is created again, refused, and given up, though
-// its group runs.
+// TestFailedStart: if a pod is changed while its group cannot be read, virtual-kubelet creates it again. Azure refuses
+// this, and the pod is given up although its group runs.
 func TestFailedStart(t *testing.T) {
 	for name, set := range map[string]func(*azure.Region){
 		"no view":             func(a *azure.Region) { a.SetInstanceView(azure.ViewNone) },
@@ -153,8 +153,8 @@ func TestFailedStart(t *testing.T) {
 	}
 }
 
-// TestRefusedThenMade: when the reason for a refusal has gone, a retry of virtual-kubelet's makes the group, and the
-// pod does not know.
+// TestRefusedThenMade: when the reason for a refusal is gone, a retry by virtual-kubelet makes the group, but the pod's
+// status does not show it.
 func TestRefusedThenMade(t *testing.T) {
 	r := newRig(t)
 	r.node.Azure().Refuse(azure.CodeStockout)
@@ -167,7 +167,7 @@ func TestRefusedThenMade(t *testing.T) {
 		t.Errorf("the pod is %s", p.Status.Phase)
 	}
 	puts := r.node.Azure().Puts()
-	for i := 1; i < len(puts)-1; i++ { // the first refusal writes the pod's spec as well, on the API in memory, and is tried again for that
+	for i := 1; i < len(puts)-1; i++ { // on the fake API, the first refusal also changes the pod's spec, which causes another try
 		if apart, least := puts[i+1].At.Sub(puts[i].At), 10*time.Millisecond<<i; apart < least {
 			t.Errorf("tries %d and %d are %v apart, want %v at least", i, i+1, apart, least)
 		}
@@ -185,7 +185,7 @@ func TestMadeThough503(t *testing.T) {
 	}
 }
 
-// TestConnectorsOwnRefusal has no code.
+// TestConnectorsOwnRefusal: a refusal by the connector itself is the pod's message, and Azure gets no PUT.
 func TestConnectorsOwnRefusal(t *testing.T) {
 	r := newRig(t)
 	r.create(func(_ *corev1.Pod, c *corev1.Container) { c.Args = []string{"x"} })
@@ -231,8 +231,7 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestRestart: what runs is known again after the connector's restart; what was in transition is lost; the Node is made
-// again by a restart, and by nothing else.
+// TestRestart: a connector knows running pods again after its restart. Only a restart makes a deleted Node again.
 func TestRestart(t *testing.T) {
 	r := newRig(t)
 	r.create(plain)
@@ -281,7 +280,7 @@ func TestGroupGone(t *testing.T) {
 	}
 }
 
-// TestDeleted: a pod that is deleted takes its group along, in transition too.
+// TestDeleted: with a pod its group is deleted, also while it is in transition.
 func TestDeleted(t *testing.T) {
 	for _, view := range []azure.InstanceView{azure.ViewNone, azure.ViewWaiting} {
 		r := newRig(t)

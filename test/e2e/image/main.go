@@ -1,5 +1,4 @@
-// Command agent does, in pods, what the end-to-end tests need inside a cluster: it is the virtual node, or it signals a
-// process of its node.
+// Command agent runs in pods of the end-to-end tests. It is the virtual node, or it signals a process of its node.
 package main
 
 import (
@@ -59,8 +58,8 @@ func virtualNode() error {
 	return nil
 }
 
-// send signals the one process of the command in the pod of the host name, and prints when (ms of Unix time). It needs
-// the node's process namespace.
+// send signals the only process of the command in the pod with the host name, and prints the time of the signal (ms of
+// Unix time). It needs the node's PID namespace.
 func send(name, command, host string) error {
 	sig := unix.SignalNum(name)
 	if sig == 0 {

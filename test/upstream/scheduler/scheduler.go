@@ -1,6 +1,6 @@
-// Package scheduler stands in for k8s.io/kubernetes/pkg/scheduler in Kubernetes' own integration tests: the schedulers
-// that they make have the plugin PoolPriority, placed in the profile and wrapped as in the shipped binary. Which pools
-// it has, the environment variable POOLS says.
+// Package scheduler replaces k8s.io/kubernetes/pkg/scheduler in Kubernetes' own integration tests. The schedulers that
+// the tests make have the plugin PoolPriority, placed in the profile and wrapped as in the shipped binary. The
+// environment variable POOLS sets the plugin's pools.
 package scheduler
 
 import (
@@ -32,16 +32,16 @@ import (
 	"poolpriority.dev/scheduler/pkg/poolpriority"
 )
 
-// Scheduler is the one that is stood in for.
+// Scheduler is the type of the replaced package.
 type Scheduler = upstream.Scheduler
 
-// NewInformerFactory is the one that is stood in for.
+// NewInformerFactory is the function of the replaced package.
 var NewInformerFactory = upstream.NewInformerFactory
 
 // Option configures a Scheduler.
 type Option func(*settings)
 
-// settings are what New goes by.
+// settings are the options of New.
 type settings struct {
 	others   []upstream.Option
 	profiles []schedconfig.KubeSchedulerProfile
@@ -53,7 +53,7 @@ func other(option upstream.Option) Option {
 	return func(s *settings) { s.others = append(s.others, option) }
 }
 
-// The options of the package that is stood in for.
+// The options of the replaced package.
 
 func WithKubeConfig(config *restclient.Config) Option { return other(upstream.WithKubeConfig(config)) }
 func WithExtenders(e ...schedconfig.Extender) Option  { return other(upstream.WithExtenders(e...)) }
@@ -82,14 +82,15 @@ func WithOrderPreferred() Option {
 	}
 }
 
-// WithoutDeletionCost gives the plugin scaleIn: {podDeletionCost: false}, for those who bind by themselves.
+// WithoutDeletionCost gives the plugin scaleIn: {podDeletionCost: false}, for tests with their own Bind plugins or
+// binding extenders.
 func WithoutDeletionCost() Option {
 	return func(s *settings) {
 		s.change = append(s.change, func(args *configv1.PoolPriorityArgs) { args.ScaleIn.PodDeletionCost = new(bool) })
 	}
 }
 
-// New returns a Scheduler whose first profile has the plugin: it can be in one profile of a process only.
+// New returns a Scheduler whose first profile has the plugin, because only one profile of a process may have it.
 func New(ctx context.Context, client clientset.Interface, informerFactory informers.SharedInformerFactory,
 	dynInformerFactory dynamicinformer.DynamicSharedInformerFactory, recorderFactory profile.RecorderFactory, opts ...Option) (*Scheduler, error) {
 	var s settings
@@ -103,7 +104,7 @@ func New(ctx context.Context, client clientset.Interface, informerFactory inform
 		}
 		s.profiles = defaults.Profiles
 	}
-	// It is the only scheduler of its cluster.
+	// This is the only scheduler of its cluster, so it always leads.
 	leadership := lease.NewLeadership()
 	leadership.Extend(time.Now().AddDate(100, 0, 0))
 	factory := poolpriority.NewFactory(leadership)
@@ -138,9 +139,9 @@ func New(ctx context.Context, client clientset.Interface, informerFactory inform
 	return sched, nil
 }
 
-var unwrapped sync.Map // by profile as a Scheduler has it
+var unwrapped sync.Map // by the profile of a Scheduler
 
-// Unwrapped returns the profile without what the plugin wraps it in.
+// Unwrapped returns the profile without the plugin's wrapper.
 func Unwrapped(profile framework.Framework) framework.Framework {
 	f, _ := unwrapped.Load(profile)
 	return f.(framework.Framework)
@@ -169,14 +170,14 @@ func arguments(pools string) (*configv1.PoolPriorityArgs, error) {
 	return args, nil
 }
 
-// place returns the profile with the plugin where it belongs: last among the PreFilter plugins, first among those of
-// Filter and PostFilter, in the place of DefaultBinder, and asking TaintToleration by itself. A profile that binds by
-// plugins of its own keeps them.
+// place returns the profile with the plugin in its places: last among the PreFilter plugins, first among the Filter and
+// PostFilter plugins, and instead of DefaultBinder. It disables the Filter of TaintToleration, which the plugin calls
+// itself. A profile with its own Bind plugins keeps them.
 func place(profile schedconfig.KubeSchedulerProfile, args *configv1.PoolPriorityArgs) schedconfig.KubeSchedulerProfile {
 	profile = *profile.DeepCopy()
 	plugins, ours := profile.Plugins, schedconfig.Plugin{Name: poolpriority.Name}
 	plugins.MultiPoint.Enabled = append(plugins.MultiPoint.Enabled, ours)
-	// Those that are under preFilter alone come after those under multiPoint.
+	// Plugins that are only under preFilter come after those under multiPoint.
 	plugins.PreFilter.Disabled = append(plugins.PreFilter.Disabled, ours)
 	plugins.PreFilter.Enabled = append(plugins.PreFilter.Enabled, ours)
 	plugins.Filter.Enabled = slices.Insert(plugins.Filter.Enabled, 0, ours)

@@ -1,5 +1,5 @@
-// Command crictl stands in for cri-tools' crictl, which is no Go module that can be had, in node images for kind: it
-// knows the three commands that kind runs on nodes, "inspecti IMAGE", "images" and "ps -a".
+// Command crictl replaces the crictl of cri-tools, which is not available as a Go module, in node images for kind. It
+// has the three commands that kind runs on nodes: "inspecti IMAGE", "images" and "ps -a".
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command pause does nothing until it is told to end: what holds a pod's namespaces, and what test pods run.
+// Command pause does nothing until SIGINT or SIGTERM. It holds a pod's namespaces, and the pods of tests run it.
 package main
 
 import (
@@ -11,7 +11,7 @@ func main() {
 	end := make(chan os.Signal, 1)
 	signal.Notify(end, syscall.SIGINT, syscall.SIGTERM)
 	children := make(chan os.Signal, 1)
-	signal.Notify(children, syscall.SIGCHLD) // as the first process of a pod's namespace it has others' to reap
+	signal.Notify(children, syscall.SIGCHLD) // as PID 1 of a pod's PID namespace, it must reap orphaned processes
 	for {
 		select {
 		case <-end:

@@ -13,7 +13,7 @@ type panel struct {
 	seconds, pods float64 // full scale, without headroom
 }
 
-// The classes of the pools and of the gate's states.
+// The CSS classes of the pools and of the gate's states.
 var (
 	poolClasses = []string{"pool0", "pool1", "virtual"}
 	gateClasses = []string{Closed, Open}
@@ -35,15 +35,15 @@ func (p *panel) draw() {
 	p.time()
 }
 
-// x is where a time is.
+// x returns the x coordinate of a time.
 func (p *panel) x(seconds float64) float64 { return p.x0 + plotWidth*seconds/p.seconds }
 
-// level is where a number of pods is.
+// level returns the y coordinate of a number of pods.
 func (p *panel) level(pods float64) float64 {
 	return podsBottom - (podsBottom-podsTop)*pods/(p.pods*headroom)
 }
 
-// span is where a step begins and ends.
+// span returns the x coordinates of a step's begin and end.
 func (p *panel) span(step int) (from, to float64) {
 	until := p.Seconds
 	if step+1 < len(p.Steps) {
@@ -52,10 +52,11 @@ func (p *panel) span(step int) (from, to float64) {
 	return p.x(p.Steps[step].Seconds), p.x(until)
 }
 
-// band is where a class was drawn: when it began and ended, and its middle at the right end.
+// band is where a class was drawn: the x coordinates of its begin and end, and the y coordinate of its middle at the
+// right end.
 type band struct{ from, to, middle float64 }
 
-// bands stacks a number of each class over time.
+// bands draws the number of each class over time, one class on top of the other.
 func (p *panel) bands(top, bottom, full float64, classes []string, of func(Step) []int) []band {
 	y := func(n int) float64 { return bottom - (bottom-top)*float64(n)/full }
 	bands := make([]band, len(classes))
@@ -82,7 +83,7 @@ func (p *panel) bands(top, bottom, full float64, classes []string, of func(Step)
 	return bands
 }
 
-// asked draws the replicas that were asked for, and writes the last number of them, and where pods wait.
+// asked draws the number of replicas over time, with its last value, and writes "waiting" where pods are pending.
 func (p *panel) asked() {
 	var steps []string
 	for i, s := range p.Steps {
@@ -98,12 +99,12 @@ func (p *panel) asked() {
 	p.text("end", p.x1, p.level(float64(replicas))-6, fmt.Sprintf("%d replicas asked for", replicas))
 }
 
-// glance is how much later than a placement, in seconds, the step that shows it may begin.
+// glance is how many seconds after a placement the step that shows it may begin.
 const glance = 0.1
 
 // crosses marks the wrong placements, each on the highest pod of its pool that has no mark yet.
 func (p *panel) crosses() {
-	const r = 2.6              // of a cross
+	const r = 2.6              // half the width of a cross
 	marks := map[[2]int]bool{} // by pool and pod
 	d, step := "", 0
 	for _, w := range p.Wrong {
@@ -123,7 +124,7 @@ func (p *panel) crosses() {
 	p.path("cross", d)
 }
 
-// names writes beside the bands what they are, none upon another.
+// names writes beside each band its name and its last number. The names do not overlap.
 func (p *panel) names(bands []band) {
 	y := podsBottom + lineHeight
 	for i, b := range bands {
@@ -166,7 +167,7 @@ func (p *panel) gate() {
 	p.text("", p.x1+labelGap, 392, end)
 }
 
-// time draws the axis of the time.
+// time draws the time axis.
 func (p *panel) time() {
 	step := 2.0
 	for p.seconds/step > 6 {

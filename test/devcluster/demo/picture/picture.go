@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// From top to bottom the picture has a title and a note and, for each of two runs, side by side, a title and the
+// The picture has a title and a note, and below them two runs side by side. A run has, from top to bottom, a title, the
 // figures, the pods, the VMs, the gate and the time.
 const (
 	margin     = 18.0
@@ -21,10 +21,10 @@ const (
 	podsTop, podsBottom = 117.0, 317.0
 	vmsTop, vmsBottom   = 331.0, 367.0
 	gateTop, gateBottom = 379.0, 397.0
-	headroom            = 1.16 // above the most pods, for words
+	headroom            = 1.16 // times the most pods: space above them for words
 )
 
-// frame is what stands around the runs: the size, the colours, the title and the description.
+// frame is the part of the picture around the runs: the size, the colours, the title and the description.
 //
 //go:embed frame.svg.txt
 var frame string
@@ -53,7 +53,7 @@ func SVG(t Timeline) []byte {
 	return p.Bytes()
 }
 
-// figures is a run in a line.
+// figures returns the figures of a run as one line.
 func figures(r *Run) string {
 	s, wrong := r.Summary(), "none misplaced"
 	if s.Wrong > 0 {

@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the pictures anew")
 
-// docs is the documentation's timeline and its picture.
+// docs is the path of the documentation's timeline and picture, without .json and .svg.
 const docs = "../../../../docs/demo"
 
 func read(t *testing.T, file string) Timeline {

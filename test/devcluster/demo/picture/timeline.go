@@ -1,21 +1,21 @@
-// Package picture draws pods, VMs and the gate over time while a load runs on a cluster. It knows numbers and nothing
-// of Kubernetes.
+// Package picture draws pods, VMs and the gate over time while a load runs on a cluster. It draws numbers and does not
+// depend on Kubernetes.
 package picture
 
 import "slices"
 
-// The states of the gate. A gate that no pod has asked has none.
+// The states of the gate. The gate has no state before it has decided for a pod.
 const Closed, Open = "closed", "open"
 
-// Timeline is what was seen of the runs. It is what demo.json holds.
+// Timeline has what was seen of all runs. It is the content of demo.json.
 type Timeline struct {
-	// Title and Note stand above the picture.
+	// Title and Note are the two lines at the top of the picture.
 	Title string `json:"title"`
 	Note  string `json:"note,omitempty"`
 	Runs  []Run  `json:"runs"`
 }
 
-// Run is one cluster, and what happened there.
+// Run has the observations of one load on one cluster.
 type Run struct {
 	// Title names the cluster's scheduler.
 	Title string `json:"title"`
@@ -29,14 +29,15 @@ type Run struct {
 	Seconds float64 `json:"seconds"`
 	// Steps are in the order of time. There is at least one.
 	Steps []Step `json:"steps"`
-	// Wrong are the placements while a better pool had room or could grow, in the order of time. The referee saw them.
+	// Wrong are the placements that the referee found wrong, because a better pool had room or could grow. They are in
+	// the order of time.
 	Wrong []Placement `json:"wrong"`
 }
 
 // Pool is a node pool.
 type Pool struct {
 	Name string `json:"name"`
-	// MaxVMs is what the pool can grow to; 0 is a virtual node, which has no VMs.
+	// MaxVMs is the largest number of VMs that the pool can have; 0 for a virtual node, which has no VMs.
 	MaxVMs int `json:"maxVMs,omitempty"`
 }
 
@@ -49,30 +50,30 @@ type Step struct {
 	VMs      []int   `json:"vms"`      // registered as nodes
 	Pending  int     `json:"pending"`
 	Gate     string  `json:"gate,omitempty"`
-	// Reason is why the gate is in that state, as the scheduler says it.
+	// Reason is why the gate is in that state, in the words of the demo's table.
 	Reason string `json:"reason,omitempty"`
 }
 
-// Placement is a pod that was put in a pool.
+// Placement is the placement of a pod in a pool.
 type Placement struct {
 	Seconds float64 `json:"seconds"`
-	// Pool is the pool's place in the order; -1 is none of them.
+	// Pool is the index of the pool in the order; -1 is a node in no pool.
 	Pool int `json:"pool"`
-	// Why says what was wrong with it.
+	// Why says what was wrong with the placement.
 	Why []string `json:"why,omitempty"`
 }
 
-// SameLoad is the timeline of the runs that have the first run's load.
+// SameLoad returns the timeline of the runs that have the first run's load.
 func (t Timeline) SameLoad() Timeline {
 	load := t.Runs[0].Load
 	t.Runs = slices.DeleteFunc(slices.Clone(t.Runs), func(r Run) bool { return r.Load != load })
 	return t
 }
 
-// Summary is a run in figures.
+// Summary has the figures of a run.
 type Summary struct {
 	Replicas int // asked for in the end
-	VMs      int // the most that there were at a time
+	VMs      int // the most at any time
 	MaxVMs   int
 	Virtual  int // pods on the virtual node in the end
 	Wrong    int // placements
@@ -91,7 +92,7 @@ func (r *Run) Summary() Summary {
 	return s
 }
 
-// last is the state in the end.
+// last returns the last step.
 func (r *Run) last() Step { return r.Steps[len(r.Steps)-1] }
 
 func sum(numbers []int) int {
