@@ -227,7 +227,7 @@ func (h *harness) scheduleIn(state fwk.CycleState, pod *v1.Pod) (string, error) 
 // pop has the pod go through the queue. Others that were requeued meanwhile go back to those that wait.
 func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
 	for compat.Enqueue(h.ctx, h.sched, pod); ; {
-		info := must.Get(h.sched.NextPod(h.logger))(h)
+		info := must.Get(compat.NextPod(h.logger, h.sched))(h)
 		if info.Pod.UID == pod.UID {
 			return info
 		}
@@ -238,7 +238,7 @@ func (h *harness) pop(pod *v1.Pod) *framework.QueuedPodInfo {
 // wait has a pod that was popped wait in the queue.
 func (h *harness) wait(info *framework.QueuedPodInfo) {
 	info.UnschedulablePlugins.Insert("NodeResourcesFit")
-	must.NoError(h, h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()))
+	must.NoError(h, compat.AddUnschedulable(h.logger, h.sched, info))
 }
 
 func (h *harness) place(pod *v1.Pod, node string) {

@@ -603,7 +603,7 @@ func (w *world) changeNode() {
 // nominate puts a pod of high priority, or takes one away, for which a node keeps room.
 func (w *world) nominate() {
 	if len(w.nominees) > 3 || w.alike && len(w.nominees) > 0 {
-		w.sched.SchedulingQueue.Delete(w.nominees[0])
+		compat.Dequeue(w.logger, w.sched, w.nominees[0])
 		w.nominees = w.nominees[1:]
 		return
 	}

@@ -79,7 +79,7 @@ func TestVictimGoneAlready(t *testing.T) {
 	h.remove("low")
 	next := make(chan *framework.QueuedPodInfo)
 	go func() {
-		info, _ := h.sched.NextPod(h.logger)
+		info, _ := compat.NextPod(h.logger, h.sched)
 		next <- info
 	}()
 	select {

@@ -114,7 +114,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			pods, lister := h.client.CoreV1().Pods("default"), h.shared.Core().V1().Pods().Lister()
 			p := pod("p").Annotation(pool.BurstAnnotation, tc.from).Obj()
 			must.Do(t)(pods.Create(h.ctx, p, metav1.CreateOptions{}))
-			info, err := h.sched.NextPod(h.logger)
+			info, err := compat.NextPod(h.logger, h.sched)
 			must.NoError(t, err)
 			change := func() {
 				changed := pod("p").Annotation(pool.BurstAnnotation, tc.to).Annotation("changed", "yes").Obj()
@@ -135,7 +135,7 @@ func TestBurstAnnotationChanges(t *testing.T) {
 			}
 			h.sched.Profiles[ourProfile].RunPostFilterPlugins(h.ctx, state, info.Pod, fit.Diagnosis.NodeToStatus)
 			info.UnschedulablePlugins = fit.Diagnosis.UnschedulablePlugins
-			must.NoError(t, h.sched.SchedulingQueue.AddUnschedulableIfNotPresent(h.logger, info, h.sched.SchedulingQueue.SchedulingCycle()))
+			must.NoError(t, compat.AddUnschedulable(h.logger, h.sched, info))
 			if !tc.inCycle {
 				change()
 			}

@@ -27,6 +27,19 @@ func Enqueue(ctx context.Context, s *scheduler.Scheduler, pod *v1.Pod) {
 	s.SchedulingQueue.Add(klog.FromContext(ctx), pod)
 }
 
+// NextPod waits for the next pod of the scheduling queue.
+func NextPod(logger klog.Logger, s *scheduler.Scheduler) (*framework.QueuedPodInfo, error) {
+	return s.NextPod(logger)
+}
+
+// AddUnschedulable adds the pod to the queue after a cycle that found no node for it.
+func AddUnschedulable(logger klog.Logger, s *scheduler.Scheduler, info *framework.QueuedPodInfo) error {
+	return s.SchedulingQueue.AddUnschedulableIfNotPresent(logger, info, s.SchedulingQueue.SchedulingCycle())
+}
+
+// Dequeue removes the pod from the queue.
+func Dequeue(_ klog.Logger, s *scheduler.Scheduler, pod *v1.Pod) { s.SchedulingQueue.Delete(pod) }
+
 // BoundPodEvents returns the events for which the scheduler looks at waiting pods when a bound pod changes.
 func BoundPodEvents(now, was *v1.Pod) []fwk.ClusterEvent {
 	return framework.PodSchedulingPropertiesChange(now, was)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
@@ -28,6 +29,25 @@ func SchedulePod(ctx context.Context, s *scheduler.Scheduler, profile framework.
 // Enqueue adds the pod to the scheduling queue.
 func Enqueue(ctx context.Context, s *scheduler.Scheduler, pod *v1.Pod) {
 	s.SchedulingQueue.Add(ctx, pod)
+}
+
+// NextPod waits for the next pod of the scheduling queue.
+func NextPod(logger klog.Logger, s *scheduler.Scheduler) (*framework.QueuedPodInfo, error) {
+	entity, err := s.NextEntity(logger)
+	if err != nil {
+		return nil, err
+	}
+	return entity.(*framework.QueuedPodInfo), nil
+}
+
+// AddUnschedulable adds the pod to the queue after a cycle that found no node for it.
+func AddUnschedulable(logger klog.Logger, s *scheduler.Scheduler, info *framework.QueuedPodInfo) error {
+	return s.SchedulingQueue.AddUnschedulablePodIfNotPresent(logger, info, s.SchedulingQueue.SchedulingCycle())
+}
+
+// Dequeue removes the pod from the queue.
+func Dequeue(logger klog.Logger, s *scheduler.Scheduler, pod *v1.Pod) {
+	s.SchedulingQueue.Delete(logger, pod)
 }
 
 // BoundPodEvents returns the events for which the scheduler looks at waiting pods when a bound pod changes.
